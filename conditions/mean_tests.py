@@ -48,8 +48,8 @@ def _bets(level: float, count: float) -> tuple[Floats, Floats]:
     """Return (bets,) shares of the wealth that are bet, and what part of the wealth bets them."""
     first = np.sqrt(2 * np.log(1 / level) / count)
     doublings = max(0, int(np.ceil(-np.log2(first))))
-    shares = np.minimum(1.0, first * 2.0 ** np.arange(doublings + 1))
-    weights = 0.5 ** np.arange(1, doublings + 2)
+    shares = np.minimum(1.0, first * np.exp2(np.arange(doublings + 1.0)))
+    weights: Floats = np.exp2(-np.arange(1.0, doublings + 2))
     weights[-1] *= 2
     return shares, weights
 

@@ -94,6 +94,19 @@ def pytest_runtest_teardown(
     return result
 
 
+@pytest.fixture(scope="module", autouse=True)
+def machine_keeps_its_opt_ml() -> Iterator[None]:
+    """Fail the module that writes to this machine's /opt/ml, which notebooks and Studio have."""
+
+    def listing() -> set[tuple[str, int]]:
+        paths = [Path("/opt/ml"), *Path("/opt/ml").rglob("*")]
+        return {(str(path), path.lstat().st_mtime_ns) for path in paths if path.exists()}
+
+    before = listing()
+    yield
+    assert listing() == before
+
+
 @pytest.fixture(autouse=True)
 def answers_have_their_shape() -> Iterator[None]:
     """Fail the test in which an answer of the emulator broke botocore's output shape."""

@@ -72,7 +72,8 @@ class TrainConfig(Layout):
     """Learning rate at the last step, as a share of the peak."""
 
     warmup_steps: int = Field(default=0, ge=0)
-    """Optimizer steps over which the learning rate rises linearly from 0 to its peak."""
+    """Optimizer steps over which the learning rate rises linearly from 0 to its peak; the last step
+    of the training is none of them."""
 
     optimizer: Literal["adamw", "lamb"] = "adamw"
     """lamb scales AdamW's step to each layer's weights, for very large global batches."""

@@ -227,6 +227,11 @@ class Loop:
             module.training = training
         sums = strategy.sum(torch.stack(totals))
         loss_sum, units = sums.sum(0).tolist()
+        if not units:
+            raise TrainingError(
+                f"{validation.folder}: the samples that are validated hold no unit that counts (no "
+                "sample, or padding only?); look at the shards with python -m steps.shard.inspect"
+            )
         of_inputs = {
             f"validation_loss.{name}": one / counted
             for name, (one, counted) in zip(looked_at, sums.tolist(), strict=True)
@@ -235,13 +240,16 @@ class Loop:
         return loss_sum / units, of_inputs
 
     def _loss_of(self, data: Dataset, indices: Sequence[int] | np.ndarray) -> Tensor:
-        """Return (sum of the losses, units) of this rank's share of these samples."""
-        strategy, config = self.strategy, self.config
+        """Return (sum of the losses, units) of this rank's share of these samples.
+
+        The micro-batches are the same whatever the ranks are: a loss may depend on them.
+        """
+        strategy, size = self.strategy, self.config.micro_batch
         totals = torch.zeros(2, dtype=torch.float64, device=self.ranks.device)
-        mine = indices[strategy.data_rank :: strategy.data_world]
         # Every rank runs the model equally often: with sharded weights they do it together.
-        for start in range(0, -(-len(indices) // strategy.data_world), config.micro_batch):
-            samples = mine[start : start + config.micro_batch]
+        for start in range(0, len(indices), size * strategy.data_world):
+            mine = start + size * strategy.data_rank
+            samples = indices[mine : mine + size]
             read = data.read(samples if len(samples) else range(1))
             batch = strategy.part(moved(self.preparation.batch(read), self.ranks.device))
             loss = strategy.validate(batch)

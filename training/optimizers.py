@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from fractions import Fraction
 from typing import Any
 
 import torch
@@ -20,18 +21,20 @@ def learning_rate(config: TrainConfig, step: int) -> float:
     """Return the learning rate of optimizer step ``step`` (from 0).
 
     Linear warm-up to the peak; then half a cosine (Loshchilov & Hutter 2017, SGDR, equation 5,
-    without restarts), or constant and a linear decay (WSD), to ``min_learning_rate_ratio``.
+    without restarts), or constant and a linear decay (WSD), to ``min_learning_rate_ratio``, which
+    the last step always has: a warm-up ends before it.
     """
     peak = config.learning_rate
     if config.reference_batch:
         peak *= config.global_batch / config.reference_batch
-    if step < config.warmup_steps:
-        return peak * (step + 1) / config.warmup_steps
-    decay = config.max_steps - config.warmup_steps
-    if config.schedule == "wsd":
-        decay = min(decay, math.ceil(config.decay_share * config.max_steps))
+    warmup = min(config.warmup_steps, config.max_steps - 1)
+    if step < warmup:
+        return peak * ((step + 1) / warmup)
+    decay = config.max_steps - warmup
+    if config.schedule == "wsd":  # 0.07 × 100 steps are 7: in binary they are a little more
+        decay = min(decay, math.ceil(Fraction(str(config.decay_share)) * config.max_steps))
     begin = config.max_steps - decay
-    progress = min(1.0, max(0, step - begin) / max(1, decay - 1))
+    progress = min(1.0, max(0, step - begin) / (decay - 1)) if decay > 1 else float(step >= begin)
     left = SCHEDULES[config.schedule](progress)
     floor = config.min_learning_rate_ratio
     return peak * (floor + (1 - floor) * left)

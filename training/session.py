@@ -167,7 +167,7 @@ def _train(
         Watch(strategy.ranks, timeout, root / RECORDINGS, end) as watch,
         Reports(history, strategy.ranks.rank, _trackers(asked, built)) as reports,
     ):
-        _check(config, parts, strategy.ranks)
+        _check(config, built, strategy.ranks)
         if asked.start and strategy.ranks.rank == 0:
             tell(asked.start, differs, config, history)
         loop, checkpoints = _loop(asked, built, strategy, reports, steps)
@@ -322,27 +322,37 @@ def _parts(asked: Asked, train: Dataset, shaping: dict[str, Any]) -> Parts:
     return known.model_copy(update=more)
 
 
-def _check(config: TrainConfig, parts: Parts, ranks: Ranks) -> None:
+def _check(config: TrainConfig, built: Built, ranks: Ranks) -> None:
     """Check machines and ranks before the first step.
 
     Raises:
         TrainingError: a machine is unfit, or a rank trains something other than rank 0.
     """
+    check_alike(built.parts, built.data["validation"].fingerprint, ranks)
     if ranks.device.type == "cuda" or ranks.world > 1:
         from training.watching.start_check import check
 
         check(config.health_check, ranks)
-    check_alike(parts, ranks)
 
 
-def check_alike(parts: Parts, ranks: Ranks) -> None:
-    """Check that all ranks run one training. Raises: TrainingError: a rank differs from rank 0."""
-    every = ranks.gather(parts)
-    for rank, other in enumerate(every):
-        if differs := other.differences(every[0]):
+def check_alike(parts: Parts, validation: str, ranks: Ranks) -> None:
+    """Check that all ranks run one training, on the same samples.
+
+    Args:
+        validation: fingerprint of the validation split, which is no part of the identity.
+
+    Raises:
+        TrainingError: a rank differs from rank 0; on every rank.
+    """
+    first, *others = ranks.gather((parts, validation))
+    for rank, (other, samples) in enumerate(others, 1):
+        differs = [*other.differences(first[0]).values()]
+        if samples != first[1]:
+            differs.append(f"validation data {first[1]} → {samples}")
+        if differs:
             raise TrainingError(
-                f"rank {rank} differs from rank 0: {'; '.join(differs.values())}; give all "
-                "machines the same code, settings and data"
+                f"rank {rank} differs from rank 0: {'; '.join(differs)}; give all machines the "
+                "same code, settings and data"
             )
 
 

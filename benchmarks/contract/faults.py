@@ -71,6 +71,19 @@ FAULTS = [
         "return self.nats(outputs, batch).sum(1).mean()\n",
     ),
     Seeded(
+        "a loss over the pairs of the batch", ("loss is a sum",), "work.py",
+        "return self.nats(outputs, batch).sum()\n",
+        "import torch\n\n"
+        "        every = torch.nn.functional.normalize(outputs.flatten(1))\n"
+        "        own = torch.arange(len(every))\n"
+        "        return torch.nn.functional.cross_entropy(every @ every.T, own, reduction='sum')\n",
+    ),
+    Seeded(
+        "a layer in float64", ("runs",), "network.py",
+        "        self.head = nn.Linear(16, numbers)\n",
+        "        self.head = nn.Linear(16, numbers).double()\n",
+    ),
+    Seeded(
         "a mean over the units", ("loss is a sum",), "work.py",
         "return self.nats(outputs, batch).sum()\n",
         "return self.nats(outputs, batch).sum() / self.units(batch)\n",

@@ -11,18 +11,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Annotated
 
-import numpy as np
 import typer
 
 from benchmarks import harness
-from benchmarks.gate.judge import ALPHA, CONFIDENCE, FIRST, Outcome, judge
+from benchmarks.gate.judge import ALPHA, TRIES, Outcome, first_promotions, is_stopped, judge
 from benchmarks.gate.setting import Setting, data, percent, processes, rate
-from benchmarks.gate.worlds import WORLDS, sample
+from benchmarks.gate.worlds import WORLDS
 from benchmarks.harness import JsonFile, Section, Target
-from conditions.alpha_spending import spent
-from conditions.checks.slice_regression import SLICE_REGRESSION
-from conditions.score_tables import SliceSums
-from conditions.slices import judge_slices
 
 FULL = 10_000
 """Pairs a cell: a rate of 5 % is then known to 0.4."""
@@ -102,9 +97,6 @@ def _report(
         section.targets.append(Target(what, rates["gate 4"], "≥", least / 100, "%"))
 
 
-TRIES = (1, 5, 20, 50)
-
-
 def looks(setting: Setting) -> Section:
     """Count pipelines that promote one of many equal challengers, tried on one test split."""
     section = Section("looks", "Any of so many equal challengers is promoted, %")
@@ -113,7 +105,7 @@ def looks(setting: Setting) -> Section:
         for groups in setting.groups:
             runs = max(4, setting.pairs // 5)
             found = setting.each(
-                f"looks, {world}, {groups}", partial(_first_promotions, world, groups), runs
+                f"looks, {world}, {groups}", partial(first_promotions, world, groups), runs
             )
             rates = [rate([one[0] <= tries for one in found]) for tries in TRIES]
             uncounted = rate([one[1] <= TRIES[-1] for one in found])
@@ -124,18 +116,6 @@ def looks(setting: Setting) -> Section:
                 what = f"any of 50 promoted, {world}, {groups} groups"
                 section.targets.append(Target(what, rates[-1], "≤", ALPHA, "%"))
     return section
-
-
-def _first_promotions(world: str, groups: int, seed: int) -> tuple[float, float]:
-    """Return the number of the first try that is promoted, with looks counted and without."""
-    counted = uncounted = np.inf
-    for look in range(1, TRIES[-1] + 1):
-        chance = sample(
-            world, groups, seed * 1000 + look, 0.0, spent(ALPHA, look)
-        ).chance_not_above(0)
-        counted = min(counted, look) if chance <= spent(ALPHA, look) else counted
-        uncounted = min(uncounted, look) if chance <= FIRST else uncounted
-    return counted, uncounted
 
 
 SPLITS = ((10, 12), (10, 30), (10, 100), (1, 30), (3, 100), (3, 300), (1, 600))
@@ -156,15 +136,12 @@ def slices(setting: Setting) -> Section:
     runs = max(4, setting.pairs // 5)
     for count, groups in SPLITS:
         name = f"{count} × {groups}"
-        found = {
-            shape: rate(
-                setting.each(f"{name}, {shape}", partial(_stopped, shape, count, groups, 0.0), runs)
-            )
-            for shape in SHAPES
-        }
-        bad = rate(
-            setting.each(f"{name}, bad", partial(_stopped, SHAPES[0], count, groups, BAD), runs)
-        )
+        found = {}
+        for shape in SHAPES:
+            run = partial(is_stopped, shape, count, groups, 0.0)
+            found[shape] = rate(setting.each(f"{name}, {shape}", run, runs))
+        run = partial(is_stopped, SHAPES[0], count, groups, BAD)
+        bad = rate(setting.each(f"{name}, bad", run, runs))
         section.rows.append((name, *(percent(one) for one in found.values()), percent(bad)))
         section.data[name] = {shape: data(one) for shape, one in found.items()} | {"bad": data(bad)}
         section.targets.append(
@@ -177,18 +154,6 @@ def slices(setting: Setting) -> Section:
         f"looks worse than it is. Bad: one slice is worse by {BAD:g} standard errors."
     )
     return section
-
-
-def _stopped(shape: str, count: int, groups: int, bad: float, seed: int) -> bool:
-    parts = [
-        sample(shape, groups, 1000 * seed + place, -bad if place == 0 else 0.0)
-        for place in range(count)
-    ]
-    sums = [SliceSums(slice=f"s={n}", examples=1000, groups=one) for n, one in enumerate(parts)]
-    check, _ = judge_slices(
-        SLICE_REGRESSION, sums, "m", 0.0, confidence=CONFIDENCE, min_examples=1, min_groups=2
-    )
-    return not check.passed
 
 
 SECTIONS: dict[str, Callable[[Setting], Section]] = {

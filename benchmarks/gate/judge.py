@@ -7,13 +7,18 @@ from scipy.special import stdtrit
 
 from benchmarks.gate.worlds import approximate, sample
 from conditions.alpha_spending import spent
+from conditions.checks.slice_regression import SLICE_REGRESSION
 from conditions.improvement import Groups, effective_groups
 from conditions.mean_tests import Floats
+from conditions.score_tables import SliceSums
+from conditions.slices import judge_slices
 
 CONFIDENCE = 0.95
 ALPHA = 1 - CONFIDENCE
 FIRST = spent(ALPHA, look=1)
 """Level of the first look."""
+TRIES = (1, 5, 20, 50)
+"""Challengers that are tried on one test split."""
 RESAMPLES = 1999
 SEED = 20261121
 
@@ -71,3 +76,28 @@ def _bootstrap_quantile(residual: Floats, share: Floats) -> float:
         studentised = np.where(moved == 0, 0.0, moved / error)
     rank = int(np.ceil(CONFIDENCE * (RESAMPLES + 1))) - 1
     return float(np.sort(studentised)[rank])
+
+
+def first_promotions(world: str, groups: int, seed: int) -> tuple[float, float]:
+    """Return the number of the first try that is promoted, with looks counted and without."""
+    counted = uncounted = np.inf
+    for look in range(1, TRIES[-1] + 1):
+        chance = sample(
+            world, groups, seed * 1000 + look, 0.0, spent(ALPHA, look)
+        ).chance_not_above(0)
+        counted = min(counted, look) if chance <= spent(ALPHA, look) else counted
+        uncounted = min(uncounted, look) if chance <= FIRST else uncounted
+    return counted, uncounted
+
+
+def is_stopped(shape: str, count: int, groups: int, bad: float, seed: int) -> bool:
+    """Return whether a slice stops the model, of which the first is worse by ``bad`` errors."""
+    parts = [
+        sample(shape, groups, 1000 * seed + place, -bad if place == 0 else 0.0)
+        for place in range(count)
+    ]
+    sums = [SliceSums(slice=f"s={n}", examples=1000, groups=one) for n, one in enumerate(parts)]
+    check, _ = judge_slices(
+        SLICE_REGRESSION, sums, "m", 0.0, confidence=CONFIDENCE, min_examples=1, min_groups=2
+    )
+    return not check.passed

@@ -208,7 +208,7 @@ def standard_error(name: str, groups: int) -> float:
 def sample(name: str, groups: int, seed: int, errors: float = 0.0, level: float = 0.05) -> Groups:
     """Return a test split of the world, better by so many standard errors."""
     world = WORLDS[name]
-    source = np.random.default_rng([seed, groups, int(1000 * errors)])
+    source = np.random.default_rng([seed, groups, abs(int(1000 * errors))])
     moved, weight = world.draw(source, groups)
     effect = errors * standard_error(name, groups)
     if world.largest is None:

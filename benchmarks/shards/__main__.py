@@ -65,7 +65,8 @@ def read(bench: Bench) -> Section:
     section.notes.append(
         "A round opens the data anew and reads for a second, epoch after epoch, from the second "
         "batch on. Batches own their memory. Shuffled by the way each library's documentation "
-        "recommends; where that is not uniform, the last column says what it is."
+        "recommends; where that is not uniform, the last column says what it is. No loader has "
+        "worker processes: with them all wait for the copy between processes."
     )
     return section
 
@@ -94,6 +95,11 @@ def _read_targets(
         label = processes[best].entry.label
         what = f"read {order} ÷ best peer ({label})"
         targets.append(Target(what, ours.over(figures[best]), "≥", 2))
+    loop = figures["data_loader"]
+    for name, demanded in (("litdata", 5), ("map_loader", 2)):
+        if name in figures:
+            what = f"read {order} in torch's DataLoader ÷ {processes[name].entry.label}"
+            targets.append(Target(what, loop.over(figures[name]), "≥", demanded))
     return targets
 
 

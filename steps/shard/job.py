@@ -81,8 +81,9 @@ def _shard(options: argparse.Namespace, plan: Plan, peers: "Peers | None") -> No
             log.info("%d raw objects: all is done already, nothing to do", len(own))
             _end(plan, peers)
             return
-    from steps.shard import sorted_runs  # imports pyarrow, so only if there is work
+    from steps.shard import readers, sorted_runs  # import pyarrow, so only if there is work
 
+    readers.refuse_unknown(one.name for one in whole if not one.files)
     manifests.remove(plan)
     with room_on(plan.output), Pool(plan, options.processes) as pool:
         for folder in (plan.scratch, plan.progress):

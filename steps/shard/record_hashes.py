@@ -75,10 +75,11 @@ def _bytes(column: pa.Array) -> tuple[np.ndarray, memoryview]:
 
 
 def _list_bytes(column: pa.ListArray) -> tuple[np.ndarray, memoryview]:
-    """Return ``_bytes`` for lists of float64; a null counts as an empty list."""
+    """Return ``_bytes`` for lists of numbers; a null counts as an empty list."""
     widths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
-    values = np.ascontiguousarray(column.flatten().to_numpy(zero_copy_only=False), "<f8")
-    return 8 * np.concatenate(([0], np.cumsum(widths))), values.view(np.uint8).data
+    values = column.flatten().to_numpy(zero_copy_only=False)
+    values = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
+    return values.itemsize * np.concatenate(([0], np.cumsum(widths))), values.view(np.uint8).data
 
 
 def _digests(ends: np.ndarray, content: memoryview) -> np.ndarray:

@@ -18,6 +18,7 @@ from steps.job_arguments import typed
 from steps.job_main import run
 from steps.shard import cluster, raw_objects
 from steps.shard.quarantine import check_share
+from steps.shard.readers import refuse_unknown
 from steps.shard.survey import Counts
 from steps.transform.scored_object import Scored, Scoring
 from steps.transform.settings import TransformSettings
@@ -42,6 +43,7 @@ def transform(options: argparse.Namespace) -> None:
     inputs, instances = options.root / "processing/input", cluster.read(options.root, [], 0)
     scoring = _scoring(options)
     objects = raw_objects.find(inputs / "records", json_sha256([*scoring.columns]))
+    refuse_unknown(one.name for one in objects if not one.files)
     if not objects and len(instances.hosts) == 1:
         raise DataError("0 files in the records; upload some under transform.input")
     found: dict[str, Scored] = {}

@@ -22,7 +22,8 @@ def test_every_section_runs_and_its_figures_are_written(run_python, tmp_path: Pa
     assert figures["sections"]["resume"]["ours"]["exact"]
     assert figures["sections"]["read"]["ours"]["shuffled"]["median"] > 0
     assert figures["sections"]["write"]["raw"]["median"] > 0
-    assert len(figures["targets"]) == 4
+    assert len(figures["targets"]) == 6
+    assert figures["sections"]["read"]["data_loader"]["in order"]["median"] > 0
     assert figures["machine"]["cores"] and figures["versions"]["torch"]
 
 

@@ -5,6 +5,7 @@ TensorFlow is in no lock. TRAINYARD_TENSORFLOW names a Python that has it (extra
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from sagemaker.train import container_drivers
 
 from tests.conftest import CHECKOUT, clean_environment
 from tests.training.worlds import free_port
+from trainyard.emulator.runtime import relocated_imports
 
 pytestmark = pytest.mark.long
 
@@ -26,11 +28,20 @@ def driven(tmp_path: Path, hosts: list[str], host: str, script: str) -> subproce
     """What the driver's process does on a node, as ``script_driver.py`` runs it."""
     (tmp_path / "entry.py").write_text(script)
     place = {"SM_HOSTS": json.dumps(hosts), "SM_CURRENT_HOST": host, "SM_ENTRY_SCRIPT": "entry.py",
-             "SM_HPS": '{"epochs": 3}', "PYTHONPATH": str(DRIVERS)}  # fmt: skip
+             "SM_HPS": '{"epochs": 3}', "PYTHONPATH": f"{moved(tmp_path)}:{DRIVERS}"}  # fmt: skip
     return subprocess.run(
         [sys.executable, PROJECT / "driver.py"], cwd=tmp_path, env=clean_environment() | place,
         capture_output=True, text=True, timeout=250, check=False,
     )  # fmt: skip
+
+
+def moved(folder: Path) -> Path:
+    """Let AWS's modules take ``ml`` of that folder for /opt/ml, which this machine may have."""
+    (folder / "ml/output").mkdir(parents=True, exist_ok=True)
+    packages = folder / "home/layer/lib/python/site-packages"
+    packages.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(relocated_imports.__file__, packages / "sitecustomize.py")
+    return packages
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 3])
@@ -50,8 +61,9 @@ def test_every_node_is_told_all_workers_and_which_one_it_is(tmp_path: Path, node
 
 def test_a_script_that_fails_fails_the_node(tmp_path: Path):
     done = driven(tmp_path, ["algo-1"], "algo-1", "raise SystemExit(7)")
-    assert done.returncode != 0  # here for want of /opt/ml, where the reason would be written
+    assert done.returncode == 7, done.stderr
     assert "failed with exit code 7" in done.stdout
+    assert "returned non-zero exit status 7" in (tmp_path / "ml/output/failure").read_text()
 
 
 @pytest.fixture(scope="module")

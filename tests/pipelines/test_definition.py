@@ -243,7 +243,7 @@ def test_the_verdict_shows_each_kind_of_check_where_it_is_asked_for_and_says_whe
     conditions = found["Verdict"]["Arguments"]["Conditions"]
     assert [condition["LeftValue"]["Std:JsonGet"]["Path"] for condition in conditions] == [
         "verdict", "kinds.threshold", "kinds.baseline", "kinds.artifact_size", "kinds.leakage",
-        "kinds.sample_size", "kinds.non_inferiority", "kinds.superiority", "kinds.influence",
+        "kinds.sample_size", "kinds.non_inferiority", "kinds.superiority",
     ]  # fmt: skip
     message = found["Rejected"]["Arguments"]["ErrorMessage"]["Std:Join"]["Values"]
     assert message[1] == {"Get": "Steps.Gate.ProcessingOutputConfig.Outputs['gate'].S3Output.S3Uri"}

@@ -1,9 +1,15 @@
 """The file that SageMaker takes the reason of a failure from."""
 
+import errno
 import multiprocessing
+import subprocess
+import sys
 from pathlib import Path
 
-from steps.job_main import write_message
+import pytest
+
+from steps.job_main import run, write_message
+from tests.conftest import CHECKOUT
 
 REASONS = ("loss is nan at step 7 " * 5000, "no other rank says anything " * 5000)
 
@@ -15,6 +21,7 @@ def _write(reason: str, file: Path) -> None:
 
 def test_whoever_reads_it_while_ranks_write_it_reads_one_whole_reason(tmp_path: Path):
     file = tmp_path / "output/failure"
+    file.parent.mkdir()
     write_message(REASONS[0], file)
     context = multiprocessing.get_context("fork")
     ranks = [context.Process(target=_write, args=(reason, file)) for reason in REASONS]
@@ -26,3 +33,42 @@ def test_whoever_reads_it_while_ranks_write_it_reads_one_whole_reason(tmp_path: 
         rank.join()
     assert seen <= set(REASONS)
     assert file.read_text() in REASONS
+
+
+@pytest.mark.parametrize("where", ["/opt/ml/cache/x.bin", None])
+def test_a_library_that_finds_no_room_ends_the_job_with_the_place(tmp_path: Path, where):
+    def job() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", where)
+
+    (tmp_path / "output").mkdir()
+    with pytest.raises(SystemExit):
+        run(job, tmp_path / "output/failure")
+    place = where or tmp_path
+    reason = (tmp_path / "output/failure").read_text()
+    assert reason.startswith(f"{place}: cannot be written: No space left on device: ")
+
+
+def test_any_other_error_of_a_library_is_a_defect(tmp_path: Path):
+    def job() -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with pytest.raises(OSError, match="Input/output"):
+        run(job, tmp_path / "failure")
+
+
+@pytest.mark.parametrize("folder", ["input/config", "config", "metadata", ""])
+def test_only_a_container_gets_a_message(tmp_path: Path, folder: str):
+    """A job that is started by hand leaves none, also on a notebook's machine."""
+    if folder:
+        (tmp_path / "ml" / folder).mkdir(parents=True)
+    write_message("loss is nan", tmp_path / "ml/output/failure")
+    assert (tmp_path / "ml/output").exists() == folder.endswith("config")
+
+
+def test_a_job_by_hand_says_what_is_wrong_and_leaves_no_message(tmp_path: Path):
+    (tmp_path / "metadata").mkdir()
+    given = ["--workload", "tabular", "--root", str(tmp_path)]
+    command = [sys.executable, "-m", "steps.shard.job", *given]
+    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "error: " in done.stdout, done.stderr
+    assert not (tmp_path / "output").exists()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from steps.train.job import parse, read_config
 from training.config import TrainConfig
-from training.optimizers import learning_rate
+from training.optimizers import SCHEDULES, learning_rate
 from training.workloads.language_model.config import LanguageModelConfig
 from trainyard.common.errors import TrainingError
 
@@ -170,27 +170,45 @@ def test_ranks_that_share_sequences_take_the_same_samples():
 
 @given(
     steps=st.integers(1, 2000),
-    warmup=st.integers(0, 2500),
+    left=st.integers(-2, 40),
     peak=st.floats(1e-6, 1.0),
     ratio=st.floats(0, 1),
+    share=st.floats(1e-9, 1),
+    schedule=st.sampled_from([*SCHEDULES]),
 )
-def test_the_rate_rises_to_its_peak_and_falls_to_its_floor(steps, warmup, peak, ratio):
-    config = TrainConfig(
-        max_steps=steps, global_batch=1, micro_batch=1, learning_rate=peak,
-        warmup_steps=warmup, min_learning_rate_ratio=ratio,
+def test_the_rate_rises_to_its_peak_and_ends_at_its_floor(
+    steps, left, peak, ratio, share, schedule
+):
+    """Also with a warm-up up to the last step, or beyond it, and a decay of one step."""
+    warmup = max(0, steps - left if left < 20 else steps * left // 40)
+    config = TrainConfig.model_construct(
+        max_steps=steps, global_batch=1, learning_rate=peak, warmup_steps=warmup,
+        min_learning_rate_ratio=ratio, schedule=schedule, decay_share=share, reference_batch=0,
     )  # fmt: skip
     rates = [learning_rate(config, step) for step in range(steps)]
-    assert all(0 <= rate <= peak * (1 + 1e-12) for rate in rates)
-    rising, falling = rates[:warmup], rates[warmup:]
-    assert rising == sorted(rising)
-    assert falling == sorted(falling, reverse=True)
-    if rising:
-        assert rising[0] == peak * 1 / warmup
-    if len(falling) > 1:
-        assert falling[0] == pytest.approx(peak)
-        assert falling[-1] == pytest.approx(peak * ratio)
+    assert rates[-1] == peak * ratio
+    if steps == 1:
+        return
+    assert max(rates) == peak
+    top = rates.index(peak)
+    assert top == max(0, min(warmup, steps - 1) - 1)
+    assert rates[0] == pytest.approx(peak / (top + 1))
+    assert rates[: top + 1] == sorted(rates[: top + 1])
+    assert rates[top:] == sorted(rates[top:], reverse=True)
+    falling = rates[max(warmup, 0) :]
+    if schedule == "cosine" and len(falling) > 1:
         middle = falling[(len(falling) - 1) // 2] + falling[len(falling) // 2]
         assert middle == pytest.approx(peak * (1 + ratio))  # a cosine is symmetric
+
+
+@given(percent=st.integers(1, 100), hundreds=st.integers(1, 20))
+def test_the_rate_falls_over_the_share_of_the_steps_that_is_asked_for(percent, hundreds):
+    """Of 0.07 × 100 steps too: in binary that is a little more than 7."""
+    steps = 100 * hundreds
+    config = from_arguments(max_steps=str(steps), schedule="wsd", decay_share=str(percent / 100))
+    found = [learning_rate(config, step) for step in range(steps)]
+    decay = percent * hundreds  # of several steps, the first is still at the peak
+    assert found.count(max(found)) == steps - max(1, decay - 1)
 
 
 def rates(**fields) -> list[float]:

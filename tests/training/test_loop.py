@@ -9,13 +9,15 @@ import signal
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from tests.training import worlds
-from tests.training.trainings import evaluated, history, losses, write_ragged
+from tests.training.trainings import evaluated, history, losses, write_dataset, write_ragged
 from training.data.dataset import Dataset
+from training.data.manifest import Field
 from training.data.sample_order import uniform
 from training.export.artifact import open_artifact
 from training.initial.build_model import built, real
@@ -170,6 +172,19 @@ def test_the_validation_loss_is_that_of_the_model_without_its_dropout(root, trai
     workload, model, _ = open_artifact(root / "model")
     found = evaluated(workload, model, Dataset(root / "input/data/validation"))
     assert reported == pytest.approx(found["loss"]["value"], rel=1e-5)
+
+
+def test_a_validation_of_nothing_that_counts_is_named(root, train, capsys):
+    folder = root / "input/data/validation"
+    shutil.rmtree(folder)
+    padding = {"numbers": np.zeros((4, 9), np.uint16)}
+    fields = {"numbers": Field(dtype="uint16", shape=(9,))}
+    write_dataset(folder, padding, fields, workload={"kind": "ragged"})
+    with pytest.raises(SystemExit):
+        train(root)
+    assert (
+        f"error: {folder}: the samples that are validated hold no unit" in capsys.readouterr().out
+    )
 
 
 def test_the_gradient_is_clipped(root, train):

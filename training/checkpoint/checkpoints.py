@@ -105,7 +105,8 @@ class Checkpoints:
             loss: the validation loss at this step, if known; the lowest one's checkpoint is kept.
 
         Raises:
-            TrainingError: the previous save could not be written.
+            TrainingError: the previous save could not be written, or the state has other tensors
+                than at the first save.
         """
         self.finish()
         share = self._shared(state)
@@ -230,12 +231,23 @@ class Checkpoints:
     # writing
 
     def _shared(self, state: Mapping[str, Tensor]) -> Share:
-        """Return what this rank writes; agreed on again if the ranks' states have changed shape."""
+        """Return what this rank writes; the ranks agree on it at the first save.
+
+        Raises:
+            TrainingError: the state has other tensors than then.
+        """
         parts = save.parts_of(state)
-        if self._share is None or self._share.parts != parts:
-            self._release()
+        if self._share is None:
             self._share = Share(self._meeting, parts, self._ranks.device)
             self._release = weakref.finalize(self, self._share.close)
+        if self._share.parts != parts:
+            before, now = ({*one.items()} for one in (self._share.parts, parts))
+            name = min(name for name, _ in before ^ now)
+            raise TrainingError(
+                f"{name}: has another type or shape than at the first checkpoint, or was not there "
+                "then, so none could be resumed; let Workload.model create each weight and buffer "
+                "with the shape that it keeps"
+            )
         return self._share
 
     def _write_or_fail(self, share: Share, arrived: Callable[[], None], said: Marker) -> None:

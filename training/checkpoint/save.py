@@ -116,7 +116,8 @@ def write(
 
     def cleared() -> None:
         if leads:
-            make_anew(target)
+            with atomic_file.storage_errors(target):
+                make_anew(target)
 
     def written() -> Any:
         found = share.write(target / name_of(meeting.rank), meeting.pulse)

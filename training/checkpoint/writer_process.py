@@ -37,7 +37,7 @@ def write(path: Path, image: int, size: int, rank: int) -> str:
         Orphaned: ``rank`` is not this process's parent any more.
     """
     content, found = bytearray(AT_ONCE), bytearray()
-    with atomic_file.Draft(path) as file:
+    with atomic_file.Draft(path, size=size) as file:
         for number, begin in enumerate(range(0, size, AT_ONCE)):
             part = memoryview(content)[: min(AT_ONCE, size - begin)]
             if os.preadv(image, [part], begin) != len(part):
@@ -76,7 +76,8 @@ def main() -> None:
             except OSError as error:
                 if isinstance(error, BrokenPipeError):
                     raise
-                say(error=f"{path}: {error.strerror or error}")
+                said = str(error)  # names the path, unless it is the system's own
+                say(error=said if str(path) in said else f"{path}: {said}")
 
 
 if __name__ == "__main__":

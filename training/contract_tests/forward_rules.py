@@ -1,12 +1,12 @@
 """Rules of one forward and backward pass."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from training.contract_tests.contract import Fault, NotChecked, place, rule
 from training.contract_tests.trial import SAMPLES, SEED, Trial, losses, mode
@@ -39,7 +39,18 @@ def _fitting(trial: Trial, count: int) -> Iterator[Fault]:
             "return (tensor,), with the comma, also for one",
         )
         return
-    outputs = model(*inputs)
+    try:
+        outputs = model(*inputs)
+    except RuntimeError:
+        if not (types := _types(model, inputs)):
+            raise
+        yield Fault(
+            types,
+            place(workload, "model", "inputs"),
+            "give all one type: leave out double(); the recipe's precision: float64 makes weights "
+            "and samples wider together",
+        )
+        return
     for what, tensor, method in [
         *(("an input", one, "inputs") for one in inputs),
         ("the outputs", outputs, "model"),
@@ -56,6 +67,16 @@ def _fitting(trial: Trial, count: int) -> Iterator[Fault]:
     yield from _loss(trial, loss)
     if count == SAMPLES:  # one sample may have no units
         yield from _units(trial, workload.units(batch))
+
+
+def _types(model: nn.Module, inputs: Sequence[Tensor]) -> str:
+    """Return which weights or inputs are float64 beside narrower ones; "" if none are."""
+    every = [(f"weight {name}", one) for name, one in model.named_parameters()]
+    every += [("an input", one) for one in inputs]
+    kinds = {one.dtype: what for what, one in reversed(every) if one.is_floating_point()}
+    if torch.float64 not in kinds or len(kinds) == 1:
+        return ""
+    return " and ".join(f"{what} is {str(kind)[6:]}" for kind, what in kinds.items())
 
 
 def _first_dimension(
@@ -136,9 +157,15 @@ def additive(trial: Trial) -> Iterator[Fault]:
     if abs(first + second - total) <= CLOSE * max(abs(total), 1e-6):
         return
     mean = (first * cut + second * (SAMPLES - cut)) / SAMPLES
-    fix = "make it depend on each sample by itself, and add up: no share of the batch in it"
-    if abs(mean - total) <= 0.02 * abs(total):
-        fix = "it looks like a mean over the samples: take reduction='sum', or .sum() for .mean()"
+    fix = "it looks like a mean over the samples: take reduction='sum', or .sum() for .mean()"
+    if abs(mean - total) > 0.02 * abs(total):
+        if getattr(workload, "by_batch", False):  # the identity then has micro_batch
+            return
+        fix = (
+            "a sample's loss depends on those beside it, as with InfoNCE, so another micro_batch "
+            "is another training: make it depend on the sample by itself, or set by_batch = True "
+            "in the Workload, which says so"
+        )
     yield Fault(
         f"the loss of {SAMPLES} samples is {total:g}, those of {cut} and {SAMPLES - cut} of them "
         f"are {first:g} and {second:g}",

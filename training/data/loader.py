@@ -11,7 +11,7 @@ two chunks are prepared at once, so that no thread waits for the last sample of 
 import math
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Self
@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from training.data.chunks import CHUNK, cut
 from training.data.dataset import Dataset
 from training.data.preparation import Preparation
 from training.data.reads_in_flight import ReadsInFlight
@@ -90,9 +91,6 @@ def moved(batch: Batch, device: torch.device) -> dict[str, Tensor]:
     """Return the batch on the device; a copy from pinned memory is not waited for."""
     return {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
 
-
-CHUNK = 4 << 20
-"""Largest number of bytes read at once, unless one micro-batch is more."""
 
 EACH = 4
 """Samples of a chunk for each preparing thread, if samples are prepared."""
@@ -175,7 +173,7 @@ class Loader:
         """
         batch = next(self._batches, None)
         while batch is None:
-            self._batches = _cut(self._take(), self._micro)
+            self._batches = cut(self._take(), self._micro)
             batch = next(self._batches, None)
         self._given += self._micro
         return batch
@@ -293,18 +291,3 @@ class _Chunks:
             positions = rank_positions(self._begin, first, block, **self._part)
             begin, indices = self._block = first, self._order.at(positions)
         return indices[first - begin : first - begin + count]
-
-
-def _cut(chunk: dict[str, Tensor], size: int) -> Iterator[dict[str, Tensor]]:
-    """Yield a chunk's samples, ``size`` at a time, as views."""
-    columns: dict[str, Sequence[Tensor]] = {}
-    for name, tensor in chunk.items():
-        if (offsets := chunk.get(f"{name}_offsets")) is not None:
-            columns[name] = tensor.split(offsets[::size].diff().tolist())
-        elif name.endswith("_offsets") and name.removesuffix("_offsets") in chunk:
-            starts = range(0, len(tensor) - 1, size)
-            columns[name] = [tensor[s : s + size + 1] - tensor[s] for s in starts]
-        else:
-            columns[name] = tensor.split(size)
-    for parts in zip(*columns.values(), strict=True):
-        yield dict(zip(columns, parts, strict=True))

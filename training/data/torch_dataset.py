@@ -4,9 +4,14 @@ Their samplers count upwards, each rank through its part of the numbers. So item
 ``i``-th sample of the order from the training's position on, and nothing needs to know ranks or
 workers: a sampler that does not shuffle gives each optimizer step the samples that the native loop
 gives it.
+
+A batch is read with those that follow it, in one go, and PyTorch's ``default_collate`` takes it as
+it was read: going through its samples takes several times as long as reading them.
 """
 
 import os
+import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, overload
@@ -16,7 +21,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, default_collate
 from torch.utils.data import Dataset as TorchDataset
+from torch.utils.data._utils.collate import default_collate_fn_map  # its documented registry
 
+from training.data.chunks import CHUNK, cut
 from training.data.dataset import Dataset
 from training.data.reads_in_flight import ReadsInFlight
 from training.data.sample_order import Order, uniform, windowed
@@ -24,6 +31,10 @@ from trainyard.common.errors import DataError
 
 Sample = dict[str, Tensor]
 """Field → tensor, of one sample or of several (``Batch.tensors``)."""
+
+
+class Item(Sample):
+    """One sample of a batch; by this type ``default_collate`` finds ``collate``."""
 
 
 class Batch(Sequence[Sample]):
@@ -44,7 +55,7 @@ class Batch(Sequence[Sample]):
             return [self[i] for i in range(*index.indices(len(self)))]
         if not -len(self) <= index < len(self):
             raise IndexError(index)
-        return {name: self._one(name, index) for name in self.tensors if not self._bounds(name)}
+        return Item({n: self._one(n, index) for n in self.tensors if not self._bounds(n)})
 
     def _one(self, name: str, index: int) -> Tensor:
         offsets = self.tensors.get(f"{name}_offsets")
@@ -58,6 +69,56 @@ class Batch(Sequence[Sample]):
         return name.endswith("_offsets") and name.removesuffix("_offsets") in self.tensors
 
 
+class ReadAhead:
+    """Reads batches; where each is as far from the one before, those that follow in the same read.
+
+    A loader without workers, one of several ranks, and each worker of a loader ask so. What is not
+    asked for next is read for nothing, so the first batch is read alone, and reads double from
+    there. Safe to use from several threads.
+
+    Args:
+        read: positions → samples.
+        most: samples read at once, at most.
+    """
+
+    def __init__(self, read: Callable[[np.ndarray], Sample], most: Callable[[], int]) -> None:
+        self._read, self._most = read, most
+        self._lock = threading.Lock()
+        self._coming: deque[tuple[bytes, np.ndarray, Sample]] = deque()
+        self._last = np.empty(0, np.int64)
+        self._count = 1  # batches of the last read
+
+    def take(self, positions: np.ndarray, end: int) -> Sample:
+        """Return the samples at these positions; nothing is read from ``end`` on before it is
+        asked for.
+        """
+        with self._lock:
+            if self._coming and self._coming[0][0] == positions.tobytes():
+                _, self._last, batch = self._coming.popleft()
+                return batch
+            step, self._last = _step(self._last, positions), positions
+            most = min(2 * self._count, self._most() // len(positions)) if step else 1
+            remaining = (end - 1 - int(positions[-1])) // step + 1 if step else 1
+            self._count = count = max(1, min(most, remaining))
+        places = [positions + step * number for number in range(count)]
+        batches = cut(self._read(np.concatenate(places)), len(positions))
+        queue = deque(zip((p.tobytes() for p in places), places, batches, strict=True))
+        _, _, batch = queue.popleft()
+        with self._lock:
+            self._coming = queue
+        return batch
+
+
+def _step(before: np.ndarray, after: np.ndarray) -> int:
+    """Return how far one batch is behind the other, position by position; 0 if that differs, or if
+    they overlap.
+    """
+    if len(before) != len(after) or not len(after):
+        return 0
+    steps = after - before
+    return int(steps[0]) if before[-1] < after[0] and (steps == steps[0]).all() else 0
+
+
 class ShardDataset(TorchDataset[Sample]):
     """A split's samples in the order of a training, from any position on.
 
@@ -66,6 +127,9 @@ class ShardDataset(TorchDataset[Sample]):
     of samples that all ranks together have trained on. A loader reads ahead, so the loop counts:
     ``advance`` after each optimizer step. With another number of ranks or DataLoader workers, or
     with another batch, a training goes on from there with the very next sample.
+
+    Batches that follow each other are views of one read of up to 4 MB; one that is kept for long
+    keeps that.
 
     Args:
         folder: a split's shards, such as ``os.environ["SM_CHANNEL_TRAIN"]``; or an S3 prefix.
@@ -98,13 +162,13 @@ class ShardDataset(TorchDataset[Sample]):
         self._begin = 0  # the position of item 0
         self._pass: int | None = None
         self._window, self._transform = window_samples, transform
-        self._opened = self._open()
+        self._opened: OpenSplit | None = self._open()
         self._samples = len(self.data) if samples is None else samples
 
     @property
     def data(self) -> Dataset:
         """The split itself, opened anew in each process: no worker shares another's files."""
-        return self._here()[1]
+        return self._here().data
 
     def __len__(self) -> int:
         return self._samples
@@ -119,24 +183,9 @@ class ShardDataset(TorchDataset[Sample]):
             DataError: the indices do not ascend, so they were shuffled or wrapped around;
                 or a shard is missing or damaged.
         """
-        read = self._read(np.asarray(indices, np.int64) + self._begin)
-        tensors = {name: torch.from_numpy(array) for name, array in read.items()}
+        positions = np.asarray(indices, np.int64) + self._begin
+        tensors = self._here().read_ahead.take(positions, self._begin + len(self))
         return Batch(self._transform(tensors) if self._transform else tensors, len(indices))
-
-    def _read(self, positions: np.ndarray) -> Mapping[str, np.ndarray]:
-        _, data, order, reads = self._here()
-        if order is None:
-            return data.read(positions)
-        if (np.diff(positions) <= 0).any():
-            raise DataError(
-                f"{self.folder}: asked for the samples {(positions - self._begin).tolist()[:8]}…, "
-                "which do not ascend: they are in a random order already, so the sampler must not "
-                "shuffle (Trainer: train_sampling_strategy='sequential'; DataLoader: "
-                "shuffle=False), and the last batch must not be filled up (drop_last=True)"
-            )
-        if data.in_memory:
-            data.hold(order.shards_from(int(positions[0])))
-        return reads.read(order.at(positions))
 
     def advance(self, samples: int) -> None:
         """Record that all ranks together have trained on ``samples`` more samples."""
@@ -183,14 +232,14 @@ class ShardDataset(TorchDataset[Sample]):
         }
         return ShardLoader(self, batch_size, sampler=sampler, **{**fixed, **options})
 
-    def _here(self) -> tuple[int, Dataset, Order | None, ReadsInFlight]:
-        if self._opened[0] != os.getpid():
+    def _here(self) -> "OpenSplit":
+        if self._opened is None or self._opened.process != os.getpid():
             self._opened = self._open()
         return self._opened
 
-    def _open(self) -> tuple[int, Dataset, Order | None, ReadsInFlight]:
+    def _open(self) -> "OpenSplit":
         data = Dataset(self.folder, loaded=self.shuffle == "windowed")
-        return os.getpid(), data, self._order(data), ReadsInFlight(data)
+        return OpenSplit(data, self._order(data))
 
     def _order(self, data: Dataset) -> Order | None:
         if self.shuffle == "windowed":
@@ -201,7 +250,37 @@ class ShardDataset(TorchDataset[Sample]):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without open files, for workers that are spawned."""
-        return self.__dict__ | {"_opened": (-1, None, None, None)}
+        return self.__dict__ | {"_opened": None}
+
+
+class OpenSplit:
+    """What a process has open of a split."""
+
+    def __init__(self, data: Dataset, order: Order | None) -> None:
+        self.process, self.data = os.getpid(), data
+        self._order, self._reads = order, ReadsInFlight(data)
+        self._chunk = max(1, CHUNK * len(data) // data.bytes)  # samples
+        self.read_ahead = ReadAhead(self._read, self._most)
+
+    def _read(self, positions: np.ndarray) -> Sample:
+        if self._order is None:
+            arrays = self.data.read(positions)
+        else:
+            if (np.diff(positions) <= 0).any():
+                raise DataError(
+                    f"{self.data.folder}: asked for the samples {positions.tolist()[:8]}…, which "
+                    "do not ascend: they are in a random order already, so the sampler must not "
+                    "shuffle (Trainer: train_sampling_strategy='sequential'; DataLoader: "
+                    "shuffle=False), and the last batch must not be filled up (drop_last=True)"
+                )
+            if self.data.in_memory:
+                self.data.hold(self._order.shards_from(int(positions[0])))
+            arrays = self._reads.read(self._order.at(positions))
+        return {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+    def _most(self) -> int:
+        """Return how many samples to read at once: where storage answers late, those in flight."""
+        return self._reads.count if self._reads.late else self._chunk
 
 
 class ShardLoader(DataLoader[Sample]):
@@ -218,4 +297,13 @@ class ShardLoader(DataLoader[Sample]):
 
 def collate(samples: Sequence[Sample]) -> Sample:
     """Return a batch as it was read; samples not read together are collated by PyTorch."""
-    return samples.tensors if isinstance(samples, Batch) else default_collate(list(samples))
+    if isinstance(samples, Batch):
+        return samples.tensors
+    return default_collate([dict(sample) for sample in samples])
+
+
+def _collate_items(samples: Sequence[Sample], *, collate_fn_map: Any) -> Sample:
+    return collate(samples)
+
+
+default_collate_fn_map[Item] = _collate_items

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from training.defaults.default_scores import Batches, count
 from training.workloads import Column, Workload
+from training.workloads.column_types import number_type, record_type, whole_number
 from trainyard.common.errors import DataError
 
 EPOCH, MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
@@ -92,16 +93,17 @@ def _empty(column: Column) -> Any:
 
 def _values(name: str, column: Column, records: Sequence[Mapping[str, Any]]) -> pa.Array:
     """Convert values from JSON: bytes are base64, a list is an array, a timestamp is ISO 8601."""
-    convert, dtype, expected = KINDS[column.kind]
+    convert, expected = KINDS[column.kind]
     given, value = [], None
     try:
         for record in records:
             value = record.get(name)
-            given.append(None if value is None else convert(value))
-        return pa.array(given, dtype)
+            given.append(None if value is None else convert(value, column))
+        return pa.array(given, record_type(column))
     except (ValueError, TypeError):  # of several, pyarrow does not say which: they are asked alone
         shown = f"{value!r}"[:60]
-        raise DataError(f"record.{name}: is {shown}; expected {expected} or null") from None
+        held = f" that {column.dtype} holds" if column.kind in ("number", "list") else ""
+        raise DataError(f"record.{name}: is {shown}; expected {expected}{held} or null") from None
 
 
 def json_values(column: Column, values: pa.Array) -> list[Any]:
@@ -114,34 +116,46 @@ def json_values(column: Column, values: pa.Array) -> list[Any]:
     return found
 
 
-def _number(value: Any) -> float:
+def _number(value: Any, column: Column) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError
+    if pa.types.is_integer(number_type(column.dtype)):
+        return whole_number(value, column.dtype)
+    if abs(value) >= column.limit:
+        raise ValueError
     return float(value)
 
 
-def _text(value: Any) -> str:
+def _numbers(value: Any, column: Column) -> list[float]:
+    return [_number(element, column) for element in value]
+
+
+def _text(value: Any, column: Column) -> str:
     if not isinstance(value, str | int):  # a boolean is an integer, too
         raise TypeError
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _moment(value: Any) -> int:
+def _moment(value: Any, column: Column) -> int:
     """Return microseconds since 1970; a time without an offset is UTC."""
     found = datetime.fromisoformat(value)
     aware = found if found.tzinfo else found.replace(tzinfo=UTC)
     return (aware - EPOCH) // MICROSECOND
 
 
-KINDS: dict[str, tuple[Callable[[Any], Any], pa.DataType, str]] = {
-    "number": (_number, pa.float64(), "a number"),
-    "list": (lambda value: [_number(one) for one in value], pa.list_(pa.float64()), "numbers"),
-    "timestamp": (_moment, pa.int64(), "a time in ISO 8601"),
-    "category": (_text, pa.string(), "a string, an integer, true, false"),
-    "text": (_text, pa.string(), "a string, an integer, true, false"),
-    "bytes": (lambda value: b64decode(value, validate=True), pa.binary(), "base64"),
+def _bytes(value: Any, column: Column) -> bytes:
+    return b64decode(value, validate=True)
+
+
+KINDS: dict[str, tuple[Callable[[Any, Column], Any], str]] = {
+    "number": (_number, "a number"),
+    "list": (_numbers, "numbers"),
+    "timestamp": (_moment, "a time in ISO 8601"),
+    "category": (_text, "a string, an integer, true, false"),
+    "text": (_text, "a string, an integer, true, false"),
+    "bytes": (_bytes, "base64"),
 }
-"""Kind → (reader of a JSON value, arrow type of the packing, name in error messages)."""
+"""Kind → (reader of a JSON value, name in error messages)."""
 
 
 class _Looked(dict[str, Tensor]):

@@ -82,8 +82,9 @@ def add_code(folder: Path, workload: str) -> str:
     """
     for name, path in sorted(_code(workload)):
         target = folder / "code" / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(path.read_bytes())
+        with atomic_file.storage_errors(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(path.read_bytes())
     python = ".".join(map(str, sys.version_info[:3]))
     lines = "".join(f"{line}\n" for line in [f"# Python {python}", *sorted({*_packages()})])
     atomic_file.write(folder / "packages.txt", lines)

@@ -41,7 +41,8 @@ class SafeFile:
         self.path, self._looks = path, dict(looks)
         head, self._places = header(self._looks)
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._draft = atomic_file.Draft(path)
+        whole = len(head) + sum(map(size, self._looks.values()))
+        self._draft = atomic_file.Draft(path, size=whole)
         self._draft.file.write(head)
 
     def put(self, name: str, tensor: Tensor) -> None:
@@ -49,6 +50,7 @@ class SafeFile:
 
         Raises:
             ValueError: its type or shape is not the one announced.
+            StorageError: there is no room for it; what was written is removed.
         """
         look = self._looks.pop(name)
         if (look.dtype, look.shape) != (tensor.dtype, tensor.shape):
@@ -56,9 +58,14 @@ class SafeFile:
                 f"{name}: is {tensor.dtype} {tuple(tensor.shape)}; expected {look.dtype} "
                 f"{tuple(look.shape)}"
             )
-        if tensor.numel():
+        if not tensor.numel():
+            return
+        try:
             self._draft.file.seek(self._places[name])
             self._draft.file.write(tensor.contiguous().flatten().view(torch.uint8).numpy().data)
+        except OSError:
+            self.discard()
+            raise
 
     def finish(self) -> None:
         """Check that the file is complete, and give it its name.

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from training.dropout import Dropout
+from training.export.safetensors_file import SafeFile
 from training.finetuning.adapters import Adapters, Tuning
 from training.initial.build_model import changing
 from training.workloads import Workload
@@ -142,11 +143,11 @@ def write(
     folder: Path, adapters: Mapping[str, Tensor], settings: Adapters, base: Mapping[str, Any]
 ) -> None:
     """Write both files; ``adapters`` as named by ``exported``, ``base``: where the base is."""
-    (folder / WEIGHTS).parent.mkdir(parents=True, exist_ok=True)
     whole = {f"{PREFIX}{n}.weight": t.contiguous().clone() for n, t in sorted(adapters.items())}
-    draft = atomic_file.Draft(folder / WEIGHTS)
-    with draft:
-        save_file(whole, draft.temporary, {"format": "pt"})
+    file = SafeFile(folder / WEIGHTS, whole)
+    for name, tensor in whole.items():
+        file.put(name, tensor)
+    file.finish()
     content = {
         "peft_type": "LORA",
         "base_model_name_or_path": base.get("uri"),

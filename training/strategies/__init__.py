@@ -15,7 +15,7 @@ from importlib import import_module
 
 from training.config import TrainConfig
 from training.strategies.precision import choose_precision
-from training.strategies.ranks import joined, read_ranks
+from training.strategies.ranks import Ranks, joined, read_ranks
 from training.strategies.single import Single as Strategy
 from training.strategy_table import SPLIT_PLACE
 from training.workloads import Workload
@@ -33,7 +33,7 @@ def started(
 
     Raises:
         TrainingError: the strategy cannot use so many ranks, the workload's model does not
-            support it, or the GPUs lack a required feature.
+            support it, the GPUs lack a required feature, or the ranks' settings differ.
     """
     rank, local_rank, world = read_ranks()
     try:
@@ -42,11 +42,28 @@ def started(
         raise TrainingError(str(error)) from None
     strategy = kind(config)
     with joined(config.collective_timeout_seconds, strategy.backend()) as ranks:
+        check_settings(config, ranks)
         chosen = strategy(choose_precision(config, ranks, checkpoint), workload, ranks)
         try:
             yield chosen
         finally:
             chosen.leave()
+
+
+def check_settings(config: TrainConfig, ranks: Ranks) -> None:
+    """Check that all ranks have the same settings and kind of device: by these each decides when
+    it meets the others.
+
+    Raises:
+        TrainingError: a rank's differ from rank 0's; on every rank.
+    """
+    first, *others = ranks.gather(config.model_dump() | {"device": ranks.device.type})
+    for rank, other in enumerate(others, 1):
+        if differs := [name for name, value in first.items() if other[name] != value]:
+            raise TrainingError(
+                f"{differs[0]}: is {other[differs[0]]} on rank {rank}, and {first[differs[0]]} on "
+                "rank 0; start all ranks with the same settings, on machines of one kind"
+            )
 
 
 def kind(config: TrainConfig) -> type[Strategy]:

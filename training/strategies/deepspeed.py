@@ -87,6 +87,11 @@ class DeepSpeed(Single):
                 f"strategy deepspeed, zero_stage 3: {frozen[0]} is frozen, and a checkpoint of "
                 "such a model cannot be put together; set zero_stage to 2, or strategy to fsdp"
             )
+        if whole := [name for name, one in model.named_parameters() if not one.dim()]:
+            raise TrainingError(
+                f"strategy deepspeed: the weight {whole[0]} has no dimensions, and DeepSpeed sends "
+                "none such; let Workload.model make it of shape (1,), or set strategy to fsdp"
+            )
         super().prepare(model)
         given = settings(self.config, self.ranks.world)
         if self.ranks.rank == 0:

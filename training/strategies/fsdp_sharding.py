@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import (
@@ -32,6 +33,7 @@ from torch.distributed.tensor import DTensor
 
 from training.config import TrainConfig
 from training.workloads import Workload
+from trainyard.common.errors import TrainingError
 
 NORMS = (
     nn.LayerNorm,
@@ -58,9 +60,13 @@ def shard(
 ) -> None:
     """Shard each block, then the rest, over the mesh's ``shard``, replicated over ``replicate``.
 
-    An embedding of ``Workload.embeddings`` is a unit, too. The model may be on meta.
+    An embedding of ``Workload.embeddings`` is a unit, too. The model may be on meta. Weights
+    without dimensions, of which torch shards none, stay whole (``average_gradients``).
+
+    Raises:
+        TrainingError: a unit's trained weights are of several types.
     """
-    common = _common(mesh, config)
+    common = _common(mesh, config) | {"ignored_params": {*scalars(model)}}
     follows = follows_weights(config, workload)
     policy = _policy(config)
     units = [*embeddings(model, workload), *blocks]
@@ -68,14 +74,60 @@ def shard(
         reshard = _reshards(config, last=number == len(units))
         if policy.param_dtype and not follows:
             _shard_norms(unit, common | {"reshard_after_forward": reshard})
+        _check_types(unit)
         fully_shard(unit, mp_policy=policy, reshard_after_forward=reshard, **common)
     if policy.param_dtype and not follows:
         _shard_norms(model, common | {"reshard_after_forward": False})
+    _check_types(model)
     fully_shard(model, mp_policy=policy, **common)
     for unit in embeddings(model, workload):
         assert isinstance(unit, FSDPModule)  # it has become one
         unit.set_unshard_in_backward(False)  # the backward pass of a lookup does not need the table
     _prefetch([model, *units], config)
+
+
+def scalars(model: nn.Module) -> list[nn.Parameter]:
+    """Return the weights without dimensions, which each rank has whole."""
+    return [one for one in model.parameters() if not one.dim()]
+
+
+def average_gradients(weights: Sequence[nn.Parameter], groups: Sequence[dist.ProcessGroup]) -> None:
+    """Give whole weights the mean of the ranks' gradients, and none where no rank has one.
+
+    The host does not wait for the device: who has a gradient is exchanged on the host.
+    """
+    if not weights:
+        return
+    gradients = [one.new_zeros(()) if one.grad is None else one.grad for one in weights]
+    total = torch.stack([one.double() for one in gradients])
+    having = torch.tensor([one.grad is not None for one in weights], dtype=torch.int32)
+    count = 1
+    for group in groups:
+        count *= group.size()
+        dist.all_reduce(total, group=group)
+        dist.all_reduce(having, group=group)
+    for one, mean, ranks in zip(weights, (total / count).unbind(), having.tolist(), strict=True):
+        one.grad = mean.to(one.dtype) if ranks else None
+
+
+def _check_types(unit: nn.Module) -> None:
+    """Check what FSDP2 asserts at the first step: one type in a unit, besides frozen weights.
+
+    Raises:
+        TrainingError: there are several; names a weight of each.
+    """
+    names = {id(one): name for name, one in unit.named_parameters()}
+    types: dict[torch.dtype, str] = {}
+    for module in (unit, *_outside_units(unit)):
+        for one in module.parameters(recurse=False):
+            if one.requires_grad and one.dim():
+                types.setdefault(one.dtype, names[id(one)])
+    if len(types) > 1:
+        said = " and ".join(f"{name} is {str(kind)[6:]}" for kind, name in types.items())
+        raise TrainingError(
+            f"{said}: weights that are sharded together have one type; let Workload.model keep all "
+            "in float32 (precision: float64 makes them wider), or set strategy to ddp"
+        )
 
 
 def _common(mesh: DeviceMesh, config: TrainConfig) -> dict[str, Any]:

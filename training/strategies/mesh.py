@@ -30,8 +30,10 @@ from training.strategies import tensor_parallel
 from training.strategies.block_wrapping import adapt_blocks
 from training.strategies.fsdp_sharding import (
     accumulating,
+    average_gradients,
     follows_weights,
     full,
+    scalars,
     shard,
     validating,
 )
@@ -53,16 +55,15 @@ def clip(
 
     The norm is float64, 0-dim; the host reads nothing.
     """
-    every = {n: gradient_of(p) for n, p in model.named_parameters() if p.requires_grad}
+    trained = {n: p for n, p in model.named_parameters() if p.requires_grad}
+    every = {n: gradient_of(p) for n, p in trained.items()}
     if pipeline is not None:
         pipeline.add_up_shared(every)
     # Frozen and unused weights have none, as with one process.
     gradients = {n: gradient for n, gradient in every.items() if gradient is not None}
-    counted = gradients
-    if pipeline is not None:
-        counted = {n: g for n, g in gradients.items() if n not in pipeline.not_counted}
-    # In float64: a stage without gradients does not know their type.
-    squares = norm(list(counted.values()), device).square().double()
+    others = pipeline.not_counted if pipeline is not None else ()
+    counted = [(p, gradients.get(n)) for n, p in trained.items() if n not in others]
+    squares = norm(counted, device).square()
     if pipeline is not None:
         dist.all_reduce(squares, group=pipeline.group)
     total = squares.sqrt()
@@ -83,25 +84,30 @@ def gradient_of(parameter: nn.Parameter) -> Tensor | None:
     return gradient
 
 
-def norm(gradients: Sequence[Tensor], device: torch.device) -> Tensor:
-    """Return the L2 norm over all ranks of whole and sharded tensors, 0-dim; 0 without tensors.
+def norm(trained: Sequence[tuple[nn.Parameter, Tensor | None]], device: torch.device) -> Tensor:
+    """Return the L2 norm over all ranks of whole and sharded gradients, float64, 0-dim.
 
     Each distinct part counts once, as does a replicated tensor.
+
+    Args:
+        trained: each parameter and its gradient, laid out like it; None if it has none here. The
+            parameters decide what the ranks add up, since they are the same on all that share them.
     """
     alike: dict[tuple, list[Tensor]] = {}
-    for gradient in gradients:
-        layout = (getattr(gradient, "device_mesh", None), getattr(gradient, "placements", ()))
-        alike.setdefault(layout, []).append(local(gradient))
-    squares = []
+    for parameter, gradient in trained:
+        layout = (getattr(parameter, "device_mesh", None), getattr(parameter, "placements", ()))
+        parts = alike.setdefault(layout, [])
+        if gradient is not None:
+            parts.append(local(gradient))
+    # In float64: a rank without gradients does not know their type.
+    total = torch.zeros((), dtype=torch.float64, device=device)
     for (mesh, placements), parts in alike.items():
-        square = nn.utils.get_total_norm(parts).square()
+        square = nn.utils.get_total_norm(parts).to(device, torch.float64).square()
         for dimension, placement in enumerate(placements):
             if not placement.is_replicate():
                 dist.all_reduce(square, group=mesh.get_group(dimension))
-        squares.append(square)
-    return (
-        torch.stack(squares).sum().sqrt().to(device) if squares else torch.zeros((), device=device)
-    )
+        total += square
+    return total.sqrt()
 
 
 def context_mesh(ranks: Ranks, contexts: int, tensor: int) -> DeviceMesh:
@@ -173,6 +179,8 @@ class Mesh(Single):
             held = [names & trained for names in self.held]
             self.pipeline = Pipeline(self, self.mesh, parts, self.places, held)
         self.initial = None
+        trained = [one for one in scalars(self.model) if one.requires_grad]
+        self.whole_weights = trained if self.averaged > 1 else []
         self.optimizer = optimizers.build(self.config, self.model)
 
     def _cut(self, model: nn.Module) -> dict[int, nn.Module]:
@@ -247,6 +255,7 @@ class Mesh(Single):
         return self.data_world * self.contexts
 
     def part(self, batch: Batch) -> Batch:
+        batch = super().part(batch)
         if self.contexts == 1:
             return batch
         return self.workload.part(batch, self.context, self.contexts)
@@ -271,6 +280,7 @@ class Mesh(Single):
             return super().validate(batch) if pipeline is None else pipeline.validate(batch)
 
     def clip(self) -> Tensor:
+        average_gradients(self.whole_weights, self.data_groups())
         self.unscale()
         return clip(self.model, self.config.grad_clip, self.ranks.device, self.pipeline)
 

@@ -4,9 +4,9 @@ The schedules are torch's (``training.strategy_table`` names them). 1F1B (Naraya
 PipeDream): as soon as a micro-batch is through the last stage, its backward pass begins, so a stage
 keeps the activations of at most ``stages`` micro-batches. The others have several stages on a rank.
 
-In torch the stages describe to each other what they send by pickles. Here a first micro-batch goes
-through all of them, and each describes its output in numbers (``described``): no rank unpickles
-data from the network.
+In torch the stages describe to each other what they send by pickles. Here they do so in numbers
+(``described``), in one more pass before the first step and in validation: no rank unpickles data
+from the network.
 """
 
 import copy
@@ -120,8 +120,8 @@ class Pipeline:
         self._owners, self._count = owners, len(owners)
         self._rank = mesh.get_local_rank("pipeline")
         self.group = mesh["pipeline"].get_group()
-        self._shapes: dict[object, dict[int, tuple[Boundary, Boundary]]] = {}
-        self._schedules: dict[object, Any] = {}
+        self._schedule: Any = None
+        self._shape = ""  # of the inputs that the schedule is for
         self._batches: Sequence[Batch] = ()
         self._scale = self._total = torch.zeros((), dtype=torch.float64, device=self.device)
         self._running = 0  # the last micro-batch that went through a stage of this rank
@@ -132,7 +132,7 @@ class Pipeline:
         self._batches, self._scale = batches, scale
         self._total = torch.zeros((), dtype=torch.float64, device=self.device)
         with self._strategy.autocast():
-            schedule = self._schedule(batches)
+            schedule = self._scheduled(batches)
             # torch cuts the targets up for the last stage; their content does not matter.
             targets = torch.zeros(len(batches))
             schedule.step(*self._inputs(batches), target=targets, **self._beside(batches))
@@ -141,7 +141,7 @@ class Pipeline:
     @torch.no_grad()
     def validate(self, batch: Batch) -> Tensor:
         """Return the sum of the losses where it is known, 0 elsewhere."""
-        made = self._through(batch, self._shapes_of(batch))
+        made, _ = self._through(batch)
         if made is None:
             return torch.zeros((), device=self.device)
         return self._strategy.score(made, batch)
@@ -198,17 +198,39 @@ class Pipeline:
                 found = group
         return found
 
-    def _schedule(self, batches: Sequence[Batch]) -> Any:
-        """Return the schedule, created once for each shape and number of micro-batches."""
-        shapes = self._shapes_of(batches[0])
-        key = (len(batches), id(shapes))
-        if key not in self._schedules:
-            stages = [Stage(self, stage, self._count, *shapes[stage]) for stage in self.parts]
+    def _scheduled(self, batches: Sequence[Batch]) -> Any:
+        """Return the schedule, created in the first step.
+
+        What goes between the stages is learned then by one more pass. Every rank makes it in its
+        first step, whatever its samples are: ranks that shard a stage need each other for it.
+
+        Raises:
+            TrainingError: the inputs have other shapes than in the first step.
+        """
+        shapes = {self._shape_of(batch) for batch in batches}
+        if self._schedule is None:
+            on_gpu = [self.device] if self.device.type == "cuda" else []
+            with torch.no_grad(), torch.random.fork_rng(on_gpu):
+                _, between = self._through(batches[0])
+            reshard(self._strategy.model)
+            stages = [Stage(self, stage, self._count, *between[stage]) for stage in self.parts]
             several = issubclass(self._kind, PipelineScheduleMulti)
             given = stages if several else stages[0]
             options = {"loss_fn": self._loss, "scale_grads": False}
-            self._schedules[key] = self._kind(given, len(batches), **options)
-        return self._schedules[key]
+            self._schedule = self._kind(given, len(batches), **options)
+            self._shape = self._shape_of(batches[0])
+        if other := sorted(shapes - {self._shape}):
+            raise TrainingError(
+                f"pipeline_parallel {self.group.size()}: a micro-batch has inputs {other[0]}, the "
+                f"first one had {self._shape}, and what stages send has one shape: let "
+                "Workload.inputs give each sample as much, or set pipeline_parallel to 1"
+            )
+        return self._schedule
+
+    def _shape_of(self, batch: Batch) -> str:
+        """Return types and shapes of a batch's inputs, as a message has them."""
+        inputs = self._strategy.inputs(batch)
+        return ", ".join(f"{str(one.dtype)[6:]} {tuple(one.shape)}" for one in inputs)
 
     @property
     def device(self) -> torch.device:
@@ -226,7 +248,7 @@ class Pipeline:
         """Join all micro-batches' inputs for the first stage."""
         if 0 not in self.parts:
             return []
-        inputs = [self._strategy.workload.inputs(batch) for batch in batches]
+        inputs = [self._strategy.inputs(batch) for batch in batches]
         return [torch.cat(tensors) for tensors in zip(*inputs, strict=True)]
 
     def _beside(self, batches: Sequence[Batch]) -> dict[str, Tensor]:
@@ -242,49 +264,31 @@ class Pipeline:
 
     # data between stages
 
-    def _shapes_of(self, batch: Batch) -> dict[int, tuple[Boundary, Boundary]]:
-        """Return stage → its input and output, on meta; learned at the first batch of its shape."""
-        inputs = self._strategy.workload.inputs(batch)
-        shape = tuple((tuple(tensor.shape), tensor.dtype) for tensor in inputs)
-        key = (shape, torch.is_grad_enabled())  # types differ between training and validation
-        if key not in self._shapes:
-            learned: dict[int, tuple[Boundary, Boundary]] = {}
-            on_gpu = [self.device] if self.device.type == "cuda" else []
-            with torch.no_grad(), torch.random.fork_rng(on_gpu):
-                self._through(batch, learned, learn=True)
-            reshard(self._strategy.model)
-            self._shapes[key] = learned
-        return self._shapes[key]
+    def _through(self, batch: Batch) -> tuple[Tensor | None, dict[int, tuple[Boundary, Boundary]]]:
+        """Pass a micro-batch of any size through all stages, each of which describes its output.
 
-    def _through(
-        self, batch: Batch, shapes: dict[int, tuple[Boundary, Boundary]], *, learn: bool = False
-    ) -> Tensor | None:
-        """Pass a micro-batch through all stages; return the last output, on the rank that has
-        it.
+        Returns (the last output, on the rank that has it; this rank's stage → its input and output,
+        on meta).
         """
-        made, trained = self._strategy.workload.inputs(batch), False
+        made, trained = self._strategy.inputs(batch), False
         beside = self._strategy.beside(batch)
+        between: dict[int, tuple[Boundary, Boundary]] = {}
         for stage, part in self.parts.items():
             given: Sequence[Tensor] = made
             if stage > 0 and stage - 1 not in self.parts:
-                if learn:
-                    header = self._receive(stage, [torch.empty(HEADER, dtype=torch.int64)])[0]
-                    shapes[stage] = like(header.tolist()), ()
-                    trained = bool(header[0])
-                given = self._receive(stage, shapes[stage][0])
+                header = self._receive(stage, [torch.empty(HEADER, dtype=torch.int64)])[0].tolist()
+                given = self._receive(stage, like(header))
+                trained = bool(header[0])
             outputs = part(*given, **beside)
             outputs = sendable(outputs) if stage + 1 < self._count else outputs
             made = outputs if isinstance(outputs, tuple) else (outputs,)
-            if learn:
-                before = like(described(given, trained=trained))
-                trained = trained or any(one.requires_grad for one in part.parameters())
-                numbers = described(made, trained=trained)
-                shapes[stage] = before, like(numbers)
+            before = like(described(given, trained=trained))
+            trained = trained or any(one.requires_grad for one in part.parameters())
+            numbers = described(made, trained=trained)
+            between[stage] = before, like(numbers)
             if stage + 1 < self._count and stage + 1 not in self.parts:
-                if learn:
-                    self._send(stage, [torch.tensor(numbers, device=self.device)])
-                self._send(stage, made)
-        return made[0] if self._count - 1 in self.parts else None
+                self._send(stage, [torch.tensor(numbers, device=self.device), *made])
+        return made[0] if self._count - 1 in self.parts else None, between
 
     def _receive(self, stage: int, metas: Boundary) -> Boundary:
         """Receive the previous stage's output, whose types and shapes are ``metas``."""

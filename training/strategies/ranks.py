@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import distributed_c10d
 
 from training.cpu_cores import fit_threads
 from training.in_place_restart import Attempt
@@ -125,25 +126,46 @@ def joined(timeout_seconds: int, backend: str | None = None) -> Iterator[Ranks]:
         os.environ[name] = read_meeting(name)
     _keep_step()
     flight_recorder.record()
+    with _limited(timedelta(seconds=timeout_seconds)):
+        try:
+            dist.init_process_group(
+                backend or ("cpu:gloo,cuda:nccl" if cuda else "gloo"),
+                store=_store(rank == 0, timeout_seconds),
+                rank=rank,
+                world_size=world,
+            )
+        except RuntimeError as error:
+            if not is_lost_peer(error):
+                raise
+            raise LostRankError(
+                f"rank {rank} of {world} did not meet the others within {timeout_seconds} s at "
+                f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}: {error}"
+            ) from error
+        try:
+            yield ranks
+        finally:
+            dist.destroy_process_group()
+
+
+LIMITS = ("default_pg_timeout", "default_pg_nccl_timeout")
+"""Names under which torch keeps the limit of a group that is created without one."""
+
+
+@contextmanager
+def _limited(timeout: timedelta) -> Iterator[None]:
+    """Context in which ``timeout`` is the limit of every process group.
+
+    A group that a device mesh creates has torch's own otherwise, 10 or 30 minutes: init_device_mesh
+    takes none.
+    """
+    before = {name: getattr(distributed_c10d, name) for name in LIMITS}
+    for name in LIMITS:
+        setattr(distributed_c10d, name, timeout)
     try:
-        dist.init_process_group(
-            backend or ("cpu:gloo,cuda:nccl" if cuda else "gloo"),
-            store=_store(rank == 0, timeout_seconds),
-            rank=rank,
-            world_size=world,
-            timeout=timedelta(seconds=timeout_seconds),
-        )
-    except RuntimeError as error:
-        if not is_lost_peer(error):
-            raise
-        raise LostRankError(
-            f"rank {rank} of {world} did not meet the others within {timeout_seconds} s at "
-            f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}: {error}"
-        ) from error
-    try:
-        yield ranks
+        yield
     finally:
-        dist.destroy_process_group()
+        for name, value in before.items():
+            setattr(distributed_c10d, name, value)
 
 
 def connect(timeout_seconds: float, *, serve: bool = False) -> dist.Store:

@@ -156,16 +156,25 @@ class Single:
 
     def part(self, batch: Batch) -> Batch:
         """Return this rank's part of a batch: all of it, unless ranks share each sequence."""
-        return batch
+        return {name: self._wide(tensor) for name, tensor in batch.items()}
 
     def outputs(self, model: nn.Module, batch: Batch) -> Tensor:
         """Return the model's outputs for a batch."""
-        return model(*self.workload.inputs(batch), **self.beside(batch))
+        return model(*self.inputs(batch), **self.beside(batch))
+
+    def inputs(self, batch: Batch) -> tuple[Tensor, ...]:
+        """Return the inputs of the model's first stage."""
+        return tuple(map(self._wide, self.workload.inputs(batch)))
 
     def beside(self, batch: Batch) -> Mapping[str, Tensor]:
         """Return the keyword inputs of every stage of the model."""
         beside = getattr(self.workload, "beside", None)
-        return beside(batch) if beside else {}
+        return {n: self._wide(one) for n, one in beside(batch).items()} if beside else {}
+
+    def _wide(self, tensor: Tensor) -> Tensor:
+        """Return a tensor of samples in the weights' type, if that is float64."""
+        wide = self.config.precision == "float64" and tensor.is_floating_point()
+        return tensor.double() if wide else tensor
 
     def backward(self, batches: Sequence[Batch], units: Tensor) -> Tensor:
         """Compute gradients of the mean loss over the ``units`` of the global batch.

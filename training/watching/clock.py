@@ -26,6 +26,8 @@ from typing import Any
 
 import torch
 
+from trainyard.common.atomic_file import storage_errors
+
 
 class Trace:
     """Records every operator, kernel and collective of steps ``first`` … ``first + count - 1``.
@@ -48,9 +50,10 @@ class Trace:
         yield
         if self._profiler is not None and step == self._last:
             self._profiler.stop()
-            self._folder.mkdir(parents=True, exist_ok=True)
             path = self._folder / f"steps-{self._first}-{self._last}.json.gz"
-            self._profiler.export_chrome_trace(str(path))
+            with storage_errors(path):
+                self._folder.mkdir(parents=True, exist_ok=True)
+                self._profiler.export_chrome_trace(str(path))
             self._profiler = None
 
 

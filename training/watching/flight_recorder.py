@@ -11,9 +11,18 @@ The names are those of torch 2.13 (FlightRecorder.hpp, its library's strings) an
 only if ``TORCH_NCCL_DUMP_ON_TIMEOUT`` is set (ProcessGroupNCCL.cpp).
 """
 
+import json
 import os
-from collections.abc import MutableMapping
+import sys
+import threading
+import time
+from collections.abc import Iterable, MutableMapping
+from dataclasses import dataclass
+from linecache import getline
+from operator import itemgetter
 from pathlib import Path
+from traceback import walk_stack, walk_tb
+from types import FrameType
 
 import torch
 from torch._C import _distributed_c10d as c10d
@@ -51,23 +60,106 @@ def trace_prefix() -> str:
     return f"attempt-{Attempt.read().number}-trace-rank-"
 
 
-def dump(folder: Path, rank: int) -> Path | None:
-    """Write this rank's last collectives; return the file to read, or None if torch keeps none.
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """What a rank does at one moment."""
+
+    waits: bool
+    """True if it has entered a collective, or a send or receive, that has not ended."""
+    at: str
+    """Innermost lines of its main thread outside torch; before them the collective that it is
+    in."""
+    seconds: float = 0.0
+    """Age of the oldest collective that has not ended; 0 if torch records none."""
+
+
+def whereabouts() -> Whereabouts:
+    """Return what the main thread of this rank does; called from another thread.
+
+    The recorder knows the collectives, also those that run beside the main thread; gloo's sends and
+    receives are only on the stack.
+    """
+    frames = [*walk_stack(sys._current_frames()[threading.main_thread().ident or 0])]
+    running = [one for one in _entries() if not one["retired"] and one["state"] != "completed"]
+    if not running:
+        call = _call(frames)
+        return Whereabouts(bool(call), f"{call} {_lines(frames)}".strip())
+    oldest = min(running, key=itemgetter("time_created_ns"))
+    name = oldest["profiling_name"].partition(":")[2]  # gloo:all_reduce
+    what = f"in {name} {oldest['collective_seq_id']} of group {' '.join(oldest['process_group'])},"
+    seconds = max(0.0, time.time() - oldest["time_created_ns"] / 1e9)
+    return Whereabouts(True, f"{what} {_lines(frames)}", seconds)
+
+
+def failed_at(error: BaseException) -> Whereabouts:
+    """Return where this rank waited until a collective failed with ``error``."""
+    frames = [*walk_tb(error.__traceback__)][::-1]
+    return Whereabouts(True, f"{_call(frames)} {_lines(frames)}".strip())
+
+
+TORCH = Path(torch.__file__).parent
+SHOWN = 2
+"""Lines of a stack in a message; the log has all of it."""
+
+
+def _call(frames: Iterable[tuple[FrameType, int]]) -> str:
+    """Return ``in recv,`` if the innermost call, the first, is torch.distributed's; else ""."""
+    for frame, _ in frames:
+        path = Path(frame.f_code.co_filename)
+        if path.is_relative_to(TORCH / "distributed"):
+            return f"in {frame.f_code.co_name},"
+        if not path.is_relative_to(TORCH) or path.is_relative_to(TORCH / "nn"):
+            return ""  # the model computes
+    return ""
+
+
+def _lines(frames: Iterable[tuple[FrameType, int]]) -> str:
+    """Return ``at loop.py:181 in _units_of, of loop.py:150 in _train_step: code``."""
+    own = [
+        (Path(frame.f_code.co_filename), line, frame.f_code.co_name)
+        for frame, line in frames
+        if not Path(frame.f_code.co_filename).is_relative_to(TORCH)
+    ][:SHOWN]
+    named = [f"{'/'.join(path.parts[-2:])}:{line} in {name}" for path, line, name in own]
+    code = "".join(getline(str(path), line).strip() for path, line, _ in own[:1])
+    return f"at {', of '.join(named)}: {code}"
+
+
+def _entries() -> list[dict]:
+    """Return the recorded collectives; none if torch keeps none."""
+    said = _json()
+    return [] if said is None else json.loads(said).get("entries", [])  # none: before the first
+
+
+def _json() -> bytes | None:
+    """Return the recorder's content, or None if torch keeps none.
 
     torch has a recorder for NCCL and one for gloo, whose collectives are not recorded before 2.8.
     """
-    nccl = torch.cuda.is_available() and hasattr(c10d, "_dump_nccl_trace")
-    name = "_dump_nccl_trace" if nccl else "_dump_fr_trace"
+    name = f"{_kind()}_json"
     if not hasattr(c10d, name):
+        return None
+    said = getattr(c10d, name)()
+    return said.encode() if isinstance(said, str) else said
+
+
+def _kind() -> str:
+    nccl = torch.cuda.is_available() and hasattr(c10d, "_dump_nccl_trace")
+    return "_dump_nccl_trace" if nccl else "_dump_fr_trace"
+
+
+def dump(folder: Path, rank: int) -> Path | None:
+    """Write this rank's last collectives; return the file to read, or None if torch keeps none."""
+    said = _json()
+    if said is None:
         return None
     folder.mkdir(parents=True, exist_ok=True)
     readable = folder / f"attempt-{Attempt.read().number}-rank-{rank}.json"
-    said = getattr(c10d, f"{name}_json")()
-    atomic_file.write(readable, said.encode() if isinstance(said, str) else said)
+    atomic_file.write(readable, said)
     trace = folder / f"{trace_prefix()}{rank}"
     # torch 2.13's gloo does not say which ranks a group has, and torchfrtrace cannot read that.
-    if nccl and not trace.exists():  # otherwise the monitor has written it already
-        atomic_file.write(trace, getattr(c10d, name)())
+    if _kind() == "_dump_nccl_trace" and not trace.exists():  # else the monitor has written it
+        atomic_file.write(trace, getattr(c10d, _kind())())
     return readable
 
 

@@ -66,7 +66,8 @@ def check(asked: Literal["off", "warn", "stop"], ranks: Ranks) -> None:
     if asked == "off":
         return
     began = time.monotonic()
-    every = ranks.gather(_figures(ranks))
+    hosts = ranks.gather(socket.gethostname())  # all of them, with and without a GPU
+    every = ranks.gather(_figures(ranks, hosts))
     found = [*findings(every)]
     if ranks.rank == 0:
         for finding in found:
@@ -121,13 +122,13 @@ def _of_kind(alike: Sequence[Figures]) -> Iterator[str]:
             )
 
 
-def _figures(ranks: Ranks) -> Figures:
-    host, settings = socket.gethostname(), tuple[str, ...]()
+def _figures(ranks: Ranks, hosts: Sequence[str]) -> Figures:
+    host, settings = hosts[ranks.rank], tuple[str, ...]()
     if ranks.local_rank == 0:
         settings = tuple(device_speed.findings(device_speed.instance_type()))
     if ranks.device.type != "cuda":
         return Figures(ranks.rank, host, settings=settings)
-    within = links(ranks, host)
+    within = links(ranks, hosts)
     rate, digest = device_speed.matmul(ranks.device)
     torch.cuda.empty_cache()  # so that metric lines report the training's own peak
     torch.cuda.reset_peak_memory_stats(ranks.device)
@@ -135,12 +136,11 @@ def _figures(ranks: Ranks) -> Figures:
     return Figures(ranks.rank, host, device, rate, digest, within, settings)
 
 
-def links(ranks: Ranks, host: str, payload: int = device_speed.PAYLOAD) -> float | None:
+def links(ranks: Ranks, hosts: Sequence[str], payload: int = device_speed.PAYLOAD) -> float | None:
     """Return the bus bandwidth of the all-reduce within this rank's machine; None for a rank alone
     there, or a library with a single group of ranks (``Ranks.subgroups``).
     """
-    hosts = ranks.gather(host)
-    here = [rank for rank, other in enumerate(hosts) if other == host]
+    here = [rank for rank, host in enumerate(hosts) if host == hosts[ranks.rank]]
     if len(here) == 1 or (len(here) < ranks.world and not ranks.subgroups):
         return None
     with _group(here) as group:

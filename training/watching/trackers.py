@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from training.config import TrainConfig
 from training.watching.metric_line import NAMES
+from trainyard.common.atomic_file import storage_errors
 from trainyard.common.errors import TrainingError
 from trainyard.common.measures import CONTENT_TYPE, OF_TRAINING, Measure, Sample, text
 
@@ -199,12 +200,14 @@ class TensorBoard:
             self.log(line)
 
     def log(self, metrics: Mapping[str, float]) -> None:
-        for key, value in metrics.items():
-            if key != "step":
-                self._writer.add_scalar(tag(key), value, int(metrics["step"]))
+        with storage_errors(self._folder):
+            for key, value in metrics.items():
+                if key != "step":
+                    self._writer.add_scalar(tag(key), value, int(metrics["step"]))
 
     def close(self, *, failed: bool) -> None:
-        self._writer.close()
+        with storage_errors(self._folder):
+            self._writer.close()
 
 
 class MLflow:

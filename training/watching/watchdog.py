@@ -8,6 +8,11 @@ has what the previous ranks wrote.
     <attempt>/rank-<n>   {"pid": 4242, "host": "algo-2", "local_rank": 0, "step": 12, "at": 1795…}
     <attempt>/end-<n>    {"reason": "…", "lost": true}; null for a rank that lives, or was killed
     <attempt>/lost       the missing rank, as another found it, if the store ends with rank 0
+    <attempt>/asked      how often a rank asked where the others are; each then answers
+    <attempt>/at-<n>     {"asked": 1, "waits": false, "at": "at model.py:12 in forward, of …"}
+
+A rank that lives but does not come is the one that is in no collective while the others are in
+one. If all are in one, they wait for each other, and each is named with its own.
 """
 
 import faulthandler
@@ -19,7 +24,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -36,6 +41,7 @@ from training.strategies.ranks import (
     started,
 )
 from training.watching import flight_recorder
+from training.watching.flight_recorder import Whereabouts, failed_at, whereabouts
 from trainyard.common.errors import LostRankError
 
 log = logging.getLogger(__name__)
@@ -43,6 +49,8 @@ log = logging.getLogger(__name__)
 BEAT = 1.0  # seconds between two signs of life
 KEPT = 30  # most beats for which rank 0 keeps the store after a failure
 PATIENCE = 3  # beats that a rank may miss; a busy interpreter may be late
+NAMED = 8  # ranks in a message
+WARNED = 0.8  # share of the time limit in a collective after which a rank says who is not in one
 
 
 def training_has_ended() -> bool:
@@ -79,6 +87,8 @@ class Watch:
         self._ranks, self._timeout, self._folder, self._end = ranks, timeout_seconds, folder, end
         self.step: Callable[[], int] = lambda: 0
         self._attempt = Attempt.read()
+        self._answered, self._warned = 0, False
+        self._broken: Whereabouts | None = None  # where its collective failed
         self._done, self._ending = threading.Event(), threading.Event()
         self._watches = dist.is_initialized()
         if self._watches:
@@ -101,9 +111,11 @@ class Watch:
         """
         if not self._watches:
             return
+        lost_peer = isinstance(error, Exception) and is_lost_peer(error)
+        self._broken = failed_at(error) if lost_peer else None
         self._ending.set()
         try:
-            if not (isinstance(error, Exception) and is_lost_peer(error)):
+            if not lost_peer:
                 self._leave(f"{kind.__name__}: {error}" if kind else "")
                 return
             self._leave("", lost=True)  # before the look: torchrun may not leave time for it
@@ -146,6 +158,7 @@ class Watch:
         while not self._done.wait(BEAT):
             try:
                 self._say()
+                self._answer(self._store.add(self._asked, 0))
                 if self._newer():
                     return self._follow()
                 if why := self._told():
@@ -155,6 +168,7 @@ class Watch:
                 elif time.monotonic() - began > self._timeout / 2:
                     if late := self._silent(self._timeout):
                         return self._give_up(self._describe(late, self._fell_silent))
+                    self._warn()
                     self._done.wait(self._timeout / 10)
             except dist.DistError as error:
                 log.warning("the ranks' store is gone: %s", error)
@@ -203,7 +217,7 @@ class Watch:
         said: dict[int, float] = {}
         spoke: dict[int, float] = {}
         while (now := time.monotonic()) - begun < KEPT * BEAT:
-            beats = self._beats()
+            beats = self._beats(looking=True)
             spoke = {r: spoke[r] if said.get(r) == at else now for r, at in beats.items()}
             said = beats
             if all(now - at >= PATIENCE * BEAT for at in spoke.values()):
@@ -222,11 +236,19 @@ class Watch:
             late = [rank for rank in late if after.get(rank) == before[rank]]
         return late
 
-    def _beats(self) -> dict[int, float]:
-        """Return rank → time of its last sign of life, for ranks that have not ended."""
+    def _beats(self, *, looking: bool = False) -> dict[int, float]:
+        """Return rank → time of its last sign of life, for ranks that have not ended.
+
+        Args:
+            looking: whether ranks that end, and still look for the one that is missing, count, too.
+        """
         number = self._attempt.number
         said = zip(self._read("rank", number), self._read("end", number), strict=True)
-        beats = {rank: one["at"] if one else 0.0 for rank, (one, end) in enumerate(said) if not end}
+        beats = {
+            rank: one["at"] if one else 0.0
+            for rank, (one, end) in enumerate(said)
+            if not end or (looking and end["lost"] and not end["reason"])
+        }
         beats.pop(self._ranks.rank, None)
         return beats
 
@@ -258,12 +280,63 @@ class Watch:
         faulthandler.dump_traceback(file=sys.__stderr__ or 2)
         self._end(lost)
 
+    # who waits, and who lets the others wait
+
+    @property
+    def _asked(self) -> str:
+        return f"{self._attempt.number}/asked"
+
+    def _answer(self, asked: int) -> None:
+        """Say where this rank is, once for each question; who does not wait shows all its
+        stacks.
+        """
+        if asked <= self._answered:
+            return
+        self._answered, here = asked, self._broken or whereabouts()
+        said = {"asked": asked, "waits": here.waits, "at": here.at}
+        self._store.set(f"{self._attempt.number}/at-{self._ranks.rank}", json.dumps(said))
+        if not here.waits:
+            faulthandler.dump_traceback(file=sys.__stderr__ or 2)
+
+    def _ask(self) -> dict[int, dict[str, Any]]:
+        """Return rank → its answer, of those that answer within some beats."""
+        asked = self._store.add(self._asked, 1)
+        end = time.monotonic() + PATIENCE * BEAT
+        while True:
+            self._answer(self._store.add(self._asked, 0))  # others may ask at the same time
+            said = dict(enumerate(self._read("at", self._attempt.number)))
+            found = {rank: one for rank, one in said.items() if one and one["asked"] >= asked}
+            if len(found) == self._ranks.world or time.monotonic() > end:
+                return found
+            time.sleep(BEAT / 10)
+
+    def _warn(self) -> None:
+        """Log, once, who lets this rank wait, before NCCL ends the processes without a word."""
+        seconds = 0.0 if self._warned else whereabouts().seconds
+        if seconds > WARNED * self._timeout:
+            self._warned, said = True, self._ask()
+            waiting = [rank for rank, one in said.items() if one["waits"]]
+            if waiting[:1] == [self._ranks.rank] and (why := self._idle(said, seconds)):
+                log.warning("%s", why)
+
+    def _idle(self, said: Mapping[int, Mapping[str, Any]], seconds: float) -> str:
+        """Return which ranks are in no collective while others are, and where; "" if none is."""
+        if not (idle := [rank for rank, one in said.items() if not one["waits"]]):
+            return ""
+        how = (
+            f"lives, but lets the others wait for {seconds:.0f} s and is in no collective: "
+            f"{said[idle[0]]['at']} (its log has all stacks)"
+        )
+        more = f"; nor is rank {', '.join(map(str, idle[1:NAMED]))}" if idle[1:] else ""
+        return self._describe(idle[:1], how) + more
+
     # reports of the other ranks
 
     def _lost(self, error: Exception) -> LostRankError:
         """Find the missing rank by a look that takes some beats; return the error that names it."""
         patient = "Timed out" in str(error) or "timeout" in str(error).lower()
         try:
+            said = self._ask() if patient else {}  # at once: who sleeps may wake up
             silent, failed = self._silent(0), self._failed()
             if silent:
                 how = self._fell_silent if patient else "is gone, killed or crashed"
@@ -271,9 +344,11 @@ class Watch:
             elif failed:
                 message = failed
             elif patient:
-                message = self._behind()
+                message = self._behind(said)
             else:
-                message = f"the connection of the ranks broke, though all of them live: {error}"
+                message = self._found() or (
+                    f"the connection of the ranks broke, though all of them live: {error}"
+                )
         except dist.DistError:
             message = f"rank 0, which keeps the ranks' store, is gone: {error}"
         return LostRankError(message + self._dump())
@@ -298,15 +373,23 @@ class Watch:
                 return f"{_who(rank, said[rank])} ended with {end['reason']}"
         return ""
 
-    def _behind(self) -> str:
-        """Return the message if all ranks live, but one reads data or runs another collective."""
-        said = self._read("rank", self._attempt.number)
-        steps = [(one or {}).get("step", 0) for one in said]
-        late = [rank for rank, step in enumerate(steps) if step == min(steps)]
-        if len(late) == len(steps):
-            step = min(steps) + 1
-            return f"all ranks live, but wait for each other for {self._timeout} s in step {step}"
-        return self._describe(late, f"lives, but let the others wait for {self._timeout} s")
+    def _behind(self, said: Mapping[int, Mapping[str, Any]]) -> str:
+        """Return the message if all ranks live, by their answers: one does something else, or they
+        are in different collectives.
+        """
+        if idle := self._idle(said, self._timeout):
+            return idle
+        each = [f"rank {rank} {one['at']}" for rank, one in [*said.items()][:NAMED]]
+        return (
+            f"all ranks live, but wait for each other for {self._timeout} s in step "
+            f"{self.step() + 1}: {'; '.join(each)}"
+        )
+
+    def _found(self) -> str:
+        """Return what a rank found that ended before because of another."""
+        ends = self._read("end", self._attempt.number)
+        said = [end["reason"] for end in ends if end and end["lost"] and end["reason"]]
+        return said[0].partition("; this rank's")[0] if said else ""
 
     def _read(self, what: str, attempt: int) -> list[dict[str, Any] | None]:
         """Return what every rank wrote; with two requests if all did, since ranks may be many."""

@@ -99,9 +99,9 @@ class Workload(Protocol):
     packing: Packing
 
     by_batch: bool
-    """True if the model draws torch's random numbers by other means than torch's modules
-    (``functional.dropout``), so that another micro_batch makes another training; optional, default
-    False."""
+    """True if another micro_batch makes another training: the model draws torch's random numbers by
+    other means than torch's modules (``functional.dropout``), or a sample's loss depends on those
+    beside it in the micro-batch (InfoNCE); optional, default False."""
 
     loss_parallel: bool
     """True if ``loss`` accepts outputs that are a DTensor, sharded over the classes, and computes

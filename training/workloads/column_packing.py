@@ -1,6 +1,6 @@
 """The packing derived from the columns alone: a record is a sample, a column one of its fields.
 
-``number``     as a number of the column's ``dtype``; a missing one as NaN
+``number``     as a number of the column's ``dtype``; a missing one as NaN (integers have none)
 ``list``       as an array of such numbers, of the column's ``length`` or of any
 ``timestamp``  as microseconds since 1970, int64
 ``category``   as 64 bits that identify the value (``training.workloads.category_codes``)
@@ -26,7 +26,8 @@ from pydantic import BaseModel
 from training.data.manifest import Field, Samples, no_samples
 from training.workloads import Column
 from training.workloads.category_codes import Codes
-from trainyard.common.errors import DataError
+from training.workloads.column_types import whole_numbers
+from trainyard.common.errors import DataError, TrainingError
 
 TOO_LARGE = 2.0**128 - 2.0**103
 """Smallest number that rounds to an infinite float32 (IEEE 754, ties to even)."""
@@ -41,7 +42,7 @@ class Packing:
 
     def __init__(self, config: BaseModel, assets: Path | None) -> None:
         self.config, self.assets = config, assets
-        self.columns = {name: _limited(column) for name, column in self.columns.items()}
+        self.columns = {name: _limited(name, column) for name, column in self.columns.items()}
         self.fields = dict(self.fields) or {
             name: KINDS[column.kind].field(column) for name, column in self.columns.items()
         }
@@ -70,7 +71,7 @@ class Packing:
         """Pack each record as one sample.
 
         Raises:
-            DataError: the column's ``dtype`` cannot hold a number.
+            DataError: the column's ``dtype`` has no value for a number, or a missing one.
         """
         samples: Samples = {}
         for name, column in self.columns.items():
@@ -87,21 +88,30 @@ class Kind:
     """Function of (packing, the column's name, its values) that returns the field of that name."""
 
 
-def _limited(column: Column) -> Column:
-    """Return the column with a check that refuses records with numbers too large to be stored."""
+def _limited(name: str, column: Column) -> Column:
+    """Return the column with a check that refuses records with numbers that would become infinite.
+
+    Raises:
+        TrainingError: numbers may be missing, and the type has no value for that.
+    """
     if column.kind not in ("number", "list"):
         return column
     dtype = np.dtype(column.dtype)
-    most = float(np.iinfo(dtype).max) + 1 if dtype.kind in "iu" else TOO_LARGE
-    return replace(column, limit=min(column.limit, np.inf if dtype == np.float64 else most))
+    if column.kind == "number" and dtype.kind != "f" and not column.required:
+        raise TrainingError(
+            f"column {name}: Column('number', required=False, dtype='{dtype}') has no value for a "
+            "missing number; leave out required=False, and records without one are bad, or give it "
+            "dtype='float32', where a missing one is NaN"
+        )
+    return replace(column, limit=min(column.limit, TOO_LARGE)) if dtype == np.float32 else column
 
 
 def _number(packing: Packing, name: str, values: pa.Array) -> Samples:
-    return {name: _stored(packing, name, values.to_numpy(zero_copy_only=False))}
+    return {name: _stored(packing, name, values)}
 
 
 def _list(packing: Packing, name: str, values: pa.Array) -> Samples:
-    numbers = _stored(packing, name, values.flatten().to_numpy(zero_copy_only=False))
+    numbers = _stored(packing, name, values.flatten())
     lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
     shape = packing.fields[name].shape
     if shape is None:
@@ -111,19 +121,24 @@ def _list(packing: Packing, name: str, values: pa.Array) -> Samples:
     return {name: whole}
 
 
-def _stored(packing: Packing, name: str, numbers: np.ndarray) -> np.ndarray:
-    """Convert numbers to the column's type. Raises: DataError: it cannot hold one of them."""
+def _stored(packing: Packing, name: str, numbers: pa.Array) -> np.ndarray:
+    """Return the numbers in the column's type; readers give whole ones in it already.
+
+    Raises:
+        DataError: the type has no value for one of them.
+    """
     dtype = np.dtype(packing.columns[name].dtype)
-    with np.errstate(invalid="ignore"):  # reported below
-        stored = numbers.astype(dtype)
-    if dtype.kind in "iu" and (wrong := np.flatnonzero(stored != numbers)).size:
+    if dtype.kind == "f":
+        return numbers.to_numpy(zero_copy_only=False).astype(dtype)
+    integers, _ = whole_numbers(numbers, str(dtype))
+    if integers.null_count:
+        value = numbers[integers.is_null().to_pylist().index(True)].as_py()
         kind = packing.columns[name].kind
         raise DataError(
-            f"column {name}: {numbers[wrong[0]]:g} is not a valid {dtype} (nan: a missing value); "
-            "mend the data, or give the column another dtype, as "
-            f"{name}: Column('{kind}', dtype='float32')"
+            f"column {name}: {value} is not a valid {dtype} (None, nan: a missing value); mend the "
+            f"data, or give the column another dtype, as {name}: Column('{kind}', dtype='float32')"
         )
-    return stored
+    return integers.to_numpy()
 
 
 def _timestamp(packing: Packing, name: str, values: pa.Array) -> Samples:

@@ -17,9 +17,10 @@ class Column:
 
     kind: Literal["text", "category", "number", "bytes", "list", "timestamp"]
     """Kind of the values. ``text``: a string. ``category``: a string, integer or boolean, given as
-    a string, in a ``pa.DictionaryArray``. ``number``: given as float64. ``bytes``: an image, a
-    sound, given as ``pa.binary()``. ``list``: finite numbers, given as a list of float64.
-    ``timestamp``: a moment, given as int64: microseconds since 1970 in UTC."""
+    a string, in a ``pa.DictionaryArray``. ``number``: given as float64, or as ``dtype`` where that
+    is an integer. ``bytes``: an image, a sound, given as ``pa.binary()``. ``list``: finite numbers,
+    given as a list of the same. ``timestamp``: a moment, given as int64: microseconds since 1970 in
+    UTC."""
 
     required: bool = True
     """True if a record without a value is bad, and quarantined."""
@@ -35,9 +36,11 @@ class Column:
     unusable value makes its record bad, quarantined before training."""
 
     dtype: Literal[
-        "uint8", "uint16", "uint32", "int8", "int16", "int32", "int64", "float32", "float64"
-    ] = "float32"
-    """Type in which ``column_packing`` stores a number, or those of a list."""
+        "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float32",
+        "float64",
+    ] = "float32"  # fmt: skip
+    """Type in which ``column_packing`` stores a number, or those of a list. A value that an integer
+    type does not hold exactly makes its record bad; a float type rounds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,17 +2,81 @@
 
 Content is written to a draft: a file beside the target, with a name of its own. Once flushed to the
 disk it is renamed. A writer killed at any point leaves the old file or the new one, and perhaps a
-draft.
+draft. One that fails says which file, what it needs, what is free, and what to do.
 """
 
+import errno
+import io
 import os
 import secrets
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO
+from typing import Any, BinaryIO
+
+from trainyard.common.errors import StorageError
 
 LONGEST = 240  # characters of the target's name in the draft's: file systems take 255 bytes
+
+
+REMEDIES = {
+    errno.ENOSPC: "delete what is not needed there, or take a larger volume (a recipe's volume_gb)",
+    errno.EDQUOT: "delete what is not needed there, or have the quota raised",
+    errno.EFBIG: "raise the limit of a file's size (ulimit -f), or take another file system",
+}
+"""Why no more can be written → what to do."""
+
+
+def storage_error(path: Path, error: OSError, size: int = 0, kept: int = 0) -> StorageError:
+    """Return the error to raise in place of one whose ``errno`` is in ``REMEDIES``.
+
+    Args:
+        size: bytes of the whole file, if known.
+        kept: bytes on the disk that are free again after the error.
+    """
+    folder = next(parent for parent in path.absolute().parents if parent.is_dir())
+    found = os.statvfs(folder)
+    needed = f"{size:,} bytes are needed, " if size else ""
+    files = ", but no further file" if found.f_files and not found.f_favail else ""
+    found_error = StorageError(
+        f"{path}: cannot be written: {os.strerror(error.errno or 0)}: {needed}"
+        f"{found.f_bavail * found.f_frsize + kept:,} are free{files}; {REMEDIES[error.errno or 0]}"
+    )
+    found_error.errno, found_error.strerror = error.errno, error.strerror
+    return found_error
+
+
+@contextmanager
+def storage_errors(path: Path, size: int = 0) -> Iterator[None]:
+    """Context in which something is written to ``path``, by whatever means.
+
+    Raises:
+        StorageError: the disk is full, a quota or a limit is reached.
+    """
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, StorageError) or error.errno not in REMEDIES:
+            raise
+        raise storage_error(path, error, size) from error
+
+
+class _Descriptor(io.FileIO):
+    """An open file whose failing writes say what and where, whoever calls them."""
+
+    def __init__(self, descriptor: int, path: Path, size: int) -> None:
+        super().__init__(descriptor, "wb")
+        self._path, self._size = path, size
+
+    def write(self, part: Any) -> int:
+        try:
+            return super().write(part)
+        except OSError as error:
+            if error.errno not in REMEDIES:
+                raise
+            kept = os.fstat(self.fileno()).st_blocks * 512  # units of stat(2)
+            raise storage_error(self._path, error, self._size, kept) from error
 
 
 class Draft:
@@ -22,24 +86,32 @@ class Draft:
     temporary name is unique: a process that was believed dead may still write the same target.
     """
 
-    def __init__(self, path: Path, mode: int = 0o666) -> None:
-        """Begin a draft of ``path``, whose folder must be there; the umask narrows ``mode``."""
-        self.path = path
+    def __init__(self, path: Path, mode: int = 0o666, size: int = 0) -> None:
+        """Begin a draft of ``path``, whose folder must be there; the umask narrows ``mode``.
+
+        ``size``: bytes that the file will have, if known; for the message if they do not fit.
+        """
+        self.path, self._size = path, size
         self.temporary = path.with_name(f".{path.name[:LONGEST]}.{secrets.token_hex(4)}.tmp")
-        descriptor = os.open(self.temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-        self.file: BinaryIO = open(descriptor, "wb")  # noqa: SIM115 - finish closes it
+        with storage_errors(path, size):
+            descriptor = os.open(self.temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        self.file: BinaryIO = io.BufferedWriter(_Descriptor(descriptor, path, size))
 
     def finish(self, *, durable: bool = True) -> None:
         """Give the file its name; another thread than the writer's may do so.
 
         Args:
             durable: True if the content, and then the name, must survive a power cut.
+
+        Raises:
+            StorageError: the disk is full, a quota or a limit is reached.
         """
         try:
             self.file.close()
-            if durable:  # by name: a library that was given the name may have replaced the file
-                sync(self.temporary)
-            self.temporary.replace(self.path)
+            with storage_errors(self.path, self._size):  # of a network's file system: only now
+                if durable:  # by name: a library that was given it may have replaced the file
+                    sync(self.temporary)
+                self.temporary.replace(self.path)
         except BaseException:
             self.discard()
             raise
@@ -69,10 +141,11 @@ class Draft:
 
 def begin(path: Path, *parts: str | bytes | memoryview) -> Draft:
     """Write a draft of all parts; ``finish`` waits for the disk and gives it its name."""
-    draft = Draft(path)
+    whole = [memoryview(part.encode() if isinstance(part, str) else part) for part in parts]
+    draft = Draft(path, size=sum(part.nbytes for part in whole))
     try:
-        for part in parts:
-            draft.file.write(part.encode() if isinstance(part, str) else part)
+        for part in whole:
+            draft.file.write(part)
         draft.file.flush()
     except BaseException:
         draft.discard()

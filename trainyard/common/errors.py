@@ -6,6 +6,7 @@
     ├── PlanError             a plan is over budget, or cannot be applied as things are now
     ├── ServiceError          AWS (or the emulator) refused or could not be reached
     ├── DataError             raw data, a shard or a manifest is missing or damaged
+    ├── StorageError          a file cannot be written (also an OSError)
     ├── TrainingError         training cannot start or go on (settings, NaN, checkpoint)
     │   └── LostRankError     another rank's fault: a restart continues
     ├── GateError             the gate cannot be evaluated on what it was given
@@ -46,6 +47,13 @@ class ServiceError(TrainyardError):
 
 class DataError(TrainyardError):
     """Raw data, a shard or a manifest is missing or damaged."""
+
+
+class StorageError(TrainyardError, OSError):
+    """A file cannot be written: the disk is full, a quota or a limit is reached."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])  # OSError's own has errno and strerror, once they are set
 
 
 class TrainingError(TrainyardError):

@@ -1,6 +1,6 @@
-"""The valid access keys and their secrets: the state directory's own key, the keys that moto hands
-out for it (AssumeRole, CreateAccessKey), which end with the emulator, and the keys lent to a job,
-which end with the job.
+"""The valid access keys and their secrets: the state directory's own key, those of sessions
+(AssumeRole), which end with them, those that moto's IAM hands out for users, and the keys lent to a
+job, which end with the job.
 """
 
 import hashlib
@@ -13,17 +13,17 @@ from pathlib import Path
 
 from trainyard.common.atomic_file import Draft
 from trainyard.common.errors import EmulatorError
-from trainyard.emulator.request_scope import ACCOUNT, account, foreign
+from trainyard.emulator.request_scope import ACCOUNT, account
 from trainyard.emulator.services import own_role
+from trainyard.permissions.policy_documents import Policy
 
 FILE = "credentials.json"
 CREDENTIALS_PATH = "/v2/credentials/"
 """Start of a container's AWS_CONTAINER_CREDENTIALS_RELATIVE_URI, as on ECS."""
 SESSION = "SageMaker"
 """The name of the session in which SageMaker assumes a job's role."""
-_GIVES = re.compile(r"Action=(AssumeRole\w*|CreateAccessKey)(&|$)")
-_GIVEN = re.compile(r"<(AccessKeyId|SecretAccessKey|SessionToken|Arn)>([^<]+)</")
-_ROLE = re.compile(r"arn:[\w-]+:iam::\d{12}:role/(?:[^/]+/)*(?P<name>[\w+=,.@-]+)")
+_GIVEN = re.compile(r"<(AccessKeyId|SecretAccessKey)>([^<]+)</")
+ROLE = re.compile(r"arn:[\w-]+:iam::\d{12}:role/(?:[^/]+/)*(?P<name>[\w+=,.@-]+)")
 REFRESHED = 3600  # seconds after which a client asks for a job's credentials again
 
 
@@ -62,6 +62,29 @@ class Loan:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A session of a role, as AssumeRole makes it."""
+
+    role: str
+    """The role's ARN."""
+    name: str
+    account: str
+    user_id: str
+    until: float
+    """When its credentials expire, in seconds since the epoch."""
+    policies: tuple[Policy, ...] = ()
+    tags: tuple[tuple[str, str], ...] = ()
+    transitive: frozenset[str] = frozenset()
+    """Keys in lower case of the tags that sessions of its own have, too."""
+
+    @property
+    def arn(self) -> str:
+        return (
+            f"arn:aws:sts::{self.account}:assumed-role/{self.role.rpartition('/')[2]}/{self.name}"
+        )
+
+
 class Keys:
     """The valid access keys. ``own`` is a random access key and its secret, kept in a file that
     only its owner can read.
@@ -76,6 +99,8 @@ class Keys:
         self._accounts: dict[str, str] = {}
         self._administrators: dict[str, Loan] = {}
         self._ended: set[str] = set()
+        self._sessions: dict[str, Session] = {}
+        self._users: set[str] = set()
 
     def secret(self, access_key: str) -> str | None:
         """Return the secret of ``access_key``, or None for an unknown key."""
@@ -98,9 +123,31 @@ class Keys:
         loan = self._administrators[account()]
         return loan.access_key, loan.secret, loan.token
 
-    def ended(self, access_key: str) -> bool:
-        """Return whether the key belonged to a job that has ended."""
-        return access_key in self._ended
+    def ended(self, access_key: str) -> str:
+        """Return why the key is no longer valid; empty for another."""
+        if access_key in self._ended:
+            return "its job ended"
+        session = self._sessions.get(access_key)
+        return "its DurationSeconds are over" if session and time.time() > session.until else ""
+
+    def open(self, session: Session) -> tuple[str, str, str]:
+        """Return access key, secret and session token of the session. They are valid until its
+        end.
+        """
+        key = f"ASIA{secrets.token_hex(8).upper()}"
+        self._secrets[key] = secrets.token_urlsafe(30)
+        self._tokens[key] = secrets.token_urlsafe(256)
+        self._accounts[key] = session.account
+        self._sessions[key] = session
+        return key, self._secrets[key], self._tokens[key]
+
+    def session(self, access_key: str) -> Session | None:
+        """Return the session whose key it is; None if it is no session's."""
+        return self._sessions.get(access_key)
+
+    def is_user(self, access_key: str) -> bool:
+        """Return whether CreateAccessKey has made the key for a user; IAM may have ended it."""
+        return access_key in self._users
 
     def lend(self, role: str) -> Loan:
         """Return new credentials for a job with that role. They are valid until
@@ -130,41 +177,41 @@ class Keys:
         return self._loans.get(name)
 
     def identity(self, access_key: str) -> dict[str, str] | None:
-        """Return GetCallerIdentity's answer for our own key or a job's; None for a key from moto.
+        """Return GetCallerIdentity's answer for our own key, a job's or a session's; None for a
+        user's.
 
         The user of our own key is a session of a role, as people are in Studio.
         """
         if access_key == self.own[0]:
             return _identity(own_role.arn(), ACCOUNT)
+        if session := self._sessions.get(access_key):
+            return {"Arn": session.arn, "UserId": session.user_id, "Account": session.account}
         loan = self._loans.get(access_key)
         return loan.identity if loan else None
 
-    def note(self, request: bytes, answer: bytes) -> None:
-        """Remember the key in moto's ``answer`` to the form ``request``, if it hands one out.
+    def note(self, answer: bytes) -> None:
+        """Remember the key in moto's ``answer`` to CreateAccessKey."""
+        given = dict(_GIVEN.findall(answer.decode("latin-1")))
+        if {"AccessKeyId", "SecretAccessKey"} <= given.keys():
+            self._secrets[given["AccessKeyId"]] = given["SecretAccessKey"]
+            self._accounts[given["AccessKeyId"]] = account()
+            self._users.add(given["AccessKeyId"])
 
-        The key of a role belongs to the role's account if it exists. Keys of GetSessionToken are
-        left out: moto gives every caller AWS's documented example.
-        """
-        if _GIVES.search(request.decode("latin-1")):
-            given = dict(_GIVEN.findall(answer.decode("latin-1")))
-            if {"AccessKeyId", "SecretAccessKey"} <= given.keys():
-                self._secrets[given["AccessKeyId"]] = given["SecretAccessKey"]
-                owner = foreign(given.get("Arn", "")) or account()
-                self._accounts[given["AccessKeyId"]] = owner
-                if token := given.get("SessionToken"):
-                    self._tokens[given["AccessKeyId"]] = token
+
+def role_id(name: str) -> str:
+    """Return an id for a role that IAM does not know."""
+    return f"AROA{hashlib.sha256(name.encode()).hexdigest()[:17].upper()}"
 
 
 def _identity(role: str, of: str) -> dict[str, str]:
     """Return the identity of the session ``SageMaker`` of the role with that ARN, in account
     ``of``, whatever the role's ARN says: a pipeline may name any account's.
     """
-    found = _ROLE.fullmatch(role)
+    found = ROLE.fullmatch(role)
     name = found["name"] if found else role.rpartition("/")[2]
-    user = f"AROA{hashlib.sha256(name.encode()).hexdigest()[:17].upper()}"
     return {
         "Arn": f"arn:aws:sts::{of}:assumed-role/{name}/{SESSION}",
-        "UserId": f"{user}:{SESSION}",
+        "UserId": f"{role_id(name)}:{SESSION}",
         "Account": of,
     }
 

@@ -23,6 +23,11 @@ class ApiError(Exception):
         self.message = message
         self.status = status
 
+    @property
+    def fault(self) -> str:
+        """Return whose fault it is, in the words that a job's FailureReason begins with."""
+        return "InternalServerError" if self.status >= 500 else "ClientError"
+
 
 class S3Error(ApiError):
     """An error of S3 with elements in its document besides the message, or with headers."""

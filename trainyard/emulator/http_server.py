@@ -22,6 +22,7 @@ from werkzeug.wsgi import LimitedStream
 
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator.access_keys import CREDENTIALS_PATH
+from trainyard.emulator.api import ApiError
 
 log = logging.getLogger(__name__)
 
@@ -132,6 +133,9 @@ class Handler(WSGIRequestHandler):
         parts = self.server.app(environ, start_response)
         try:
             self._send(*answer[0], parts)
+        except ApiError as failure:  # it came too late to be the answer, which stays incomplete
+            log.error("%s %s broke off: %s", self.command, self.path, failure)
+            self.close_connection = True
         finally:
             if hasattr(parts, "close"):
                 parts.close()

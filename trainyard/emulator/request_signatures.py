@@ -158,10 +158,8 @@ def check_session(request: Request, key: str, keys: Keys) -> None:
     """Check that temporary credentials come with their token, and are valid. Raises
     :class:`Refused`.
     """
-    if keys.ended(key):
-        raise Refused(
-            "ended", "The security token included in the request is expired: its job ended"
-        )
+    if why := keys.ended(key):
+        raise Refused("ended", f"The security token included in the request is expired: {why}")
     given = request.headers.get(_TOKEN) or next(
         (value for name, value in request.args.items() if name.lower() == _TOKEN), ""
     )
@@ -241,8 +239,8 @@ def _credentials(key: str, secret: Callable[[str], str | None]) -> Credentials:
     if (known := secret(key)) is None:
         raise Refused(
             "unknown",
-            f"The access key {key!r} is not this emulator's: give the client the environment that "
-            "it prints when it starts",
+            f"The access key {key!r} is not this emulator's, or is no longer active: give the "
+            "client the environment that it prints when it starts",
         )
     return Credentials(key, known)
 

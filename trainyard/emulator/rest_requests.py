@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -155,6 +156,16 @@ def _scalar(values: list[str], shape: Shape) -> Any:
     if shape.type_name in ("integer", "long"):
         return int(values[0]) if re.fullmatch(r"-?\d{1,15}", values[0]) else values[0]
     return values[0]
+
+
+def parse_list(form: Mapping[str, str], name: str) -> list[Any]:
+    """Return a list of the query protocol (``Tags.member.1.Key``): texts, or dictionaries."""
+    items: dict[int, Any] = {}
+    for key, value in form.items():
+        if match := re.fullmatch(rf"{name}\.member\.(\d{{1,4}})(?:\.(\w+))?", key):
+            number, member = int(match[1]), match[2]
+            items[number] = value if member is None else {**items.get(number, {}), member: value}
+    return [items[number] for number in sorted(items)]
 
 
 def check(model: OperationModel, parameters: dict) -> None:

@@ -13,7 +13,6 @@ import functools
 import json
 import logging
 import re
-import sqlite3
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -50,14 +49,10 @@ from trainyard.emulator.runtime.interpreter import OWN, checked
 from trainyard.emulator.runtime.isolation import refuse
 from trainyard.emulator.services import own_role, refused_operations
 from trainyard.emulator.services.cloudwatch import prometheus
+from trainyard.emulator.services.dropped_members import dropped_members
 from trainyard.emulator.services.log_store import LogStore
-from trainyard.emulator.services.moto_app import (
-    Moto,
-    identity,
-    identity_wanted,
-    query_error,
-    unimplemented,
-)
+from trainyard.emulator.services.moto_app import Moto, query_error, unimplemented
+from trainyard.emulator.services.security_tokens import SecurityTokens
 from trainyard.emulator.serving.serving_instance import Answer
 from trainyard.emulator.storage import S3, s3_xml
 from trainyard.emulator.storage.object_store import ObjectStore
@@ -129,6 +124,7 @@ class App:
         self.aws = Aws(self.keys, Authority(objects))
         self._s3 = S3(self.objects)
         self._moto = Moto()
+        self._tokens = SecurityTokens(self.keys, self._moto)
         self.worlds = Worlds(state, self.objects, self.aws, make_sagemaker)
 
     @property
@@ -166,14 +162,16 @@ class App:
         if prometheus.is_scrape(request):
             return prometheus.answer(request, self.keys.own[1], self.worlds.metrics)
         try:
-            signed = check(request, self.keys.secret)
+            signed = check(request, self._secret)
             check_session(request, signed.key, self.keys)
         except Refused as why:
             return _unauthorized(request, why)
         request.environ[SIGNED] = signed
         of = self.keys.account(signed.key)
         with within(signed.region, of), acting(lambda: self._who(signed.key)):
-            if signed.service == "sts" and of == ACCOUNT:
+            if signed.service == "sts":
+                if wrong := self._tokens.refusal(request, signed.key):
+                    return _denied(request, "sts", wrong)
                 self._open_account(request)
             if denied := refusal(self.aws.authority, self.keys, request, signed):
                 return _denied(request, signed.service, denied)
@@ -181,15 +179,23 @@ class App:
 
     def _open_account(self, request: Request) -> None:
         """Create the account whose entry role the request assumes, unless it exists."""
-        if number := own_role.opened(request.form.get("RoleArn", "")):
+        number = own_role.opened(request.values.get("RoleArn", ""))
+        if number and account() == ACCOUNT:
             self.worlds.open(number)
+
+    def _secret(self, access_key: str) -> str | None:
+        """Return the secret of a valid key. A user's is valid while IAM says so."""
+        if self.keys.is_user(access_key) and not self._who(access_key):
+            return None
+        return self.keys.secret(access_key)
 
     def _who(self, access_key: str) -> str:
         """Return the ARN of the user or session whose key it is."""
         if known := self.keys.identity(access_key):
             return known["Arn"]
-        found = account_policies.caller(access_key)
-        return found[0].arn if found else ""
+        with within(region(), self.keys.account(access_key)):
+            found = account_policies.user(access_key)
+        return found.arn if found else ""
 
     def _serve(self, request: Request, signed: Signed) -> Response:
         service, target = signed.service, request.headers.get("X-Amz-Target", "")
@@ -203,12 +209,8 @@ class App:
             return _json(request, self.worlds.here().logs_api.handle)
         if service == "s3":
             return self._s3.answer(request)
-        if (
-            service == "sts"
-            and (who := self.keys.identity(signed.key))
-            and identity_wanted(request)
-        ):
-            return identity(who)
+        if service == "sts":
+            return self._tokens.answer(request, signed.key)
         if response := self.sagemaker.other(service, request):
             return response
         if service == "cloudformation":
@@ -236,8 +238,11 @@ class App:
         """Answer a request to one of moto's services."""
         if found := refused_operations.refusal(service, request):
             return unimplemented(request, f"It would need {found[1]}.", found[0])
+        if service == "iam" and (names := dropped_members(request)):
+            return unimplemented(request, f"{', '.join(names)} would have no effect: leave it out.")
         response = self._moto.answer(request, service, service_calls.owner(service, request))
-        self.keys.note(request.get_data(), response.get_data())
+        if service == "iam" and request.values.get("Action") == "CreateAccessKey":
+            self.keys.note(response.get_data())
         return response
 
     def _invoke(self, request: Request) -> Response:
@@ -287,7 +292,7 @@ def serve(
     refuse(state, python, internet)
     damaged_state.check_writable(state)
     with contextlib.ExitStack() as stack:  # closed from the last to the first
-        objects = stack.enter_context(contextlib.closing(_objects(state / "s3")))
+        objects = stack.enter_context(contextlib.closing(ObjectStore(state / "s3")))
         damaged_state.set_aside(state)
         if prepare:
             prepare(state, objects)
@@ -305,17 +310,6 @@ def serve(
         app.worlds.begin()
         serving.enter_context(announced(url, state))
         yield Endpoint(url, environment(url, state, app.keys.own), app)
-
-
-def _objects(root: Path) -> ObjectStore:
-    """Raise EmulatorError for an unreadable index, without which no stored bytes have a name."""
-    try:
-        return ObjectStore(root)
-    except sqlite3.DatabaseError as damage:
-        raise EmulatorError(
-            f"{root / 'index.sqlite'} cannot be read: {damage}. It names every object of S3, so "
-            f"nothing is served: restore it, or move {root} away to start with an empty S3"
-        ) from damage
 
 
 def _real_sagemaker(python: Path) -> MakeSageMaker:

@@ -3,9 +3,10 @@
 import io
 import tarfile
 from collections.abc import Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from trainyard.common.hashes import file_sha256, json_sha256
+from trainyard.emulator.jobs.transfers import local_path
 from trainyard.runs.run_differences import FAULTS, LARGEST, contents
 
 ARCHIVES = (".tar.gz", ".tgz")
@@ -51,12 +52,7 @@ class Files:
         return None
 
     def _below(self, uri: str) -> dict[str, Path]:
-        """Return path below the mount → file: S3Prefix means an object, or else a folder."""
-        if uri in self._files:
-            return {PurePosixPath(uri).name: self._files[uri]}
-        folder = uri.rstrip("/") + "/"
+        """Return path below the mount → file."""
         return {
-            one.removeprefix(folder): path
-            for one, path in self._files.items()
-            if one.startswith(folder)
+            local_path(uri, one): path for one, path in self._files.items() if one.startswith(uri)
         }

@@ -147,22 +147,23 @@ def _texts(value: Any) -> tuple[str, ...]:
 
 
 def expression(
-    text: str, context: Context, variables: bool, wild: bool = True
+    text: str, context: Context, variables: bool, wild: bool = True, segments: bool = False
 ) -> re.Pattern[str] | None:
     """Return an expression for the texts that a policy's ``text`` means; None if it names a
     variable that the request does not have.
 
     ``wild``: whether ``*`` and ``?`` stand for other characters. Those of a variable's value never
-    do.
+    do. ``segments``: whether they stay within the segments of an ARN, the parts between its colons;
+    a ``*`` at the end of a segment does not ("IAM JSON policy elements: Resource").
     """
     parts, end = [], 0
     for found in _VARIABLE.finditer(text) if variables else ():
         value = _value(found[1], context)
         if value is None:
             return None
-        parts += [_escaped(text[end : found.start()], wild), re.escape(value)]
+        parts += [_escaped(text[end : found.start()], wild, segments), re.escape(value)]
         end = found.end()
-    return _compiled("".join([*parts, _escaped(text[end:], wild)]))
+    return _compiled("".join([*parts, _escaped(text[end:], wild, segments, is_last=True)]))
 
 
 def _value(name: str, context: Context) -> str | None:
@@ -174,10 +175,14 @@ def _value(name: str, context: Context) -> str | None:
     return values[0] if len(values) == 1 else found[2] if found else None
 
 
-def _escaped(text: str, wild: bool) -> str:
+def _escaped(text: str, wild: bool, segments: bool, is_last: bool = False) -> str:
+    escaped = re.escape(text)
     if not wild:
-        return re.escape(text)
-    return re.escape(text).replace(r"\*", ".*").replace(r"\?", ".")
+        return escaped
+    if not segments:
+        return escaped.replace(r"\*", ".*").replace(r"\?", ".")
+    end_of_segment = r"\\\*(?=:|$)" if is_last else r"\\\*(?=:)"
+    return re.sub(end_of_segment, ".*", escaped).replace(r"\*", "[^:]*").replace(r"\?", "[^:]")
 
 
 @lru_cache(maxsize=4096)

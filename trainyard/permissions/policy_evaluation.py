@@ -261,12 +261,13 @@ def _applies(statement: Statement, request: Request) -> bool:
         MalformedPolicy: all else matches, and IAM has no operator of a condition's name.
     """
     actions, other = statement.action
-    if _any(actions, request.action.lower(), {}, False, fold=True) == other:
+    lower = (action.lower() for action in actions)
+    if _any(lower, request.action.lower(), {}, variables=False) == other:
         return False
     if statement.resource is not None:
         resources, other = statement.resource
-        found = _any(resources, request.resource, request.context, statement.variables)
-        if found == other:
+        context, variables = request.context, statement.variables
+        if _any(resources, request.resource, context, variables, segments=True) == other:
             return False
     if statement.principal is not None and not _is_principal(statement, request.principal):
         return False
@@ -279,13 +280,10 @@ def _applies(statement: Statement, request: Request) -> bool:
 
 
 def _any(
-    patterns: Iterable[str], text: str, context: Mapping, variables: bool, fold: bool = False
+    patterns: Iterable[str], text: str, context: Mapping, variables: bool, segments: bool = False
 ) -> bool:
-    for pattern in patterns:
-        found = expression(pattern.lower() if fold else pattern, context, variables)
-        if found and found.fullmatch(text):
-            return True
-    return False
+    expressions = (expression(one, context, variables, segments=segments) for one in patterns)
+    return any(found.fullmatch(text) for found in expressions if found)
 
 
 def _is_principal(statement: Statement, principal: Principal) -> bool:

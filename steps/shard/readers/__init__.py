@@ -20,11 +20,14 @@ Values that are allowed, in every format (``steps.shard.readers.column_values`` 
 text      a string
 category  a string, integer or boolean; given as text (``7``, ``true``)
 number    a number, given as float64; a value that is not finite (NaN, Infinity, 1e999) is missing,
-          one that the samples cannot hold (``Column.limit``) makes the record bad
+          one that the samples cannot hold (``Column.limit``) makes the record bad. Where
+          ``Column.dtype`` is an integer, a whole number, given in that type: exact, or the record
+          is bad. Written as a float (``12.0``, ``1e3``, a float in Parquet) it is taken below
+          2**53: from there on its writer may have rounded it
 bytes     base64 in JSON Lines, CSV and TSV; binary in Parquet, or an Image or Audio of Hugging
           Face's datasets (a struct with ``bytes``); a whole file, or a member of a tar archive
 list      a JSON array of numbers in JSON Lines, and as text in CSV and TSV; a list in Parquet;
-          given as float64. An element that is not a finite number makes the record bad
+          given like numbers. An element that is not a finite number makes the record bad
 timestamp ISO 8601, without an offset in UTC; in Parquet also a timestamp or a date; given as
           int64, microseconds since 1970 in UTC
 
@@ -38,7 +41,7 @@ Clean data goes through pyarrow's vectorised parsers. A piece of a file that the
 again record by record; both ways accept the same records and give the same values.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -53,7 +56,7 @@ from trainyard.common.errors import DataError
 if TYPE_CHECKING:
     from training.workloads import Column
 
-__all__ = ["FORMATS", "Bad", "Batch", "read"]
+__all__ = ["FORMATS", "Bad", "Batch", "read", "refuse_unknown"]
 
 Reader = Callable[[Path, Mapping[str, "Column"]], Iterator[Batch]]
 
@@ -79,9 +82,9 @@ def read(
     """Yield the file's records in its order, in batches of about 4 MiB of raw data, or one record.
 
     ``records`` of a batch has the declared columns, in that order, in the types of
-    ``batch.TYPES``. A category's dictionary may hold values of no record. A file without records
-    gives no batch. With ``files``, these below the folder ``path`` are read, each as a record
-    (``whole_files``); the first ``depth`` folders of their paths are not labels.
+    ``column_types.record_type``. A category's dictionary may hold values of no record. A file
+    without records gives no batch. With ``files``, these below the folder ``path`` are read, each
+    as a record (``whole_files``); the first ``depth`` folders of their paths are not labels.
 
     Raises:
         DataError: a suffix is unknown (at once); a file cannot be read as a whole, or
@@ -93,7 +96,23 @@ def read(
     for suffix, reader in FORMATS.items():
         if name.endswith(suffix):
             return within(reader(path, columns), columns)
-    raise DataError(
-        f"{path}: raw data of this suffix cannot be read; known are {', '.join(FORMATS)}. "
-        "Convert it, name it by its content, or keep it out of data.input"
+    raise _unknown([str(path)])
+
+
+def refuse_unknown(names: Iterable[str]) -> None:
+    """Check the names of files, but those that are one record each, before any is read.
+
+    Raises:
+        DataError: a file's suffix is unknown; names the first, and how many there are.
+    """
+    if unknown := [name for name in names if not name.lower().endswith((*FORMATS,))]:
+        raise _unknown(sorted(unknown))
+
+
+def _unknown(names: Sequence[str]) -> DataError:
+    more = f" and {len(names) - 1} more files" if len(names) > 1 else ""
+    return DataError(
+        f"{names[0]}{more}: raw data of this suffix cannot be read; known are "
+        f"{', '.join(FORMATS)}. Convert it, name it by its content, or keep it out of "
+        "data.input; a name that begins with _ is left out"
     )

@@ -7,19 +7,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from training.workloads.column_types import record_type
+
 if TYPE_CHECKING:
     from training.workloads import Column
 
 EXCERPT_CHARACTERS = 200
-CATEGORY = pa.dictionary(pa.int32(), pa.string())
-TYPES = {
-    "text": pa.string(),
-    "category": CATEGORY,
-    "number": pa.float64(),
-    "bytes": pa.binary(),
-    "list": pa.list_(pa.float64()),
-    "timestamp": pa.int64(),
-}
 
 
 @dataclass(frozen=True)
@@ -56,16 +49,21 @@ class Batch:
 
 def schema(columns: Mapping[str, "Column"]) -> pa.Schema:
     """Return the schema of records with these columns."""
-    return pa.schema([(name, TYPES[column.kind]) for name, column in columns.items()])
+    return pa.schema([(name, record_type(column)) for name, column in columns.items()])
 
 
-def parsed_schema(columns: Mapping[str, "Column"]) -> pa.Schema:
+def parsed_schema(
+    columns: Mapping[str, "Column"], integers: pa.DataType | None = None
+) -> pa.Schema:
     """Return the schema for parsers: all except numbers as strings, to be converted later.
 
-    pyarrow's CSV parser can give dictionaries by itself, but that takes longer than both steps.
+    With ``integers``, columns of integers are parsed as this type. pyarrow's CSV parser can give
+    dictionaries by itself, but that takes longer than both steps.
     """
-    plain = [kind if kind == pa.float64() else pa.string() for kind in schema(columns).types]
-    return pa.schema(zip(columns, plain, strict=True))
+    fields = zip(schema(columns), columns.values(), strict=True)
+    kinds = [field.type if column.kind == "number" else pa.string() for field, column in fields]
+    kinds = [integers if integers and pa.types.is_integer(kind) else kind for kind in kinds]
+    return pa.schema(zip(columns, kinds, strict=True))
 
 
 def in_one(column: pa.ChunkedArray) -> pa.Array:

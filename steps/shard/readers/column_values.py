@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from steps.shard.readers.batch import TYPES, Batch, schema, without
+from steps.shard.readers.batch import Batch, schema, without
+from training.workloads.column_types import (
+    BITS,
+    number_type,
+    record_type,
+    whole_number,
+    whole_numbers,
+)
 
 if TYPE_CHECKING:
     from training.workloads import Column
@@ -25,6 +33,12 @@ NULL_TOKENS = frozenset(pa.csv.ConvertOptions().null_values)
 
 DECIMAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 NOT_FINITE = re.compile(r"[+-]?(?:inf(?:inity)?|nan(?:\([a-z0-9_]*\))?)", re.ASCII | re.IGNORECASE)
+
+DECIMALS = pa.decimal128(38, 3)
+"""Type in which integers written as floats (``12.0``, ``1e3``) are parsed: none is rounded, but for
+``TINY``."""
+TINY = re.compile(rb"[eE]-\d\d")
+"""Exponents some of which (from e-77 on) pyarrow's decimals take for 0."""
 
 # bytes      base64 in text (RFC 4648, section 4, padded); as it is in Parquet, tar and files
 # list       a JSON array of finite numbers; in Parquet a list of numbers
@@ -43,8 +57,14 @@ class BadRecord(ValueError):
     """Reason why a record cannot be used. Stays inside the readers: it becomes a ``Bad``."""
 
 
-class Integer(str):
-    """An integer as JSON writes it: it may have any number of digits."""
+class Number(str):
+    """A number as JSON writes it: it may have any number of digits, and is not rounded yet."""
+
+    __slots__ = ()
+
+
+class Integer(Number):
+    """A number without fraction and exponent."""
 
     __slots__ = ()
 
@@ -90,14 +110,7 @@ def field_value(name: str, column: "Column", field: bytes) -> Any:
         BadRecord: the text is not a value of this kind.
     """
     text = decoded(field, f"column {name!r} is")
-    if column.kind != "number":
-        return from_text(name, column, text) if text else None
-    token = text.strip(" \t")
-    if token in NULL_TOKENS or NOT_FINITE.fullmatch(token):
-        return None
-    if not DECIMAL.fullmatch(token):
-        raise BadRecord(f"column {name!r} is {shown(text)}, expected a number")
-    return _finite(float(token))
+    return from_text(name, column, text) if text else None
 
 
 def from_text(name: str, column: "Column", text: str) -> Any:
@@ -112,36 +125,51 @@ def from_text(name: str, column: "Column", text: str) -> Any:
         case "timestamp":
             return moment(name, text)
         case "list":
-            return array(name, column.length, text)
+            return array(name, column, text)
+        case "number":
+            return _text_number(name, column, text)
     return text
 
 
-def typed(name: str, column: "Column", texts: pa.StringArray) -> tuple[pa.Array, dict[int, str]]:
-    """Convert texts to the column's type; also return row → reason for bad ones, which are null."""
-    if texts.type != pa.string() or column.kind in ("text", "category"):
-        return texts, {}
-    values, reasons = texts.to_pylist(), {}
+def typed(name: str, column: "Column", parsed: pa.Array) -> tuple[pa.Array, dict[int, str]]:
+    """Convert what ``parsed_schema`` gave to the column's type; also return row → reason for bad
+    values, which are null.
+    """
+    if parsed.type == DECIMALS:
+        integers, reasons = whole_numbers(parsed, column.dtype)
+        bounds = pc.min_max(integers).as_py()
+        if max(-(bounds["min"] or 0), bounds["max"] or 0) >= 2**BITS:
+            reasons[0] = f"column {name!r} is too large if it is written as a float"
+        return integers, reasons
+    if parsed.type != pa.string() or column.kind in ("text", "category"):
+        return parsed, {}
+    values, reasons = parsed.to_pylist(), {}
     for row, text in enumerate(values):
         try:
             values[row] = None if text is None else from_text(name, column, text)
         except BadRecord as error:
             values[row], reasons[row] = None, str(error)
-    return pa.array(values, TYPES[column.kind]), reasons
+    return pa.array(values, record_type(column)), reasons
 
 
 def _json_value(name: str, column: "Column", value: Any) -> Any:
-    if column.kind in _JSON or value is None:
-        return _JSON.get(column.kind, _json_text)(name, value)
-    if column.kind != "list":
-        return from_text(name, column, _json_text(name, value) or "")
-    if type(value) is not list:  # an object is a list of pairs here
-        raise BadRecord(f"column {name!r} is {shown(value)}, expected an array of numbers")
-    return numbers(name, column.length, value)
-
-
-def _json_text(name: str, value: Any) -> str | None:
     if value is None:
         return None
+    match column.kind:
+        case "category":
+            return _json_category(name, value)
+        case "number":
+            if not isinstance(value, float | Number):
+                raise BadRecord(f"column {name!r} is {shown(value)}, expected a number")
+            return number(column, value, f"column {name!r} is")
+        case "list":
+            if type(value) is not list:  # an object is a list of pairs here
+                raise BadRecord(f"column {name!r} is {shown(value)}, expected an array of numbers")
+            return numbers(name, column, value)
+    return from_text(name, column, _json_text(name, value))
+
+
+def _json_text(name: str, value: Any) -> str:
     if type(value) is not str:
         raise BadRecord(f"column {name!r} is {shown(value)}, expected a string")
     try:
@@ -152,31 +180,39 @@ def _json_text(name: str, value: Any) -> str | None:
     return value
 
 
-def _json_category(name: str, value: Any) -> str | None:
+def _json_category(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Integer):
         return "0" if value == "-0" else str(value)
-    if value is None or type(value) is str:
+    if type(value) is str:
         return _json_text(name, value)
     raise BadRecord(
         f"column {name!r} is {shown(value)}, expected a string, an integer, true or false"
     )
 
 
-def _json_number(name: str, value: Any) -> float | None:
-    if value is None:
+def _text_number(name: str, column: "Column", text: str) -> float | None:
+    token = text.strip(" \t")
+    if token in NULL_TOKENS or NOT_FINITE.fullmatch(token):
         return None
-    if not isinstance(value, float | Integer):
-        raise BadRecord(f"column {name!r} is {shown(value)}, expected a number")
-    return _finite(float(value))
+    if not DECIMAL.fullmatch(token):
+        raise BadRecord(f"column {name!r} is {shown(text)}, expected a number")
+    return number(column, Number(token), f"column {name!r} is")
 
 
-_JSON = {"text": _json_text, "category": _json_category, "number": _json_number}
+def number(column: "Column", value: float | Number, where: str) -> float | None:
+    """Return the value in the column's type; None for one that is not finite (NaN, 1e999).
 
-
-def _finite(value: float) -> float | None:
-    return value if isfinite(value) else None
+    Raises:
+        BadRecord: the type is an integer that does not hold it exactly; begins with ``where``.
+    """
+    if isinstance(value, Number) and pa.types.is_integer(number_type(column.dtype)):
+        try:
+            return whole_number(value, column.dtype)
+        except ValueError as error:
+            raise BadRecord(f"{where} {shown(value)}, expected {error}") from None
+    return float(value) if isfinite(float(value)) else None
 
 
 def row_batch(rows: Sequence[Sequence[Any]], columns: Mapping[str, "Column"]) -> pa.RecordBatch:
@@ -273,7 +309,7 @@ def decoded(raw: bytes, what: str = "the record is") -> str:
 
 def shown(value: Any) -> str:
     """Return the value in few characters, all of which can be encoded."""
-    text = str(value) if isinstance(value, float | Integer) else ascii(value)
+    text = str(value) if isinstance(value, float | Number | Decimal) else ascii(value)
     return text if len(text) <= 40 else f"{text[:40]}…"
 
 
@@ -302,30 +338,32 @@ def moment(name: str, text: str) -> int:
         ) from None
 
 
-def numbers(name: str, length: int | None, values: Sequence[Any]) -> list[float]:
-    """Return a list of finite numbers, of this length if one is given."""
-    found = [_element(name, place, value) for place, value in enumerate(values)]
-    if length is not None and len(found) != length:
-        raise BadRecord(wrong_length(name, len(found), length))
-    return found
+def numbers(name: str, column: "Column", values: Sequence[Any]) -> list[float]:
+    """Return a list of finite numbers, of the column's length if it has one."""
+    elements = [_element(name, column, place, value) for place, value in enumerate(values)]
+    if column.length is not None and len(elements) != column.length:
+        raise BadRecord(wrong_length(name, len(elements), column.length))
+    return elements
 
 
-def array(name: str, length: int | None, text: str) -> list[float]:
+def array(name: str, column: "Column", text: str) -> list[float]:
     """Return a list of finite numbers like ``numbers``, from a JSON array."""
     try:
-        values = json.loads(text, parse_int=Integer)
+        values = json.loads(text, parse_int=Integer, parse_float=Number)
     except (ValueError, RecursionError):
         values = None
     if type(values) is not list:
         raise BadRecord(f"column {name!r} is {shown(text)}, expected a JSON array of numbers")
-    return numbers(name, length, values)
+    return numbers(name, column, values)
 
 
-def _element(name: str, place: int, value: Any) -> float:
-    number = float(value) if isinstance(value, float | Integer) else None
-    if number is None or not isfinite(number):
+def _element(name: str, column: "Column", place: int, value: Any) -> float:
+    element = None
+    if isinstance(value, float | Number):
+        element = number(column, value, f"column {name!r} holds at place {place}")
+    if element is None:
         raise BadRecord(no_number(name, place, value))
-    return number
+    return element
 
 
 def no_number(name: str, place: int, value: Any) -> str:

@@ -7,6 +7,7 @@ the beginning of one: a stray quote must not swallow the text up to the next quo
 """
 
 import csv
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,6 +31,8 @@ from steps.shard.readers.batch import (
     schema,
 )
 from steps.shard.readers.column_values import (
+    DECIMALS,
+    TINY,
     BadRecord,
     csv_row,
     lacks_required,
@@ -62,6 +65,7 @@ if TYPE_CHECKING:
 
 csv.field_size_limit(MAX_RECORD_BYTES)  # the default, 128 KiB, refuses good records
 
+HEXADECIMAL = re.compile(b"0[xX]")
 SUFFIXES = (".csv", ".tsv")
 COMPRESSED = True  # whether .gz or .zst may follow
 
@@ -213,10 +217,9 @@ class Table:
             return None
         if data.startswith(BOM, start):  # a mark only at the file's start; elsewhere a character
             return None
-        bad: list[Bad] = []
         skip = skip and Block(data, start, stop, number).is_text()
         try:
-            table = self._parse(data, start, stop, _skipper(bad, number) if skip else None)
+            table, bad = self._parse(data, start, stop, number if skip else None)
         except ValueError:  # pa.ArrowInvalid, or its message is not UTF-8
             return None
         arrays = []
@@ -231,10 +234,34 @@ class Table:
         lines = np.arange(number, number + len(records) + len(bad))
         return Batch(records, np.delete(lines, [one.line - number for one in bad]), bad)
 
-    def _parse(self, data: bytearray, start: int, stop: int, skipper: Callable | None) -> pa.Table:
-        """Parse with pyarrow, as one block; raise ``ValueError`` when anything is wrong."""
+    def _parse(
+        self, data: bytearray, start: int, stop: int, first: int | None
+    ) -> tuple[pa.Table, list[Bad]]:
+        """Parse with pyarrow; raise ``ValueError`` when anything is wrong.
+
+        With ``first``, the number of the first record, those with a wrong number of fields are
+        returned as bad.
+        """
+        plain, decimals = parsed_schema(self.columns), parsed_schema(self.columns, DECIMALS)
+        if plain == decimals:
+            return self._parse_as(plain, data, start, stop, first)
+        try:
+            parsed = self._parse_as(plain, data, start, stop, first)
+        except pa.ArrowInvalid:  # perhaps integers that are written as floats, such as 12.0
+            if TINY.search(data, start, stop):
+                raise
+            return self._parse_as(decimals, data, start, stop, first)
+        if HEXADECIMAL.search(data, start, stop):  # pyarrow takes 0x1F for an integer
+            self._parse_as(decimals, data, start, stop, first)
+        return parsed
+
+    def _parse_as(
+        self, fields: pa.Schema, data: bytearray, start: int, stop: int, first: int | None
+    ) -> tuple[pa.Table, list[Bad]]:
+        """Parse as one block, in these types; else like ``_parse``."""
         part = memoryview(data)[start:stop]
         probe = self._probe if data.find(b'"', start, stop) >= 0 else b""
+        bad: list[Bad] = []
         table = pyarrow.csv.read_csv(
             pa.BufferReader(b"".join([part, probe]) if probe else part),
             pyarrow.csv.ReadOptions(
@@ -242,16 +269,13 @@ class Table:
                 block_size=stop - start + len(probe) + 1,
                 column_names=self._unique_names,
             ),
-            pyarrow.csv.ParseOptions(delimiter=self.dialect.delimiter, invalid_row_handler=skipper),
-            self._conversion,
+            pyarrow.csv.ParseOptions(
+                delimiter=self.dialect.delimiter,
+                invalid_row_handler=None if first is None else _skipper(bad, first),
+            ),
+            pyarrow.csv.ConvertOptions(column_types=fields, include_columns=list(self.columns)),
         )
-        return table.slice(0, len(table) - 1) if probe else table
-
-    @cached_property
-    def _conversion(self) -> pyarrow.csv.ConvertOptions:
-        return pyarrow.csv.ConvertOptions(
-            column_types=parsed_schema(self.columns), include_columns=list(self.columns)
-        )
+        return (table.slice(0, len(table) - 1) if probe else table), bad
 
     @cached_property
     def _unique_names(self) -> list[str]:
@@ -341,4 +365,6 @@ def _first_line(raw: bytes) -> bytes:
 
 def _completed(array: pa.Array) -> pa.Array:
     """Replace missing values by null: text that is empty, numbers that are not finite."""
-    return without_infinities(array) if array.type == pa.float64() else without_empty(array)
+    if array.type == pa.float64():
+        return without_infinities(array)
+    return without_empty(array) if array.type == pa.string() else array

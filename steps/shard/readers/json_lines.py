@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.json
 
 from steps.shard.readers.batch import (
-    TYPES,
     Bad,
     Batch,
     encoded,
@@ -26,8 +25,11 @@ from steps.shard.readers.batch import (
     schema,
 )
 from steps.shard.readers.column_values import (
+    DECIMALS,
+    TINY,
     BadRecord,
     Integer,
+    Number,
     decoded,
     json_row,
     lacks_required,
@@ -38,6 +40,7 @@ from steps.shard.readers.column_values import (
 )
 from steps.shard.readers.raw_bytes import CR, Block
 from steps.shard.readers.text import read_lines, refuse_nul
+from training.workloads.column_types import record_type
 
 if TYPE_CHECKING:
     from training.workloads import Column
@@ -58,7 +61,7 @@ class Object(list):
     """A JSON object as its (key, value) pairs: a key may occur twice."""
 
 
-DECODER = json.JSONDecoder(object_pairs_hook=Object, parse_int=Integer)
+DECODER = json.JSONDecoder(object_pairs_hook=Object, parse_int=Integer, parse_float=Number)
 
 
 def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
@@ -98,17 +101,27 @@ def _object_lines(block: Block) -> np.ndarray | None:
 
 
 def _parse(block: Block, columns: Mapping[str, "Column"]) -> pa.RecordBatch:
-    """Parse with pyarrow, as one block; raise ``ValueError`` when anything is wrong."""
-    wanted = _parsed(columns)
+    """Parse with pyarrow; raise ``ValueError`` when anything is wrong."""
+    plain, decimals = _parsed(columns), _parsed(columns, DECIMALS)
+    try:
+        return _parse_as(plain, block, columns)
+    except pa.ArrowInvalid:
+        if plain == decimals or TINY.search(block.buffer):
+            raise
+    return _parse_as(decimals, block, columns)  # perhaps integers written as floats, such as 12.0
+
+
+def _parse_as(fields: pa.Schema, block: Block, columns: Mapping[str, "Column"]) -> pa.RecordBatch:
+    """Parse as one block, in these types; else like ``_parse``."""
     table = pyarrow.json.read_json(
         pa.BufferReader(block.buffer),
         pyarrow.json.ReadOptions(use_threads=False, block_size=len(block.codes) + 1),
         pyarrow.json.ParseOptions(
-            explicit_schema=_as_written(block, columns), unexpected_field_behavior="ignore"
+            explicit_schema=_as_written(fields, block, columns), unexpected_field_behavior="ignore"
         ),
     )
     arrays = []
-    for field in wanted:
+    for field in fields:
         array = in_one(table[field.name]).cast(field.type)
         column = columns[field.name]
         array = without_infinities(array) if field.type == pa.float64() else array
@@ -121,18 +134,20 @@ def _parse(block: Block, columns: Mapping[str, "Column"]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema(columns))
 
 
-def _parsed(columns: Mapping[str, "Column"]) -> pa.Schema:
+def _parsed(columns: Mapping[str, "Column"], integers: pa.DataType | None = None) -> pa.Schema:
     """Return the schema of what is parsed; a list is parsed as an array at once."""
-    lists = {name: TYPES["list"] for name, column in columns.items() if column.kind == "list"}
-    return pa.schema([(f.name, lists.get(f.name, f.type)) for f in parsed_schema(columns)])
+    lists = {n: record_type(column) for n, column in columns.items() if column.kind == "list"}
+    return pa.schema(
+        [(f.name, lists.get(f.name, f.type)) for f in parsed_schema(columns, integers)]
+    )
 
 
-def _as_written(block: Block, columns: Mapping[str, "Column"]) -> pa.Schema:
+def _as_written(fields: pa.Schema, block: Block, columns: Mapping[str, "Column"]) -> pa.Schema:
     """Return the schema to parse with: a category may be written as string, integer or boolean.
 
     Its first value decides; where others differ, pyarrow refuses the block.
     """
-    kinds = dict(zip(columns, _parsed(columns).types, strict=True))
+    kinds = dict(zip(columns, fields.types, strict=True))
     for name, value in _first_values(block, columns).items():
         kinds[name] = WRITTEN.get(type(value), kinds[name])
     return pa.schema(kinds)

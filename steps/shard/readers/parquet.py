@@ -10,18 +10,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
-from steps.shard.readers.batch import TYPES, Batch, encoded, plain, schema, without
+from steps.shard.readers.batch import Batch, encoded, plain, schema, without
 from steps.shard.readers.column_values import (
     BEGIN,
     MICROSECOND,
     BadRecord,
     decoded,
     list_reasons,
+    shown,
     typed,
     without_infinities,
 )
 from steps.shard.readers.raw_bytes import CHUNK_BYTES, MAX_RECORD_BYTES
 from steps.shard.readers.rows import check_names
+from training.workloads.column_types import number_type, whole_numbers
 from trainyard.common.errors import DataError
 
 if TYPE_CHECKING:
@@ -225,9 +227,7 @@ TEXTS = (
 
 
 def converted(name: str, array: pa.Array, column: "Column") -> tuple[pa.Array, dict[int, str]]:
-    """Convert to the declared kind; also return row → reason for bad values. Integers beyond 2**53
-    are rounded.
-    """
+    """Convert to the declared kind; also return row → reason for bad values."""
     kind = column.kind
     if kind == "category" and pa.types.is_dictionary(array.type):
         values = _as(pa.string(), array.dictionary)
@@ -236,15 +236,18 @@ def converted(name: str, array: pa.Array, column: "Column") -> tuple[pa.Array, d
             return pa.DictionaryArray.from_arrays(indices, values), {}
     array = plain(array)
     if kind == "number":
-        return without_infinities(_as(pa.float64(), array)), {}
+        numbers, expected = _numbers(array, column)
+        return numbers, {
+            row: f"column {name!r} is {shown(array[row].as_py())}, expected {form}"
+            for row, form in expected.items()
+        }
     if kind == "list":
-        lists = _as(TYPES[kind], array)
-        return lists, list_reasons(name, lists, column.length)
+        return _lists(name, array, column)
     if kind == "timestamp" and not is_text(array.type):
         return _moments(name, array)
     if kind == "bytes":
         inside = pc.struct_field(array, "bytes") if pa.types.is_struct(array.type) else array
-        content = _as(TYPES[kind], inside)
+        content = _as(pa.binary(), inside)
         return content, _too_long(name, content)
     texts = _as(pa.string(), array)
     reasons = _bad_texts(name, texts)
@@ -255,6 +258,28 @@ def converted(name: str, array: pa.Array, column: "Column") -> tuple[pa.Array, d
         texts = pc.if_else(pa.array(mask), None, texts)
     found, more = typed(name, column, texts)
     return found, reasons | more
+
+
+def _numbers(array: pa.Array, column: "Column") -> tuple[pa.Array, dict[int, str]]:
+    """Return numbers in the column's type, and place → what is expected instead of a bad one."""
+    if pa.types.is_integer(number_type(column.dtype)):
+        return whole_numbers(array, column.dtype)
+    return without_infinities(_as(pa.float64(), array)), {}
+
+
+def _lists(name: str, array: pa.Array, column: "Column") -> tuple[pa.Array, dict[int, str]]:
+    """Return lists of the column's numbers, and row → reason for bad ones."""
+    elements = array.flatten()
+    values, expected = _numbers(elements, column)
+    widths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
+    ends = np.cumsum([0, *widths], dtype=np.int32)
+    lists = pa.ListArray.from_arrays(ends, values, mask=array.is_null())
+    reasons = list_reasons(name, lists, column.length)
+    for index, form in reversed(expected.items()):
+        row = int(np.searchsorted(ends, index, side="right")) - 1
+        value, place = shown(elements[index].as_py()), index - int(ends[row])
+        reasons[row] = f"column {name!r} holds at place {place} {value}, expected {form}"
+    return lists, reasons
 
 
 def _moments(name: str, array: pa.Array) -> tuple[pa.Int64Array, dict[int, str]]:

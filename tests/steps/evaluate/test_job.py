@@ -98,6 +98,7 @@ def test_challenger_and_champion_are_scored_on_the_same_rows(inputs, tmp_path):
     described = json.loads(theirs.schema.metadata[b"trainyard"])
     assert described == {
         "format": 1,
+        "ranges": {},
         "model": "champion",
         "champion": ARN,
         "test_fingerprint": evaluation["dataset"]["test_fingerprint"],

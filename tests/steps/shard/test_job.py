@@ -73,6 +73,37 @@ def test_every_record_is_in_the_split_of_its_key_and_in_no_other(shard):
     assert raw_objects(root) == [Raw(name="a.jsonl", records=200)]
 
 
+USERS = """
+from training.workloads import Column
+from training.workloads.simple import Simple
+
+
+class Workload(Simple):
+    columns = {"user": Column("number", dtype="int64")}
+"""
+
+
+def test_users_that_a_float_would_merge_stay_apart(shard, tmp_path, monkeypatch):
+    """From the raw file to the shard; also where equal records are left out."""
+    (tmp_path / "own_users").mkdir()
+    (tmp_path / "own_users/work.py").write_text(USERS)
+    monkeypatch.syspath_prepend(tmp_path)
+    users = [2**53 + n for n in range(40)]
+    files = {
+        "a.jsonl": b'{"user": 5.5}\n' + lines({"user": user} for user in users),
+        "b.csv": as_csv([{"user": user, "n": 1} for user in users]),
+        "c.parquet": as_parquet([{"user": user} for user in users]),
+    }
+    workload = ["--workload", "own_users.work", "--workload_config", "{}", "--key", "user"]
+    root = shard(files, *workload, "--unique", "user", "--max_bad_share", "0.2")
+    splits = [Dataset(root / "processing/output" / split) for split in SPLITS]
+    found = [n for split in splits for n in split.read(range(len(split)))["user"].tolist()]
+    assert sorted(found) == sorted(users)
+    [bad] = quarantined(root)
+    assert (bad["line"], "user" in bad["reason"]) == (1, True)
+    assert "is 5.5, expected a whole number from" in bad["reason"]
+
+
 def test_a_key_is_in_one_split_in_whatever_object_and_format_it_stands(tmp_path):
     for number, files in enumerate(
         ({"a.jsonl": lines(RECORDS)}, {"b.csv": as_csv(RECORDS)}, {"c.jsonl": lines(RECORDS[::-1])})
@@ -309,6 +340,14 @@ def test_bad_input_ends_the_job_with_one_message(failure, tmp_path, files, expec
     assert message.startswith(expected)
     assert (tmp_path / "algo-1-of-1/output/message").read_text() == message
     assert not list(tmp_path.rglob("manifest-*.json"))
+
+
+def test_a_suffix_that_nothing_reads_ends_the_job_before_anything_is_read(failure, tmp_path):
+    files = {"a.jsonl": lines(RECORDS), "notes.docx": b"x", "more/b.xls": b"x", "_c.xls": b"x"}
+    message = failure(files)
+    assert message.startswith("more/b.xls and 1 more files: raw data of this suffix cannot be read")
+    output = tmp_path / "algo-1-of-1/processing/output"
+    assert [path for path in output.rglob("*") if path.is_file()] == []
 
 
 def test_an_empty_file_and_one_of_bad_records_only_give_nothing(shard):

@@ -13,17 +13,20 @@ from trainyard.common.errors import TrainingError
 class Ranks:
     """Stand-in for three ranks that exchange their parts."""
 
-    def __init__(self, *every: Parts) -> None:
+    def __init__(self, *every: tuple[Parts, str]) -> None:
         self._every = list(every)
 
-    def gather(self, mine: Parts) -> list[Parts]:
+    def gather(self, mine: tuple[Parts, str]) -> list[tuple[Parts, str]]:
         assert mine in self._every
         return self._every
 
 
 def test_ranks_with_other_code_or_settings_are_named_before_the_first_step():
     same, changed = of(), of({"training/loop.py": b"another loop"}, seed=1)
-    check_alike(same, Ranks(same, same, same))
+    one, other, more = (same, "a" * 8), (changed, "a" * 8), (same, "b" * 8)
+    check_alike(*one, Ranks(one, one, one))
     said = re.escape("rank 2 differs from rank 0: seed 0 → 1; code (~ training/loop.py); give all")
     with pytest.raises(TrainingError, match=said):
-        check_alike(same, Ranks(same, same, changed))
+        check_alike(*one, Ranks(one, one, other))
+    with pytest.raises(TrainingError, match="rank 1 .*: validation data aaaaaaaa → bbbbbbbb; give"):
+        check_alike(*one, Ranks(one, more, one))

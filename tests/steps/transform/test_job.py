@@ -157,3 +157,10 @@ def test_too_many_bad_records_end_the_job(root: Path):
         path.unlink()
     with pytest.raises(DataError, match="0 files in the records; upload some"):
         job.transform(options)
+
+
+def test_a_suffix_that_nothing_reads_ends_the_job_before_anything_is_scored(root: Path):
+    (root / "processing/input/records/z.xlsx").write_bytes(b"")  # the smallest: read last
+    with pytest.raises(DataError, match=r"^z\.xlsx: raw data of this suffix cannot be read"):
+        transformed(root)
+    assert outputs(root) == {}

@@ -78,6 +78,15 @@ def test_the_newest_reads_back(saved: Checkpoints):
     assert resumed(saved) == 3
 
 
+def test_a_state_that_grows_is_refused_since_its_ranks_would_not_agree(tmp_path: Path):
+    with checkpoints(tmp_path) as target:
+        save(target, 1)
+        grown = state(2) | {"model.b": torch.zeros(2, dtype=torch.float64)}
+        with pytest.raises(TrainingError, match=r"^model\.b: has another type or shape than at"):
+            target.save(2, grown)
+    assert resumed(checkpoints(tmp_path)) == 1
+
+
 def test_nothing_to_resume(tmp_path: Path):
     called = []
     assert checkpoints(tmp_path).resume(lambda: called.append(1)) is None

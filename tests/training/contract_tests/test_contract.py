@@ -63,6 +63,40 @@ def test_a_fault_is_named_by_the_rule_that_it_breaks(number, tmp_path):
     assert first.fix
 
 
+@pytest.mark.parametrize(
+    ("package", "what", "found", "fix"),
+    [
+        (
+            "wide",
+            "a layer in float64",
+            "weight head.weight is float64 and weight scale is float32",
+            "the recipe's precision: float64 makes",
+        ),
+        (
+            "pairs",
+            "a loss over the pairs of the batch",
+            "the loss of 8 samples is ",
+            "a sample's loss depends on those beside it, as with InfoNCE, so another micro_batch",
+        ),
+    ],
+)
+def test_types_and_losses_that_do_not_fit_are_said_in_our_words(
+    tmp_path, package, what, found, fix
+):
+    [fault] = [one for one in FAULTS if one.what == what]
+    verdicts = judge(trial(fault, package, tmp_path), HERE)
+    first = next(one for verdict in verdicts for one in verdict.faults)
+    assert first.found.startswith(found) and fix in first.fix
+
+
+def test_a_loss_over_the_batch_that_is_declared_is_none(tmp_path):
+    [fault] = [one for one in FAULTS if one.what == "a loss over the pairs of the batch"]
+    tried = trial(fault, "declared", tmp_path)
+    type(tried.one).by_batch = True
+    [rule] = [one for one in HERE if one.name == "loss is a sum"]
+    assert list(rule.check(tried)) == []
+
+
 def test_faults_are_of_rules_that_there_are():
     names = {rule.name for rule in rules()}
     assert {name for fault in FAULTS for name in fault.rules} <= names

@@ -222,6 +222,28 @@ def test_other_loops_get_the_same_samples(folder, late, workers):
         assert same({name: one.numpy() for name, one in batch.items()}, plain)
 
 
+def test_other_loops_wait_for_no_more_than_what_is_in_flight(folder, late, monkeypatch):
+    """A whole read must arrive before its first batch is used."""
+    real, read = os.preadv, ReadsInFlight.read
+
+    def slow(descriptor, buffers, offset, flags=0):
+        if flags:
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))  # not in the page cache
+        time.sleep(0.002)
+        return real(descriptor, buffers, offset)
+
+    def counted(reads: ReadsInFlight, indices: np.ndarray) -> dict[str, np.ndarray]:
+        sizes.append(len(indices))
+        return read(reads, indices)
+
+    sizes: list[int] = []
+    monkeypatch.setattr(os, "preadv", slow)
+    monkeypatch.setattr(ReadsInFlight, "read", counted)
+    list(ShardDataset(folder, samples=400).loader(2))
+    assert sum(sizes) == 400
+    assert 2 < max(sizes) <= module.MOST
+
+
 @pytest.mark.parametrize("code", [errno.EAGAIN, errno.ENOSYS, errno.EPERM, errno.EINVAL])
 def test_where_the_kernel_or_a_sandbox_refuses_to_look_into_the_cache_samples_are_read(
     folder, late, monkeypatch, code

@@ -162,6 +162,72 @@ def test_a_transform_sees_the_batch_in_stored_types_and_others_may_collate_it(fo
     assert torch.equal(stacked, torch.utils.data.default_collate(list(batch))["input_ids"])
 
 
+def test_a_loader_of_torch_as_it_comes_takes_batches_as_they_were_read(folder):
+    """No collate_fn: ``default_collate`` finds ours by the samples' type, also of ragged ones."""
+    train = ShardDataset(folder, seed=SEED, samples=160)
+    loader = DataLoader(train, 8, drop_last=True)
+    assert loader.collate_fn is torch.utils.data.default_collate
+    data = Dataset(folder)
+    positions = np.arange(160).reshape(-1, 8)
+    order = uniform(data.fingerprint, SEED, SAMPLES)
+    for batch, expected in zip(loader, positions, strict=True):
+        read = data.read(order.at(expected))
+        assert batch.keys() == read.keys()
+        assert all(np.array_equal(batch[name], read[name]) for name in read)
+
+
+REQUESTS = st.lists(
+    st.tuples(st.integers(0, 60), st.integers(1, 3), st.integers(1, 4), st.integers(1, 5)),
+    min_size=1,
+    max_size=6,
+)
+
+
+@settings(max_examples=60)
+@given(st.sampled_from(["uniform", "windowed", None]), REQUESTS)
+def test_what_is_read_ahead_is_what_is_asked_for_in_whatever_pattern(folder, shuffle, requests):
+    """A request: so many batches from a position on, of so many samples, so far apart."""
+    train = ShardDataset(folder, seed=SEED, shuffle=shuffle, window_samples=20)
+    alone = ShardDataset(folder, seed=SEED, shuffle=shuffle, window_samples=20)
+    for begin, stride, size, count in requests:
+        for number in range(count):
+            start = begin + number * size * stride
+            items = [n for n in range(start, start + size * stride, stride) if n < SAMPLES]
+            if not items:
+                continue
+            found = train.__getitems__(items).tensors
+            expected = [alone[item] for item in items]
+            assert found["weight"].tolist() == [float(one["weight"]) for one in expected]
+            texts = zip(found["text_offsets"][:-1], found["text_offsets"][1:], strict=True)
+            for (start_, stop), one in zip(texts, expected, strict=True):
+                assert torch.equal(found["text"][start_:stop], one["text"])
+
+
+@pytest.mark.parametrize("rank, world", [(0, 1), (1, 3)])
+@pytest.mark.parametrize("shuffle", ["uniform", None])
+def test_batches_that_follow_each_other_are_read_several_at_once(folder, rank, world, shuffle):
+    train = ShardDataset(folder, shuffle=shuffle, samples=96)
+    sizes, read = [], train.data.read
+
+    def counted(indices: np.ndarray, *more: object) -> dict[str, np.ndarray]:
+        sizes.append(len(indices))
+        return read(indices, *more)
+
+    train.data.read = counted
+    given = [b["weight"] for b in train.loader(2, rank=rank, world=world)]
+    assert sum(map(len, given)) == 96 // world
+    assert sum(sizes) <= 96 // world + 1, "something was read that nobody asked for"
+    assert len(sizes) <= 8  # 1, 2, 4, 8 … batches, and a first look at how late storage answers
+
+
+def test_a_batch_that_a_loop_changes_does_not_change_the_next(folder):
+    train, other = (ShardDataset(folder, seed=SEED, samples=48) for _ in range(2))
+    for batch, expected in zip(train.loader(4), other.loader(4), strict=True):
+        assert torch.equal(batch["weight"], expected["weight"])
+        for tensor in batch.values():
+            tensor.zero_()
+
+
 def test_a_copy_in_another_process_opens_the_shards_itself(folder):
     train = ShardDataset(folder, seed=SEED)
     train.load_state_dict({"position": 5})

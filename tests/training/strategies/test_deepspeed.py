@@ -5,7 +5,9 @@ import os
 import pytest
 
 from tests.training import worlds
+from tests.training.strategies.test_fsdp_sharding import write_numbers
 from tests.training.strategies.test_libraries import GIVEN, SETTINGS, begun, went_on
+from tests.training.trainings import TOYS
 from training.config import TrainConfig
 from training.strategies import started
 from trainyard.common.errors import TrainingError
@@ -37,6 +39,16 @@ def test_without_a_launcher_it_says_so():
     message = "start the job with torchrun or mpirun"
     with pytest.raises(TrainingError, match=message), started(config, None):
         pass
+
+
+@pytest.mark.slow
+def test_a_weight_without_dimensions_is_refused_by_name(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(TOYS))
+    write_numbers(tmp_path / "input/data", 24)
+    settings = {"strategy": "deepspeed", "workload": "toys.scaled", "micro_batch": 2}
+    assert worlds.finish(worlds.start(tmp_path, 2, **settings)) == [1, 1]
+    said = (tmp_path / "output/failure").read_text()
+    assert said.startswith("strategy deepspeed: the weight temperature has no dimensions, and")
 
 
 STAGES = [{3: 2}, pytest.param({1: 0, 2: 2}, marks=pytest.mark.sweep)]

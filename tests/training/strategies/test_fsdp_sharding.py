@@ -4,13 +4,23 @@ import json
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 
 from benchmarks.strategies.cases import MODEL, SETTINGS, container, write_data
 from benchmarks.strategies.runs import distance
 from steps.train import job
 from tests.training import worlds
-from tests.training.trainings import arguments, losses
+from tests.training.trainings import TOYS, arguments, losses, write_dataset
+from training.config import TrainConfig
+from training.strategies.fsdp_sharding import shard
+from training.strategies.ranks import joined
+from training.workloads import load_packing
+from trainyard.common.errors import TrainingError
 
 pytestmark = pytest.mark.long
 
@@ -57,13 +67,11 @@ def test_every_setting_gives_the_curve_of_one_process_and_can_be_resumed(tmp_pat
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_norms_are_gathered_with_their_block_where_both_compute_in_one_type(precision):
-    import torch
     from torch import distributed
     from torch.distributed.fsdp import FSDPModule
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     from training import strategies
-    from training.config import TrainConfig
     from training.strategies.ranks import Ranks
     from training.workloads import load
 
@@ -90,8 +98,6 @@ def test_models_of_others_train_in_bfloat16_as_in_one_process(tmp_path):
 
 
 def _train_others(given: list[str], environment: dict[str, str], root: Path, rank: int) -> None:
-    import torch
-
     os.environ.update(environment)
     with (root / f"rank-{rank}.log").open("a", buffering=1) as log:
         os.dup2(log.fileno(), 2)
@@ -105,11 +111,7 @@ def _compare(build, width: tuple[int, ...], rank: int) -> None:
     """Compare a few steps' losses on one rank's half of each batch with one process's on all of
     it.
     """
-    import torch
-    from torch.distributed.device_mesh import init_device_mesh
-
-    from training.config import TrainConfig
-    from training.strategies.fsdp_sharding import shard, validating
+    from training.strategies.fsdp_sharding import validating
 
     mesh = init_device_mesh("cpu", (1, 2), mesh_dim_names=("replicate", "shard"))
     settings = {"max_steps": 1, "global_batch": 8, "micro_batch": 4, "learning_rate": 1e-3}
@@ -172,3 +174,47 @@ def _encoder():
 
 
 OTHERS = [(_pictures, (3, 8, 8)), (_rows, (16,)), (_encoder, (5, 12))]
+
+
+def write_numbers(folder: Path, samples: int) -> None:
+    """Write x and y for ``toys.scaled``; only the first and the 12th x are above 0.9."""
+    numbers = np.random.default_rng(0).random((2, samples), np.float32) * np.float32(0.9)
+    numbers[0, [0, 11]] = 0.95
+    packing = load_packing("toys.scaled", {})
+    content = dict(zip("xy", numbers, strict=True))
+    for split in ("train", "validation"):
+        write_dataset(folder / split, content, packing.fields, workload=packing.info)
+
+
+@pytest.mark.slow
+def test_weights_without_dimensions_are_trained_as_in_one_process(tmp_path, monkeypatch):
+    """Also one that in most micro-batches gets no gradient, and in some steps on one rank only."""
+    monkeypatch.syspath_prepend(str(TOYS))
+    settings = {
+        **{"workload": "toys.scaled", "global_batch": 4, "micro_batch": 2, "max_steps": 8},
+        **{"precision": "float64", "ema_decay": 0.5, "checkpoint_interval": 4},
+    }
+    roots = {name: tmp_path / name for name in ("alone", "fsdp")}
+    for root in roots.values():
+        write_numbers(root / "input/data", 24)
+    job.main(arguments(roots["alone"], settings | {"strategy": "single"}))
+    worlds.train_and_resume({roots["fsdp"]: settings | {"strategy": "fsdp"}}, 2, 8)
+    for kind in ("loss", "validation_loss"):
+        assert distance(losses(roots["fsdp"], kind), losses(roots["alone"], kind)) < 1e-13
+    found, expected = (load_file(root / "model/model.safetensors") for root in roots.values())
+    assert found.keys() == expected.keys() and found["rare"].dim() == 0
+    assert all(torch.allclose(found[n], expected[n], rtol=1e-12, atol=0) for n in found)
+
+
+def test_weights_of_two_types_in_one_unit_are_named(monkeypatch):
+    names = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1",
+             "MASTER_PORT": str(worlds.free_port())}  # fmt: skip
+    for name, value in names.items():
+        monkeypatch.setenv(name, value)
+    model = nn.ModuleDict({"one": nn.Linear(2, 2), "other": nn.Linear(2, 2).double()})
+    config = TrainConfig(strategy="fsdp", max_steps=1, global_batch=1, micro_batch=1,
+                         learning_rate=1, precision="float32")  # fmt: skip
+    expected = r"^one\.weight is float32 and other\.weight is float64: weights that are sharded"
+    with joined(30), pytest.raises(TrainingError, match=expected):
+        mesh = init_device_mesh("cpu", (1, 1), mesh_dim_names=("replicate", "shard"))
+        shard(model, [], mesh, config)

@@ -77,8 +77,8 @@ def ranks_of_two_machines(given: list, environment: dict[str, str], root: Path, 
         environment, LOCAL_RANK=str(rank % 2), SM_CURRENT_INSTANCE_TYPE="ml.p4d.24xlarge"
     )
     with joined(30) as ranks, mock.patch.object(socket, "gethostname", lambda: host):
-        within = start_check.links(ranks, host, payload=4096)
-        everywhere = start_check.links(ranks, "algo-1", payload=4096)
+        within = start_check.links(ranks, ["algo-1", "algo-1", "algo-2"], payload=4096)
+        everywhere = start_check.links(ranks, ["algo-1"] * 3, payload=4096)
         logging.basicConfig(filename=root / f"{rank}.log")
         start_check.check("warn", ranks)
         try:

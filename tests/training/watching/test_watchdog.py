@@ -103,12 +103,6 @@ def test_a_dead_rank_a_silent_one_and_one_that_failed_are_told_apart(notes, tmp_
     assert failed(watch(tmp_path), "Connection closed") == f"{NAME} ended with ValueError: no"
 
 
-def test_a_rank_that_lives_but_does_not_come_is_named(notes, tmp_path):
-    with second_lives(notes, step=6):
-        found = failed(watch(tmp_path), "Timed out waiting")
-    assert found == f"{NAME} lives, but let the others wait for 30 s"
-
-
 def test_a_process_that_waits_for_a_silent_rank_is_ended_by_its_watchdog(notes, tmp_path):
     second(notes, step=6)
     ends: list[LostRankError] = []

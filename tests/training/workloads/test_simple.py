@@ -99,8 +99,50 @@ def test_a_number_that_its_type_does_not_hold_is_named(wrong):
 
 def test_too_large_a_number_makes_its_record_bad():
     limits = {name: column.limit for name, column in load_packing(NAME, {}).columns.items()}
-    assert limits["size"] == 256
     assert limits["x"] == 2.0**128 - 2.0**103
+
+
+def test_an_integer_column_has_no_value_for_a_missing_number():
+    class Gaps(Simple):
+        columns = {"user": Column("number", required=False, dtype="int64")}
+
+    with pytest.raises(TrainingError, match=r"column user: .*leave out required=False.*float32"):
+        Gaps.packed()(None, None)
+
+
+USERS = [2**53, 2**53 + 1, 2**63 - 1, -(2**63)]
+
+
+class Users(Simple):
+    columns = {"user": Column("number", dtype="int64"), "cart": Column("list", dtype="uint64")}
+
+    def inputs(self, batch):
+        return batch["user"], batch["cart"], batch["cart_offsets"]
+
+
+def test_a_request_has_the_whole_numbers_of_its_record():
+    """A training and its endpoint see the same user, however large the number."""
+    workload = Users(Users.packed()(None, None))
+    records = [{"user": user, "cart": [abs(user), 2**64 - 1]} for user in USERS]
+    asked = json.loads(json.dumps([workload.request(record) for record in records]))
+    batch = batch_of(workload, asked, torch.device("cpu"))
+    assert batch["user"].tolist()[:4] == USERS
+    assert batch["cart"].tolist()[:8] == [n for one in records for n in one["cart"]]
+
+
+@pytest.mark.parametrize("value", [2**63, 0.5, 2.0**53, float("nan"), 10**400, True, "7"])
+def test_a_request_with_a_number_that_its_type_does_not_hold_is_refused(value):
+    workload = Users(Users.packed()(None, None))
+    with pytest.raises(DataError, match=r"record\.user: is .* expected a number that int64 holds"):
+        batch_of(workload, [{"record": {"user": value, "cart": []}}], torch.device("cpu"))
+
+
+@pytest.mark.parametrize("value", [1e39, float("inf"), -(10**400)])
+def test_a_request_with_a_number_that_would_become_infinite_is_refused(value):
+    workload = Everything(Everything.packed()(None, None))
+    record = {"list": [1, 2], "any": [value], "at": "1970-01-01"}
+    with pytest.raises(DataError, match=r"record\.any: is .*expected numbers that float32 holds"):
+        batch_of(workload, [{"record": record}], torch.device("cpu"))
 
 
 def test_it_trains_scores_and_answers(tmp_path, train):

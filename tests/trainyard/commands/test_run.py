@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainyard.emulator.harness import pipeline, process_step, processing
+from tests.trainyard.emulator.harness import pipeline, process_step, processing, until
 
 pytestmark = pytest.mark.long
 
@@ -65,15 +65,17 @@ def definition(tmp_path: Path) -> Callable[[str], None]:
 def test_an_execution_that_the_command_leaves_running_is_waited_for(
     start: Callable, definition: Callable, tmp_path: Path, status: int
 ):
-    go = tmp_path / "go"
     definition(
-        f"import os, time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.05)\n"
+        "import os, time\nwhile not os.path.exists('/opt/ml/go'): time.sleep(0.05)\n"
         f"raise SystemExit({status})"
     )
     process = start("--", sys.executable, "start.py")
     assert process.stderr.readline().startswith("to look at it meanwhile: ")
     assert process.stderr.readline().startswith("waiting for arn:aws:sagemaker:")
-    go.touch()
+    [folder] = until(
+        lambda: [*tmp_path.glob(".trainyard/aws/jobs/*/algo-1/ml/processing/input/code")]
+    )
+    (folder.parents[2] / "go").touch()
     out, err = process.communicate(timeout=250)
     assert process.returncode == status, out + err
     assert ("run Succeeded" in out) == (status == 0) and ("exit code: 1" in out) == (status == 1)

@@ -1,12 +1,17 @@
 """A file is whole under its name, or what was there before stands."""
 
+import errno
+import multiprocessing
 import os
+import re
+import resource
 import threading
 from pathlib import Path
 
 import pytest
 
 from trainyard.common import atomic_file
+from trainyard.common.errors import StorageError
 
 
 def test_parts_follow_each_other_and_text_is_utf_8(tmp_path: Path):
@@ -36,6 +41,49 @@ def test_an_error_leaves_the_old_file_and_no_draft(tmp_path: Path, fault: str, m
             fail()
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def write_too_much(path: Path, result: Path) -> None:
+    """Write 100,000 bytes in pieces where a file may have 50,000; leave the error's text."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, resource.RLIM_INFINITY))
+    try:
+        with atomic_file.Draft(path, size=100_000) as file:
+            for _ in range(100):
+                file.write(bytes(1000))
+    except StorageError as error:
+        result.write_text(f"{error.errno} {type(error).__mro__[1].__name__} {error}")
+
+
+def test_a_file_that_has_no_room_is_named_with_what_it_needs_and_what_to_do(tmp_path: Path):
+    path, result = tmp_path / "big.bin", tmp_path / "error.txt"
+    path.write_bytes(b"old")
+    process = multiprocessing.get_context("fork").Process(
+        target=write_too_much, args=(path, result)
+    )
+    process.start()
+    process.join()
+    assert re.fullmatch(
+        rf"{errno.EFBIG} TrainyardError {path}: cannot be written: File too large: 100,000 bytes "
+        r"are needed, [\d,]+ are free; raise the limit of a file's size \(ulimit -f\), or take "
+        "another file system",
+        result.read_text(),
+    )
+    assert path.read_bytes() == b"old" and {*tmp_path.iterdir()} == {path, result}
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_disk_that_says_so_only_when_it_is_flushed_is_named_too(
+    tmp_path: Path, monkeypatch, number: int
+):
+    """EFS and FSx: writes stay in memory until then."""
+
+    def fail(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(StorageError, match=rf"^{tmp_path}/f: cannot be written: .*: 7 bytes are"):
+        atomic_file.write(tmp_path / "f", "content")
+    assert not [*tmp_path.iterdir()]
 
 
 def test_what_has_no_name_yet_is_seen_by_nobody(tmp_path: Path):

@@ -1,6 +1,5 @@
 """Comparison of runs: exactly the differences are shown."""
 
-from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -8,7 +7,7 @@ from playwright.sync_api import expect
 
 from tests.trainyard.console import compared
 from tests.trainyard.console.looking import ROWS, faults, shows, visit
-from tests.trainyard.emulator.harness import Cloud, process_step, wait_for
+from tests.trainyard.emulator.harness import Cloud, Gate, process_step
 from trainyard.console.account_cache import Account
 from trainyard.console.web_server import create
 
@@ -100,13 +99,12 @@ def test_an_address_that_names_no_runs_says_so(client, query: str, status: int):
     assert client.get(f"/compare?{query}").status_code == status
 
 
-def test_a_run_is_followed_beside_others(
-    page, console: str, cloud: Cloud, runs: list[str], tmp_path: Path
-):
-    cloud.create("going", [process_step("Slow", wait_for(tmp_path / "end"))])
+def test_a_run_is_followed_beside_others(page, console: str, cloud: Cloud, runs: list[str]):
+    gate = Gate(cloud)
+    cloud.create("going", [process_step("Slow", gate.wait)])
     going = f"going/{cloud.start('going').rpartition('/')[2]}"
     page.goto(address(console, runs[0], going))
     page.wait_for_selector("td.Executing")
-    (tmp_path / "end").touch()
+    gate.open()
     page.wait_for_selector("table.sides td.Executing", state="detached")
     shows(lambda: "Slow: status" in rows(page), True)

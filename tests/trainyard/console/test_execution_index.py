@@ -1,10 +1,8 @@
 """The index follows an account: starts, ends and deletions."""
 
-from pathlib import Path
-
 import pytest
 
-from tests.trainyard.emulator.harness import Cloud, fail_step, process_step, until, wait_for
+from tests.trainyard.emulator.harness import Cloud, Gate, fail_step, process_step, until
 from trainyard.console.account_cache import Account
 from trainyard.console.execution_index import Index, Run, recorded
 
@@ -36,17 +34,16 @@ def test_what_there_is_is_read_with_parameters_and_reasons(account: Account):
     assert (index.pipelines(), index.total) == (["old"], 3)
 
 
-def test_the_next_look_that_asks_sees_a_start_and_an_end(
-    cloud: Cloud, account: Account, tmp_path: Path
-):
+def test_the_next_look_that_asks_sees_a_start_and_an_end(cloud: Cloud, account: Account):
     assert account.seconds < 1, "looks ask the emulator more often than once in a second"
     index = Index(account)
     read(index)
-    cloud.create("new", [process_step("Work", wait_for(tmp_path / "end"))])
+    gate = Gate(cloud)
+    cloud.create("new", [process_step("Work", gate.wait)])
     arn = cloud.start("new")
     until(lambda: (index.look(), arn in dict(index.runs()))[1])
     version = index.version
-    (tmp_path / "end").touch()
+    gate.open()
     cloud.ended(arn)
     account.forget()
     index.look()

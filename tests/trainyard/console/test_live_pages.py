@@ -6,7 +6,6 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import pytest
 from flask import Blueprint, Flask
@@ -14,7 +13,7 @@ from flask import Blueprint, Flask
 from benchmarks.console.__main__ import WATCH
 from benchmarks.console.processes import Visitor
 from tests.trainyard.console.looking import faults
-from tests.trainyard.emulator.harness import Cloud, process_step, train_step, training
+from tests.trainyard.emulator.harness import Cloud, Gate, process_step, train_step, training
 from trainyard.console import live_pages
 from trainyard.console.account_cache import Account
 from trainyard.console.web_server import serving
@@ -39,7 +38,7 @@ class Run:
     """A run whose training waits for a file between two values of its metric."""
 
     arn: str
-    file: Path
+    gate: Gate
 
     @property
     def path(self) -> str:
@@ -47,10 +46,10 @@ class Run:
 
 
 @pytest.fixture(scope="module")
-def run(cloud: Cloud, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(cloud: Cloud) -> Run:
     """A run whose last step continues until it is stopped."""
-    file = tmp_path_factory.mktemp("live") / "go"
-    script = f"echo loss=2; while [ ! -e {file} ]; do sleep 0.05; done; echo loss=1"
+    gate = Gate(cloud)
+    script = f"echo loss=2; {gate.wait}; echo loss=1"
     arguments = training(script)
     metric = {"Name": "loss", "Regex": r"loss=(\d)"}
     arguments["AlgorithmSpecification"]["MetricDefinitions"] = [metric]
@@ -59,7 +58,7 @@ def run(cloud: Cloud, tmp_path_factory: pytest.TempPathFactory) -> Run:
         process_step("Slow", "sleep 600", depends_on=("Train",)),
     ]
     cloud.create("watched", steps)
-    return Run(cloud.start("watched"), file)
+    return Run(cloud.start("watched"), gate)
 
 
 @pytest.mark.sweep
@@ -76,7 +75,7 @@ def test_every_tab_follows_a_run(page, console: str, cloud: Cloud, run: Run):
     training.evaluate(COME, ["loss 1"])
     training.evaluate(HIDE, True)
     training.evaluate(HIDE, False)  # it is seen again, and follows as before
-    run.file.touch()
+    run.gate.open()
     training.evaluate(COME, ["loss 2"])
     for tab in tabs:
         tab.evaluate(COME, ["Train Succeeded", "Slow Executing"])

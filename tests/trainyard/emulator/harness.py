@@ -3,7 +3,9 @@
 import contextlib
 import functools
 import json
+import threading
 import time
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,6 +129,34 @@ class Cloud:
         return self.ended(arn), self.steps(arn)
 
 
+class Gate:
+    """A point that an emulator's jobs do not pass before it is opened: a file in their /opt/ml."""
+
+    def __init__(self, aws: Cloud) -> None:
+        self._name = f"gate-{uuid.uuid4().hex}"
+        self._folders: list[Path] = []
+        self._is_open = False
+        self._lock = threading.Lock()
+        self._next = aws.endpoint.app.aws.staged
+        aws.endpoint.app.aws.staged = self._stage
+        self.wait = f"until [ -e /opt/ml/{self._name} ]; do sleep 0.05; done"
+        """Script that waits for it."""
+
+    def open(self) -> None:
+        with self._lock:
+            self._is_open = True
+            for folder in self._folders:
+                with contextlib.suppress(FileNotFoundError):  # of a job that has ended
+                    (folder / self._name).touch()
+
+    def _stage(self, job: str, host: str, folder: Path) -> None:
+        self._next(job, host, folder)
+        with self._lock:
+            self._folders.append(folder)
+            if self._is_open:
+                (folder / self._name).touch()
+
+
 @contextlib.contextmanager
 def cloud(state: Path, stop_grace: float = STOP_GRACE) -> Iterator[Cloud]:
     """Start an emulator. ``stop_grace``: seconds from SIGTERM to SIGKILL for a stopped job."""
@@ -162,11 +192,6 @@ def wait(describe: Any, field: str, ended: tuple[str, ...]) -> dict:
 
 
 # requests
-
-
-def wait_for(file: Path) -> str:
-    """Return a job's script that continues when that file of the machine exists."""
-    return f"until [ -e {file} ]; do sleep 0.05; done"
 
 
 LONGEST = 256

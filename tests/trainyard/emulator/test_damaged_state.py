@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.trainyard.emulator.harness import Cloud, cloud, fail_step, process_step, until
+from tests.trainyard.emulator.harness import Cloud, Gate, cloud, fail_step, process_step, until
 from trainyard.common import atomic_file
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator import damaged_state
@@ -114,12 +114,15 @@ def test_no_truncation_keeps_the_rest_from_being_read(
     damaged_state.set_aside(copy)  # what is left can be read
 
 
-def test_a_damaged_index_of_s3_stops_the_start_and_loses_nothing(state: Path, tmp_path: Path):
+@pytest.mark.parametrize("sealed", [True, False], ids=["stopped", "killed"])
+def test_a_damaged_index_of_s3_stops_the_start_and_loses_nothing(state, tmp_path: Path, sealed):
     copy = shutil.copytree(state, tmp_path / "aws")
+    if not sealed:
+        (copy / "s3/index.seal").unlink()
     before = sorted(path.name for path in (copy / "s3/data").glob("*/*"))
     (copy / "s3/index.sqlite").write_bytes(b"no database" * 1000)
     with (
-        pytest.raises(EmulatorError, match=r"index.sqlite cannot be read.*restore it"),
+        pytest.raises(EmulatorError, match=r"index.sqlite (is not|cannot be read).*restore it"),
         serve(copy),
     ):
         pass
@@ -188,7 +191,7 @@ def test_a_damaged_line_of_a_log_is_shown_and_hides_no_other(state: Path, tmp_pa
 
 
 def test_what_has_ended_while_the_disk_was_full_has_ended(tmp_path: Path, monkeypatch):
-    full, write, flag = threading.Event(), atomic_file.write, tmp_path / "flag"
+    full, write = threading.Event(), atomic_file.write
 
     def refusing(path: Path, *parts: str | bytes | memoryview) -> None:
         if full.is_set():
@@ -197,14 +200,14 @@ def test_what_has_ended_while_the_disk_was_full_has_ended(tmp_path: Path, monkey
 
     monkeypatch.setattr(atomic_file, "write", refusing)
     with cloud(tmp_path / "aws") as aws:
-        wait = f"while [ ! -e {flag} ]; do sleep 0.05; done"
-        aws.create("p", [process_step("work", wait)])
+        gate = Gate(aws)
+        aws.create("p", [process_step("work", gate.wait)])
         arn = aws.start("p")
         job = until(lambda: aws.sm.list_processing_jobs()["ProcessingJobSummaries"])[0]
         named = {"ProcessingJobName": job["ProcessingJobName"]}
         until(lambda: "work" in aws.steps(arn) and aws.processes(named["ProcessingJobName"]))
         full.set()
-        flag.touch()
+        gate.open()
         assert aws.ended(arn)["PipelineExecutionStatus"] == "Succeeded"
         assert aws.sm.describe_processing_job(**named)["ProcessingJobStatus"] == "Completed"
         [path] = (tmp_path / "aws/executions").glob("*/execution.json")

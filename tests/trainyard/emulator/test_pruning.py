@@ -101,8 +101,8 @@ def state(made: tuple[Path, dict[str, str]], tmp_path: Path) -> Path:
 
 
 def content(state: Path) -> dict[str, bytes]:
-    """Return every file except the database's."""
-    files = (path for path in state.rglob("*") if path.is_file() and "sqlite" not in path.name)
+    """Return every file except the database and its seal."""
+    files = (path for path in state.rglob("*") if path.is_file() and path.stem != "index")
     return {str(path): path.read_bytes() for path in files}
 
 

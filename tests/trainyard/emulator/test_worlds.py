@@ -246,3 +246,32 @@ def test_a_pipeline_registers_in_another_accounts_group(aws: Cloud) -> None:
     shown = theirs.describe_model_package(ModelPackageName=arn)
     assert shown["CreatedBy"]["IamIdentity"]["Arn"].split(":")[4] == OWN
     assert not aws.sm.list_model_package_groups()["ModelPackageGroupSummaryList"]
+
+
+def test_a_package_says_who_registered_and_approved_it_from_another_account(aws: Cloud) -> None:
+    prod, other = entered(aws, PROD), entered(aws, OTHER)
+    group = client(prod, aws, "sagemaker").create_model_package_group(ModelPackageGroupName="g")
+    group = group["ModelPackageGroupArn"]
+    needs = [f"sagemaker:{verb}ModelPackage" for verb in ("Create", "Update", "Describe")]
+    policy = allow(needs, [group, f"{group.replace('-group/', '/')}/*"], AWS=OTHER)
+    client(prod, aws, "sagemaker").put_model_package_group_policy(
+        ModelPackageGroupName="g", ResourcePolicy=policy
+    )
+    iam = client(other, aws, "iam")
+    iam.create_user(UserName="ann")
+    keys = iam.create_access_key(UserName="ann")["AccessKey"]
+    ann = boto3.Session(keys["AccessKeyId"], keys["SecretAccessKey"], None, "us-east-1")
+    callers = {
+        f"arn:aws:sts::{OTHER}:assumed-role/OrganizationAccountAccessRole/test": other,
+        f"arn:aws:iam::{OTHER}:user/ann": ann,
+    }
+    for who, by in callers.items():
+        sm = client(by, aws, "sagemaker")
+        arn = sm.create_model_package(ModelPackageGroupName=group, InferenceSpecification=MODEL)
+        arn = arn["ModelPackageArn"]
+        assert sm.describe_model_package(ModelPackageName=arn)["CreatedBy"] == {
+            "IamIdentity": {"Arn": who}
+        }
+        sm.update_model_package(ModelPackageArn=arn, ModelApprovalStatus="Approved")
+        shown = client(prod, aws, "sagemaker").describe_model_package(ModelPackageName=arn)
+        assert shown["LastModifiedBy"]["IamIdentity"]["Arn"] == who

@@ -45,7 +45,7 @@ def test_a_training_tells_its_step_loss_pace_and_rest(poll: float):
         lines += [(execution.now, text) for _, text in alive.lines(execution, [running("Train")])]
         execution.now += poll
     times = [now for now, _ in lines]
-    assert len(times) >= 3
+    assert len(times) >= 2  # where it looks each 59 s, the line comes after two looks
     assert all(
         after - before >= INTERVAL_S for before, after in zip(times, times[1:], strict=False)
     )

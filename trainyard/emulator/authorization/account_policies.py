@@ -44,7 +44,6 @@ class Held:
     """A role's trust policy."""
 
     tags: tuple[tuple[str, str], ...]
-    session: tuple[Policy, ...] = ()
 
     @property
     def derived(self) -> bool:
@@ -58,19 +57,28 @@ def session_of(role: str, name: str = SESSION) -> Principal:
     return Principal(f"arn:aws:sts::{account()}:assumed-role/{plain}/{name}", role)
 
 
-def caller(access_key: str) -> tuple[Principal, tuple[Policy, ...]] | None:
-    """Return whose key of moto's it is, with its session policies; None for an unknown key."""
-    for session in list(_backend("sts", "assumed_roles", "aws") or ()):
-        if session.access_key_id == access_key:
-            limits = (_kept("session policy", session.policy),) if session.policy else ()
-            return session_of(session.role_arn, session.session_name), limits
-    for user in list((_backend("iam", "users", "aws") or {}).values()):
-        if any(key.access_key_id == access_key for key in user.access_keys):
-            return Principal(user.arn), ()
+def user(access_key: str) -> Principal | None:
+    """Return the user of the current account whose key it is; None for one that is not active."""
+    for found in list((_backend("iam", "users", "aws") or {}).values()):
+        for key in found.access_keys:
+            if key.access_key_id == access_key and key.status == "Active":
+                return Principal(found.arn)
     return None
 
 
-def held(principal: Principal, session: tuple[Policy, ...] = ()) -> Held | None:
+def role(arn: str) -> Any:
+    """Return moto's role of the current account with the name in the ARN; None if there is none."""
+    roles = list((_backend("iam", "roles", "aws") or {}).values())
+    return next((found for found in roles if found.name == arn.rpartition("/")[2]), None)
+
+
+def managed_policy(arn: str) -> Policy | None:
+    """Return the managed policy of the current account, or of AWS; None if there is none."""
+    known = _backend("iam", "managed_policies", "aws") or {}
+    return _kept(arn, _document(known[arn])) if arn in known else None
+
+
+def held(principal: Principal) -> Held | None:
     """Return what IAM says of the principal; None for one that it does not know."""
     name = (principal.role or principal.arn).rpartition("/")[2]
     kind = "roles" if principal.role else "users"
@@ -84,7 +92,6 @@ def held(principal: Principal, session: tuple[Policy, ...] = ()) -> Held | None:
         _boundary(getattr(found, "permissions_boundary_arn", None)),
         _kept(f"trust of {name}", trust) if trust else None,
         tuple(_tags(found.tags)),
-        session,
     )
 
 
@@ -99,10 +106,7 @@ def _identity(found: Any) -> Iterator[Policy]:
 
 def _boundary(arn: str | None) -> Policy | None:
     """Return the boundary; one that does not exist allows nothing, as a name's owner expects."""
-    known = _backend("iam", "managed_policies", "aws") or {}
-    if not arn:
-        return None
-    return _kept(arn, _document(known[arn])) if arn in known else Policy(arn, ())
+    return managed_policy(arn) or Policy(arn, ()) if arn else None
 
 
 def _document(managed: Any) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Literal
 
+from trainyard.emulator.access_keys import Session
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.authorization import account_policies
 from trainyard.emulator.authorization.account_policies import Held, session_of
@@ -55,6 +56,10 @@ class Caller:
     principal: Principal
     held: Held | None
     """What IAM says of it; None for an administrator."""
+    session: tuple[Policy, ...] = ()
+    """Policies of its session, as AssumeRole was given them."""
+    tags: tuple[tuple[str, str], ...] = ()
+    """Tags of its session, which replace its role's."""
 
 
 @dataclass(slots=True)
@@ -76,23 +81,32 @@ class Authority:
         """Return the service's session of a role, as SageMaker assumes it; None if nothing holds
         it.
         """
-        return self._caller(session_of(role), ()) if role else None
+        return self._caller(session_of(role)) if role else None
 
-    def of_key(self, access_key: str) -> Caller | None:
-        """Return whose key of IAM's or STS's it is; None if nothing holds it."""
-        found = account_policies.caller(access_key) if self.mode != "off" else None
-        return self._caller(*found) if found else None
+    def of_session(self, session: Session) -> Caller | None:
+        """Return the caller of a session that AssumeRole made; None if nothing holds it."""
+        principal = Principal(session.arn, session.role)
+        caller = self._caller(principal)
+        if self.mode == "off" or not (caller or session.policies):
+            return None
+        held = caller.held if caller else None
+        return Caller(principal, held, session.policies, session.tags)
+
+    def of_user(self, access_key: str) -> Caller | None:
+        """Return the user whose key it is; None if nothing holds it."""
+        principal = account_policies.user(access_key)
+        return self._caller(principal) if principal else None
 
     def administrator(self) -> Caller | None:
         """Return the emulator's own user, whom only control and resource policies can hold."""
         return self._unheld(session_of(own_role.arn()))
 
-    def _caller(self, principal: Principal, limits: tuple[Policy, ...]) -> Caller | None:
+    def _caller(self, principal: Principal) -> Caller | None:
         if self.mode == "off":
             return None
         if own_role.is_administrator(principal.role):
             return self._unheld(principal)
-        held = account_policies.held(principal, limits)
+        held = account_policies.held(principal)
         if held and (held.derived or self.mode != "derived"):
             return Caller(principal, held)
         if self.mode == "derived":
@@ -124,7 +138,8 @@ class Authority:
 
     def _holds(self, caller: Caller) -> bool:
         """Return whether the caller is held to policies in its own account."""
-        return caller.held is not None or bool(self.control) or self.mode != "derived"
+        is_limited = caller.held is not None or bool(caller.session)
+        return is_limited or bool(self.control) or self.mode != "derived"
 
     def allows(self, caller: Caller | None, calls: Iterable[Call]) -> bool:
         """Return whether all the calls are allowed; log the first that is not."""
@@ -149,12 +164,20 @@ class Authority:
         policies = Policies(
             identity=held.identity if held else (_EVERYTHING,),
             boundary=held.boundary if held else None,
-            session=held.session if held else (),
+            session=caller.session,
             control=self.control,
             resource=resource,
-            must_name=resource is not None and call.action.startswith(("kms:", "sts:")),
+            must_name=self._must_name(call, resource),
         )
         return self._observed(evaluate(request, policies))
+
+    def _must_name(self, call: Call, resource: Policy | None) -> bool:
+        """Return whether the resource's policy must allow the call. A role that IAM does not have
+        trusts nobody.
+        """
+        if call.action.startswith("sts:") and self.mode in ("enforce", "warn"):
+            return True
+        return resource is not None and call.action.startswith(("kms:", "sts:"))
 
     def assume(self, role: str, source: str) -> None:
         """Check that a role lets SageMaker assume it for the resource with the ARN ``source``.
@@ -219,7 +242,7 @@ def request_of(caller: Caller, call: Call, owner: str = "") -> Request:
         aws__currenttime=now.isoformat(timespec="seconds").replace("+00:00", "Z"),
         aws__epochtime=int(time.time()),
     )
-    for key, value in caller.held.tags if caller.held else ():
+    for key, value in (*(caller.held.tags if caller.held else ()), *caller.tags):
         context[f"aws:principaltag/{key.lower()}"] = (value,)
     return Request(
         principal,

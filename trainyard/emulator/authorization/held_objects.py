@@ -5,8 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from trainyard.emulator.authorization.authority import Authority, Caller
-from trainyard.emulator.authorization.s3_calls import decryption, list_call, object_call
+from trainyard.emulator.authorization.s3_calls import (
+    decryption,
+    existence,
+    list_call,
+    object_call,
+)
 from trainyard.emulator.storage.object_store import Deleted, ObjectInfo, ObjectStore
+from trainyard.emulator.storage.stored_bytes import StoredBytes
 
 
 def held_objects(authority: Authority, role: str) -> ObjectStore:
@@ -26,7 +32,9 @@ class HeldObjects(ObjectStore):
         self._may_read(bucket, key)
         return super().path(bucket, key, version)
 
-    def open(self, bucket: str, key: str, version: str | None = None) -> tuple[ObjectInfo, int]:
+    def open(
+        self, bucket: str, key: str, version: str | None = None
+    ) -> tuple[ObjectInfo, StoredBytes]:
         self._may_read(bucket, key)
         return super().open(bucket, key, version)
 
@@ -44,6 +52,7 @@ class HeldObjects(ObjectStore):
 
     def _may_read(self, bucket: str, key: str) -> None:
         self._may("GetObject", bucket, key)
+        self._authority.check(self._caller, existence(self, bucket, key))
         self._authority.check(self._caller, decryption(self, bucket, key))
 
     def _may(self, action: str, bucket: str, key: str) -> None:

@@ -35,7 +35,9 @@ def _caller(authority: Authority, keys: Keys, access_key: str) -> Caller | None:
         return authority.administrator()
     if loan := keys.loan(access_key):
         return authority.session(loan.role)
-    return authority.of_key(access_key)
+    if session := keys.session(access_key):
+        return authority.of_session(session)
+    return authority.of_user(access_key)
 
 
 def _deleting(authority: Authority, caller: Caller) -> Callable[[str, str, str | None], None]:

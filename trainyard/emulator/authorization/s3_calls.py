@@ -60,6 +60,7 @@ _HEADERS = (
     *("x-amz-acl", "x-amz-server-side-encryption", "x-amz-storage-class", "x-amz-copy-source"),
     *(KEY, "x-amz-content-sha256"),
 )
+_READS = ("GetObject", "HeadObject", "GetObjectAttributes")
 _TAG = "s3:existingobjecttag/"
 _KNOWN = frozenset(f"s3:{name}" for name in (*_QUERY.values(), *_HEADERS)) | {_TAG}
 _OBJECT = re.compile(r"arn:[\w-]+:s3:::([^/]+)/(.+)", re.DOTALL)
@@ -95,6 +96,14 @@ def decryption(objects: ObjectStore, bucket: str, key: str) -> Iterator[Call]:
         yield key_call("Decrypt", name)
 
 
+def existence(objects: ObjectStore, bucket: str, key: str) -> Iterator[Call]:
+    """Iterate over what a reader needs besides to be told that a key is missing (GetObject's API
+    reference). The request has no prefix, which a condition may ask for.
+    """
+    if objects.has_bucket(bucket) and not objects.exists(bucket, key):
+        yield Call("s3:ListBucket", f"arn:aws:s3:::{bucket}", known=_KNOWN)
+
+
 def list_call(bucket: str, prefix: str) -> Call:
     """Return the call that lists the keys below a prefix."""
     return Call("s3:ListBucket", f"arn:aws:s3:::{bucket}", {"s3:prefix": (prefix,)}, _KNOWN)
@@ -118,6 +127,8 @@ def s3_calls(request: Request, objects: ObjectStore) -> Iterator[Call]:
     if found.name != "DeleteObjects":  # which asks for each of its keys
         yield Call(f"s3:{action}", where, context, _KNOWN)
     yield from _further(found.name, request, where, objects)
+    if found.name in _READS and "versionId" not in request.args:
+        yield from existence(objects, bucket, key)
     if found.name == "GetObject":
         yield from decryption(objects, bucket, key)
     if name := request.headers.get(KEY) if key else None:
@@ -131,6 +142,8 @@ def _further(operation: str, request: Request, where: str, objects: ObjectStore)
         verb = "GetObjectVersion" if version else "GetObject"
         yield Call(f"s3:{verb}", f"arn:aws:s3:::{path}", known=_KNOWN)
         bucket, _, key = path.partition("/")
+        if not version:
+            yield from existence(objects, bucket, key)
         yield from decryption(objects, bucket, key)
     if operation == "GetObjectAttributes":
         yield Call("s3:GetObject", where, known=_KNOWN)

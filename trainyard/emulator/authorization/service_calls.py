@@ -12,7 +12,7 @@ from werkzeug import Request
 from trainyard.emulator.api import make_arn
 from trainyard.emulator.authorization.api_call import Call, texts, values
 from trainyard.emulator.request_scope import account, foreign
-from trainyard.emulator.rest_requests import json_object
+from trainyard.emulator.rest_requests import json_object, parse_list
 from trainyard.emulator.services.refused_operations import operation_of
 
 SAGEMAKER = "sagemaker.amazonaws.com"
@@ -32,6 +32,10 @@ _MEMBERS = {
     "sagemaker:MaxRuntimeInSeconds": ("MaxRuntimeInSeconds",),
 }
 """Condition key → members, at whatever depth, whose values it has."""
+_OF_SESSIONS = frozenset(
+    {"sts:externalid", "sts:rolesessionname", "sts:sourceidentity", "sts:transitivetagkeys"}
+    | {"aws:requesttag/", "aws:tagkeys"}
+)
 _TAGGING = frozenset({"aws:requesttag/", "aws:tagkeys"})
 _KNOWN = frozenset(key.lower() for key in _MEMBERS) | _TAGGING
 
@@ -173,8 +177,19 @@ def _iam(operation: str, given: Mapping[str, Any]) -> Iterator[Call]:
 
 
 def _sts(operation: str, given: Mapping[str, Any]) -> Iterator[Call]:
-    if operation != "GetCallerIdentity":  # IAM user guide: it needs no permission
-        yield Call(f"sts:{operation}", str(given.get("RoleArn") or "*"))
+    """Iterate over AssumeRole, and TagSession where tags are given; GetCallerIdentity needs no
+    permission (IAM user guide).
+    """
+    if operation != "AssumeRole":
+        return
+    context = tag_keys(parse_list(given, "Tags")) | values(
+        sts__externalid=given.get("ExternalId"),
+        sts__rolesessionname=given.get("RoleSessionName"),
+        sts__transitivetagkeys=parse_list(given, "TransitiveTagKeys") or None,
+    )
+    actions = ["AssumeRole", "TagSession"] if parse_list(given, "Tags") else ["AssumeRole"]
+    for action in actions:
+        yield Call(f"sts:{action}", str(given.get("RoleArn")), context, _OF_SESSIONS)
 
 
 def _metrics(operation: str, given: Mapping[str, Any]) -> Iterator[Call]:
@@ -217,7 +232,7 @@ def service_calls(service: str, request: Request) -> Iterator[Call]:
     if named is None:
         yield Call(f"{service}:{operation}")
         return
-    form = request.form.to_dict()
+    form = request.values.to_dict() if "Action" in request.values else {}
     yield from named(operation, form or json_object(request.get_data() or b"{}"))
 
 

@@ -6,9 +6,11 @@ Uploaded files stay when the job fails; that is what checkpoints are for.
 import shutil
 import threading
 from dataclasses import dataclass
+from os import fstat, stat_result
 from pathlib import Path
 
-from trainyard.emulator.jobs.transfers import files_in, join_key, split_uri
+from trainyard.emulator.jobs.job_files import ClientFault, JobFile, JobFolder
+from trainyard.emulator.jobs.transfers import put_file
 from trainyard.emulator.request_scope import Thread
 from trainyard.emulator.storage.object_store import ObjectStore
 
@@ -24,29 +26,34 @@ class _Seen:
 
 
 class ContinuousUpload:
-    """Uploads files below ``directories`` (one per node) to ``uri`` while a job runs.
+    """Uploads files below ``folders`` (one per node) to ``uri`` while a job runs.
 
     A file is uploaded when two checks found it unchanged. It is copied aside first, so a half
     written file never becomes an object. As on AWS, deleting a file does not delete its object.
     """
 
-    def __init__(self, objects: ObjectStore, directories: list[Path], uri: str, aside: Path):
+    def __init__(self, objects: ObjectStore, folders: list[JobFolder], uri: str, aside: Path):
         self._objects = objects
-        self._directories = directories
-        self._bucket, self._prefix = split_uri(uri)
+        self._folders = folders
+        self._uri = uri
         self._aside = aside
-        self._seen: dict[Path, _Seen] = {}
+        self._seen: dict[JobFile, _Seen] = {}
         self._stop = threading.Event()
         self._thread = Thread(target=self._watch, daemon=True)
-        for path in self._files():  # what was downloaded at the start is in S3 already
-            self._seen[path] = _Seen(_stamp(path), uploaded=True)
+        for folder in folders:
+            for file in folder.files():  # what was downloaded at the start is in S3 already
+                self._seen[file] = _Seen(_stamp(file.status), uploaded=True)
 
     def __enter__(self) -> "ContinuousUpload":
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Upload what is left: the processes are gone, so every file is as final as it gets."""
+        """Upload what is left: the processes are gone, so every file is as final as it gets.
+
+        Raises:
+            ClientFault: a file could not be uploaded; all others are.
+        """
         self._stop.set()
         self._thread.join()
         self._look(final=True)
@@ -55,37 +62,44 @@ class ContinuousUpload:
         while not self._stop.wait(INTERVAL):
             self._look(final=False)
 
-    def _files(self) -> list[Path]:
-        return [path for directory in self._directories for path in files_in(directory)]
-
     def _look(self, final: bool) -> None:
-        for path in self._files():
+        faults: list[ClientFault] = []
+        for folder in self._folders:
             try:
-                self._consider(path, final)
-            except FileNotFoundError:
-                continue  # renamed or deleted meanwhile: the next check sees the result
+                files = list(folder.files())
+            except ClientFault as fault:
+                faults.append(fault)
+                continue
+            for file in files:
+                try:
+                    self._consider(file, final)
+                except ClientFault as fault:  # the other files still go up
+                    faults.append(fault)
+                except OSError:  # renamed, deleted or replaced meanwhile: the next check sees it
+                    continue
+        if final and faults:
+            raise faults[0]
 
-    def _consider(self, path: Path, final: bool) -> None:
-        stamp = _stamp(path)
-        seen = self._seen.get(path)
+    def _consider(self, file: JobFile, final: bool) -> None:
+        stamp = _stamp(file.status)
+        seen = self._seen.get(file)
         if seen is None or seen.stamp != stamp:
-            seen = self._seen[path] = _Seen(stamp)
+            seen = self._seen[file] = _Seen(stamp)
             if not final:
                 return
-        if not seen.uploaded and self._put(path, stamp):
+        if not seen.uploaded and self._put(file, stamp):
             seen.uploaded = True
 
-    def _put(self, path: Path, stamp: Stamp) -> bool:
-        """Upload the file; return False when it changed while it was copied."""
-        shutil.copyfile(path, self._aside)
-        if _stamp(path) != stamp:
-            return False
-        directory = next(d for d in self._directories if path.is_relative_to(d))
-        key = join_key(self._prefix, path.relative_to(directory).as_posix())
-        self._objects.put_file(self._bucket, key, self._aside)
+    def _put(self, file: JobFile, stamp: Stamp) -> bool:
+        """Upload the file; return False when it changed before it was copied, or meanwhile."""
+        with file.open() as source, self._aside.open("wb") as aside:
+            shutil.copyfileobj(source, aside)
+            if _stamp(fstat(source.fileno())) != stamp:
+                return False
+        with self._aside.open("rb") as stream:
+            put_file(self._objects, self._uri, file.name, stream)
         return True
 
 
-def _stamp(path: Path) -> Stamp:
-    stat = path.stat()
-    return stat.st_size, stat.st_mtime_ns, stat.st_ino
+def _stamp(status: stat_result) -> Stamp:
+    return status.st_size, status.st_mtime_ns, status.st_ino

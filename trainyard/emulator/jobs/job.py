@@ -9,7 +9,6 @@ Only job.json is kept when a job has ended: the rest is deleted, as an instance 
 
 import contextlib
 import logging
-import shutil
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -17,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -27,17 +27,17 @@ from trainyard.emulator.authorization.role_calls import job_calls, logging_calls
 from trainyard.emulator.container_access import Access, granted
 from trainyard.emulator.internal_client import Aws
 from trainyard.emulator.jobs.failure_reason import OFFLINE, reason
+from trainyard.emulator.jobs.job_files import JobFolder
 from trainyard.emulator.jobs.missing_imports import import_warnings
 from trainyard.emulator.jobs.request_checks import Check
-from trainyard.emulator.jobs.transfers import ClientFault
+from trainyard.emulator.jobs.transfers import ClientFault, check_destinations
 from trainyard.emulator.json_documents import write_json
 from trainyard.emulator.request_scope import Thread, region
 from trainyard.emulator.retrying_write import Late
 from trainyard.emulator.runtime.cluster import Cluster, Exit, Outcome
 from trainyard.emulator.runtime.interpreter import OWN
-from trainyard.emulator.runtime.isolation import choose
+from trainyard.emulator.runtime.isolation import choose, clear
 from trainyard.emulator.runtime.node import Node, base_environment, host_names
-from trainyard.emulator.runtime.relocation import remove_scratch
 from trainyard.emulator.services.cloudwatch.metric_store import Metrics
 from trainyard.emulator.services.log_store import LogStore
 from trainyard.emulator.serving.model_containers import Models
@@ -45,6 +45,7 @@ from trainyard.emulator.storage.object_store import ObjectStore
 from trainyard.language.statuses import JOB_ENDED
 
 STOP_GRACE = 120.0  # seconds between SIGTERM and SIGKILL: StopTrainingJob's documentation
+LONGEST_MESSAGE = 1 << 20  # bytes read of what a job left as its failure's reason
 TAIL = 400  # last log lines of each node, from which a failure's reason is read
 DEFECT = "InternalServerError: a defect of the emulator; its log has the traceback"
 log = logging.getLogger(__name__)
@@ -178,6 +179,7 @@ class Job(ABC):
                 self._finish("Failed", NO_CAPACITY)
                 return
             self._assume()
+            check_destinations(self.place.objects, self.request)
             hosts = host_names(self.instances())
             python = self.place.python
             nodes = [Node(host, self.directory / host, python=python) for host in hosts]
@@ -187,8 +189,8 @@ class Job(ABC):
             self._finish("Stopped")
         except ClientFault as fault:
             self._finish("Failed", f"ClientError: {fault}")
-        except ApiError as error:  # S3 refused: a bucket that does not exist
-            self._finish("Failed", f"ClientError: {error.message}")
+        except ApiError as error:  # S3 refused: a bucket that does not exist, damaged bytes
+            self._finish("Failed", f"{error.fault}: {error.message}")
         except (EmulatorError, OSError) as error:
             log.exception("job %s failed in the emulator", self.name)
             self._finish("Failed", f"InternalServerError: the emulator failed: {error}")
@@ -256,8 +258,13 @@ class Job(ABC):
             route = access.route if access else None
             self._cluster = Cluster(self.directory, nodes, isolation, self._line, route)
         self.enter(self.KIND)
-        with self.sync(nodes):
-            self._outcome = self._cluster.run(self._limit(), self.place.stop_grace)
+        try:
+            with self.sync(nodes):
+                self._outcome = self._cluster.run(self._limit(), self.place.stop_grace)
+        except ClientFault as fault:  # in an upload
+            if not (self._outcome and self._outcome.failure):
+                raise
+            self.say(hosts[0], f"{fault}.")  # what ended the job is the reason of its failure
         self._conclude(nodes, self._outcome)
 
     def _name_what_lacks(self, node: Node) -> None:
@@ -293,8 +300,13 @@ class Job(ABC):
         return {}
 
     def _written(self, node: Node) -> str:
-        path = node.inside(self.MESSAGE)
-        return path.read_text(errors="replace").strip() if path.is_file() else ""
+        folder, _, name = self.MESSAGE.rpartition("/")
+        written = self.folder(node, folder).read(name, LONGEST_MESSAGE)
+        return (written or b"").decode(errors="replace").strip()
+
+    def folder(self, node: Node, path: str) -> JobFolder:
+        """Return a folder that the job sees as ``path``; its log says what is left out of it."""
+        return JobFolder(node.ml, path, report=partial(self.say, node.name))
 
     def _phase(self, name: str) -> None:
         self._check_stop()
@@ -373,20 +385,3 @@ class Job(ABC):
         self.read_line(host, line)
         if line:  # CloudWatch Logs takes no empty message
             self._append(host, line)
-
-
-def clear(directory: Path) -> None:
-    """Remove all files of the job in ``directory`` except its record.
-
-    Nothing behind a mount is deleted: the job's namespaces are not visible here, so its targets in
-    ``opt`` and ``empty`` are plain empty folders, and a folder with contents stays.
-    """
-    for root in directory.glob("algo-*"):
-        remove_scratch(Node(root.name, root))
-        shutil.rmtree(root, ignore_errors=True)
-    for path in [*directory.glob("opt/*"), directory / "opt", directory / "empty"]:
-        with contextlib.suppress(OSError):
-            path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
-    for path in directory.iterdir():
-        if path.is_file() and path.name != "job.json":
-            path.unlink()

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from trainyard.emulator.api import ApiError, make_arn
-from trainyard.emulator.jobs.job import KINDS, Job, Place, clear
+from trainyard.emulator.jobs.job import KINDS, Job, Place
 from trainyard.emulator.json_documents import read_json, write_json
 from trainyard.emulator.paging import ordered, page
 from trainyard.emulator.request_shapes import check, shown
+from trainyard.emulator.runtime.isolation import clear
 from trainyard.language.statuses import JOB_ENDED
 
 CLOSE_GRACE = 1.0  # seconds from SIGTERM to SIGKILL when the emulator itself stops

@@ -14,7 +14,8 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from trainyard.emulator.runtime.interpreter import lacking
+from trainyard.emulator.runtime.interpreter import find_modules
+from trainyard.emulator.runtime.isolation import keep_bytecode
 from trainyard.emulator.runtime.node import Node
 
 _SCRIPT = re.compile(r"/opt/ml/[\w./-]+\.py\b")
@@ -27,12 +28,19 @@ that parse at the same time may end in a SystemError."""
 
 
 def import_warnings(node: Node) -> list[str]:
-    """Return one line for each of the node's scripts that imports a missing package."""
+    """Return one line for each of the node's scripts that imports a missing package.
+
+    Of packages that are there, bytecode is made where it is missing.
+    """
     lines = []
     for script in _scripts(node):
         roots = [path for path in script.parents if path.is_relative_to(node.ml)]
         wanted = _imports(script, roots)
-        if wanted and (missing := lacking(node.python, wanted)):
+        if not wanted:
+            continue
+        missing, uncompiled = find_modules(node.python, wanted)
+        keep_bytecode(node.python, uncompiled)
+        if missing:
             lines.append(
                 f"{script.name} imports {', '.join(missing)}, which {node.python} lacks: install "
                 "it there, or name an interpreter that has it with --python PATH"

@@ -137,7 +137,7 @@ class ProcessingJob(Job):
     def sync(self, nodes: list[Node]) -> AbstractContextManager:
         stack = contextlib.ExitStack()
         for number, output in enumerate(self._outputs("Continuous")):
-            folders = [node.inside(output["LocalPath"]) for node in nodes]
+            folders = [self.folder(node, output["LocalPath"]) for node in nodes]
             aside = self.directory / f"continuous-{number}"
             stack.enter_context(
                 ContinuousUpload(self.place.objects, folders, output["S3Uri"], aside)
@@ -153,7 +153,8 @@ class ProcessingJob(Job):
             return
         for output in self._outputs("EndOfJob"):
             for node in nodes:
-                upload(self.place.objects, node.inside(output["LocalPath"]), output["S3Uri"])
+                folder = self.folder(node, output["LocalPath"])
+                upload(self.place.objects, folder, output["S3Uri"])
         self.outputs = [output["S3Uri"] for output in self._outputs()]
         self.record |= self.exit_message(self._written(nodes[0]))
 

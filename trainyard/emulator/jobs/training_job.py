@@ -18,13 +18,16 @@ from trainyard.emulator.jobs import builtin_algorithms, container_images, image_
 from trainyard.emulator.jobs.continuous_upload import ContinuousUpload
 from trainyard.emulator.jobs.file_systems import stand_in
 from trainyard.emulator.jobs.job import Job, Place
+from trainyard.emulator.jobs.job_files import JobFolder
 from trainyard.emulator.jobs.metric_definitions import Metrics
 from trainyard.emulator.jobs.request_checks import Check
 from trainyard.emulator.jobs.transfers import (
     ClientFault,
+    NoObjects,
     archive,
     download,
     join_key,
+    put_file,
     select,
     shard,
     split_uri,
@@ -129,15 +132,15 @@ class TrainingJob(Job):
         if uri := self.request.get("TensorBoardOutputConfig", {}).get("S3OutputPath"):
             pairs.append((self._tensorboard(), f"{uri.rstrip('/')}/{self.name}/tensorboard-output"))
         for number, (folder, uri) in enumerate(pairs):
-            folders = [node.inside(folder) for node in nodes]
+            folders = [self.folder(node, folder) for node in nodes]
             aside = self.directory / f"continuous-{number}"
             stack.enter_context(ContinuousUpload(self.place.objects, folders, uri, aside))
         return stack
 
     def publish(self, nodes: list[Node], outcome: Outcome) -> None:
         """Upload model and output data, also of a stopped job: the grace period is for this."""
-        self._publish_model([node.inside("/opt/ml/model") for node in nodes])
-        data = [node.inside("/opt/ml/output/data") for node in nodes]
+        self._publish_model([self.folder(node, "/opt/ml/model") for node in nodes])
+        data = [self.folder(node, "/opt/ml/output/data") for node in nodes]
         tar = self.directory / "output.tar.gz"
         if archive(data, tar):
             self._put(tar, "output.tar.gz")
@@ -206,7 +209,8 @@ class TrainingJob(Job):
         if found.mirrored:
             folder = self.directory / "file-systems" / name
             if not folder.exists():  # else another node's: FSx reads the bucket once for all
-                objects = select(self._objects, found.place, "S3Prefix", self.request["RoleArn"])
+                place = f"{found.place.rstrip('/')}/"  # FSx mirrors a folder
+                objects = select(self._objects, place, "S3Prefix", self.request["RoleArn"])
                 download(self._objects, objects, folder)
         node.mounts.append(Mount(str(folder), str(target), not found.writable, found.slow))
         self.say(node.name, f"Channel {name}: {found} stands in for {system['FileSystemId']}.")
@@ -225,8 +229,8 @@ class TrainingJob(Job):
         if not folder.startswith("/opt/ml/"):
             raise ClientFault(f"CheckpointConfig.LocalPath {folder!r} must be under /opt/ml here")
         node.make_directories(folder)
-        with contextlib.suppress(ClientFault):  # none yet: the job starts from the beginning
-            found = select(self.place.objects, f"{uri.rstrip('/')}/", "S3Prefix", "")
+        with contextlib.suppress(NoObjects):  # none yet: the job starts from the beginning
+            found = select(self.place.objects, uri, "S3Prefix", "")
             download(self.place.objects, found, node.inside(folder))
 
     # configuration
@@ -270,7 +274,7 @@ class TrainingJob(Job):
 
     # results
 
-    def _publish_model(self, folders: list[Path]) -> None:
+    def _publish_model(self, folders: list[JobFolder]) -> None:
         if self._uncompressed():
             for folder in reversed(folders):  # algo-1 last: its files win, as in the archive
                 upload(self.place.objects, folder, self._output_uri("model/"))
@@ -290,9 +294,9 @@ class TrainingJob(Job):
         return f"s3://{bucket}/{join_key(prefix, f'{self.name}/output/{name}')}"
 
     def _put(self, path: Path, name: str) -> None:
-        uri = self._output_uri(name)
-        self.place.objects.put_file(*split_uri(uri), path)
-        self.outputs.append(uri)
+        with path.open("rb") as stream:
+            put_file(self.place.objects, self._output_uri(""), name, stream)
+        self.outputs.append(self._output_uri(name))
         path.unlink()
 
     def _measured(self) -> dict:

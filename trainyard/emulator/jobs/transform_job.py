@@ -169,7 +169,7 @@ class TransformJob(Job):
             return
         except ApiError as error:  # its object was deleted, or the output's bucket does not exist
             with self.lock:
-                self._failures.append(f"ClientError: s3://{name}: {error.message}")
+                self._failures.append(f"{error.fault}: s3://{name}: {error.message}")
             return
         self.say(host, f"s3://{name}: {count.shown}")
         with self.lock:

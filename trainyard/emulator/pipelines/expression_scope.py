@@ -102,7 +102,7 @@ class ExecutionScope:
 
     def _read(self, uri: str) -> bytes:
         try:
-            return self._objects.path(*split_uri(uri)).read_bytes()
+            return self._objects.read_bytes(*split_uri(uri))
         except (ApiError, ClientFault) as error:
             message = error.message if isinstance(error, ApiError) else str(error)
             raise ExpressionError(f"cannot read {uri}: {message}") from None

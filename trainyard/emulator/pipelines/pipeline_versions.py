@@ -210,7 +210,7 @@ class Pipelines:
         if location := request.get("PipelineDefinitionS3Location"):
             where = f"s3://{location['Bucket']}/{location['ObjectKey']}"
             named = location["Bucket"], location["ObjectKey"], location.get("VersionId")
-            data = self._objects.path(*named).read_bytes()
+            data = self._objects.read_bytes(*named)
             text = definition_form.decoded(data, where)
         elif "PipelineDefinition" in request:
             text = request["PipelineDefinition"]

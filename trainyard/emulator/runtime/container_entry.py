@@ -1,28 +1,44 @@
-"""``python -I container_entry.py HOST BIND... -- COMMAND...``: becomes COMMAND on a separate node.
+"""``main`` with arguments SPEC COMMAND...: becomes COMMAND on a separate node.
 
-Runs in fresh mount and UTS namespaces; each BIND is two arguments, source and target. Sets the
-host name, since libraries look up their own (``/etc/hosts`` has it). COMMAND is root of one more
-user namespace: it can neither undo the mounts nor look into process 1. Standard library only.
+It runs in fresh mount, UTS and IPC namespaces. SPEC is JSON:
+
+host      the node's name, since libraries look up their own (``/etc/hosts`` has it)
+cover     [[folder, target], ...]: folders that hide what the job must not see
+bind      [[source, target, writable], ...]: the job's own folders and files
+keep      paths that stay visible although one of these targets covers them
+writable  further targets to which the job may write: mounts below its folders
+folder    the working directory
+
+All else becomes read-only. COMMAND is root of one more user namespace: it can neither undo the
+mounts nor look into process 1. Standard library only.
 """
 
 import ctypes
+import json
 import os
 import socket
-import subprocess
+import stat
 import sys
 
-CLONE_NEWUSER = 0x10000000  # linux/sched.h
+NEW_USER = 0x10000000  # linux/sched.h, CLONE_NEWUSER
+NO_SUID, NO_DEVICES, BIND, RECURSIVE = 2, 4, 4096, 16384  # linux/mount.h, MS_...
+SET_ATTRIBUTES = 442  # mount_setattr: Linux 5.12, the same number on every processor
+READ_ONLY, ALL_BELOW, HERE = 1, 0x8000, -100  # MOUNT_ATTR_RDONLY, AT_RECURSIVE, AT_FDCWD
+SHARED_MEMORY = "/dev/shm"
+KERNEL = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
+"""Read-only in a container of Docker's, too: root of this machine may write there."""
+LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> None:
-    host, *rest = sys.argv[1:]
-    split = rest.index("--")
-    binds, command = rest[:split], rest[split + 1 :]
-    socket.sethostname(host)
-    for source, target in zip(binds[::2], binds[1::2], strict=True):
-        subprocess.run(["mount", "--rbind", source, target], check=True)
-    os.chdir("/opt/ml")
-    leave_privileges()
+    spec, command = json.loads(sys.argv[1]), sys.argv[2:]
+    try:
+        socket.sethostname(spec["host"])
+        arrange(spec)
+        os.chdir(spec["folder"])
+        leave_privileges()
+    except OSError as error:
+        sys.exit(f"the node's file system cannot be arranged: {error}")
     try:
         os.execvp(command[0], command)
     except OSError as error:
@@ -30,16 +46,77 @@ def main() -> None:
         sys.exit(127)  # a shell's and Docker's status for a missing command
 
 
+def arrange(spec: dict) -> None:
+    """Mount what the job sees; leave everything read-only but what is its own.
+
+    Sources are opened first: a folder that is mounted may cover the path of another.
+    """
+    sources = [os.open(source, os.O_PATH) for source, _, _ in spec["bind"]]
+    for folder, target in spec["cover"]:
+        mount(folder, target, BIND)
+    visible = {path: os.open(path, os.O_PATH) for path in spec["keep"] if os.path.exists(path)}
+    if os.path.isdir(SHARED_MEMORY):
+        mount("tmpfs", SHARED_MEMORY, NO_SUID | NO_DEVICES, "tmpfs", "mode=1777")
+    for source, (_, target, _) in zip(sources, spec["bind"], strict=True):
+        bind(source, target)
+    for path, source in visible.items():
+        make_mount_point(path, os.fstat(source).st_mode)
+        bind(source, path)
+    for path in KERNEL:
+        if os.path.exists(path):
+            mount(path, path, BIND)
+    own = [target for _, target, writable in spec["bind"] if writable] + spec["writable"]
+    protect([path for path in (*own, SHARED_MEMORY, "/proc") if is_writable(path)])
+
+
+def protect(writable: list[str]) -> None:
+    """Make every mount read-only but those at ``writable``."""
+    set_attributes("/", ALL_BELOW, set_flags=READ_ONLY)
+    for path in writable:
+        set_attributes(path, 0, clear_flags=READ_ONLY)
+
+
+def is_writable(path: str) -> bool:
+    """Return whether the mount at the path is; False if there is none."""
+    return os.path.exists(path) and not os.statvfs(path).f_flag & os.ST_RDONLY
+
+
+def bind(descriptor: int, target: str) -> None:
+    mount(f"/proc/self/fd/{descriptor}", target, BIND | RECURSIVE)
+
+
+def make_mount_point(path: str, mode: int) -> None:
+    """Create a folder, or an empty file, unless it is there."""
+    if stat.S_ISDIR(mode):
+        os.makedirs(path, exist_ok=True)
+        return
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    os.close(os.open(path, os.O_CREAT | os.O_WRONLY))
+
+
+def mount(source: str, target: str, flags: int, kind: str | None = None, options: str = "") -> None:
+    """Mount. Raises: OSError: the kernel refused."""
+    words = (None if word is None else os.fsencode(word) for word in (source, target, kind))
+    check(LIBC.mount(*words, ctypes.c_ulong(flags), options.encode()), "mount", target)
+
+
+def set_attributes(path: str, flags: int, set_flags: int = 0, clear_flags: int = 0) -> None:
+    """Change attributes of the mount at the path. Raises: OSError: the kernel refused."""
+    attributes = (ctypes.c_uint64 * 4)(set_flags, clear_flags, 0, 0)  # struct mount_attr
+    size = ctypes.c_size_t(ctypes.sizeof(attributes))
+    done = LIBC.syscall(SET_ATTRIBUTES, HERE, os.fsencode(path), flags, attributes, size)
+    check(done, "mount_setattr", path)
+
+
 def leave_privileges() -> None:
     """Enter, as root, a user namespace that owns none of the other namespaces."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.unshare(CLONE_NEWUSER):
-        number = ctypes.get_errno()
-        raise OSError(number, f"no second user namespace: {os.strerror(number)}")
+    check(LIBC.unshare(NEW_USER), "unshare", "a second user namespace")
     for name, text in (("setgroups", "deny"), ("uid_map", "0 0 1"), ("gid_map", "0 0 1")):
         with open(f"/proc/self/{name}", "w") as file:
             file.write(text)
 
 
-if __name__ == "__main__":
-    main()
+def check(result: int, call: str, subject: str) -> None:
+    if result:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{call}: {os.strerror(number)}", subject)

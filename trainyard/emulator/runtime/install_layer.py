@@ -21,7 +21,8 @@ _ASK = """
 import json, sys, sysconfig
 paths = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
 base = getattr(sys, "_base_executable", None) or sys.executable
-print(json.dumps([base, "%d.%d" % sys.version_info[:2], paths, sys.prefix]))
+folders = [sys.prefix, sys.base_prefix, *sys.path]
+print(json.dumps([base, "%d.%d" % sys.version_info[:2], paths, folders]))
 """
 OFFLINE = {
     "PIP_NO_INDEX": "1",  # no index is reachable: pip would only try five times
@@ -40,8 +41,12 @@ class _Interpreter:
     version: str
     packages: list[str]
     """Folders of its own packages."""
-    prefix: Path
-    """The interpreter's own ``sys.prefix``; a program in the layer has another one."""
+    folders: list[str]
+    """All that it needs: its ``sys.prefix`` (a program in the layer has another one), and so on."""
+
+    @property
+    def prefix(self) -> Path:
+        return Path(self.folders[0])
 
 
 def add_layer(node: Node, home: str) -> None:
@@ -78,8 +83,18 @@ def packages_of(node: Node) -> Path:
 @functools.cache
 def _interpreter(python: Path) -> _Interpreter:
     command = [str(python), "-I", "-c", _ASK]
-    base, version, packages, prefix = json.loads(subprocess.check_output(command, text=True))
-    return _Interpreter(Path(base), version, packages, Path(prefix))
+    base, version, packages, folders = json.loads(subprocess.check_output(command, text=True))
+    return _Interpreter(Path(base), version, packages, folders)
+
+
+def packages_below(python: Path) -> list[str]:
+    """Return the folders of the interpreter's own packages."""
+    return _interpreter(python).packages
+
+
+def folders_of(python: Path) -> list[str]:
+    """Return the folders that the interpreter and its packages lie in."""
+    return _interpreter(python).folders
 
 
 def _found_by_prefix(interpreter: _Interpreter) -> dict[str, str]:

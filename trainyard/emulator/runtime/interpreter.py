@@ -8,10 +8,14 @@ from pathlib import Path
 from trainyard.common.errors import EmulatorError
 
 OWN = Path(sys.executable).absolute()  # may be relative; jobs start elsewhere
-ASK = (
-    "import sys; from importlib.util import find_spec\n"
-    "print(*(name for name in sys.argv[1:] if not find_spec(name)))"
-)
+_FIND = """
+import os, sys
+from importlib.util import find_spec
+specs = {name: find_spec(name) for name in sys.argv[1:]}
+print(*(name for name, spec in specs.items() if not spec))
+files = {name: spec.cached for name, spec in specs.items() if spec}
+print(*(name for name, file in files.items() if file and not os.path.exists(file)))
+"""
 
 
 def checked(python: Path) -> Path:
@@ -34,5 +38,12 @@ def checked(python: Path) -> Path:
 
 def lacking(python: Path, modules: Iterable[str]) -> list[str]:
     """Return those of the top-level ``modules`` that ``python`` cannot import, sorted."""
-    command = [str(python), "-I", "-c", ASK, *sorted(modules)]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    return find_modules(python, modules)[0]
+
+
+def find_modules(python: Path, modules: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Return which of the top-level ``modules`` are missing, and which have no bytecode; sorted."""
+    command = [str(python), "-I", "-c", _FIND, *sorted(modules)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    missing, uncompiled = done.stdout.splitlines()
+    return missing.split(), uncompiled.split()

@@ -3,9 +3,11 @@
 With namespaces (Linux) a job gets its own user, network, pid and mount namespaces, and each node
 a mount and UTS namespace: ``/opt/ml`` and ``/etc/hosts`` are bound there, so AWS's drivers and
 anyone's scripts run unmodified, port 7777 never collides and nothing outlives the job. The
-emulator's state is covered, and its environment does not come in.
+emulator's state is covered, and its environment does not come in. What is not the job's own is
+read-only.
 """
 
+import contextlib
 import functools
 import json
 import os
@@ -13,25 +15,34 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import Protocol
 
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator import access_keys
-from trainyard.emulator.runtime.install_layer import add_layer, keep_path
+from trainyard.emulator.runtime.container_entry import SHARED_MEMORY
+from trainyard.emulator.runtime.install_layer import (
+    add_layer,
+    folders_of,
+    keep_path,
+    packages_below,
+)
 from trainyard.emulator.runtime.interpreter import OWN
-from trainyard.emulator.runtime.node import Mount, Node
+from trainyard.emulator.runtime.node import OWN_FOLDERS, Mount, Node
 from trainyard.emulator.runtime.outbound_network import way
-from trainyard.emulator.runtime.relocation import Relocation
+from trainyard.emulator.runtime.relocation import Relocation, remove_scratch
 
 VARIABLE = "TRAINYARD_EMULATOR_ISOLATION"
 """Variable that forces ``namespaces`` or ``relocate``; unset: namespaces if they work."""
 HERE = Path(__file__).parent
+PACKAGE = HERE.parent.parent
 PYTHON = [str(OWN), "-I", "-S"]  # isolated, no site: starts in some 15 ms
 JOB = ["unshare", "--user", "--map-root-user", "--net", "--pid", "--mount", "--mount-proc"]
-NODE = ["unshare", "--mount", "--uts", "--"]
+NODE = ["unshare", "--mount", "--uts", "--ipc", "--"]
+COVERED = (*OWN_FOLDERS.values(), SHARED_MEMORY)
+"""Folders of this machine that a job does not see: it has its own there."""
 
 
 class Isolation(Protocol):
@@ -93,15 +104,11 @@ class Namespaces:
         table.write_text(
             f"127.0.0.1 localhost {names}\n::1 localhost\n::ffff:127.0.0.1 localhost\n"
         )
-        binds = [node.home, "/opt/home", table, "/etc/hosts", node.ml, "/opt/ml"]
-        if state := state_of(node.root):  # last: what is bound before lies in it
-            (node.root / "nothing").mkdir()
-            binds += [node.root / "nothing", state]
-        enter = [*PYTHON, str(HERE / "container_entry.py"), node.name, *map(str, binds), "--"]
         for mount in node.mounts:
             Path(mount.target).mkdir()
+        enter = [*program("container_entry"), json.dumps(_file_system(node, table))]
         node.command = [*NODE, *mounting(node.mounts), *enter, *node.command]
-        node.environment |= {"HOME": "/opt/home", "TMPDIR": "/opt/home/tmp"}
+        node.environment |= {"HOME": "/opt/home"}
         add_layer(node, "/opt/home")
         prefix = node.python.parent.parent
         if unfit(prefix):
@@ -111,12 +118,49 @@ class Namespaces:
         keep_path(node)
 
 
+def _file_system(node: Node, hosts: Path) -> dict:
+    """Return :mod:`container_entry`'s SPEC for the node."""
+    environment, empty, state = node.root / "environment", node.root / "empty", state_of(node.root)
+    environment.touch()  # AWS's MPI driver writes it, with the job's credentials
+    empty.mkdir()
+    own = {node.root / name: folder for name, folder in OWN_FOLDERS.items()}
+    own |= {hosts: "/etc/hosts", environment: "/etc/environment"}
+    binds = {node.home: "/opt/home"} | {k: path for k, path in own.items() if Path(path).exists()}
+    writable = (Path(mount.target) for mount in node.mounts if not mount.read_only)
+    return {
+        "host": node.name,
+        "folder": "/opt/ml",
+        "cover": [(str(empty), str(state))] if state else [],
+        "bind": [
+            (str(node.ml), "/opt/ml", node.may_write),
+            *((str(source), target, True) for source, target in binds.items()),
+        ],
+        "keep": _hidden_but_needed(node),
+        "writable": [f"/opt/ml/{target.relative_to(node.ml)}" for target in writable],
+    }
+
+
+def _hidden_but_needed(node: Node) -> list[str]:
+    """Return what a job needs of the folders that its own ones hide, each without what is in it."""
+    folders = [PACKAGE, node.python.parent.parent, *folders_of(node.python), "/etc/resolv.conf"]
+    names = {Path(form(path)) for path in folders for form in (os.path.abspath, os.path.realpath)}
+    paths = {path for path in names if any(Path(folder) in path.parents for folder in COVERED)}
+    return sorted(str(path) for path in paths if not paths.intersection(path.parents))
+
+
+def program(name: str) -> list[str]:
+    """Return the command that runs a module of this room before the job's own command."""
+    start = "import sys, importlib; sys.path.append(sys.argv.pop(1)); "
+    start += "importlib.import_module(sys.argv.pop(1)).main()"
+    return [*PYTHON, "-c", start, str(PACKAGE.parent), f"{__package__}.{name}"]
+
+
 def mounting(mounts: Sequence[Mount]) -> list[str]:
     """Return the command that mounts the folders and becomes the command behind it."""
     text = json.dumps(
         [astuple(mount)[:3] + (mount.slow and asdict(mount.slow),) for mount in mounts]
     )
-    return [*PYTHON, str(HERE / "mounted_folders.py"), text] if mounts else []
+    return [*program("mounted_folders"), text] if mounts else []
 
 
 def state_of(directory: Path) -> Path | None:
@@ -176,7 +220,49 @@ def missing() -> str | None:
         return f"{' and '.join(tools)} (util-linux) not found on PATH"
     if not Path("/opt").is_dir():
         return "there is no /opt to put /opt/ml in"
-    script = "mount --rbind /opt /opt && exec unshare --user --map-root-user true"
-    command = [*JOB, "--fork", "--", *NODE, "sh", "-c", script]
+    command = [*_enter_with(["/opt"]), "true"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     return f"{done.stderr.strip() or done.returncode}" if done.returncode else None
+
+
+def clear(directory: Path) -> None:
+    """Remove all files of the job in ``directory`` except its record.
+
+    Nothing behind a mount is deleted: the job's namespaces are not visible here, so its targets in
+    ``opt`` and ``empty`` are plain empty folders, and a folder with contents stays.
+    """
+    for root in directory.glob("algo-*"):
+        remove_scratch(Node(root.name, root))
+        shutil.rmtree(root, ignore_errors=True)
+    for path in [*directory.glob("opt/*"), directory / "opt", directory / "empty"]:
+        with contextlib.suppress(OSError):
+            path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+    for path in directory.iterdir():
+        if path.is_file() and path.name != "job.json":
+            path.unlink()
+
+
+def _enter_with(writable: Iterable[str]) -> list[str]:
+    """Return the command that runs another where only the ``writable`` folders can be changed."""
+    bind = [(folder, folder, True) for folder in writable]
+    spec = {"host": "none", "folder": "/", "cover": [], "bind": bind, "keep": [], "writable": []}
+    return [*JOB, "--fork", "--", *NODE, *program("container_entry"), json.dumps(spec)]
+
+
+_COMPILED: set[tuple[Path, str]] = set()
+
+
+def keep_bytecode(python: Path, modules: Iterable[str]) -> None:
+    """Import the interpreter's ``modules`` so that their bytecode is kept.
+
+    A job cannot write it, and would compile them in each of its processes. This is no job: nothing
+    of the user's but those packages runs, and it can change nothing but their folders.
+    """
+    names = [name for name in modules if (python, name) not in _COMPILED]
+    if not names or choose().notice:
+        return
+    _COMPILED.update((python, name) for name in names)
+    tries = (f"try: import {name}\nexcept Exception: pass\n" for name in names)
+    command = [*_enter_with(packages_below(python)), str(python), "-I", "-c", "".join(tries)]
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        subprocess.run(command, capture_output=True, timeout=60, check=False)

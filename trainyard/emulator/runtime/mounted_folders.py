@@ -1,4 +1,4 @@
-"""``python -I mounted_folders.py MOUNTS COMMAND...``: mounts a node's folders, becomes COMMAND.
+"""``main`` with arguments MOUNTS COMMAND...: mounts a node's folders, becomes COMMAND.
 
 MOUNTS is JSON, ``[[source, target, read only, Slow's fields or null], ...]``. What is slow is a
 file system in user space (FUSE): the kernel asks (``/dev/fuse``, linux/fuse.h, version 7.31), and
@@ -8,7 +8,6 @@ are bindings of libfuse, a package of the system that the locks cannot bring; wh
 only read needs of it is a dozen requests. Standard library only.
 """
 
-import ctypes
 import errno
 import json
 import os
@@ -20,6 +19,8 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+
+from trainyard.emulator.runtime.container_entry import BIND, LIBC, RECURSIVE, mount
 
 DEVICE = "/dev/fuse"
 ROOT = 1
@@ -43,8 +44,7 @@ ANY_INODE, FOLDER, FILE = 0xFFFFFFFF, 4, 8  # FUSE_UNKNOWN_INO; DT_DIR, DT_REG
 LOOKUP, FORGET, GETATTR, OPEN, READ, STATFS, RELEASE, FLUSH = 1, 2, 3, 14, 15, 17, 18, 25
 INIT, OPENDIR, READDIR, RELEASEDIR, INTERRUPT, FORGET_SEVERAL = 26, 27, 28, 29, 36, 42
 
-LIBC = ctypes.CDLL(None, use_errno=True)
-READ_ONLY, REMOUNT, BIND, RECURSIVE = 1, 32, 4096, 16384  # linux/mount.h, MS_...
+READ_ONLY, REMOUNT = 1, 32  # linux/mount.h, MS_...
 DETACH = 2  # MNT_DETACH
 NEW_MOUNTS = 0x20000  # linux/sched.h, CLONE_NEWNS
 LOCKED = 2 | 4 | 8  # nosuid, nodev, noexec: the same bits in statvfs; they cannot be taken away
@@ -243,20 +243,12 @@ class Server:
         return content
 
 
-def mount(kind: str | None, source: str, target: str, flags: int, options: str = "") -> None:
-    """Mount. Raises: OSError: the kernel refused."""
-    words = (None if word is None else os.fsencode(word) for word in (source, target, kind))
-    if LIBC.mount(*words, ctypes.c_ulong(flags), options.encode()):
-        number = ctypes.get_errno()
-        raise OSError(number, f"cannot be mounted: {os.strerror(number)}", target)
-
-
 def mounted_device(target: str) -> int:
     """Mount a file system whose requests come from the returned descriptor."""
     device = os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC)
     owner = f"user_id={os.getuid()},group_id={os.getgid()}"
     options = f"fd={device},rootmode=40000,{owner},allow_other,default_permissions"
-    mount("fuse.slow", "slow", target, READ_ONLY, options)
+    mount("slow", target, READ_ONLY, "fuse.slow", options)
     return device
 
 
@@ -291,12 +283,8 @@ def main() -> None:
         if slow:
             mount_slowly(source, target, Slow(**slow))
             continue
-        mount(None, source, target, BIND | RECURSIVE)
+        mount(source, target, BIND | RECURSIVE)
         if read_only:
             kept = os.statvfs(target).f_flag & LOCKED
-            mount(None, source, target, REMOUNT | BIND | READ_ONLY | kept)
+            mount(source, target, REMOUNT | BIND | READ_ONLY | kept)
     os.execv(sys.argv[2], sys.argv[2:])
-
-
-if __name__ == "__main__":
-    main()

@@ -10,6 +10,9 @@ from trainyard.emulator.runtime.mounted_folders import Slow
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
+OWN_FOLDERS = {"tmp": "/tmp", "var-tmp": "/var/tmp", "run": "/run"}
+"""Folder below a node's root → which of this machine's it hides from the job. ``/run`` holds
+sockets of services that do what they are asked, such as Docker's."""
 PROCESSOR = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_CBWR")
 """Variables that limit PyTorch and its libraries to a part of the processor's instructions."""
 
@@ -29,8 +32,8 @@ class Mount:
 
 @dataclass(slots=True)
 class Node:
-    """A node. ``name`` is SageMaker's (``algo-1``); ``root`` holds ``ml/`` (= /opt/ml) and
-    ``home/``.
+    """A node. ``name`` is SageMaker's (``algo-1``); ``root`` holds ``ml/`` (= /opt/ml) and the
+    other folders of its own.
 
     ``python``: the interpreter that replaces the image.
     """
@@ -41,6 +44,8 @@ class Node:
     environment: dict[str, str] = field(default_factory=dict)
     python: Path = OWN
     mounts: list[Mount] = field(default_factory=list)
+    may_write: bool = True
+    """Whether it may write to ``/opt/ml``."""
 
     @property
     def ml(self) -> Path:
@@ -49,6 +54,10 @@ class Node:
     @property
     def home(self) -> Path:
         return self.root / "home"
+
+    @property
+    def tmp(self) -> Path:
+        return self.root / "tmp"
 
     def inside(self, path: str) -> Path:
         """Return this machine's path of the file that the job sees as ``path``, e.g.
@@ -60,7 +69,8 @@ class Node:
         return self.ml / target.relative_to("/opt/ml")
 
     def make_directories(self, *paths: str) -> None:
-        self.home.joinpath("tmp").mkdir(parents=True, exist_ok=True)
+        for name in ("home", *OWN_FOLDERS):
+            self.root.joinpath(name).mkdir(parents=True, exist_ok=True)
         for path in paths:
             self.inside(path).mkdir(parents=True, exist_ok=True)
 

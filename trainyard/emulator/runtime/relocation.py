@@ -31,8 +31,9 @@ class Relocation:
     def __init__(self, why: str) -> None:
         self.notice = (
             f"This job runs without namespaces ({why}): /opt/ml is relocated by rewriting the "
-            "job's copies of code and arguments, ports are shared with this machine, and the job "
-            "can read the emulator's state and environment variables."
+            "job's copies of code and arguments, ports and temporary folders are shared with this "
+            "machine, and the job can write wherever its user may, and read the emulator's state "
+            "and environment variables."
         )
         self._port = _free_port()
 
@@ -54,8 +55,8 @@ class Relocation:
         environment = {k: relocate(v, node.ml) for k, v in node.environment.items()}
         # a short path: DataLoader workers use Unix sockets, whose paths have at most 108 bytes
         scratch = tempfile.mkdtemp(prefix="sm-")
-        shutil.rmtree(node.home / "tmp")
-        (node.home / "tmp").symlink_to(scratch)
+        node.tmp.rmdir()
+        node.tmp.symlink_to(scratch)
         node.environment = environment | {"HOME": str(node.home), "TMPDIR": scratch}
         add_layer(node, str(node.home))
         shutil.copyfile(HERE / "relocated_imports.py", packages_of(node) / "sitecustomize.py")
@@ -109,6 +110,5 @@ def _free_port() -> int:
 
 def remove_scratch(node: Node) -> None:
     """Remove the node's temporary folder outside its directory, if it has one."""
-    link = node.home / "tmp"
-    if link.is_symlink():
-        shutil.rmtree(link.readlink(), ignore_errors=True)
+    if node.tmp.is_symlink():
+        shutil.rmtree(node.tmp.readlink(), ignore_errors=True)

@@ -39,8 +39,6 @@ class Moto:
         """
         request.environ["wsgi.input"] = io.BytesIO(request.get_data())  # cached: it is read below
         request.environ[_ACCOUNT] = of or account()
-        if service == "sts":  # moto finds a session by its key
-            del request.environ[_ACCOUNT]
         with contextlib.nullcontext() if _waits(request) else self._lock:
             for known in (managed_policies, own_role):
                 if known.applies(request.get_data()):
@@ -57,6 +55,11 @@ class Moto:
         if headers.get("Content-Type", "").startswith("text/html") and int(status[:3]) >= 400:
             return unimplemented(request, f"moto answered {status}.")
         return Response(body, status, headers)
+
+    def load_managed_policies(self) -> None:
+        """Add AWS's own policies to the current account's IAM."""
+        with self._lock:
+            managed_policies.load()
 
     def _reset(self) -> None:
         """Empty moto's state, which belongs to the process: state directories must not share it."""
@@ -93,19 +96,3 @@ def query_error(code: str, message: str, status: int = 400) -> Response:
         f"<Code>{code}</Code><Message>{escape(message)}</Message></Error></ErrorResponse>"
     )
     return Response(body, status, content_type="text/xml")
-
-
-_SPACE = "https://sts.amazonaws.com/doc/2011-06-15/"
-
-
-def identity_wanted(request: Request) -> bool:
-    """Return whether the request, in the query protocol, is GetCallerIdentity."""
-    return request.values.get("Action") == "GetCallerIdentity"
-
-
-def identity(who: dict[str, str]) -> Response:
-    """Return GetCallerIdentity's answer, with these members."""
-    members = "".join(f"<{name}>{escape(text)}</{name}>" for name, text in who.items())
-    result = f"<GetCallerIdentityResult>{members}</GetCallerIdentityResult>"
-    body = f'<GetCallerIdentityResponse xmlns="{_SPACE}">{result}</GetCallerIdentityResponse>'
-    return Response(body, content_type="text/xml")

@@ -234,7 +234,7 @@ def with_body(request: Request, objects: ObjectStore) -> Request:
     host = url.hostname or ""
     if ".s3." in host or ".s3-" in host:
         bucket, key = host.partition(".s3")[0], unquote(url.path).lstrip("/")
-    form["TemplateBody"] = objects.path(bucket, key).read_text(encoding="utf-8")
+    form["TemplateBody"] = objects.read_bytes(bucket, key).decode()
     data = urlencode(form).encode()
     changed = {"wsgi.input": io.BytesIO(data), "CONTENT_LENGTH": str(len(data))}
     found = Request({**request.environ, **changed})

@@ -3,14 +3,14 @@
 import contextlib
 import http.client
 import logging
+import os
 import shutil
 import socket
 import tarfile
-import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,15 +78,12 @@ class Instance:
         self._decided = threading.Event()
         self._stopping = threading.Event()
         self._cluster: Cluster | None = None
-        self._short = directory
-        """Short paths to the sockets, since a socket's path has less than 108 bytes."""
         self._thread = Thread(target=self._run, name=directory.name, daemon=True)
 
     def start(self) -> None:
         """Start the containers; return at once. :meth:`wait` waits until Ready, Failed or
         stopped.
         """
-        self._short = Path(tempfile.mkdtemp(prefix="sm-"))
         self._thread.start()
 
     def wait(self) -> None:
@@ -134,7 +131,6 @@ class Instance:
             for node in self._nodes:
                 remove_scratch(node)
             shutil.rmtree(self._directory, ignore_errors=True)
-            shutil.rmtree(self._short, ignore_errors=True)
             self._decided.set()
 
     def _live(self, access: Access | None) -> None:
@@ -145,7 +141,6 @@ class Instance:
                 node.environment |= access.environment(isolation.loopback)
             self._stage(node, container)
             isolation.prepare(node, hosts)
-            (self._short / node.name).symlink_to((node.home / "tmp").resolve())
         route = access.route if access else None
         self._cluster = Cluster(self._directory, self._nodes, isolation, self._hear, route)
         if self._stopping.is_set():
@@ -164,16 +159,18 @@ class Instance:
         if (code := container.environment.get("SAGEMAKER_SUBMIT_DIRECTORY", "")).startswith("s3:"):
             node.make_directories("/opt/ml/code")  # where AWS's containers unpack it
             self._unpack(code, node.inside("/opt/ml/code"))
-        start = f'exec "$0" {str(container.server.path)!r} "$TMPDIR/{SOCKET}"'
-        node.command = ["/bin/sh", "-c", start, str(node.python)]  # TMPDIR is set by the isolation
+        start = f'exec "$0" {str(container.server.path)!r} "${{TMPDIR:-/tmp}}/{SOCKET}"'
+        node.command = ["/bin/sh", "-c", start, str(node.python)]
 
     def _unpack(self, uri: str, target: Path) -> None:
         """Download a model.tar.gz, or everything below an uncompressed model's prefix."""
         if uri.endswith("/"):
             download(self._place.objects, select(self._place.objects, uri, "S3Prefix", ""), target)
             return
-        descriptor = self._place.objects.open(*split_uri(uri))[1]
-        with open(descriptor, "rb") as file, tarfile.open(fileobj=file) as tar:
+        with (
+            self._place.objects.open(*split_uri(uri))[1] as stored,
+            tarfile.open(fileobj=stored) as tar,
+        ):
             unpack(tar, target)
 
     def _wait_for_ping(self) -> None:
@@ -198,7 +195,7 @@ class Instance:
         headers: dict[str, str],
         seconds: float,
     ) -> Answer:
-        connection = _Connection(str(self._short / node.name / SOCKET), seconds)
+        connection = _Connection(node.tmp / SOCKET, seconds)
         try:
             connection.request(method, path, body, headers)
             response = connection.getresponse()
@@ -220,13 +217,29 @@ class Instance:
 
 
 class _Connection(http.client.HTTPConnection):
-    """HTTP over a Unix socket."""
+    """HTTP over a Unix socket that a container made."""
 
-    def __init__(self, path: str, seconds: float) -> None:
+    def __init__(self, path: Path, seconds: float) -> None:
         super().__init__("localhost", timeout=seconds)
         self._path = path
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
+        with _address(self._path) as address:
+            self.sock.connect(address)
+
+
+@contextlib.contextmanager
+def _address(path: Path) -> Iterator[str]:
+    """Yield a short path of the very socket at ``path``, never of another that a link there names:
+    a socket's path has less than 108 bytes.
+    """
+    if not hasattr(os, "O_PATH"):  # no Linux: its temporary folders are short
+        yield str(path.resolve())
+        return
+    descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW)
+    try:
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)

@@ -1,11 +1,13 @@
 """Bytes on their way into the object store."""
 
 import hashlib
+import io
 import os
-import shutil
 import uuid
 from pathlib import Path
 from typing import BinaryIO, Self
+
+from trainyard.emulator.storage.stored_bytes import BlockSums, StoredBytes
 
 TRANSIT = ".transit"
 """Suffix of a file's name while no row refers to its bytes: before a put is done, and in a
@@ -26,6 +28,7 @@ class Blob:
         self.size = 0
         self.committed = False
         self._md5 = hashlib.md5(usedforsecurity=False)
+        self._sums = BlockSums()
         self.path.parent.mkdir(exist_ok=True)
         self._file = self.path.open("wb", buffering=0)
 
@@ -33,24 +36,33 @@ class Blob:
     def md5(self) -> "hashlib._Hash":
         return self._md5
 
+    @property
+    def crcs(self) -> bytes:
+        return self._sums.packed()
+
     def write(self, chunk: bytes) -> None:
+        self._put(chunk)
+        self._md5.update(chunk)
+
+    def append(self, source: io.RawIOBase) -> None:
+        """Append the bytes of ``source`` without their MD5: for an object whose ETag is known."""
+        while chunk := source.read(CHUNK):
+            self._put(chunk)
+
+    def read(self) -> StoredBytes:
+        """Open the bytes so far for reading."""
+        return StoredBytes(f"an uploaded part ({self.name})", self.path, self.size, self.crcs)
+
+    def copy_from(self, source: BinaryIO) -> None:
+        while chunk := source.read(CHUNK):
+            self.write(chunk)
+
+    def _put(self, chunk: bytes) -> None:
         view = memoryview(chunk)
         while view:
             view = view[self._file.write(view) :]
-        self._md5.update(chunk)
+        self._sums.update(chunk)
         self.size += len(chunk)
-
-    def append(self, source: BinaryIO) -> None:
-        """Append the bytes of ``source`` without hashing them: for an object whose ETag is
-        known.
-        """
-        shutil.copyfileobj(source, self._file, CHUNK)
-        self.size = self._file.tell()
-
-    def copy_from(self, path: Path) -> None:
-        with path.open("rb") as source:
-            while chunk := source.read(CHUNK):
-                self.write(chunk)
 
     def close(self, *, sync: bool = True) -> None:
         if not self._file.closed:

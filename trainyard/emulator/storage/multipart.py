@@ -111,7 +111,7 @@ class Uploads:
         found = _whole(upload, parts, claims)
         with self._store.blob() as blob:
             for part in parts:
-                with part.blob.path.open("rb") as source:
+                with part.blob.read() as source:
                     blob.append(source)
             info = self._store.commit(
                 upload.bucket,

@@ -1,23 +1,32 @@
-"""The object store's directory: its lock, and the handling of files without a row at the start.
+"""The object store's directory: its lock, its index's seal, and files without a row at the start.
+
+A stop seals the index: it writes down size and CRC-32 of the file, and the next start compares
+them. A killed emulator leaves no seal; then SQLite checks the file, and every row is read.
 
 A file in ``data/`` whose name ends with TRANSIT is being written or deleted, so no row refers to
 it. Every other file there holds the bytes of an object; if it has no row, the index has lost rows,
 and the start is refused. Nothing is deleted here.
 """
 
+import contextlib
 import fcntl
 import logging
 import os
+import sqlite3
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
+from trainyard.common import atomic_file
 from trainyard.common.errors import EmulatorError
-from trainyard.emulator.storage.blob import TRANSIT
+from trainyard.emulator.storage.blob import CHUNK, TRANSIT
 from trainyard.emulator.storage.object_index import INDEX, Index
 
 log = logging.getLogger(__name__)
 
 _INTERRUPTED, _UNKNOWN = "interrupted", "unknown"
+SEAL = "index.seal"
+"""Name of the file with size and CRC-32 of the index, while no emulator is running."""
 
 
 def own(root: Path) -> int:
@@ -43,7 +52,9 @@ def is_locked(root: Path) -> bool:
 
 
 def need_index(root: Path) -> None:
-    """Raise EmulatorError if the index is missing or empty and files are in ``data/``."""
+    """Raise EmulatorError if the index is missing or empty and files are in ``data/``, or if it is
+    not as the last stop left it.
+    """
     index, files = root / INDEX, sorted((root / "data").glob("*/*"))
     if files and not (index.exists() and index.stat().st_size):
         raise EmulatorError(
@@ -51,6 +62,56 @@ def need_index(root: Path) -> None:
             f"{len(files)} files. The index names every object of S3, so nothing is served: "
             f"restore it, or move {root} away to start with an empty S3"
         )
+    sealed = root / SEAL
+    if sealed.exists() and (expected := sealed.read_text(errors="replace")) != _sum(index):
+        raise EmulatorError(
+            f"{index} is not as the last stop left it: it has {_sum(index)}, expected {expected}. "
+            "It is damaged, or another copy, and it names every object of S3, so nothing is "
+            f"served: restore it. To have it checked and used as it is, remove {sealed}; to start "
+            f"with an empty S3, move {root} away"
+        )
+
+
+def open_index(root: Path) -> Index:
+    """Open the index. Raises EmulatorError if it cannot be read; without a seal it is read whole.
+
+    The seal stays until the store is served.
+    """
+    path = root / INDEX
+    try:
+        with contextlib.ExitStack() as undone:
+            index = Index(path)
+            undone.callback(index.close)
+            if not (root / SEAL).exists():
+                index.check()
+            undone.pop_all()
+    except (sqlite3.Error, ValueError, TypeError, AttributeError, OverflowError) as damage:
+        raise EmulatorError(
+            f"{path} cannot be read: {damage}. It names every object of S3, so nothing is served: "
+            f"restore it, or move {root} away to start with an empty S3"
+        ) from damage
+    return index
+
+
+def seal(root: Path) -> None:
+    """Write down what the closed index is; on a full disk there is no seal."""
+    with contextlib.suppress(OSError):
+        atomic_file.write(root / SEAL, _sum(root / INDEX))
+
+
+def unseal(root: Path) -> None:
+    """Remove the seal: the index is about to change."""
+    (root / SEAL).unlink(missing_ok=True)
+
+
+def _sum(path: Path) -> str:
+    if not path.exists():
+        return "no file"
+    crc = 0
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK):
+            crc = zlib.crc32(chunk, crc)
+    return f"{path.stat().st_size:,} bytes with the CRC-32 {crc:08x}"
 
 
 def settle(root: Path, index: Index) -> None:

@@ -32,6 +32,7 @@ _LATER = {  # columns that came after the first state directories: name → decl
     "seq": "INTEGER NOT NULL DEFAULT 0",
     "parts": "TEXT NOT NULL DEFAULT '[]'",
     "upload": "TEXT NOT NULL DEFAULT ''",
+    "crcs": "BLOB NOT NULL DEFAULT x''",
 }
 _SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS buckets (name TEXT PRIMARY KEY, created REAL NOT NULL) WITHOUT ROWID;
@@ -68,6 +69,8 @@ class ObjectInfo:
     """Size and checksum of each part of a multipart upload, by header names."""
     blob: str = ""
     """Name of the file with its bytes; empty for a delete marker."""
+    crcs: bytes = field(default=b"", repr=False)
+    """CRC-32 of each block of the bytes, as ``stored_bytes.BlockSums`` packs them."""
 
     @property
     def marker(self) -> bool:
@@ -86,10 +89,23 @@ class Index:
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=FULL")  # a finished commit is on the disk
         self._db.executescript(_SCHEMA)
-        known = {row[1] for row in self._db.execute("PRAGMA table_info(objects)")}
-        for name, kind in _LATER.items():
-            if name not in known:
-                self._db.execute(f"ALTER TABLE objects ADD COLUMN {name} {kind}")
+        for table in ("objects", "versions"):
+            known = {row[1] for row in self._db.execute(f"PRAGMA table_info({table})")}
+            for name, kind in _LATER.items():
+                if name not in known:
+                    self._db.execute(f"ALTER TABLE {table} ADD COLUMN {name} {kind}")
+
+    def check(self) -> None:
+        """Read everything. Raises sqlite3.Error or ValueError where a page or a row is damaged."""
+        [[verdict]] = self.run("PRAGMA quick_check(1)")
+        if verdict != "ok":
+            raise ValueError(verdict)
+        for table in ("buckets", "settings"):
+            self.run(f"SELECT * FROM {table}")
+        for table in ("objects", "versions"):
+            with self.lock:
+                for row in self._db.execute(f"SELECT * FROM {table}"):
+                    info_of(row)
 
     def close(self) -> None:
         with self.lock:
@@ -215,7 +231,7 @@ def seq_of(version: str) -> int | None:
 
 
 def info_of(row: tuple) -> ObjectInfo:
-    _, key, blob, size, etag, modified, headers, metadata, version, seq, parts, _ = row
+    _, key, blob, size, etag, modified, headers, metadata, version, seq, parts, _, crcs = row
     return ObjectInfo(
         key.decode(),
         size,
@@ -227,6 +243,7 @@ def info_of(row: tuple) -> ObjectInfo:
         seq,
         tuple(json.loads(parts)),
         blob,
+        crcs,
     )
 
 

@@ -1,9 +1,7 @@
 """Requests on one object: put, get, head, copy, delete."""
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import BinaryIO
 from urllib.parse import unquote
 
 from werkzeug import Request
@@ -11,7 +9,7 @@ from werkzeug.http import http_date
 
 from trainyard.emulator.api import ApiError, S3Error
 from trainyard.emulator.storage import s3_xml
-from trainyard.emulator.storage.blob import CHUNK, Blob
+from trainyard.emulator.storage.blob import Blob
 from trainyard.emulator.storage.checksums import ALGORITHMS, PREFIX, TYPE, UNSUPPORTED, encoded
 from trainyard.emulator.storage.object_headers import (
     META,
@@ -36,6 +34,7 @@ from trainyard.emulator.storage.preconditions import (
     range_of,
 )
 from trainyard.emulator.storage.s3_xml import Response
+from trainyard.emulator.storage.stored_bytes import StoredBytes
 from trainyard.emulator.storage.upload_body import Upload as Body
 
 COPY = "x-amz-copy-source"
@@ -67,16 +66,17 @@ class Objects:
 
     @operation("GetObject", heeds=_READING)
     def get(self, request: Request, bucket: str, key: str) -> Response:
-        info, fd = self.store.open(bucket, key, request.args.get("versionId"))
+        info, stored = self.store.open(bucket, key, request.args.get("versionId"))
         try:
             response, start, stop = _describe(request, info)
+            stored.verify(start, stop)
         except ApiError:
-            os.close(fd)
+            stored.close()
             raise
         if response.status_code == 304:
-            os.close(fd)
+            stored.close()
         else:
-            response.response = Reader(fd, start, stop)
+            response.response = Reader(stored, start, stop)
         return response
 
     @operation("HeadObject", heeds=_READING)
@@ -109,14 +109,14 @@ class Objects:
         check_target(self.store, bucket, key)
         headers, metadata = stored_headers(request.headers)
         check = check_of_write(request.headers)
-        source, fd, origin = open_source(self.store, request)
-        with os.fdopen(fd, "rb") as stream, self.store.blob() as blob:
+        source, stored, origin = open_source(self.store, request)
+        with stored, self.store.blob() as blob:
             _need_change(request, origin == (bucket, key))
             if _directive(request, "metadata") == "COPY":
                 own = {k: v for k, v in headers.items() if k.startswith("x-amz-")}
                 headers, metadata = _plain(source.headers) | own, source.metadata
             tags = tags_of(source.headers if _directive(request, "tagging") == "COPY" else headers)
-            found = _copy_bytes(request, source, stream, blob)
+            found = _copy_bytes(request, source, stored, blob)
             info = self.store.commit(
                 bucket,
                 key,
@@ -151,26 +151,16 @@ class Objects:
 
 
 class Reader:
-    """Iterates over bytes ``start`` to ``stop`` of a file descriptor, which it closes."""
+    """The body of an answer: bytes ``start`` to ``stop`` of an object, which it closes."""
 
-    def __init__(self, fd: int, start: int, stop: int) -> None:
-        self._fd, self.start, self.stop = fd, start, stop
+    def __init__(self, stored: StoredBytes, start: int, stop: int) -> None:
+        self._stored, self._chunks = stored, stored.chunks(start, stop)
 
     def __iter__(self) -> Iterator[bytes]:
-        try:
-            while self.start < self.stop:
-                chunk = os.pread(self._fd, min(CHUNK, self.stop - self.start), self.start)
-                if not chunk:
-                    raise OSError("an object's file is shorter than its index says")
-                self.start += len(chunk)
-                yield chunk
-        finally:
-            self.close()
+        return self._chunks
 
     def close(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
+        self._stored.close()
 
 
 def check_target(store: ObjectStore, bucket: str, key: str) -> None:
@@ -186,8 +176,10 @@ def receive(request: Request, blob: Blob, also: str = "") -> dict[str, str]:
     return body.verify()
 
 
-def open_source(store: ObjectStore, request: Request) -> tuple[ObjectInfo, int, tuple[str, str]]:
-    """Return the object to copy, a descriptor of its bytes, and its (bucket, key).
+def open_source(
+    store: ObjectStore, request: Request
+) -> tuple[ObjectInfo, StoredBytes, tuple[str, str]]:
+    """Return the object to copy, its bytes, and its (bucket, key).
 
     The version is the one in the query. Raises ``PreconditionFailed`` if it does not meet the
     client's conditions.
@@ -199,7 +191,7 @@ def open_source(store: ObjectStore, request: Request) -> tuple[ObjectInfo, int, 
         raise ApiError("InvalidArgument", message)
     store.need_owner(bucket, request.headers.get("x-amz-source-expected-bucket-owner"))
     try:
-        info, fd = store.open(bucket, key, unquote(version) if version else None)
+        info, stored = store.open(bucket, key, unquote(version) if version else None)
     except S3Error as failure:
         if failure.code == "MethodNotAllowed":
             message = "The source of a copy request may not specifically refer to a delete marker "
@@ -208,9 +200,9 @@ def open_source(store: ObjectStore, request: Request) -> tuple[ObjectInfo, int, 
     try:
         check_source(request.headers, info)
     except ApiError:
-        os.close(fd)
+        stored.close()
         raise
-    return info, fd, (bucket, key)
+    return info, stored, (bucket, key)
 
 
 def copied(etag: str, modified: str, found: dict[str, str]) -> list:
@@ -330,7 +322,7 @@ def _plain(headers: dict[str, str]) -> dict[str, str]:
 
 
 def _copy_bytes(
-    request: Request, source: ObjectInfo, stream: BinaryIO, blob: Blob
+    request: Request, source: ObjectInfo, stored: StoredBytes, blob: Blob
 ) -> dict[str, str]:
     """Copy the bytes; return the copy's checksum: the source's, or the one that the client
     wants.
@@ -341,10 +333,10 @@ def _copy_bytes(
     if wanted and wanted not in ALGORITHMS:
         raise ApiError("InvalidRequest", UNSUPPORTED)
     if "-" not in source.etag and (not wanted or wanted in names):
-        blob.append(stream)
+        blob.append(stored)
         return had
     whole = ALGORITHMS[wanted]() if wanted else None
-    while chunk := stream.read(CHUNK):
+    for chunk in stored.chunks(0, source.size):
         blob.write(chunk)
         if whole:
             whole.update(chunk)

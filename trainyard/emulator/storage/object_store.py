@@ -20,13 +20,22 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from email.utils import format_datetime
 from pathlib import Path
+from typing import BinaryIO
 
 from trainyard.common.atomic_file import sync
 from trainyard.emulator.api import ApiError, S3Error
 from trainyard.emulator.storage.blob import TRANSIT, Blob
 from trainyard.emulator.storage.bucket_table import BucketTable
-from trainyard.emulator.storage.object_folder import need_index, own, settle
-from trainyard.emulator.storage.object_index import INDEX, NULL, Index, ObjectInfo, version_id
+from trainyard.emulator.storage.object_folder import (
+    need_index,
+    open_index,
+    own,
+    seal,
+    settle,
+    unseal,
+)
+from trainyard.emulator.storage.object_index import NULL, ObjectInfo, version_id
+from trainyard.emulator.storage.stored_bytes import StoredBytes
 
 __all__ = ["Deleted", "ObjectInfo", "ObjectStore", "check_key", "successor"]
 
@@ -67,13 +76,15 @@ class ObjectStore(BucketTable):
         with contextlib.ExitStack() as undone:
             undone.callback(os.close, self._owner)
             need_index(root)
-            super().__init__(Index(root / INDEX))
+            super().__init__(open_index(root))
             undone.callback(self.index.close)
             settle(root, self.index)
+            unseal(root)
             undone.pop_all()
 
     def close(self) -> None:
         self.index.close()
+        seal(self.root)
         os.close(self._owner)
 
     # reading
@@ -104,18 +115,26 @@ class ObjectStore(BucketTable):
         return self.index.current(bucket, key) is not None
 
     def path(self, bucket: str, key: str, version: str | None = None) -> Path:
-        """Return the file with the object's bytes: copy it, never write to it (nor hard-link it to
-        where a job may write). An overwrite or delete of the key may unlink it.
+        """Return the file with the object's bytes, which are not checked: to compare or damage
+        them. An overwrite or delete of the key may unlink it.
         """
         return self._path(self.head(bucket, key, version).blob)
 
-    def open(self, bucket: str, key: str, version: str | None = None) -> tuple[ObjectInfo, int]:
-        """Return the object and a file descriptor on its bytes, which an overwrite does not
-        affect.
+    def open(
+        self, bucket: str, key: str, version: str | None = None
+    ) -> tuple[ObjectInfo, StoredBytes]:
+        """Return the object and its bytes. Raises ``InternalError`` if they are damaged; so does
+        reading them.
         """
         with self.index.lock:
             info = self.head(bucket, key, version)
-            return info, os.open(self._path(info.blob), os.O_RDONLY)
+            name = f"s3://{bucket}/{key}"
+            return info, StoredBytes(name, self._path(info.blob), info.size, info.crcs)
+
+    def read_bytes(self, bucket: str, key: str, version: str | None = None) -> bytes:
+        """Return all bytes of a small object. Raises ``InternalError`` if they are damaged."""
+        with self.open(bucket, key, version)[1] as stored:
+            return stored.readall()
 
     def list(self, bucket: str, prefix: str = "", *, start: bytes = b"") -> Iterator[ObjectInfo]:
         """Iterate over objects whose key starts with ``prefix``, in UTF-8 byte order, from
@@ -176,6 +195,7 @@ class ObjectStore(BucketTable):
                     seq,
                     json.dumps(parts),
                     upload,
+                    blob.crcs,
                 ),
             )
             new = self.head(bucket, key)
@@ -188,9 +208,13 @@ class ObjectStore(BucketTable):
             return self.commit(bucket, key, blob)
 
     def put_file(self, bucket: str, key: str, path: Path) -> ObjectInfo:
+        with path.open("rb") as stream:
+            return self.put_stream(bucket, key, stream)
+
+    def put_stream(self, bucket: str, key: str, stream: BinaryIO) -> ObjectInfo:
         self.need_bucket(bucket)
         with self.blob() as blob:
-            blob.copy_from(path)
+            blob.copy_from(stream)
             return self.commit(bucket, key, blob)
 
     def set_headers(
@@ -270,8 +294,8 @@ class ObjectStore(BucketTable):
     def _mark(self, bucket: str, key: str, old: ObjectInfo | None, keeps: str) -> Deleted:
         seq = self._next_seq(bucket, key, old)
         version = version_id(seq) if keeps == "Enabled" else NULL
-        row = (bucket, key.encode(), "", 0, "", time.time(), "{}", "{}", version, seq, "[]", "")
-        self.index.insert("versions", row)
+        row = bucket, key.encode(), "", 0, "", time.time(), "{}", "{}", version, seq, "[]", ""
+        self.index.insert("versions", (*row, b""))
         return Deleted(version, marker=True)
 
     def _promote(self, bucket: str, key: str) -> None:

@@ -1,6 +1,5 @@
 """Requests on a multipart upload."""
 
-import contextlib
 from dataclasses import dataclass
 from xml.etree.ElementTree import Element
 
@@ -20,7 +19,6 @@ from trainyard.emulator.storage.multipart import MAX_PARTS, Upload, Uploads
 from trainyard.emulator.storage.object_headers import STORAGE, WRITING, stored_headers, sums
 from trainyard.emulator.storage.object_requests import (
     SOURCES,
-    Reader,
     check_target,
     copied,
     elements,
@@ -72,11 +70,11 @@ class Parts:
     def copy(self, request: Request, bucket: str, key: str) -> Response:
         upload = self.uploads.find(request.args["uploadId"], bucket, key)
         place = _place(request)
-        info, fd, _ = open_source(self.store, request)
-        with contextlib.closing(Reader(fd, 0, info.size)) as reader, self.store.blob() as blob:
-            reader.start, reader.stop = source_range(request.headers.get(_RANGE), info.size)
+        info, stored, _ = open_source(self.store, request)
+        with stored, self.store.blob() as blob:
+            start, stop = source_range(request.headers.get(_RANGE), info.size)
             whole = ALGORITHMS[upload.algorithm]() if upload.algorithm else None
-            for chunk in reader:
+            for chunk in stored.chunks(start, stop):
                 blob.write(chunk)
                 if whole:
                     whole.update(chunk)

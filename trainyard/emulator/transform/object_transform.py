@@ -4,6 +4,7 @@ whole or not at all.
 
 import gzip
 import http.client
+import io
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future
@@ -14,7 +15,7 @@ from typing import BinaryIO, cast
 from trainyard.emulator.jobs.failure_reason import shorten, without_native_frames
 from trainyard.emulator.jobs.transfers import Source, join_key, split_uri
 from trainyard.emulator.serving.serving_instance import Answer, Instance
-from trainyard.emulator.storage.blob import Blob
+from trainyard.emulator.storage.blob import CHUNK, Blob
 from trainyard.emulator.storage.object_store import ObjectStore
 from trainyard.emulator.transform.data_processing import (
     DataProcessing,
@@ -135,8 +136,8 @@ class Transformer:
     def transform(self, source: Source) -> Count:
         """Write the object's output, whole. Raises :class:`ObjectFailed`, :class:`Ended`."""
         bucket, key = split_uri(self.output(source))
-        descriptor = self._objects.open(source.bucket, source.key)[1]
-        with open(descriptor, "rb") as stored, self._objects.blob() as blob:
+        stored = io.BufferedReader(self._objects.open(source.bucket, source.key)[1], CHUNK)
+        with stored, self._objects.blob() as blob:
             zipped = self._source.get("CompressionType") == "Gzip"
             file = cast(BinaryIO, gzip.GzipFile(fileobj=stored) if zipped else stored)
             try:

@@ -7,7 +7,8 @@ from itertools import takewhile
 from typing import Any
 
 from trainyard.language.definition_document import Document
-from trainyard.language.expressions import JOIN, expressions
+from trainyard.language.evaluation import Unknown
+from trainyard.language.expressions import GET, JOIN, ExpressionError, expressions, lookup
 from trainyard.language.steps import Step
 from trainyard.validate.rules.job_view import (
     Job,
@@ -117,6 +118,67 @@ def outputs_collide(document: Document) -> Iterator[Violation]:
             elif not _exclusive(other, job.step):
                 yield job.at(where, f"step {other.name} writes to the same place")
         others.append(job.step)
+
+
+def _inputs(document: Document) -> Iterator[tuple[Job, str, Any]]:
+    """Iterate over the prefixes that jobs read, also those of checkpoints, which come back."""
+    for job in jobs(document):
+        sources = [f"ProcessingInputs[{n}].S3Input" for n, _ in job.items("ProcessingInputs")]
+        sources += [
+            f"InputDataConfig[{n}].DataSource.S3DataSource" for n, _ in job.items("InputDataConfig")
+        ]
+        for where in (*sources, "TransformInput.DataSource.S3DataSource", "CheckpointConfig"):
+            source = _looked_up(job.arguments, where)
+            if isinstance(source, dict) and source.get("S3DataType", "S3Prefix") == "S3Prefix":
+                yield job, f"{where}.S3Uri", source.get("S3Uri")
+
+
+def _looked_up(arguments: Any, path: str) -> Any:
+    try:
+        return lookup(arguments, path, "")
+    except ExpressionError:
+        return None
+
+
+def _location(document: Document, value: Any) -> str:
+    """Return a location's text, with what only a run knows in braces; of another step's output the
+    text there.
+    """
+    if isinstance(value, dict) and isinstance(value.get(GET), str):
+        step, _, path = value[GET].removeprefix("Steps.").partition(".")
+        arguments = next((s.own_arguments for s in document.steps if s.name == step), {})
+        value = _looked_up(arguments, path) or value
+    text = document.value(value)
+    parts = (text.parts or (text,)) if isinstance(text, Unknown) else (text,)
+    return "".join(part if isinstance(part, str) else f"{{{part}}}" for part in parts)
+
+
+@rule(
+    "warning",
+    over=whole,
+    why="the location is a prefix of keys, not a folder: the job gets the other's objects, too",
+    fix="end it with a slash; of a step's output with Join(on='', values=[the output, '/'])",
+    source="API reference, S3DataSource.S3DataType: all objects that match the specified key name "
+    "prefix; #3557 #3612 #87; of checkpoints syne-tune#363",
+)
+def prefix_of_another_location(document: Document) -> Iterator[Violation]:
+    inputs = list(_inputs(document))
+    outputs = [*_outputs(document), *_models(document)]
+    locations = {_location(document, uri): job.step for job, _, uri in (*inputs, *outputs)}
+    for job, where, uri in inputs:
+        prefix = _location(document, uri)
+        for other, step in locations.items():
+            if prefix.endswith("/") or not prefix or not other.startswith(prefix):
+                continue
+            if other.removeprefix(prefix)[:1] not in ("", "/"):
+                yield job.at(where, f"{prefix} also means {other}, of step {step.name}")
+
+
+def _models(document: Document) -> Iterator[tuple[Job, str, Any]]:
+    for job in training(document):
+        where = "OutputDataConfig.S3OutputPath"
+        if job.raw(where):
+            yield job, where, job.raw(where)
 
 
 def _exclusive(one: Step, other: Step) -> bool:

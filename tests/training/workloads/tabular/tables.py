@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from steps.shard.readers.batch import TYPES
 from training.data.dataset import Dataset
 from training.data.manifest import Manifest, Samples, Source, write_manifest
 from training.data.shard_writer import ShardWriter
 from training.workloads import Packing, load_packing
+from training.workloads.column_types import record_type
 
 SETTINGS = {
     "categories": ["colour", "size"],
@@ -45,7 +45,7 @@ def batch(frame: pd.DataFrame, packing: Packing) -> pa.RecordBatch:
     """Return a batch like a reader's: categories in a dictionary, numbers as float64, else null."""
     return pa.record_batch(
         {
-            name: pa.array(list(frame[name]), TYPES[column.kind], from_pandas=True)
+            name: pa.array(list(frame[name]), record_type(column), from_pandas=True)
             for name, column in packing.columns.items()
         }
     )

@@ -10,13 +10,13 @@ from playwright.sync_api import expect
 from tests.trainyard.console.looking import faults, visit
 from tests.trainyard.emulator.harness import (
     Cloud,
+    Gate,
     compare,
     condition_step,
     fail_step,
     process_step,
     train_step,
     until,
-    wait_for,
 )
 from trainyard.console import frozen_page
 
@@ -33,19 +33,19 @@ RAISES = """python3 -c "raise ValueError('row 7 has no label')\""""
 
 
 @pytest.fixture(scope="module")
-def end(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """File that a run of "live" waits for; outside the state, which jobs do not see."""
-    return tmp_path_factory.mktemp("end") / "end"
+def end(cloud: Cloud) -> Gate:
+    """What a run of "live" waits for."""
+    return Gate(cloud)
 
 
 @pytest.fixture(scope="module")
-def pipelines(cloud: Cloud, end: Path) -> None:
+def pipelines(cloud: Cloud, end: Gate) -> None:
     """One pipeline whose runs wait in their first step, and one whose runs fail."""
     good = [compare("Equals", {"Get": "Parameters.Mode"}, "fast")]
     cloud.create(
         "live",
         [
-            process_step("Prepare", wait_for(end)),
+            process_step("Prepare", end.wait),
             train_step("Train", "true", DependsOn=["Prepare"]),
             condition_step("Good", good, [], [fail_step("Bad", "x")], DependsOn=["Train"]),
         ],
@@ -60,7 +60,7 @@ def address(console: str, arn: str) -> str:
 
 
 def test_the_graph_and_the_timeline_follow_a_run_and_lead_to_its_steps(
-    page, console: str, cloud: Cloud, pipelines, end: Path
+    page, console: str, cloud: Cloud, pipelines, end: Gate
 ):
     arn = cloud.start("live")
     page.goto(address(console, arn))
@@ -68,7 +68,7 @@ def test_the_graph_and_the_timeline_follow_a_run_and_lead_to_its_steps(
     expect(page.locator(".counts")).to_have_text("1 Executing 3 not started", use_inner_text=True)
     before = timeline(page)
     until(lambda: timeline(page) != before)
-    end.touch()
+    end.open()
     page.locator("#node-Prepare .Succeeded rect").wait_for()
     page.locator(".gantt li", has_text="Train").first.wait_for()
     cloud.ended(arn)

@@ -1,7 +1,6 @@
 """The list of runs in a browser: search, sorting, choice, comparison, following."""
 
 import re
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
@@ -10,10 +9,10 @@ from tests.trainyard.console.looking import faults, visit
 from tests.trainyard.emulator.harness import (
     PATIENCE,
     Cloud,
+    Gate,
     condition_step,
     fail_step,
     process_step,
-    wait_for,
 )
 
 pytestmark = pytest.mark.long
@@ -78,14 +77,15 @@ def test_runs_are_found_sorted_chosen_and_compared(page, console: str, runs: dic
 
 
 def test_a_new_run_and_its_end_appear_and_what_is_chosen_stays(
-    page, cloud: Cloud, runs: dict[str, str], tmp_path: Path
+    page, cloud: Cloud, runs: dict[str, str]
 ):
     page.get_by_label("choose rate-2").check()
-    cloud.create("watched", [process_step("Slow", wait_for(tmp_path / "end"))])
+    gate = Gate(cloud)
+    cloud.create("watched", [process_step("Slow", gate.wait)])
     arn = cloud.start("watched", PipelineExecutionDisplayName="watched-run")
     row = page.locator("tbody tr", has_text="watched-run")
     row.locator("td.Executing").wait_for()
-    (tmp_path / "end").touch()
+    gate.open()
     row.locator("td.Succeeded").wait_for()
     cloud.ended(arn)
     expect(page.get_by_label("choose rate-2")).to_be_checked()

@@ -184,6 +184,17 @@ def test_what_is_not_done_here_is_refused_before_the_job_starts(aws: Cloud) -> N
             aws.sm.create_training_job(TrainingJobName="refused", **request(**more))
 
 
+def stand_in(aws: Cloud, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """Let a script stand for the toolkit's command, in each job's /opt/ml."""
+
+    def write(job: str, host: str, folder: Path) -> None:
+        (folder / "train").write_text(script)
+        (folder / "train").chmod(0o755)
+
+    monkeypatch.setattr(image_entrypoint, "toolkit", lambda python: Path("/opt/ml/train"))
+    monkeypatch.setattr(aws.endpoint.app.aws, "staged", write)
+
+
 @pytest.mark.parametrize(
     ("image", "module"),
     [
@@ -192,12 +203,9 @@ def test_what_is_not_done_here_is_refused_before_the_job_starts(aws: Cloud) -> N
     ],
 )
 def test_a_script_is_run_by_the_toolkit_of_the_image(
-    aws: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, image: str, module: str
+    aws: Cloud, monkeypatch: pytest.MonkeyPatch, image: str, module: str
 ) -> None:
-    train = tmp_path / "train"
-    train.write_text("#!/bin/sh\necho module=$SAGEMAKER_TRAINING_MODULE\n")
-    train.chmod(0o755)
-    monkeypatch.setattr(image_entrypoint, "toolkit", lambda python: train)
+    stand_in(aws, monkeypatch, "#!/bin/sh\necho module=$SAGEMAKER_TRAINING_MODULE\n")
     values = {"sagemaker_program": "train.py", "num_round": "x"}
     name = f"script-{module[10:13]}"
     assert run(aws, name, image, HyperParameters=values)["TrainingJobStatus"] == "Completed"
@@ -206,16 +214,14 @@ def test_a_script_is_run_by_the_toolkit_of_the_image(
 
 @pytest.mark.parametrize("form", ["csv", "libsvm"])
 def test_a_script_reads_its_data_by_the_images_own_package(
-    aws: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+    aws: Cloud, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
-    train = tmp_path / "train"
-    train.write_text(f"""#!{sys.executable}
+    script = f"""#!{sys.executable}
 from sagemaker_xgboost_container.data_utils import get_dmatrix
 rows = get_dmatrix("/opt/ml/input/data/train", "{form}")
 print(rows.num_row(), rows.num_col(), f"{{rows.get_label()[0]:.4f}}")
-""")
-    train.chmod(0o755)
-    monkeypatch.setattr(image_entrypoint, "toolkit", lambda python: train)
+"""
+    stand_in(aws, monkeypatch, script)
     name, folder = f"reads-{form}", "csv" if form == "csv" else "svm"
     more = {"InputDataConfig": [channel("train", f"s3://bkt/{folder}/train/")]}
     done = run(aws, name, HyperParameters={"sagemaker_program": "train.py"}, **more)

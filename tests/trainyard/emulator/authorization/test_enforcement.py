@@ -254,6 +254,36 @@ def test_tags_of_an_object_decide_as_in_awss_own_policy(account: Account, within
 
 
 READ = {"Effect": "Allow", "Action": "s3:GetObject", "Resource": "arn:aws:s3:::bkt/*"}
+LIST = {"Effect": "Allow", "Action": "s3:ListBucket", "Resource": "arn:aws:s3:::bkt"}
+PREFIX = LIST | {"Condition": {"StringLike": {"s3:prefix": "a*"}}}
+
+
+@pytest.mark.parametrize(("statements", "code"), [([], 403), ([LIST], 404), ([PREFIX], 403)])
+def test_that_a_key_is_missing_is_told_to_whom_may_list_its_bucket(
+    account: Account, within, statements: list[dict], code: int
+):
+    does = READ | {"Action": ["s3:GetObject", "s3:GetObjectAttributes", "s3:PutObject"]}
+    account.role("reader", does, *statements, policy="own")
+    s3 = account.as_role("reader", "s3")
+    within("enforce")
+    source = {"Bucket": "bkt", "Key": "absent"}
+    for call in (
+        lambda: s3.get_object(**source),
+        lambda: s3.head_object(**source),
+        lambda: s3.get_object_attributes(**source, ObjectAttributes=["ETag"]),
+        lambda: s3.copy_object(Bucket="bkt", Key="copy", CopySource=source),
+    ):
+        with pytest.raises(ClientError) as missing:
+            call()
+        assert missing.value.response["ResponseMetadata"]["HTTPStatusCode"] == code
+
+
+def test_a_job_is_not_told_either_that_a_key_is_missing(account: Account):
+    account.derived(without=("jobs", "List"))
+    call = "import boto3; boto3.client('s3').get_object(Bucket='bkt', Key='raw/absent')"
+    job = account.aws.train("asks", f'python -c "{call}"', **MINE)
+    assert "(AccessDenied) when calling the GetObject operation: User: " in job["FailureReason"]
+    assert "s3:ListBucket" in job["FailureReason"]
 
 
 def test_a_role_of_ones_own_is_held_only_if_asked(account: Account, within, caplog):

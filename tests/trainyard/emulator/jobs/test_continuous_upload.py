@@ -1,5 +1,6 @@
 """Uploads while a job runs: only complete files, and all of them at the end."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from tests.trainyard.emulator.harness import until
 from trainyard.emulator.jobs import continuous_upload
 from trainyard.emulator.jobs.continuous_upload import ContinuousUpload
-from trainyard.emulator.jobs.transfers import files_in
+from trainyard.emulator.jobs.job_files import JobFile, JobFolder, LeadsOutError
 from trainyard.emulator.storage.object_store import ObjectStore
 
 pytestmark = pytest.mark.long
@@ -26,25 +27,25 @@ def objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 def uploads(objects: ObjectStore, folder: Path, aside: Path) -> ContinuousUpload:
     folder.mkdir(exist_ok=True)
-    return ContinuousUpload(objects, [folder], "s3://bkt/ck", aside)
+    return ContinuousUpload(objects, [JobFolder(folder, "/opt/ml")], "s3://bkt/ck", aside)
 
 
 def test_a_file_that_still_grows_waits_until_it_is_whole(
     objects: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The file grows right before each of the first checks."""
-    folder, there = tmp_path / "ck", []
+    folder, there, files = tmp_path / "ck", [], JobFolder.files
 
-    def grown(directory: Path) -> list[Path]:
+    def grown(directory: JobFolder) -> Iterator[JobFile]:
         if len(there) < LOOKS:
             there.append([objects.exists("bkt", f"ck/{name}") for name in ("whole", "growing")])
             with (folder / "growing").open("ab") as file:
                 file.write(b"x" * 1000)
-        return files_in(directory)
+        return files(directory)
 
     with uploads(objects, folder, tmp_path / "aside"):
         (folder / "whole").write_bytes(b"done")
-        monkeypatch.setattr(continuous_upload, "files_in", grown)
+        monkeypatch.setattr(JobFolder, "files", grown)
         until(lambda: objects.exists("bkt", "ck/growing"))
         assert objects.head("bkt", "ck/growing").size == LOOKS * 1000
     assert there[-1] == [True, False]
@@ -76,3 +77,18 @@ def test_what_was_there_at_the_start_is_not_sent_back_until_it_changes(
     with uploads(objects, folder, tmp_path / "aside"):
         (folder / "a").write_text("newer")
     assert objects.path("bkt", "ck/a").read_text() == "newer"
+
+
+def test_a_link_out_of_the_tree_keeps_nothing_else_from_going_up_and_is_named(
+    objects: ObjectStore, tmp_path: Path
+) -> None:
+    folder = tmp_path / "ck"
+    with (
+        pytest.raises(LeadsOutError, match="/opt/ml/a is a symbolic link to /etc/hostname"),
+        uploads(objects, folder, tmp_path / "aside"),
+    ):
+        (folder / "a").symlink_to("/etc/hostname")
+        (folder / "b").write_text("while it runs")
+        until(lambda: objects.exists("bkt", "ck/b"))
+        (folder / "c").write_text("at the end")
+    assert [info.key for info in objects.list("bkt")] == ["ck/b", "ck/c"]

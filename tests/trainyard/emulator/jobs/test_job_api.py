@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.trainyard.emulator.harness import Cloud, cloud, processing, until, wait_for
+from tests.trainyard.emulator.harness import Cloud, Gate, cloud, processing, until
 from trainyard.emulator.jobs.job import Job
 from trainyard.emulator.runtime.cluster import Cluster, _host_pid
 from trainyard.emulator.runtime.isolation import Namespaces
@@ -123,9 +123,10 @@ def test_an_ended_job_is_deleted_and_its_name_and_results_remain(aws: Cloud, tmp
         aws.sm.delete_processing_job(**named)
     listed = aws.sm.list_processing_jobs(NameContains="gone")
     assert listed["ProcessingJobSummaries"] == [] and aws.get("gone/file") == b"wrote\n"
-    request = processing(wait_for(tmp_path / "go"))
+    gate = Gate(aws)
+    request = processing(gate.wait)
     aws.sm.create_processing_job(**named, **request)
     with pytest.raises(ClientError, match="ResourceInUse.*InProgress"):
         aws.sm.delete_processing_job(**named)
     assert aws.sm.list_tags(ResourceArn=arn)["Tags"] == []
-    (tmp_path / "go").touch()
+    gate.open()

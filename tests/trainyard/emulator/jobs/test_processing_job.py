@@ -5,7 +5,7 @@ import json
 import botocore.exceptions
 import pytest
 
-from tests.trainyard.emulator.harness import ROLE, Cloud, cloud, processing, s3_input
+from tests.trainyard.emulator.harness import ROLE, Cloud, cloud, processing, s3_input, until
 
 pytestmark = pytest.mark.long
 
@@ -83,9 +83,44 @@ def test_a_missing_prefix_in_awss_words(aws: Cloud) -> None:
 
 
 def test_an_output_bucket_that_does_not_exist(aws: Cloud) -> None:
-    script = "echo x > /opt/ml/processing/out/x"
-    done = aws.process("nobucket", "", **processing(script, outputs={"out": "s3://nowhere/out"}))
-    assert done["FailureReason"].startswith("ClientError: The specified bucket does not exist")
+    """It is named with its output before the job runs; one that goes meanwhile, at the end."""
+    done = aws.process("nobucket", "exit 7", **processing("exit 7", outputs=NOWHERE))
+    assert done["FailureReason"] == (
+        "ClientError: Artifact upload failed:Unable to upload to s3://nowhere/out, of output 'out' "
+        "(NoSuchBucket: The specified bucket does not exist): create nowhere, or name another"
+    )
+    aws.s3.create_bucket(Bucket="nowhere")
+    script = "echo x > /opt/ml/processing/out/x; echo begun; sleep 1.5"
+    aws.sm.create_processing_job(ProcessingJobName="gone", **processing(script, outputs=NOWHERE))
+    until(lambda: aws.processes("gone"))
+    aws.s3.delete_bucket(Bucket="nowhere")
+    describe = lambda: aws.sm.describe_processing_job(ProcessingJobName="gone")  # noqa: E731
+    done = until(lambda: d if (d := describe())["ProcessingJobStatus"] == "Failed" else None)
+    assert done["FailureReason"] == (
+        "ClientError: Artifact upload failed:Unable to upload file to s3://nowhere/out/x "
+        "(NoSuchBucket: The specified bucket does not exist)"
+    )
+
+
+NOWHERE = {"out": "s3://nowhere/out"}
+LATIN = r"x=$(printf 'caf\351.txt'); "
+
+
+@pytest.mark.parametrize("mode", ["EndOfJob", "Continuous"])
+def test_an_output_whose_name_is_not_utf_8_is_named(aws: Cloud, mode: str) -> None:
+    script = LATIN + 'cd /opt/ml/processing/out; echo 1 > a; echo 2 > "$x"; echo 3 > z; sleep 1.2'
+    name = f"latin{mode}"
+    request = processing(script, outputs={"out": f"s3://bkt/{name}"})
+    request["ProcessingOutputConfig"]["Outputs"][0]["S3Output"]["S3UploadMode"] = mode
+    done = aws.process(name, "", **request)
+    assert done["FailureReason"] == (
+        rf"ClientError: Artifact upload failed:the file b'caf\xe9.txt' for s3://bkt/{name} has a "
+        "name that is not UTF-8, as keys of S3 are; let the job rename it"
+    )
+    whole = [f"{name}/a", f"{name}/z"] if mode == "Continuous" else []
+    assert aws.keys(name) == whole
+    failed = aws.process(f"{name}2", "", **request | processing(f"{script}; exit 5"))
+    assert failed["FailureReason"].endswith("exit code: 5")
 
 
 @pytest.mark.parametrize(

@@ -131,6 +131,67 @@ def test_tensorboards_files_go_up_under_the_jobs_name(aws: Cloud, local: str | N
 
 
 @pytest.mark.slow
+def test_a_prefix_without_a_slash_brings_its_neighbours(aws: Cloud) -> None:
+    """As on AWS: sdk#3612 and #87 of channels, syne-tune#363 of checkpoints."""
+    for key in ("split/test/a.csv", "split/test_small/c.csv", "ck/ASHA-1/x", "ck/ASHA-10/y"):
+        aws.put(key, key)
+    script = "cd /opt/ml/input/data/c && find . -type f | sort > /opt/ml/model/channel;"
+    script += "cd /opt/ml/checkpoints && find . -type f | sort > /opt/ml/model/checkpoints"
+    for end, channels, checkpoints in (
+        ("", b"./a.csv\n./test_small/c.csv\n", b"./ASHA-10/y\n./x\n"),
+        ("/", b"./a.csv\n", b"./x\n"),
+    ):
+        name = f"prefix{len(end)}"
+        aws.train(
+            name,
+            script,
+            InputDataConfig=[channel("c", f"s3://bkt/split/test{end}")],
+            CheckpointConfig={"S3Uri": f"s3://bkt/ck/ASHA-1{end}"},
+        )
+        assert archive_of(aws, name) == {"channel": channels, "checkpoints": checkpoints}
+
+
+@pytest.mark.parametrize(
+    ("field", "place"),
+    [
+        ("OutputDataConfig", {"S3OutputPath": "s3://nowhere/x"}),
+        ("CheckpointConfig", {"S3Uri": "s3://nowhere/x"}),
+        ("TensorBoardOutputConfig", {"S3OutputPath": "s3://nowhere/x"}),
+    ],
+)
+def test_a_bucket_that_does_not_exist_is_named_before_the_job_runs(aws, field, place) -> None:
+    done = aws.train(f"nowhere-{field}", "exit 7", **{field: place})
+    assert "Unable to upload to s3://nowhere/x, of " + field in done["FailureReason"]
+    assert "create nowhere" in done["FailureReason"]
+
+
+def test_names_that_are_not_utf_8_stay_in_an_archive_and_are_no_keys(aws: Cloud) -> None:
+    script = "cd /opt/ml/{}; x=$(printf 'caf\\351'); echo 1 > \"$x\"; echo 2 > b; sleep 1.2"
+    aws.train("latin", script.format("model"))
+    assert archive_of(aws, "latin") == {"caf\udce9": b"1\n", "b": b"2\n"}
+    output = {"S3OutputPath": "s3://bkt/models", "CompressionType": "NONE"}
+    done = aws.train("latin-keys", script.format("model"), OutputDataConfig=output)
+    assert (
+        r"the file b'caf\xe9' for s3://bkt/models/latin-keys/output/model/ has"
+        in done["FailureReason"]
+    )
+    assert aws.keys("models/latin-keys") == []
+    checkpoints = {"S3Uri": "s3://bkt/latin-ck"}
+    done = aws.train("latin-ck", script.format("checkpoints"), CheckpointConfig=checkpoints)
+    assert r"the file b'caf\xe9' for s3://bkt/latin-ck has a name" in done["FailureReason"]
+    assert aws.keys("latin-ck") == ["latin-ck/b"]
+
+
+def test_two_slashes_in_a_key_end_the_job_in_awss_words(aws: Cloud) -> None:
+    aws.put("raw//x", "")
+    found = aws.train("slashes", "true", InputDataConfig=[channel("c", "s3://bkt/raw")])
+    aws.s3.delete_object(Bucket="bkt", Key="raw//x")
+    assert found["FailureReason"] == (
+        "ClientError: Data download failed:Failed to download data. S3 key: s3://bkt/raw//x has an "
+        "illegal char sub-sequence '//' in it"
+    )
+
+
 def test_checkpoints_go_up_while_the_job_runs(aws: Cloud) -> None:
     script = "echo one > /opt/ml/checkpoints/step-1; sleep 600"
     request = training(script) | {"CheckpointConfig": {"S3Uri": "s3://bkt/live"}}

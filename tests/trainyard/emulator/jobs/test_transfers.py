@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainyard.emulator.jobs.job_files import JobFolder
 from trainyard.emulator.jobs.transfers import (
     ClientFault,
     Source,
     archive,
     download,
+    local_path,
     select,
     shard,
     split_uri,
@@ -38,9 +40,10 @@ def objects(tmp_path: Path):
 @pytest.mark.parametrize(
     ("uri", "paths"),
     [
-        ("s3://bkt/raw", ["a.txt", "sub/b.txt"]),  # a folder: raw2 is another
+        ("s3://bkt/raw", ["a.txt", "sub/b.txt", "raw2/c.txt"]),  # what begins so, as on AWS
         ("s3://bkt/raw/", ["a.txt", "sub/b.txt"]),
-        ("s3://bkt/one.txt", ["one.txt"]),  # the object of that name: not one.txt.bak
+        ("s3://bkt/raw2", ["c.txt"]),
+        ("s3://bkt/one.txt", ["one.txt", "one.txt.bak"]),
         ("s3://bkt/on", ["one.txt", "one.txt.bak"]),
         ("s3://bkt/raw/su", ["sub/b.txt"]),
         ("s3://bkt", ["one.txt", "one.txt.bak", "raw/a.txt", "raw/sub/b.txt", "raw2/c.txt"]),
@@ -85,12 +88,61 @@ def test_a_key_that_leads_out_of_the_directory_is_refused(
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.parametrize("key", ["two//a", "two/sub//a", "two///a"])
+def test_two_slashes_in_a_key_fail_in_awss_words(objects: ObjectStore, key: str) -> None:
+    """generative-ai-on-amazon-sagemaker#242: the job fails when it has started."""
+    objects.put_bytes("bkt", key, b"x")
+    with pytest.raises(ClientFault) as fault:
+        select(objects, "s3://bkt/two/", "S3Prefix", "")
+    assert str(fault.value) == (
+        f"Data download failed:Failed to download data. S3 key: s3://bkt/{key} has an illegal "
+        "char sub-sequence '//' in it"
+    )
+    manifest = [{"prefix": "s3://bkt/two/"}, key.removeprefix("two/")]
+    objects.put_bytes("bkt", "m.json", json.dumps(manifest).encode())
+    with pytest.raises(ClientFault, match="illegal char sub-sequence"):
+        select(objects, "s3://bkt/m.json", "ManifestFile", "")
+
+
+@pytest.mark.parametrize(
+    ("keys", "uri", "clash"),
+    [
+        (("x/train", "x/train/a"), "s3://bkt/x/", "'x/train' and 'x/train/a' become"),
+        (("x/t/t-a", "x/t-a"), "s3://bkt/x/t", "'x/t-a' and 'x/t/t-a' become 't-a' and 't-a'"),
+    ],
+)
+def test_keys_that_one_directory_cannot_hold_are_named(
+    objects: ObjectStore, tmp_path: Path, keys: tuple, uri: str, clash: str
+) -> None:
+    for key in keys:
+        objects.put_bytes("bkt", key, b"x")
+    with pytest.raises(ClientFault, match=clash):
+        download(objects, select(objects, uri, "S3Prefix", ""), tmp_path / "in")
+    assert not (tmp_path / "in").exists()
+
+
+@pytest.mark.parametrize("key", ["odd/a\0b", "odd/" + "é" * 128])
+def test_a_key_that_is_no_path_is_named(objects: ObjectStore, tmp_path: Path, key: str) -> None:
+    objects.put_bytes("bkt", key, b"x")
+    with pytest.raises(ClientFault, match="is no path: a file's name has no NUL, and at most 255"):
+        download(objects, select(objects, "s3://bkt/odd/", "S3Prefix", ""), tmp_path / "in")
+
+
+@given(st.text("ab/", min_size=1, max_size=6), st.sets(st.text("ab/", min_size=1, max_size=8)))
+def test_a_prefix_means_each_key_that_starts_with_it(prefix: str, keys: set[str]) -> None:
+    """A path is the end of its key, below the folder of that name or beside it."""
+    for key in keys:
+        if key.startswith(prefix):
+            path = local_path(prefix, key)
+            assert key.endswith(path) and len(path) >= len(key) - len(prefix) - 1
+
+
 def test_an_archive_merges_nodes_and_is_reproducible(tmp_path: Path) -> None:
     for node, name in (("n1", "a"), ("n1", "both"), ("n2", "both"), ("n2", "sub/c")):
         path = tmp_path / node / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{node} {name}")
-    nodes = [tmp_path / "n1", tmp_path / "n2"]
+    nodes = [JobFolder(tmp_path / node, "/opt/ml") for node in ("n1", "n2")]
     assert archive(nodes, tmp_path / "1.tar.gz")
     (tmp_path / "n1/a").touch()
     assert archive(nodes, tmp_path / "2.tar.gz")
@@ -102,7 +154,7 @@ def test_an_archive_merges_nodes_and_is_reproducible(tmp_path: Path) -> None:
 
 def test_no_files_no_archive(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
-    assert not archive([tmp_path / "model"], tmp_path / "m.tar.gz")
+    assert not archive([JobFolder(tmp_path, "/opt/ml/model")], tmp_path / "m.tar.gz")
     assert not (tmp_path / "m.tar.gz").exists()
 
 
@@ -114,7 +166,7 @@ def test_upload_keeps_the_order_in_which_files_were_written(
     for name in ("z-shard", "m-shard", "a-manifest"):
         (folder / name).write_text(name)
         os.utime(folder / name, ns=(time.time_ns(), time.time_ns()))
-    upload(objects, folder, "s3://bkt/out/")
+    upload(objects, JobFolder(tmp_path, "/opt/ml/out"), "s3://bkt/out/")
     times = {info.key: info.last_modified for info in objects.list("bkt", "out/")}
     assert sorted(times, key=times.__getitem__) == ["out/z-shard", "out/m-shard", "out/a-manifest"]
 

@@ -16,6 +16,7 @@ import pytest
 from tests.trainyard.emulator.harness import (
     PATIENCE,
     Cloud,
+    Gate,
     channel,
     cloud,
     compare,
@@ -26,7 +27,6 @@ from tests.trainyard.emulator.harness import (
     s3_input,
     train_step,
     until,
-    wait_for,
 )
 from trainyard.emulator.jobs.job import STOP_GRACE
 from trainyard.emulator.pipelines import executions
@@ -136,13 +136,15 @@ def test_shard_train_evaluate_gate_register(aws: Cloud) -> None:
     assert len(found) == 1
 
 
-def test_independent_steps_run_at_once(aws: Cloud, tmp_path: Path) -> None:
+def test_independent_steps_run_at_once(aws: Cloud) -> None:
     """Each step waits until all have begun."""
-    meet = f"until [ $(ls {tmp_path} | wc -l) = 3 ]; do sleep 0.05; done"
-    aws.create(
-        "parallel", [process_step(name, f"touch {tmp_path}/{name}; {meet}") for name in "ABC"]
-    )
-    _, steps = aws.run("parallel")
+    gate = Gate(aws)
+    aws.create("parallel", [process_step(name, gate.wait) for name in "ABC"])
+    arn = aws.start("parallel")
+    until(lambda: len(aws.steps(arn)) == 3)
+    gate.open()
+    aws.ended(arn)
+    steps = aws.steps(arn)
     assert max(s["StartTime"] for s in steps.values()) < min(s["EndTime"] for s in steps.values())
 
 
@@ -155,21 +157,23 @@ def test_the_limit_on_parallel_steps(aws: Cloud) -> None:
 
 
 def test_after_a_failure_running_steps_finish_and_no_others_start(
-    aws: Cloud, tmp_path: Path
+    aws: Cloud,
 ) -> None:
-    begun, end = tmp_path / "begun", tmp_path / "end"
+    begun, end = Gate(aws), Gate(aws)
     aws.create(
         "fails",
         [
-            process_step("Bad", f"{wait_for(begun)}; exit 7"),
-            process_step("Slow", f"touch {begun}; {wait_for(end)}"),
+            process_step("Bad", f"{begun.wait}; exit 7"),
+            process_step("Slow", end.wait),
             process_step("AfterBad", "true", ("Bad",)),
             process_step("AfterSlow", "true", ("Slow",)),
         ],
     )
     arn = aws.start("fails")
+    until(lambda: len(aws.steps(arn)) == 2)
+    begun.open()
     until(lambda: aws.steps(arn).get("Bad", {}).get("StepStatus") == "Failed")
-    end.touch()
+    end.open()
     answer, steps = aws.ended(arn), aws.steps(arn)
     assert answer["PipelineExecutionStatus"] == "Failed"
     assert answer["FailureReason"].startswith(

@@ -2,19 +2,23 @@
 
 import importlib.util
 import re
+import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.trainyard.emulator.harness import cloud, s3_input
-from tests.trainyard.emulator.services.test_functions import call, make, zipped
+from tests.trainyard.emulator.harness import Cloud, cloud, processing, s3_input
+from tests.trainyard.emulator.services.test_functions import call, code_folder, make, zipped
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator.runtime import isolation
 from trainyard.emulator.runtime.cluster import Cluster, Exit, Outcome
 from trainyard.emulator.runtime.isolation import VARIABLE, Namespaces, choose, missing, refuse
 from trainyard.emulator.runtime.node import Node, base_environment, host_names
 from trainyard.emulator.runtime.relocation import Relocation
+from trainyard.emulator.server import serve
 
 pytestmark = pytest.mark.long
 
@@ -127,14 +131,24 @@ cat /opt/ml/processing/in/f || true
 """
 
 
+@pytest.fixture(params=["hidden", "visible"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """Return a folder below those that a job's own ones hide, or one that it would see."""
+    if request.param == "hidden":
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(prefix=".trainyard-test-", dir=Path.home()) as folder:
+        yield Path(folder)
+
+
 @needs_namespaces
 def test_a_job_sees_neither_the_emulators_environment_nor_its_state(
-    tmp_path: Path, monkeypatch
+    place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also for a Lambda function: each has its own process 1, and the state below its folder."""
     monkeypatch.setenv("TOPSECRET", "TOPSECRET")
-    monkeypatch.chdir(tmp_path)
-    with cloud(tmp_path / "aws") as aws:
+    monkeypatch.chdir(place)
+    with cloud(place / "aws") as aws:
         secret = aws.endpoint.app.keys.own[1]
         script = READ.replace("STATE", str(aws.state))
         aws.put("f", "an input")
@@ -149,6 +163,7 @@ def test_a_job_sees_neither_the_emulators_environment_nor_its_state(
     assert not [line for line in said if "TOPSECRET" in line or secret in line]
     assert not [line for line in said if line.startswith("sees ")]
     assert len([line for line in said if "Permission denied" in line]) >= 4, said
+    assert len([line for line in said if "No such file" in line]) >= 2, said
 
 
 @needs_namespaces
@@ -164,10 +179,150 @@ def test_the_users_credentials_file_is_out_of_reach(tmp_path: Path, monkeypatch)
     secret.parent.mkdir(parents=True)
     secret.write_text("topsecret")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    _, logs = run(tmp_path / "job", f"cat {secret} || ls -a {secret.parent}")
-    assert "topsecret" not in logs["algo-1"]
-    assert logs["algo-1"][-2:] == [".", ".."]
+    _, logs = run(tmp_path / "job", f"cat {secret}; ls -A {secret.parent}; echo end")
+    assert "topsecret" not in logs["algo-1"] and "credentials" not in logs["algo-1"]
+    assert logs["algo-1"][-1] == "end"
     assert secret.read_text() == "topsecret"
+
+
+OWN = {"/opt/ml", "/opt/home", "/tmp", "/var/tmp", "/run", "/dev/shm"}
+FILES = {"/etc/hosts", "/etc/environment"}
+
+
+@needs_namespaces
+def test_a_job_can_change_nothing_but_what_is_its_own(tmp_path: Path) -> None:
+    """Every mount says so, among them those that root of this machine could write to."""
+    places = [
+        Path.home(),
+        "/usr/local",
+        "/etc",
+        "/var/lib",
+        "/opt",
+        "/",
+        "/dev",
+        Path(__file__).parent,
+    ]
+    tries = "; ".join(f"touch {p}/of-a-job && rm {p}/of-a-job && echo wrote {p}" for p in places)
+    own = "; ".join(f"touch {place}/x && echo own {place}" for place in sorted(OWN))
+    files = "; ".join(f"true >> {file} && echo own {file}" for file in sorted(FILES))
+    _, logs = run(tmp_path, f"{tries}; {own}; {files}; cat /proc/self/mountinfo")
+    assert not [line for line in logs["algo-1"] if line.startswith("wrote")]
+    there = {place for place in OWN | FILES if Path(place).exists() or place.startswith("/opt")}
+    assert {line[4:] for line in logs["algo-1"] if line.startswith("own ")} == there
+    mounts = [line.split() for line in logs["algo-1"] if re.match(r"\d+ \d+ \d+:\d+ ", line)]
+    top = {mount[4]: mount[5].split(",") for mount in mounts}  # the last one hides those before
+    writable = {place for place, options in top.items() if "rw" in options}
+    assert writable == there | {"/proc"}
+    assert "ro" in top["/proc/sys"]
+
+
+@needs_namespaces
+@pytest.mark.parametrize("folder", ["/tmp", "/var/tmp", "/dev/shm"])
+def test_what_a_job_leaves_in_a_temporary_folder_no_other_finds(
+    tmp_path: Path, folder: str
+) -> None:
+    """As on AWS: a model that Train leaves in /tmp is not there for Evaluate."""
+    ours = Path(folder, f"of-this-machine-{tmp_path.name}")
+    ours.touch()
+    try:
+        with cloud(tmp_path / "aws") as aws:
+            aws.train("train", f"echo weights > {folder}/model.bin; cat {folder}/model.bin")
+            aws.process("evaluate", f"cat {folder}/model.bin; ls {folder}/of-this-machine*")
+            assert aws.log("Training", "train") == ["weights"]
+            said = aws.log("Processing", "evaluate")
+        assert len(said) == 2 and all("No such file" in line for line in said), said
+        assert ours.exists() and not Path(folder, "model.bin").exists()
+    finally:
+        ours.unlink()
+
+
+@needs_namespaces
+def test_two_nodes_share_no_temporary_folder_and_no_shared_memory(tmp_path: Path) -> None:
+    """They are two instances. Semaphores and segments of System V are a node's own, too."""
+    script = "echo $HOSTNAME > /tmp/me; sleep 0.3; cat /tmp/me; readlink /proc/self/ns/ipc"
+    _, logs = run(tmp_path, script, count=2)
+    assert {host: lines[0] for host, lines in logs.items()} == {
+        "algo-1": "algo-1",
+        "algo-2": "algo-2",
+    }
+    spaces = {logs["algo-1"][1], logs["algo-2"][1], Path("/proc/self/ns/ipc").readlink().name}
+    assert len(spaces) == 3
+
+
+@needs_namespaces
+def test_a_job_reaches_no_socket_of_this_machines_services(tmp_path: Path) -> None:
+    """Docker's would do anything for it, also where the file system is read-only."""
+    _, logs = run(tmp_path, "ls -A /run /var/run/ | grep -v :; echo end")
+    assert [line for line in logs["algo-1"] if line] == ["end"]
+
+
+@needs_namespaces
+def test_a_function_cannot_change_its_code(tmp_path: Path) -> None:
+    """The next call would run it; on AWS, too, it may write to /tmp only."""
+    code = "def main(event, context):\n    open('/tmp/x', 'w').close()\n"
+    code += "    open('/opt/ml/app/main.py', 'a').write('# changed')\n"
+    with cloud(tmp_path / "aws") as aws:
+        make(aws, "changes", Handler="app.main.main", Code={"ZipFile": zipped(code)})
+        _, error = call(aws, "changes")
+        assert error["errorMessage"] == "[Errno 30] Read-only file system: '/opt/ml/app/main.py'"
+        assert (code_folder(aws, "changes") / "app/main.py").read_text() == code
+
+
+@pytest.mark.parametrize("way", ["namespaces", "relocate"])
+def test_the_emulator_removes_no_folder_that_a_job_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """A job puts a link where its temporary folder was: what it leads to is not the job's."""
+    if way == "namespaces" and missing():
+        pytest.skip(f"namespaces: {missing()}")
+    monkeypatch.setenv(VARIABLE, way)
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (kept / "file").touch()
+    script = f"rm -rf $HOME/tmp; ln -s {kept} $HOME/tmp; ln -s {kept} /opt/ml/model/kept"
+    with cloud(tmp_path / "aws") as aws:
+        aws.train("links", script)
+        make(aws, "f", Handler="app.main.f", Code={"ZipFile": zipped(LINKS.format(kept=kept))})
+        call(aws, "f")
+        assert not list((aws.state / "jobs/links").glob("algo-*"))
+    assert (kept / "file").exists()
+
+
+LINKS = """
+import os, pathlib, shutil
+def f(event, context):
+    home = pathlib.Path(os.environ["HOME"])
+    shutil.rmtree(home / "tmp", ignore_errors=True)
+    (home / "tmp").symlink_to("{kept}")
+"""
+
+
+@needs_namespaces
+def test_bytecode_of_packages_is_kept_for_the_jobs_that_cannot_write_it(tmp_path: Path) -> None:
+    """Else each process of each job compiles torch anew."""
+    environment = tmp_path / "env"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
+    [packages] = environment.glob("lib/python*/site-packages")
+    (packages / "large").mkdir()
+    (packages / "large/__init__.py").write_text("from large import part\n")
+    (packages / "large/part.py").write_text("import os\nos.makedirs('/var/of-a-package')\n")
+    (packages / "lazy.py").write_text("")
+    with serve(tmp_path / "aws", python=environment / "bin/python") as endpoint:
+        aws = Cloud(endpoint, tmp_path / "aws")
+        code = "import large, sys\nprint(sys.dont_write_bytecode)\n"
+        inputs = [s3_input("code", aws.put("code/job.py", code.replace("large", "lazy")))]
+        command = ["python3", "/opt/ml/processing/code/job.py"]
+        for name in ("lazy", "large"):
+            aws.put("code/job.py", code.replace("large", name))
+            request = processing("")
+            request["AppSpecification"] |= {"ContainerEntrypoint": command}
+            del request["AppSpecification"]["ContainerArguments"]
+            aws.process(name, "", **request, ProcessingInputs=inputs)
+        assert aws.log("Processing", "lazy") == ["False"]
+    assert (
+        len([*packages.glob("large/__pycache__/*.pyc"), *packages.glob("__pycache__/*.pyc")]) == 3
+    )
+    assert not Path("/var/of-a-package").exists()
 
 
 def test_log_lines_arrive_whole_and_in_order(tmp_path: Path) -> None:

@@ -2,7 +2,10 @@
 
 import io
 import json
+import os
+import socket
 import tarfile
+from pathlib import Path
 
 import psutil
 import pytest
@@ -10,6 +13,7 @@ from botocore.exceptions import ClientError
 
 from tests.trainyard.emulator.harness import PATIENCE, ROLE, Cloud, cloud, until
 from tests.trainyard.emulator.standin import make_client
+from trainyard.emulator.serving.serving_instance import _Connection
 
 pytestmark = pytest.mark.slow
 
@@ -317,3 +321,21 @@ def test_models_and_configurations_survive_the_emulator(tmp_path):
         assert second.sm.list_tags(ResourceArn=found["EndpointConfigArn"])["Tags"] == []
         second.sm.delete_endpoint_config(EndpointConfigName="kept")
         assert second.sm.list_endpoint_configs()["EndpointConfigs"] == []
+
+
+def test_a_container_cannot_lead_requests_to_another_socket(tmp_path: Path) -> None:
+    """A link in its place could name Docker's. The folder's path may be longer than a socket's."""
+    folder = tmp_path / ("long" * 40)
+    folder.mkdir()
+    here = os.open(folder, os.O_RDONLY)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(f"/proc/self/fd/{here}/docker.sock")
+        listening.listen()
+        (folder / "serve.sock").symlink_to("docker.sock")
+        with pytest.raises(OSError):
+            _Connection(folder / "serve.sock", 1).connect()
+        connection = _Connection(folder / "docker.sock", 1)
+        connection.connect()
+        listening.accept()[0].close()
+        connection.close()
+    os.close(here)

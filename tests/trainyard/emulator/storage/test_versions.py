@@ -160,6 +160,7 @@ def test_a_state_directory_of_before_there_were_versions_is_read(tmp_path: Path)
         )
         db.execute("INSERT INTO objects VALUES (?,?,?,?,?,?,'{}','{}')", row)
         db.commit()
+    (tmp_path / "index.seal").unlink()
     store = ObjectStore(tmp_path)
     assert store.path("bucket", "old").read_bytes() == b"old"
     store.set("bucket", VERSIONING, "Enabled")

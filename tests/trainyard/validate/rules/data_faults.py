@@ -69,6 +69,26 @@ def joined(**formats: str) -> tuple[Change, ...]:
     )
 
 
+LEADING = {"Get": "Steps.Shard.ProcessingOutputConfig.Outputs['out'].S3Output.S3Uri"}
+"""The output of the step Shard: runs/{id}/Shard/out."""
+
+OF_PREFIXES = of(
+    "prefix-of-another-location",
+    of_an_output=(
+        put("Train", "InputDataConfig.0.DataSource.S3DataSource.S3Uri", LEADING),
+        put("Evaluate", OUTPUT, run_uri("Shard", "out-small")),
+    ),
+    of_an_input=(
+        put("Train", "InputDataConfig.0.DataSource.S3DataSource.S3Uri", "s3://b/split/test"),
+        put("Shard", "ProcessingInputs.0.S3Input.S3Uri", "s3://b/split/test_small/"),
+    ),
+    of_models=(put("Shard", "ProcessingInputs.0.S3Input.S3Uri", run_uri("tra")),),
+    of_checkpoints=(
+        put("Train", "CheckpointConfig.S3Uri", "s3://b/ASHA-1"),
+        put("Shard", "ProcessingInputs.0.S3Input.S3Uri", "s3://b/ASHA-10/raw"),
+    ),
+)
+
 OF_TRANSFORM = (
     *of(
         "payload-too-large",
@@ -142,6 +162,7 @@ NEAR_DATA = (
     *of("retries-ever-sooner", constant=retry("Train", BackoffRate=1.0)),
 )
 OF_DATA = (
+    *OF_PREFIXES,
     *OF_TRANSFORM,
     *OF_GROUPS,
     *of(

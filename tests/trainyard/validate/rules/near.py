@@ -197,6 +197,23 @@ NEAR = (
         of_training=put("Train", "OutputDataConfig.S3OutputPath", run_uri("Shard", "out")),
     ),
     *of(
+        "prefix-of-another-location",
+        of_a_folder=(
+            put("Train", "CheckpointConfig.S3Uri", "s3://b/ASHA-1/"),
+            put("Shard", "ProcessingInputs.0.S3Input.S3Uri", "s3://b/ASHA-10/raw"),
+        ),
+        of_what_is_in_it=(
+            put("Train", "CheckpointConfig.S3Uri", "s3://b/ASHA-1"),
+            put("Shard", "ProcessingInputs.0.S3Input.S3Uri", "s3://b/ASHA-1/raw"),
+        ),
+        of_itself=put("Shard", "ProcessingInputs.0.S3Input.S3Uri", run_uri("train")),
+        of_a_manifest=(
+            put("Shard", "ProcessingInputs.0.S3Input.S3Uri", "s3://b/all"),
+            put("Shard", "ProcessingInputs.0.S3Input.S3DataType", "ManifestFile"),
+            put("Train", "CheckpointConfig.S3Uri", "s3://b/all-checkpoints"),
+        ),
+    ),
+    *of(
         "output-overwritten-by-next-run",
         parameter=put("Shard", OUTPUT, {"Get": "Parameters.InputUri"}),
         training=put("Train", "OutputDataConfig.S3OutputPath", "s3://bucket/models"),

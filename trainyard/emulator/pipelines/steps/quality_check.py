@@ -80,8 +80,7 @@ class QualityCheckRunner(Runner):
         see_through(job)
 
     def _conclude(self, attempt: Attempt, made: dict[str, Any], report: str) -> None:
-        path = self._services.objects.path(*split_uri(report))
-        violations = json.loads(path.read_text())["violations"]
+        violations = json.loads(self._services.objects.read_bytes(*split_uri(report)))["violations"]
         if not violations:
             return
         made["ViolationReport"] = report

@@ -34,7 +34,7 @@ def read_zip(request: dict, objects: ObjectStore) -> bytes:
         raise invalid("Please provide a source for function code.")
     named = request["S3Bucket"], request["S3Key"], request.get("S3ObjectVersion")
     try:
-        return objects.path(*named).read_bytes()
+        return objects.read_bytes(*named)
     except ApiError as missing:
         raise invalid(
             f"Error occurred while GetObject. S3 Error Code: {missing.code}. "

@@ -1,6 +1,8 @@
 """A run of a function: a separate process in the runtime of jobs, for one event."""
 
+import contextlib
 import json
+import math
 import shutil
 import threading
 import time
@@ -11,7 +13,8 @@ from typing import Any
 
 from trainyard.emulator.container_access import Access, granted
 from trainyard.emulator.jobs.job import Place
-from trainyard.emulator.json_documents import read_json, write_json
+from trainyard.emulator.jobs.job_files import JobFolder
+from trainyard.emulator.json_documents import write_json
 from trainyard.emulator.request_scope import region
 from trainyard.emulator.runtime.cluster import Cluster, Outcome
 from trainyard.emulator.runtime.isolation import choose
@@ -20,6 +23,8 @@ from trainyard.emulator.runtime.relocation import remove_scratch
 
 INIT = 60.0  # seconds to import the handler's module; AWS allows 10, on a dedicated machine
 LARGEST = 6 * 1024 * 1024  # bytes of an event or an answer
+ANSWER = "answer.json"
+LONGEST_ANSWER = LARGEST + 65_536  # bytes of that file: the answer, and what bootstrap.py adds
 TAIL = 4096  # bytes of the log that LogType=Tail returns
 
 
@@ -61,7 +66,8 @@ class Invocation:
 
     def run(self, event: Any) -> Result:
         """Call the handler and wait for its answer. Raises ``EmulatorError``, ``OSError``."""
-        node = Node("function", self.directory / "function", python=self.place.python)
+        root = self.directory / "function"
+        node = Node("function", root, python=self.place.python, may_write=False)
         try:
             self._stage(node, event)
             with granted(self.place.aws, self.configuration["Role"], False) as access:
@@ -127,15 +133,17 @@ class Invocation:
         return self._cluster
 
     def _conclude(self, node: Node, outcome: Outcome, milliseconds: float) -> Result:
-        path, memory = node.home / "answer.json", 0
+        home = JobFolder(node.home, "/opt/home", place="/opt/home", report=self._say)
+        text, memory = home.read(ANSWER, LONGEST_ANSWER + 1), 0
         if self._late:
             seconds = f"{self.configuration['Timeout']:.2f}"
             message = f"RequestId: {self.request} Error: Task timed out after {seconds} seconds"
             result = self._failure("Sandbox.Timedout", message)
-        elif not path.is_file():
+        elif text and len(text) > LONGEST_ANSWER:
+            result = self._too_large()
+        elif (answer := _parse_answer(text)) is None:
             result = self._failure("Runtime.ExitError", self._died(outcome))
         else:
-            answer = read_json(path)
             milliseconds, memory = answer["milliseconds"], answer["memory"]
             result = self._answered(answer["error"] or answer["result"], bool(answer["error"]))
         self._report(milliseconds, memory)
@@ -144,8 +152,9 @@ class Invocation:
 
     def _answered(self, answer: Any, failed: bool) -> Result:
         payload = json.dumps(answer).encode()
-        if len(payload) <= LARGEST:
-            return Result(payload, failed)
+        return Result(payload, failed) if len(payload) <= LARGEST else self._too_large()
+
+    def _too_large(self) -> Result:
         limit = f"exceeded maximum allowed payload size ({LARGEST} bytes)."
         return self._failure("Function.ResponseSizeTooLarge", f"Response payload size {limit}")
 
@@ -192,3 +201,17 @@ class Invocation:
         self._late = True
         if self._cluster:
             self._cluster.stop(0)
+
+
+def _parse_answer(text: bytes | None) -> dict[str, Any] | None:
+    """Return what bootstrap.py wrote; None for nothing, or for what the function itself wrote."""
+    with contextlib.suppress(ValueError, RecursionError):
+        match json.loads(text or b"null"):
+            case {
+                "result": _,
+                "error": None | {"errorType": str(), "errorMessage": str()},
+                "milliseconds": float(),
+                "memory": int(),
+            } as answer if math.isfinite(answer["milliseconds"]):
+                return answer
+    return None

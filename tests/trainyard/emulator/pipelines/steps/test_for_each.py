@@ -1,13 +1,18 @@
 """ForEach: the body runs once for each item, and the selector picks an iteration."""
 
 import json
-from pathlib import Path
 
 import pytest
 from botocore.exceptions import ClientError
 
 from tests.trainyard.emulator.harness import Cloud, cloud, fail_step, process_step, until
-from tests.trainyard.emulator.services.test_functions import lambda_step, make, zipped
+from tests.trainyard.emulator.services.test_functions import (
+    code_folder,
+    lambda_step,
+    log_of,
+    make,
+    zipped,
+)
 from trainyard.emulator.pruning import References
 
 pytestmark = pytest.mark.long
@@ -15,13 +20,11 @@ pytestmark = pytest.mark.long
 SOURCE = """
 import os, time
 def work(event, context):
-    open(event["log"], "a").write(f"+{event['x']} ")
-    while open(event["log"]).read().count("+") < event.get("beside", 1):
+    print(f"+{event['x']}")
+    while "gate" in event and not os.path.exists(f"/opt/ml/{event['gate']}"):
         time.sleep(0.02)
-    while "end" in event and not os.path.exists(event["end"]):
-        time.sleep(0.02)
-    open(event["log"], "a").write(f"-{event['x']} ")
-    if os.path.exists(event["log"] + ".fail") and event["x"] == 3:
+    print(f"-{event['x']}")
+    if os.path.exists("/opt/ml/fail") and event["x"] == 3:
         raise ValueError("three")
     return {"y": event["x"] * (event["x"] - 4), "x": event["x"]}
 """
@@ -32,13 +35,17 @@ ITEM = {"Get": "ForEach.CurrentItem"}
 def aws(tmp_path_factory: pytest.TempPathFactory):
     with cloud(tmp_path_factory.mktemp("aws") / "state") as running:
         make(running, "work", Code={"ZipFile": zipped(SOURCE)}, Timeout=300)
-        running.log_file = running.state.with_name("log")
         yield running
 
 
-def work(aws: Cloud, name: str, x: object, **more) -> dict:
-    arguments = {"x": x, "log": str(aws.log_file), **more}
-    return lambda_step(name, "work", arguments, y="Float", x="Integer")
+def work(name: str, x: object, **more) -> dict:
+    return lambda_step(name, "work", {"x": x, **more}, y="Float", x="Integer")
+
+
+def marks(aws: Cloud) -> list[str]:
+    """Return what began (``+1``) and ended (``-1``), in its order."""
+    groups = aws.logs.describe_log_groups(logGroupNamePrefix="/aws/lambda/work")["logGroups"]
+    return [line for line in log_of(aws, "work") if line[0] in "+-"] if groups else []
 
 
 def loop(items: object, body: list[dict], most: int = 10, **selector) -> dict:
@@ -49,7 +56,6 @@ def loop(items: object, body: list[dict], most: int = 10, **selector) -> dict:
 
 
 def run(aws: Cloud, name: str, steps: list[dict], **more) -> tuple[dict, dict]:
-    aws.log_file.write_text("")
     aws.create(name, steps, **more)
     return aws.run(name)
 
@@ -58,19 +64,18 @@ def test_each_item_runs_the_body_and_the_best_is_selected(aws: Cloud) -> None:
     first = {"Get": "Steps.First.OutputParameters['x']"}
     items = {"Name": "Items", "Type": "String", "DefaultValue": '[{"v": 1}, {"v": 2}, {"v": 3}]'}
     body = [
-        work(aws, "First", {"Get": "ForEach.CurrentItem.v"}),
-        work(aws, "Second", first, of=ITEM, outer={"Get": "Steps.Before.OutputParameters['y']"}),
+        work("First", {"Get": "ForEach.CurrentItem.v"}),
+        work("Second", first, of=ITEM, outer={"Get": "Steps.Before.OutputParameters['y']"}),
     ]
     field = {"Get": "IterationOutput.Second.OutputParameters['y']"}
     after = work(
-        aws,
         "After",
         {"Get": "Steps.Loop.Selected.OutputParameters['x']"},
         third={"Get": "Steps.Loop.IterationOutputs[2].First.OutputParameters['x']"},
         count={"Get": "Steps.Loop.SucceededStepCount"},
     )
     each = loop({"Get": "Parameters.Items"}, body, Pick="MinBy", Field=field)
-    answer, steps = run(aws, "sweep", [after, each, work(aws, "Before", 7)], Parameters=[items])
+    answer, steps = run(aws, "sweep", [after, each, work("Before", 7)], Parameters=[items])
     assert answer["PipelineExecutionStatus"] == "Succeeded", (answer, steps)
     assert steps["Loop"]["Metadata"]["ForEach"] == {
         "Status": "Succeeded",
@@ -87,25 +92,28 @@ def test_each_item_runs_the_body_and_the_best_is_selected(aws: Cloud) -> None:
         "Item": '{"v": 3}',
     }
     assert "IterationContext" not in steps["Before"]
-    assert aws.log_file.read_text().endswith("+2 -2 "), "After got the second item's x"
+    assert marks(aws)[-2:] == ["+2", "-2"], "After got the second item's x"
 
 
 def test_no_more_run_at_once_than_it_says(aws: Cloud) -> None:
-    body = [work(aws, "Item", ITEM, beside=2)]
-    answer, steps = run(aws, "narrow", [loop([1, 2, 4, 5], body, most=2)])
-    assert answer["PipelineExecutionStatus"] == "Succeeded", steps
+    before = len(marks(aws))
+    aws.create("narrow", [loop([1, 2, 4, 5], [work("Item", ITEM, gate="narrow")], most=2)])
+    arn = aws.start("narrow")
+    until(lambda: len(marks(aws)) == before + 2)
+    (code_folder(aws, "work") / "narrow").touch()
+    assert aws.ended(arn)["PipelineExecutionStatus"] == "Succeeded", aws.steps(arn)
     running, most = 0, 0
-    for mark in aws.log_file.read_text().split():
+    for mark in marks(aws)[before:]:
         running += 1 if mark.startswith("+") else -1
         most = max(most, running)
     assert most == 2
 
 
 def test_a_failed_item_starts_no_others_and_a_retry_keeps_what_succeeded(aws: Cloud) -> None:
-    fail = aws.log_file.with_suffix(".fail")
+    fail = code_folder(aws, "work") / "fail"
     fail.touch()
-    body = [work(aws, "One", ITEM)]
-    answer, steps = run(aws, "fails", [loop([1, 3, 5], body, most=1), work(aws, "Beside", 9)])
+    body = [work("One", ITEM)]
+    answer, steps = run(aws, "fails", [loop([1, 3, 5], body, most=1), work("Beside", 9)])
     assert answer["PipelineExecutionStatus"] == "Failed"
     assert "1 of 3 steps of the loop failed; One-1: " in steps["Loop"]["FailureReason"]
     assert {n: s["StepStatus"] for n, s in steps.items()} == {
@@ -116,21 +124,20 @@ def test_a_failed_item_starts_no_others_and_a_retry_keeps_what_succeeded(aws: Cl
     }
     assert steps["Loop"]["Metadata"]["ForEach"]["Status"] == "Failed"
     fail.unlink()
-    aws.log_file.write_text("")
+    before = len(marks(aws))
     arn = answer["PipelineExecutionArn"]
     aws.sm.retry_pipeline_execution(PipelineExecutionArn=arn, ClientRequestToken="r" * 32)
     assert aws.ended(arn)["PipelineExecutionStatus"] == "Succeeded"
-    assert aws.log_file.read_text() == "+3 -3 +5 -5 "
+    assert marks(aws)[before:] == ["+3", "-3", "+5", "-5"]
 
 
-def test_a_stop_ends_a_loop(aws: Cloud, tmp_path: Path) -> None:
-    end = tmp_path / "end"
-    aws.log_file.write_text("")
-    aws.create("stopped", [loop([1, 2], [work(aws, "Long", ITEM, end=str(end))], most=1)])
+def test_a_stop_ends_a_loop(aws: Cloud) -> None:
+    before = len(marks(aws))
+    aws.create("stopped", [loop([1, 2], [work("Long", ITEM, gate="stopped")], most=1)])
     arn = aws.start("stopped", ParallelismConfiguration={"MaxParallelExecutionSteps": 1})
-    until(aws.log_file.read_text)
+    until(lambda: len(marks(aws)) > before)
     aws.sm.stop_pipeline_execution(PipelineExecutionArn=arn, ClientRequestToken="s" * 32)
-    end.touch()
+    (code_folder(aws, "work") / "stopped").touch()
     assert aws.ended(arn)["PipelineExecutionStatus"] == "Stopped"
     statuses = {n: s["StepStatus"] for n, s in aws.steps(arn).items()}
     assert statuses == {"Loop": "Stopped", "Long-0": "Succeeded"}
@@ -147,7 +154,7 @@ def test_a_stop_ends_a_loop(aws: Cloud, tmp_path: Path) -> None:
 )
 def test_items_that_are_none_fail_the_step(aws: Cloud, value: str, reason: str) -> None:
     items = {"Name": "Items", "Type": "String", "DefaultValue": value}
-    body = [work(aws, "First", {"Get": "ForEach.CurrentItem.v"})]
+    body = [work("First", {"Get": "ForEach.CurrentItem.v"})]
     name = f"bad-{abs(hash(reason)) % 10**8}"
     aws.create(name, [loop({"Get": "Parameters.Items"}, body)], Parameters=[items])
     answer, steps = aws.run(name)
@@ -167,7 +174,7 @@ def test_a_body_is_cached_and_kept_from_pruning_by_its_childs_name(aws: Cloud) -
 
 def test_an_empty_list_runs_nothing(aws: Cloud) -> None:
     items = {"Name": "Items", "Type": "String", "DefaultValue": "[]"}
-    body = [work(aws, "First", ITEM)]
+    body = [work("First", ITEM)]
     answer, steps = run(aws, "empty", [loop({"Get": "Parameters.Items"}, body)], Parameters=[items])
     assert answer["PipelineExecutionStatus"] == "Succeeded"
     assert steps["Loop"]["Metadata"]["ForEach"]["TotalStepCount"] == 0

@@ -1,0 +1,220 @@
+"""Files that a job wrote, opened beneath its own tree.
+
+A job may leave anything there: a link to the emulator's secrets, a pipe that nobody writes to, a
+folder that becomes a link while it is read. So each component of a path is opened in the folder
+that was opened before it, and never through a link. A link is read, and followed as the job saw it.
+"""
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+LINKS = 40  # in one path at most, as in Linux
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NO_FILE = "is a pipe, a socket, a device or a folder, not a file"
+Identity = tuple[int, int]
+"""Device and inode of a folder."""
+
+
+class ClientFault(Exception):
+    """The job's request or files are at fault: becomes ``FailureReason: ClientError: ...``."""
+
+
+class LeadsOutError(ClientFault):
+    """A job's symbolic link leads out of its tree."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobFolder:
+    """A folder of a job.
+
+    ``root``: what the job sees as ``place``; nothing beside it is the job's. ``path``: the folder,
+    as the job sees it. ``report`` is called once with a sentence about each entry that is left out.
+    """
+
+    root: Path
+    path: str
+    place: str = "/opt/ml"
+    report: Callable[[str], None] = field(default=lambda _: None, compare=False)
+    _reported: set[str] = field(default_factory=set, compare=False)
+
+    def files(self) -> Iterator["JobFile"]:
+        """Iterate over the regular files below the folder, also behind links; none if it is
+        missing.
+
+        A link that leads out of the tree is among them: to open it raises.
+        """
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            yield from self._walk(self._resolve(self.path), "", ())
+
+    def read(self, name: str, limit: int) -> bytes | None:
+        """Return at most the first ``limit`` bytes of a file; None if there is none to read."""
+        try:
+            with self.open(name) as file:
+                return file.read(limit)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (LeadsOutError, OSError) as error:
+            self._leave_out(name, error)
+            return None
+
+    def open(self, name: str) -> BinaryIO:
+        """Open the regular file ``name`` of the folder.
+
+        Raises:
+            LeadsOutError: a link on its path leads out of the tree.
+            OSError: there is no regular file.
+        """
+        parts = self._resolve(f"{self.path}/{name}")
+        with self._open_folder(parts[:-1]) as folder:
+            if parts and stat.S_ISREG(_status(parts[-1], folder).st_mode):
+                descriptor = os.open(parts[-1], _FILE, dir_fd=folder)
+                if stat.S_ISREG(os.fstat(descriptor).st_mode):  # it may have been replaced
+                    return os.fdopen(descriptor, "rb")
+                os.close(descriptor)
+        raise OSError(errno.EINVAL, _NO_FILE, f"{self.path}/{name}")
+
+    def _walk(
+        self, parts: list[str], name: str, ancestors: tuple[Identity, ...]
+    ) -> Iterator["JobFile"]:
+        """Iterate over the files of the folder ``parts``, which is ``name`` below this one.
+
+        ``ancestors``: the folders that it lies in.
+        """
+        with self._open_folder(parts) as folder:
+            status = os.fstat(folder)
+            entries = list(_entries(folder))
+        identity = status.st_dev, status.st_ino
+        if identity in ancestors:
+            raise OSError(errno.ELOOP, "links to a folder that it lies in")
+        for entry, status in entries:
+            child = f"{name}/{entry}".lstrip("/")
+            yield from self._visit([*parts, entry], child, status, (*ancestors, identity))
+
+    def _visit(
+        self, parts: list[str], name: str, status: os.stat_result, ancestors: tuple[Identity, ...]
+    ) -> Iterator["JobFile"]:
+        """Iterate over what the entry ``name`` is: a file, or those of a folder; or behind a
+        link.
+        """
+        is_link = stat.S_ISLNK(status.st_mode)
+        try:
+            if is_link:
+                parts, target = self._follow(name)
+            else:
+                target = status
+            if stat.S_ISDIR(target.st_mode):
+                yield from self._walk(parts, name, ancestors)
+            elif stat.S_ISREG(target.st_mode):
+                yield JobFile(self, name, target)
+            else:
+                self._leave_out(name, OSError(errno.EINVAL, _NO_FILE))
+        except LeadsOutError:
+            yield JobFile(self, name, status)
+        except OSError as error:
+            if is_link or not isinstance(error, FileNotFoundError):  # it has vanished meanwhile
+                self._leave_out(name, error)
+
+    def _leave_out(self, name: str, error: LeadsOutError | OSError) -> None:
+        is_ours = isinstance(error, LeadsOutError)
+        why = str(error) if is_ours else f"{self.path}/{name}: {error.strerror}"
+        if why not in self._reported:
+            self._reported.add(why)
+            self.report(f"{why}: left out.")
+
+    def _follow(self, name: str) -> tuple[list[str], os.stat_result]:
+        """Return what the link ``name`` leads to: its components below ``root``, and its status."""
+        parts = self._resolve(f"{self.path}/{name}")
+        with self._open_folder(parts[:-1]) as folder:
+            return parts, _status(parts[-1], folder) if parts else os.fstat(folder)
+
+    def _resolve(self, path: str) -> list[str]:
+        """Return the components below ``root`` of a path that the job sees, free of links.
+
+        Raises :class:`LeadsOutError`; ``OSError`` for a path that does not exist.
+        """
+        place, links = _components(self.place), 0
+        resolved: list[str] = []
+        queue = _components(path)[::-1]
+        while queue:
+            if (name := queue.pop()) == "..":
+                resolved = resolved[:-1]
+                continue
+            resolved = [*resolved, name]
+            if resolved == place[: len(resolved)]:  # the root, or on the way to it
+                continue
+            if resolved[: len(place)] != place:
+                break
+            with self._open_folder(resolved[len(place) : -1]) as folder:
+                target = _link_target(name, folder)
+            if target is None:
+                continue
+            if (links := links + 1) > LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+            resolved = [] if target.startswith("/") else resolved[:-1]
+            if f"{target}/".startswith(f"{self.root}/"):  # in a relocated job
+                target = self.place + target.removeprefix(str(self.root))
+            queue += _components(target)[::-1]
+        if resolved[: len(place)] != place:
+            raise LeadsOutError(
+                f"{path} is a symbolic link to /{'/'.join(resolved + queue[::-1])}, outside "
+                f"{self.place}, where a job's files are: copy the file instead of linking to it"
+            )
+        return resolved[len(place) :]
+
+    @contextlib.contextmanager
+    def _open_folder(self, parts: list[str]) -> Iterator[int]:
+        """Yield a descriptor of the folder below ``root``. Raises ``OSError`` where a component is
+        no folder, also where it has become a link.
+        """
+        folder = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            for name in parts:
+                parent, folder = folder, os.open(name, _FOLDER, dir_fd=folder)
+                os.close(parent)
+            yield folder
+        finally:
+            os.close(folder)
+
+
+@dataclass(frozen=True, slots=True)
+class JobFile:
+    """A regular file that a job wrote, ``name`` below its folder; or a link that leads out."""
+
+    folder: JobFolder
+    name: str
+    status: os.stat_result = field(compare=False)
+
+    def open(self) -> BinaryIO:
+        """Open the file. Raises :class:`LeadsOutError`, ``OSError``."""
+        return self.folder.open(self.name)
+
+
+def _components(path: str) -> list[str]:
+    return [part for part in path.split("/") if part not in ("", ".")]
+
+
+def _link_target(name: str, folder: int) -> str | None:
+    """Return where the link leads; None for what is no link."""
+    try:
+        return os.readlink(name, dir_fd=folder)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        return None
+
+
+def _status(name: str, folder: int) -> os.stat_result:
+    return os.stat(name, dir_fd=folder, follow_symlinks=False)
+
+
+def _entries(folder: int) -> Iterator[tuple[str, os.stat_result]]:
+    for name in sorted(os.listdir(folder)):
+        with contextlib.suppress(FileNotFoundError):  # it has vanished meanwhile
+            yield name, _status(name, folder)
