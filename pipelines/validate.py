@@ -1,46 +1,30 @@
 """Find what is wrong with a recipe or a definition, offline and before anything is uploaded.
 
 python -m pipelines.validate --recipe recipes/prod.yaml [--set FIELD.PATH=VALUE] [--json]
-python -m pipelines.validate definition.json
+python -m pipelines.validate definition.json      # also by the rules on our own jobs
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Any, Literal
 
-import typer
-
-from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, SetOption, needs_recipe
+from pipelines.recipe.cli_options import (
+    NOT_GIVEN,
+    ONE_SUBJECT,
+    EnvOption,
+    RecipeChoice,
+    SetOption,
+    recipe_for,
+)
 from pipelines.recipe.field_origins import Problem, RecipeProblems, field_origins, locate
 from pipelines.recipe.field_relations import warnings
 from pipelines.recipe.read_recipe import load
 from pipelines.rules import check
+from trainyard.commands import validate
 from trainyard.common.errors import DefinitionError, RecipeError
-from trainyard.definition_source import DefinitionArgument, read_definition
-from trainyard.terminal import run
+from trainyard.terminal import extended, run
 from trainyard.validate import Finding
-from trainyard.validate.finding_display import JsonOption, report
-
-RecipeChoice = Annotated[Path | None, typer.Option("--recipe", help="The recipe's YAML file.")]
-
-
-def main(
-    definition: DefinitionArgument = None,
-    recipe: RecipeChoice = None,
-    overrides: SetOption = NOT_GIVEN,
-    environment: EnvOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Check a recipe or a definition. Exit status 0 without errors, else 1."""
-    needs_recipe(environment, recipe)
-    if recipe is not None and definition is None:
-        body, findings = of_recipe(recipe, overrides, environment)
-    elif definition is not None and recipe is None:
-        body = read_definition(definition)
-        findings = check(body)
-    else:
-        raise RecipeError("give either --recipe R or a definition's JSON file")
-    report(findings, body, as_json)
 
 
 def of_recipe(
@@ -75,6 +59,18 @@ def _finding(severity: Literal["error", "warning"], problem: Problem) -> Finding
         source=problem.origin if problem.field else "",
     )
 
+
+def subject_of(
+    values: Mapping[str, Any],
+    recipe: RecipeChoice = None,
+    overrides: SetOption = NOT_GIVEN,
+    environment: EnvOption = None,
+) -> Mapping[str, Any]:
+    """Return the recipe as what is validated."""
+    return {"subject": partial(of_recipe, recipe, overrides, environment)} if recipe else {}
+
+
+main = extended(validate.main, subject_of, ONE_SUBJECT, recipe_for("environment"))
 
 if __name__ == "__main__":
     run(main)

@@ -4,12 +4,17 @@ import ast
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 from rich.console import Console
+from typer.models import ArgumentInfo
 
 from trainyard.common.errors import RecipeError, TrainyardError
 
@@ -17,7 +22,8 @@ ExecutionArgument = Annotated[
     str | None, typer.Argument(metavar="EXECUTION", help="The execution's ARN; else the newest.")
 ]
 NewestOfPipeline = Annotated[
-    str | None, typer.Option("--pipeline", help="The newest execution of this pipeline.")
+    str | None,
+    typer.Option("--pipeline", metavar="NAME", help="The newest execution of this pipeline."),
 ]
 
 LOG_COLUMNS = (
@@ -29,6 +35,55 @@ if not console.is_terminal and "COLUMNS" not in os.environ:
 errors = Console(stderr=True, soft_wrap=True, emoji=False)
 
 
+Values = Mapping[str, Any]
+"""Name of an option's parameter → its value, as it was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Options of which a verb needs one, by the names of their parameters."""
+
+    options: tuple[str, ...]
+    when: Callable[[Values], bool] = lambda values: True
+    example: Callable[[Values], str] = lambda values: ""
+    """Return a value that is likely meant; empty without one."""
+
+    exclusive: bool = True
+    """True if no two of them go together."""
+
+
+def needs(*needed: Need) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Declare what a verb needs beside its required options; ``run`` reports all that is missing at
+    once.
+    """
+
+    def declare(command: Callable[..., None]) -> Callable[..., None]:
+        command.needs = needed  # type: ignore[attr-defined]
+        return command
+
+    return declare
+
+
+def extended(
+    command: Callable[..., None], more: Callable[..., Values], *needed: Need
+) -> Callable[..., None]:
+    """Return the verb with the further options of ``more``, for an application's own subjects.
+
+    ``more`` is called with the values of all options, and its own; it returns arguments that take
+    the place of the verb's: also keyword-only ones, which are no options. ``needed`` replaces what
+    the verb needs.
+    """
+    options, further = _options(command), _options(more)
+    further.pop("values")
+
+    def main(**values: Any) -> None:
+        changed = more(values, **{name: values[name] for name in further})
+        command(**{name: values[name] for name in options} | dict(changed))
+
+    every = further | {name: one for name, one in options.items() if name not in further}
+    return _with_options(main, every, command, needed or _needs(command))
+
+
 def run(
     command: Callable[..., None],
     name: str | None = None,
@@ -37,19 +92,117 @@ def run(
 ) -> None:
     """Run a verb; a Trainyard error is shown as its message alone, with exit status 1.
 
-    ``name`` and ``arguments`` are those of the process when not given; ``settings`` are click's
-    of the command's context.
+    Keyword-only parameters of ``command`` are no options. ``name`` and ``arguments`` are those of
+    the process when not given; ``settings`` are click's of the command's context.
     """
     for stream in (sys.stdout, sys.stderr):  # arguments may not be valid text: show them anyway
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    words = sys.argv[1:] if arguments is None else [*arguments]
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command(context_settings=settings)(command)
+    verb = _with_options(command, _options(command), command, _needs(command))
+    app.command(context_settings=settings)(verb if "--help" in words else _complete(verb))
     try:
-        app(arguments, prog_name=name)
+        app(words, prog_name=name)
     except TrainyardError as error:
         errors.print(f"[bold red]error:[/] {_plain(error)}", highlight=False)
         sys.exit(1)
+
+
+def _needs(command: Callable[..., None]) -> Sequence[Need]:
+    return getattr(command, "needs", ())
+
+
+def _options(command: Callable[..., Any]) -> dict[str, Parameter]:
+    every = signature(command).parameters
+    return {name: one for name, one in every.items() if one.kind is not Parameter.KEYWORD_ONLY}
+
+
+def _with_options(
+    call: Callable[..., None],
+    options: Mapping[str, Parameter],
+    command: Callable[..., None],
+    needed: Sequence[Need],
+) -> Callable[..., None]:
+    """Return ``call`` as a function of these options, described as ``command`` is."""
+    order = sorted(options.values(), key=lambda one: one.default is not Parameter.empty)
+    form = Signature([one.replace(kind=Parameter.POSITIONAL_OR_KEYWORD) for one in order])
+
+    @wraps(command)
+    def main(*given: Any, **named: Any) -> None:
+        bound = form.bind(*given, **named)
+        bound.apply_defaults()
+        call(**bound.arguments)
+
+    main.__signature__ = form  # type: ignore[attr-defined]
+    main.__annotations__ = {one.name: one.annotation for one in order}
+    main.needs = needed  # type: ignore[attr-defined]
+    return main
+
+
+def _complete(command: Callable[..., None]) -> Callable[..., None]:
+    """Return the verb with nothing required: it names all that is missing, where click stops at the
+    first.
+    """
+    options = _options(command)
+    required = [name for name, one in options.items() if one.default is Parameter.empty]
+    needed = [*(Need((name,)) for name in required), *_needs(command)]
+
+    def check_and_call(**values: Any) -> None:
+        lines = [line for need in needed if (line := _lacking(need, values, options))]
+        if lines:
+            head = [f"{len(lines)} things are missing or one too many:"] if len(lines) > 1 else []
+            raise RecipeError("\n  ".join([*head, *lines]))
+        command(**values)
+
+    optional = {
+        name: one.replace(default=None) if name in required else one
+        for name, one in options.items()
+    }
+    return _with_options(check_and_call, optional, command, ())
+
+
+def _lacking(need: Need, values: Values, options: Mapping[str, Parameter]) -> str | None:
+    """Return a line about what is missing; None if the command line has what is needed."""
+    given = [name for name in need.options if values[name] not in (None, False, "", (), [])]
+    if not need.when(values) or len(given) == 1 or (given and not need.exclusive):
+        return None
+    forms = [_form(options[name]) for name in need.options]
+    if given:
+        return f"only one of {', '.join(forms)} can be given"
+    about = (_declared(options[need.options[0]]).help or "") if len(forms) == 1 else ""
+    meant = need.example(values)
+    such = f", such as {forms[0].partition(' ')[0]} {meant}" if meant else ""
+    return f"{' or '.join(forms)} is missing{about and f' ({about})'}{such}"
+
+
+def _declared(option: Parameter) -> Any:
+    """Return typer's declaration of an option or argument."""
+    return option.annotation.__metadata__[0]
+
+
+def _form(option: Parameter) -> str:
+    """Return an option or argument as a command line has it: ``--as cloudformation|terraform``."""
+    declared, kind = _declared(option), option.annotation.__origin__
+    kinds = [one for one in get_args(kind) if one is not type(None)] or [kind]
+    choices = "|".join(str(one.value) for one in kinds[0]) if _is_enum(kinds[0]) else ""
+    value = choices or declared.metavar or KINDS.get(kinds[0], "VALUE")
+    if isinstance(declared, ArgumentInfo):
+        return value if declared.metavar else option.name.upper()
+    words = [declared.default, *(declared.param_decls or ())]
+    flags = [one for one in words if isinstance(one, str) and one.startswith("--")]
+    flag = flags[0] if flags else "--" + option.name.replace("_", "-")
+    if kinds[0] is bool:
+        return flag
+    return f"{flag} {value}"
+
+
+def _is_enum(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Enum)
+
+
+KINDS: Mapping[Any, str] = {Path: "FILE", int: "NUMBER", float: "NUMBER", str: "TEXT"}
+"""Type of an option's value → the word for it where none is declared."""
 
 
 def pairs(option: str, given: Sequence[str]) -> dict[str, str]:

@@ -1,19 +1,21 @@
 """Command line options that the application's verbs share."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from pipelines.recipe.aws_account import account_number
 from pipelines.recipe.read_recipe import load
 from trainyard.common.errors import RecipeError
+from trainyard.terminal import Need
 
 START = "python -m pipelines.start"
 """Command that starts a run, for messages."""
 
 RecipeOption = Annotated[Path, typer.Option("--recipe", help="The recipe's YAML file.")]
+RecipeChoice = Annotated[Path | None, typer.Option("--recipe", help="The recipe's YAML file.")]
 SetOption = Annotated[
     list[str],
     typer.Option("--set", metavar="FIELD.PATH=VALUE", help="Override one field of the recipe."),
@@ -34,14 +36,32 @@ ChampionOption = Annotated[
         help="The model package to compare with; default: the latest Approved one of its group.",
     ),
 ]
-WaitOption = Annotated[
-    bool, typer.Option("--wait", help="Watch the run; exit 0 only when it Succeeded.")
-]
+ONE_SUBJECT = Need(("recipe", "definition", "pipeline"))
 
-StopOption = Annotated[
-    bool,
-    typer.Option("--stop-on-interrupt", help="With --wait: Ctrl-C also stops the run."),
-]
+
+def recipe_for(*options: str) -> Need:
+    """Return the need of a recipe for options that are about one."""
+    given = lambda values: any(values[name] is not None for name in options)  # noqa: E731
+    return Need(("recipe",), given)
+
+
+def run_of_recipe(**application: Any) -> Callable[..., Mapping[str, Any]]:
+    """Return the options of a verb about a run by which a recipe names its pipeline.
+
+    ``application``: further arguments of the verb.
+    """
+
+    def run_options(
+        values: Mapping[str, Any],
+        recipe: NewestOfRecipe = None,
+        overrides: SetOption = NOT_GIVEN,
+        environment: EnvOption = None,
+    ) -> Mapping[str, Any]:
+        named = pipeline_name(recipe, overrides, values["pipeline"], environment)
+        where = {"pipeline": named[0], "region": named[1] or values["region"]}
+        return {**where, "start": START, **application}
+
+    return run_options
 
 
 def pipeline_name(

@@ -13,7 +13,7 @@ an error, in a row, too.
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import log2
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,15 +23,16 @@ from pydantic import ValidationError
 
 from trainyard.common.errors import RecipeError
 from trainyard.foresight import advice_options, model_shapes
-from trainyard.foresight.advice import advise
+from trainyard.foresight.advice import Advice, advise
 from trainyard.foresight.batch_rows import answer_file
 from trainyard.foresight.model_shapes import Shapes
-from trainyard.foresight.question import Question, number, probed
+from trainyard.foresight.question import Offer, Question, number, probed
 from trainyard.foresight.rules_of_thumb import ADAPTED_BATCH, MODELS, TUNED_BATCH, Model, published
 from trainyard.foresight.setting import Setting
-from trainyard.terminal import pairs
+from trainyard.terminal import Need, needs, pairs
 from trainyard.validate.finding_display import JsonOption
 
+MOST_NODES, REGION = 64, "us-east-1"
 BATCH_TOKENS = 4e6
 """Tokens per optimizer step where neither --global-batch nor a published model gives them: Llama
 2's (arXiv 2307.09288, table 1)."""
@@ -39,6 +40,30 @@ BATCH_TOKENS = 4e6
 DERIVED = {"gpu", "gpus", "gpus_per_node", "node_gbps", "accumulation", "data", "shard_degree"}
 
 
+def of_a_shape(values: Mapping[str, Any]) -> bool:
+    """Return whether the command line describes a training, and no model that is known by name."""
+    elsewhere = ("model", "shapes", "rows", "learn_from")
+    return not any(values[name] is not None for name in elsewhere)
+
+
+def of_no_tokens(values: Mapping[str, Any]) -> bool:
+    """Return whether no published model says how many tokens it was trained with."""
+    if any(values[name] is not None for name in ("rows", "learn_from")):
+        return False
+    if (name := values["model"]) is None:
+        return True
+    if name not in MODELS:
+        return False  # refused by its name
+    adapted = any("lora_rank" in text for text in values["given"])
+    return values["fine_tune"] or adapted or MODELS[name].tokens is None
+
+
+@needs(
+    Need(("layers", "model", "shapes"), of_a_shape, exclusive=False),
+    Need(("hidden",), of_a_shape),
+    Need(("tokens",), of_no_tokens, lambda values: "300B"),
+    Need(("setting",), lambda values: values["learn_from"] is not None),
+)
 def main(
     model: Annotated[
         str | None, typer.Option(metavar="NAME", help=f"A published model: {', '.join(MODELS)}.")
@@ -70,11 +95,13 @@ def main(
     ] = None,
     deadline: advice_options.DeadlineOption = None,
     budget: advice_options.BudgetOption = None,
-    instances: advice_options.InstancesOption = advice_options.USUAL,
-    max_nodes: advice_options.MaxNodesOption = 64,
+    instances: advice_options.InstancesOption = None,
+    max_nodes: advice_options.MaxNodesOption = None,
     spot: advice_options.SpotOption = False,
     mixture: advice_options.MixtureOption = False,
-    region: Annotated[str, typer.Option(help="Region whose prices to use.")] = "us-east-1",
+    region: Annotated[
+        str | None, typer.Option(help="Region whose prices to use; default: us-east-1.")
+    ] = None,
     machine: Annotated[
         Path | None,
         typer.Option(help="Instead of --instances: output of python -m training.probe."),
@@ -90,47 +117,86 @@ def main(
     learn_from: advice_options.CalibrateOption = None,
     setting: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="With --calibrate: the training's setting, as JSON."),
+        typer.Option(
+            metavar="FILE",
+            help="With --calibrate: the training's setting, as JSON; that of a training by "
+            "Trainyard's loop python -m pipelines.advise --calibrate reads from the job.",
+        ),
     ] = None,
+    *,
+    subject: Callable[[], dict[str, Any]] | None = None,
+    setting_of: Callable[[Mapping[str, Any]], Setting] | None = None,
+    conclude: Callable[[Advice], None] = lambda advice: None,
 ) -> None:
-    """Advise machines and a layout for a training."""
-    here = None if machine is None else probed(machine)
+    """Advise machines and a layout for a training.
+
+    An application's arguments: ``subject`` returns the fields of the question; ``setting_of`` reads
+    a job's setting; ``conclude`` is called with the advice when it was shown.
+    """
     if rows is not None:
         raise typer.Exit(0 if answer_file(rows, sys.stdout) else 1)
     if learn_from is not None:
-        stated = _setting(setting)
-        advice_options.learn(learn_from, lambda job: stated)
+        if setting_of is None:
+            stated = _setting(setting)
+            setting_of = lambda job: stated  # noqa: E731
+        advice_options.learn(learn_from, setting_of)
         raise typer.Exit
-    known, read = published(model) if model else None, _shapes(shapes)
+    asked: dict[str, Any] = {
+        "max_nodes": max_nodes or MOST_NODES,
+        "deadline": advice_options.deadline_hours(deadline),
+        "budget": budget,
+        "how": advice_options.bought(spot=spot, mixture=mixture),
+    }
+    if subject:
+        asked |= subject()
+    else:
+        asked |= _machines(machine, instances or advice_options.USUAL, region or REGION)
+        known, read = published(model) if model else None, _shapes(shapes)
+        options = {"layers": layers, "hidden": hidden, "sequence": sequence}
+        asked |= _model(known, read, given, options, asked["offers"], tokens, fine_tune)
+        asked["global_batch"] = global_batch or asked["global_batch"]
+    advice = advise(Question(**asked, **advice_options.corrected(asked["offers"])))
+    advice_options.tell(advice, as_json)
+    conclude(advice)
+    raise typer.Exit(0 if advice.ranked else advice_options.NOTHING_FITS)
+
+
+def _machines(machine: Path | None, instances: str, region: str) -> dict[str, Any]:
+    """Return the question's fields about machines: this one, by its probe, or instance types."""
+    if machine is not None:
+        offers, elsewhere = [probed(machine)], list[Offer]()
+        return {"offers": offers, "elsewhere": elsewhere, "region": region, "max_nodes": 1}
+    offers, elsewhere = advice_options.allowed(instances, region)
+    return {"offers": offers, "elsewhere": elsewhere, "region": region}
+
+
+def _model(
+    known: Model | None,
+    read: Shapes | None,
+    given: Sequence[str],
+    options: Mapping[str, Any],
+    offers: Sequence[Offer],
+    tokens: str | None,
+    fine_tune: bool,
+) -> dict[str, Any]:
+    """Return the question's fields about a published model, shapes, or a size."""
     said, layout = _fields(given)
-    offers, elsewhere = ([here], []) if here else advice_options.allowed(instances, region)
     offers = advice_options.multiplying(offers, layout.get("precision", "bf16").split(","))
-    options = {"layers": layers, "hidden": hidden, "sequence": sequence}
     trained = _trained({**said, **options}, known, read, offers[0].machine.gpu)
     partial = trained.lora_rank > 0 or (read is not None and read.trained < read.parameters)
     tunes = fine_tune or partial
     usual = _usual_batch(trained.sequence, known)
     if tunes:
         usual = ADAPTED_BATCH if partial else TUNED_BATCH
-    question = Question(
-        model=trained,
-        tokens=_tokens(tokens, None if tunes else known),
-        global_batch=global_batch or usual,
-        from_trained=tunes,
-        offers=offers,
-        elsewhere=elsewhere,
-        max_nodes=1 if here else max_nodes,
-        deadline=advice_options.deadline_hours(deadline),
-        budget=budget,
-        region=region,
-        how=advice_options.bought(spot=spot, mixture=mixture),
-        space=advice_options.space(layout),
-        shapes=read,
-        **advice_options.corrected(offers),
-    )
-    advice = advise(question)
-    advice_options.tell(advice, as_json)
-    raise typer.Exit(0 if advice.ranked else advice_options.NOTHING_FITS)
+    return {
+        "model": trained,
+        "tokens": _tokens(tokens, None if tunes else known),
+        "global_batch": usual,
+        "from_trained": tunes,
+        "offers": offers,
+        "space": advice_options.space(layout),
+        "shapes": read,
+    }
 
 
 def _fields(given: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:

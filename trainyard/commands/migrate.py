@@ -24,9 +24,11 @@ from trainyard.common.errors import RecipeError
 from trainyard.equality.verdict import Answer
 from trainyard.migration.proof import Sides, prove
 from trainyard.migration.rewriting import Migrated, migrate
+from trainyard.terminal import Need, needs
 from trainyard.validate.finding_display import JsonOption
 
 
+@needs(Need(("old_python",), lambda values: bool(values["prove_"])))
 def main(
     script: Annotated[Path, typer.Argument(help="A Python script that makes a pipeline.")],
     write: Annotated[bool, typer.Option("--write", help="Write the new code to SCRIPT.")] = False,
@@ -49,8 +51,6 @@ def main(
     as_json: JsonOption = False,
 ) -> None:
     """Propose SDK v3's code of a pipeline script, say what remains, and prove it."""
-    if prove_ and old_python is None:
-        raise RecipeError("--prove needs --old-python: a Python in which sagemaker<3 is installed")
     try:
         old = script.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as failure:

@@ -11,18 +11,20 @@ to be filled by hand: the exit status is then 2. It is 1 where --check finds a s
 gaps, an excess.
 """
 
-from typing import Annotated
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
-from trainyard.common.errors import DefinitionError
 from trainyard.definition_source import (
+    ONE_DEFINITION,
     DefinitionArgument,
     PipelineOption,
     RegionOption,
     deployed_pipeline,
 )
-from trainyard.permissions.pipeline_subject import from_definition, from_file
+from trainyard.permissions.pipeline_subject import Subject, from_definition, from_file, unnamed
 from trainyard.permissions.policy_answer import (
     CheckOption,
     EndpointsOption,
@@ -31,6 +33,8 @@ from trainyard.permissions.policy_answer import (
     TemplateOption,
     answer,
 )
+from trainyard.permissions.role_table import roles
+from trainyard.terminal import Need, needs
 
 HEAD = """\
 # The roles around the pipeline {name}, derived from its definition. Do not edit; make it again with
@@ -38,30 +42,77 @@ HEAD = """\
 """
 
 
+def _unnamed(values: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return what the definition's file does not say → an example; empty without a file."""
+    try:
+        body = Path(values["definition"]).read_text(encoding="utf-8")
+    except (TypeError, OSError, UnicodeDecodeError):  # no file, or one that is refused later
+        return {}
+    return unnamed(body, values["role"])
+
+
+OF_A_FILE = tuple(
+    Need(
+        (fact,),
+        lambda values, fact=fact: fact in _unnamed(values),
+        lambda values, fact=fact: _unnamed(values)[fact],
+    )
+    for fact in ("name", "region", "pipeline_role")
+)
+"""What a definition's file does not say."""
+
+
+def output_need(*more: str) -> Need:
+    """Return the need of something to print, or one of ``more``."""
+    options = ("role", "as_template", "check", "as_endpoints", *more)
+    names = lambda values: "|".join(each.name for each in roles())  # noqa: E731
+    return Need(options, example=names, exclusive=False)
+
+
+@needs(ONE_DEFINITION, *OF_A_FILE, output_need())
 def main(
     definition: DefinitionArgument = None,
     pipeline: PipelineOption = None,
     name: Annotated[str, typer.Option(help="With a file: the pipeline's name.")] = "",
     region: RegionOption = None,
-    pipeline_role: Annotated[str, typer.Option(help="With a file: its role's ARN.")] = "",
+    pipeline_role: Annotated[
+        str, typer.Option(metavar="ARN", help="With a file: its role's ARN.")
+    ] = "",
     role: RoleOption = None,
     job_role: JobRoleOption = None,
     as_template: TemplateOption = False,
     check: CheckOption = None,
     as_endpoints: EndpointsOption = False,
+    *,
+    subject: Callable[[], Subject] | None = None,
+    root: str | None = None,
+    head: str = HEAD,
+    deliver: Callable[[Subject], None] | None = None,
 ) -> None:
-    """Derive least-privilege policies from a definition."""
-    if definition is not None and pipeline is None:
-        subject = from_file(
-            definition, name=name, region=region or "", role=pipeline_role, asked=role
-        )
-    elif pipeline is not None and definition is None:
-        there = deployed_pipeline(pipeline, region)
-        state, where = there.state, there.arn.split(":")[3]
-        subject = from_definition(
-            state.definition, f"pipeline {pipeline}", name=pipeline, region=where, role=state.role
+    """Derive least-privilege policies from a definition.
+
+    An application's arguments: ``root``, s3://… under which an upsert writes; ``deliver``, what
+    else is done with the subject.
+    """
+    if subject:
+        found = subject()
+    elif definition:
+        found = from_file(
+            definition, name=name, region=region or "", role=pipeline_role, root=root, asked=role
         )
     else:
-        raise DefinitionError("give either a definition's JSON file or --pipeline NAME")
-    head = HEAD.format(name=subject.name)
-    answer(subject, head, role, job_role, as_template, check, as_endpoints)
+        there = deployed_pipeline(str(pipeline), region)
+        state, where = there.state, there.arn.split(":")[3]
+        found = from_definition(
+            state.definition,
+            f"pipeline {pipeline}",
+            name=state.name,
+            region=where,
+            role=state.role,
+            root=root,
+        )
+    if deliver:
+        deliver(found)
+    else:
+        text = head.format(name=found.name)
+        answer(found, text, role, job_role, as_template, check, as_endpoints)

@@ -112,15 +112,15 @@ def test_fine_tuning_gets_no_rule_of_pretraining(
     assert rate in said and source in said
     assert "Hoffmann" not in said and "Malladi" not in said
     _, err, status = advise(*few, *asked)  # the tokens of a pretraining are not assumed
-    assert status == 1 and "--tokens: is missing" in err
+    assert status == 1 and "--tokens TEXT is missing" in err
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--tokens", "3B"), "--layers: is missing"),
+        (("--tokens", "3B"), "--layers NUMBER or --model NAME or --shapes FILE is missing"),
         (("--model", "llama-3-9b"), "nearest valid name: llama-3"),
-        (("--model", "mistral-7b"), "--tokens: is missing"),
+        (("--model", "mistral-7b"), "--tokens TEXT is missing"),
         ((*SMALL, "--set", "vocabu=3"), "--set vocabu: unknown field; nearest valid name: vocab"),
         ((*SMALL, "--set", "tensor=two"), "--set tensor=two"),
         ((*SMALL, "--set", "gpus=8"), "--set gpus: follows from --instances"),
