@@ -37,7 +37,7 @@ MOST_NODES = 16
 
 
 OF_A_MODEL = ("model", "layers", "hidden", "shapes", "tokens", "sequence", "global_batch", "region",
-              "machine", "rows", "fine_tune")  # fmt: skip
+              "rows", "fine_tune")  # fmt: skip
 """Options that describe a training; a recipe says all of it."""
 
 

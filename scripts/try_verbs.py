@@ -61,14 +61,11 @@ STARTS: dict[str, dict[str, str]] = {
         "advise": PROD,
         "package": LAPTOP,
         "infra": f"{PROD} --as cloudformation",
-        "export": f"{LAPTOP} --to pytorchjob --claim runs --channel train=s3://b/t "
-        "--channel validation=s3://b/v",
         "verify": PACKAGE,
         "approve": f"{PACKAGE} --reason tried",
         "promote": f"{PACKAGE} {LAPTOP}",
         "deploy": f"{PACKAGE} {SERVED}",
         "monitor": f"{SERVED} --set monitor={{}}",
-        "leftovers": LAPTOP,
         "teardown": LAPTOP,
     },
 }

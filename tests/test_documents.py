@@ -15,7 +15,6 @@ DOCUMENTS = [
     path
     for pattern in ("*.md", "docs/*.md", "infra/*.md", "benchmarks/*.md")
     for path in sorted(CHECKOUT.glob(pattern))
-    if path.name != "dropped.md"  # it names what is gone
 ]
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")

@@ -16,7 +16,4 @@ strategies/           how ranks share a step: single, DDP, the mesh, DeepSpeed, 
 checkpoint/           sharded checkpoints; the newest complete one is resumed
 watching/             metric lines, trackers, the watchdog, and rules that warn or stop a training
 export/               the exported model, and the code that answers requests
-simulation/           a step's memory on GPUs that are not here; simulate.py: its command
-scaling.py            the speed-up of more ranks; starts jobs itself, and is not shipped
-probe.py              what this machine is capable of
 """

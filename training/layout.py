@@ -124,11 +124,6 @@ class Layout(BaseModel):
     """Largest size of a file of the trained model, in MB of 10⁶ bytes; a larger model is split into
     several files with Hugging Face's index, which many ranks write concurrently."""
 
-    health_check: Literal["off", "warn", "stop"] = "warn"
-    """Check at the start, for some seconds, in which GPUs multiply and exchange concurrently, and
-    EFA's settings are inspected (docs/scale.md). warn: the log names what is slow or wrong. stop:
-    ends the job then. Nothing is measured on a CPU. Experimental: no GPU has run it."""
-
     @field_validator("activation_checkpointing", mode="before")
     @classmethod
     def _as_older_recipes_have_it(cls, value: Any) -> Any:

@@ -167,7 +167,7 @@ def _train(
         Watch(strategy.ranks, timeout, root / RECORDINGS, end) as watch,
         Reports(history, strategy.ranks.rank, _trackers(asked, built)) as reports,
     ):
-        _check(config, built, strategy.ranks)
+        check_alike(parts, built.data["validation"].fingerprint, strategy.ranks)
         if asked.start and strategy.ranks.rank == 0:
             tell(asked.start, differs, config, history)
         loop, checkpoints = _loop(asked, built, strategy, reports, steps)
@@ -320,19 +320,6 @@ def _parts(asked: Asked, train: Dataset, shaping: dict[str, Any]) -> Parts:
         more["mixture"] = identity_shares(asked.mixture)
         more["inputs"] = {one.name: one.fingerprint for one in inputs(train.merged).values()}
     return known.model_copy(update=more)
-
-
-def _check(config: TrainConfig, built: Built, ranks: Ranks) -> None:
-    """Check machines and ranks before the first step.
-
-    Raises:
-        TrainingError: a machine is unfit, or a rank trains something other than rank 0.
-    """
-    check_alike(built.parts, built.data["validation"].fingerprint, ranks)
-    if ranks.device.type == "cuda" or ranks.world > 1:
-        from training.watching.start_check import check
-
-        check(config.health_check, ranks)
 
 
 def check_alike(parts: Parts, validation: str, ranks: Ranks) -> None:

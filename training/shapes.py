@@ -28,8 +28,7 @@ from torch.distributed.device_mesh import init_device_mesh
 
 from training.data.dataset import Dataset
 from training.data.preparation import Preparation
-from training.simulation.forward_parts import Traced, traced
-from training.simulation.simulated_step import standing_for
+from training.forward_trace import Traced, standing_for, traced
 from training.workloads import Workload, load, read_settings
 from trainyard.common.errors import TrainingError, TrainyardError
 

@@ -160,10 +160,6 @@ SCHEDULES = {
 """Schedule in a recipe → entry; names are torch.distributed.pipelining.schedules', ignoring case
 and underscores."""
 
-SIMULATION_TORCH = "2.13.0"
-"""Oldest torch for ``training.simulation``; no image runs it: it is for the checkout's own
-torch."""
-
 
 def release(version: str) -> tuple[int, int, int]:
     """``2.10.0+cu128`` → (2, 10, 0)."""

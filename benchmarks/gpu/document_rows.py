@@ -9,7 +9,7 @@ CLAIMS = {
     "kernels": ("A step on a GPU uses fused attention and a fused optimizer", "other shapes"),
     "waits": ("The host does not wait for the GPU between logged steps", "other strategies"),
     "curves": ("A GPU trains the processor's curve", "long trainings; strategies on more GPUs"),
-    "memory": ("A GPU's memory is what was foreseen and simulated", "larger models; other GPUs"),
+    "memory": ("A GPU's memory is what was foreseen", "larger models; other GPUs"),
     "mfu": ("The loop is as fast on a GPU as one written by hand", "many GPUs; real data"),
 }
 """Section → (claim, what it leaves open)."""

@@ -184,7 +184,7 @@ def begin(frame: Frame, name: str, case: Case, *, hidden: bool = False) -> Train
     model = MODEL | ({"heads": 2} if frame.smoke else {"dim": 256})  # FlexAttention: heads of 16
     if case.numbers == "documents":
         model = model | {"attend": "document"}
-    loop = {"strategy": "single", "max_steps": steps, "health_check": "off"}
+    loop = {"strategy": "single", "max_steps": steps}
     settings = SETTINGS | loop | {"workload_config": json.dumps(model)} | NUMBERS[case.numbers]
     target = partial(run_rank, hidden, case.tf32)
     given = settings | dict(case.differs)

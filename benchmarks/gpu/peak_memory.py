@@ -1,7 +1,7 @@
-"""Memory and speed of the train job beside what foresight and the simulation say of its memory.
+"""Memory and speed of the train job beside what foresight says of its memory.
 
 Measured is ``torch.cuda.max_memory_allocated``, which the job's metric lines have; foreseen is
-``trainyard.foresight.memory`` without the allocator's reserve, simulated is ``training.simulate``.
+``trainyard.foresight.memory`` without the allocator's reserve.
 cuBLAS's workspace (32 MiB on Hopper, torch's CUDA semantics) is in the measured figure alone.
 """
 
@@ -10,8 +10,10 @@ import shutil
 import statistics
 import time
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from benchmarks.gpu.findings import LATE, SMALL, Finding, Frame, contained
@@ -20,9 +22,8 @@ from benchmarks.strategies.cases import container
 from pipelines.advice.training_setting import of_job
 from tests.training import worlds
 from tests.training.trainings import history
-from training.config import TrainConfig
-from training.scaling import synthetic
-from training.simulate import simulate
+from training.data.shard_writer import write_dataset
+from training.workloads import load_packing
 from trainyard.foresight import memory
 
 GPUS = max(1, torch.cuda.device_count())
@@ -52,7 +53,7 @@ MACHINE = "ml.p5en.48xlarge"
 def findings(frame: Frame) -> Iterator[Finding]:
     """Yield each layout's memory and speed, and how far off the forecasts are."""
     model = TINY if frame.smoke else FULL
-    synthetic(frame.scratch / "data", "language_model", json.dumps(model))
+    write_tokens(frame.scratch / "data", model)
     for name, (world, differs) in LAYOUTS.items():
         if frame.smoke and (differs.get("compile") or world > 1):
             yield Finding.without(name, SMALL)
@@ -62,6 +63,24 @@ def findings(frame: Frame) -> Iterator[Finding]:
             yield from contained(name, told(frame, name, world, differs, model))
 
 
+def write_tokens(folder: Path, model: Mapping[str, Any]) -> None:
+    """Write shards of uniformly random tokens; speed does not depend on the text."""
+    packing = load_packing("language_model", dict(model))
+    random = np.random.default_rng(0)
+    for split, count in (("train", 4096), ("validation", 64)):
+        shape = (count, model["context_length"] + 1)
+        tokens = random.integers(0, 257, shape).astype(np.uint16)
+        (folder / split).mkdir(parents=True)
+        write_dataset(
+            folder / split,
+            {"tokens": tokens},
+            packing.fields,
+            shard_bytes=64 << 20,
+            split=split,
+            workload=packing.info,
+        )
+
+
 def settings(frame: Frame, differs: Mapping[str, Any], world: int) -> dict[str, Any]:
     """Return the loop's settings: two micro-batches a step."""
     steps, batch = (2, 2) if frame.smoke else (WARM_UP + MEASURED, 8)
@@ -69,22 +88,17 @@ def settings(frame: Frame, differs: Mapping[str, Any], world: int) -> dict[str, 
         **{"strategy": "single", "precision": "bfloat16", "learning_rate": 3e-4},
         **{"max_steps": steps, "micro_batch": batch, "global_batch": 2 * batch * world},
         **{"log_interval": 1, "validation_interval": steps, "validation_samples": 1},
-        **{"checkpoint_interval": steps, "health_check": "off", **differs},
+        **{"checkpoint_interval": steps, **differs},
     }
 
 
 def forecasts(loop: Mapping[str, Any], model: Mapping[str, Any], world: int) -> dict[str, float]:
     """Return whose forecast → MB that are allocated on the fullest rank."""
-    config = TrainConfig.model_validate(loop)
-    stages = simulate(config, "language_model", dict(model), world)
     said = {name: str(value) for name, value in loop.items()}
     said |= {"workload": "language_model", "workload_config": json.dumps(model)}
     foreseen = memory.foresee(of_job(said, MACHINE, 1, world).setting)
     allocated = foreseen.peak.p50 - foreseen.categories["reserve"].p50
-    return {
-        "simulated": max(one["peak_bytes"] for one in stages) / 1e6,
-        "foreseen": allocated * memory.GIB / 1e6,
-    }
+    return {"foreseen": allocated * memory.GIB / 1e6}
 
 
 def told(
@@ -106,7 +120,7 @@ def told(
     for who, size in said.items():
         yield Finding(what=f"{name}: {who}", rounds=(size,), unit="MB", of_gpu=False)
         off, what = 100 * (size / measured - 1), f"{name}: {who} ÷ allocated − 1"
-        if differs.get("compile"):  # both forecasts are of eager blocks, which keep more
+        if differs.get("compile"):  # the forecast is of eager blocks, which keep more
             yield Finding(what=what, rounds=(off,), unit="%")
         else:
             yield Finding.held(what, off, MOST, WHY, unit="%", quoted=True)

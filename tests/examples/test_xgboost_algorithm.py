@@ -9,12 +9,11 @@ import pytest
 
 from pipelines.approve import approve
 from pipelines.definition import from_recipe
-from pipelines.export import main as export
 from pipelines.registry.verification import verify
 from pipelines.start import start
 from pipelines.upsert import upsert
 from tests.conftest import CHECKOUT
-from trainyard.common.errors import DefinitionError, ServiceError
+from trainyard.common.errors import ServiceError
 from trainyard.language.statuses import ENDED
 from trainyard.runs.execution import Execution
 from trainyard.runs.run_summary import model_package
@@ -80,11 +79,6 @@ def test_a_search_names_a_metric_of_the_algorithm_and_defines_none():
     assert found(tune("validation:auc", "maximize")) == set()
     assert found(tune("validation:auc")) == {"xgboost-objective"}
     assert found(tune("train:logloss")) == {"xgboost-objective"}
-
-
-def test_it_is_not_exported_to_kubernetes():
-    with pytest.raises(DefinitionError, match=r"train.algorithm: .* runs on SageMaker only"):
-        export(RECIPE, to="trainjob", claim="fsx")
 
 
 @pytest.fixture(scope="module")

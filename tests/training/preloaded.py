@@ -7,7 +7,7 @@ from trainyard.common.gc_freeze import uncollected
 MODULES = [
     *("steps.train.job", "training.loop", "training.export.artifact", "training.strategies.mesh"),
     *("training.workloads.language_model.workload", "torch.distributed.pipelining"),
-    *("training.watching.start_check", "training.strategies.ddp"),
+    "training.strategies.ddp",
     "torch.distributed.checkpoint",  # FSDP2 imports it when it shards
     *(
         "training.session",

@@ -63,8 +63,8 @@ STAYING = frozenset(
         *(f"steps/{step}/config.py" for step in ROOMS if step != "choose"),  # it has none
         "conditions/step.py",
         "steps/shard/inspect.py",  # people look at shards with it
-        *("training/scaling.py", "training/try.py", "training/contract_tests/"),  # they start jobs
-        *("training/simulate.py", "training/simulation/"),
+        *("training/try.py", "training/contract_tests/"),  # they start jobs
+        *("training/shapes.py", "training/forward_trace.py"),
     }
 )
 """Files of the rooms that are not shipped: they declare a step to the pipeline, or people run them.
@@ -76,11 +76,11 @@ OURS = ("training/", "steps/", "trainyard/", "requirements.txt")
 WITHOUT_EFFECT = frozenset(
     f"training/{name}.py"
     for name in (
-        *("in_place_restart", "scaling", "scores", "simulate", "trial", "try"),
+        *("forward_trace", "in_place_restart", "scores", "shapes", "trial", "try"),
         *("export/inference", "export/request_handler", "export/shipped_files"),
         *("data/torch_dataset", "data/hugging_face"),  # for loops that are not ours
     )
-) | {"training/contract_tests/", "training/simulation/", "training/watching/"}
+) | {"training/contract_tests/", "training/watching/"}
 """Files shipped with the training that measure, report, restart or serve: no weight depends on
 them. Everything else in training/ counts, so a new file counts until it is listed here."""
 

@@ -3,7 +3,6 @@
 trainyard advise --model llama-3-70b --tokens 1T --deadline 30d --instances ml.p5.48xlarge
 trainyard advise --layers 32 --hidden 4096 --set vocab=32000 --tokens 140B --budget 100000
 trainyard advise --shapes shapes.json --tokens 20B     # as python -m training.shapes prints them
-trainyard advise --machine probe.json …                # this machine: python -m training.probe
 trainyard advise --rows rows.jsonl --json              # a line for a line: docs/foresight.md
 trainyard advise --calibrate EXECUTION --setting setting.json     # learn from what a training took
 
@@ -26,7 +25,7 @@ from trainyard.foresight import advice_options, model_shapes
 from trainyard.foresight.advice import Advice, advise
 from trainyard.foresight.batch_rows import answer_file
 from trainyard.foresight.model_shapes import Shapes
-from trainyard.foresight.question import Offer, Question, number, probed
+from trainyard.foresight.question import Offer, Question, number
 from trainyard.foresight.rules_of_thumb import ADAPTED_BATCH, MODELS, TUNED_BATCH, Model, published
 from trainyard.foresight.setting import Setting
 from trainyard.terminal import Need, needs, pairs
@@ -102,10 +101,6 @@ def main(
     region: Annotated[
         str | None, typer.Option(help="Region whose prices to use; default: us-east-1.")
     ] = None,
-    machine: Annotated[
-        Path | None,
-        typer.Option(help="Instead of --instances: output of python -m training.probe."),
-    ] = None,
     as_json: JsonOption = False,
     rows: Annotated[
         Path | None,
@@ -150,7 +145,10 @@ def main(
     if subject:
         asked |= subject()
     else:
-        asked |= _machines(machine, instances or advice_options.USUAL, region or REGION)
+        asked["region"] = region or REGION
+        asked["offers"], asked["elsewhere"] = advice_options.allowed(
+            instances or advice_options.USUAL, asked["region"]
+        )
         known, read = published(model) if model else None, _shapes(shapes)
         options = {"layers": layers, "hidden": hidden, "sequence": sequence}
         asked |= _model(known, read, given, options, asked["offers"], tokens, fine_tune)
@@ -159,15 +157,6 @@ def main(
     advice_options.tell(advice, as_json)
     conclude(advice)
     raise typer.Exit(0 if advice.ranked else advice_options.NOTHING_FITS)
-
-
-def _machines(machine: Path | None, instances: str, region: str) -> dict[str, Any]:
-    """Return the question's fields about machines: this one, by its probe, or instance types."""
-    if machine is not None:
-        offers, elsewhere = [probed(machine)], list[Offer]()
-        return {"offers": offers, "elsewhere": elsewhere, "region": region, "max_nodes": 1}
-    offers, elsewhere = advice_options.allowed(instances, region)
-    return {"offers": offers, "elsewhere": elsewhere, "region": region}
 
 
 def _model(

@@ -86,14 +86,8 @@ def _read(path: Path) -> dict[str, Gpu]:
         return {row["name"]: _gpu(row) for row in csv.DictReader(file)}
 
 
-_KNOWN = _read(Path(__file__).with_suffix(".csv"))
-GPUS: Mapping[str, Gpu] = _KNOWN
+GPUS: Mapping[str, Gpu] = _read(Path(__file__).with_suffix(".csv"))
 """Name → device."""
-
-
-def add(gpu: Gpu) -> None:
-    """Let settings name a device that is not in the table, such as a measured one."""
-    _KNOWN[gpu.name] = gpu
 
 
 def device_of(machine: Machine) -> Gpu | None:

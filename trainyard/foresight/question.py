@@ -1,20 +1,14 @@
 """A question for advice: what is trained, by when, for how much, on which machines."""
 
-import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
-from pathlib import Path
-from typing import Any
-
-from pydantic import TypeAdapter, ValidationError
 
 from trainyard.common.errors import RecipeError
 from trainyard.foresight import memory, model_shapes, step_time
 from trainyard.foresight.cloud_machines import How, machines
-from trainyard.foresight.gpus import Gpu, add
 from trainyard.foresight.layouts import Machine, Space
 from trainyard.foresight.memory import Memory
 from trainyard.foresight.model_shapes import Shapes
@@ -118,42 +112,6 @@ class Question:
     def ask(self, setting: Setting) -> Memory:
         """Return the memory of a layout of this model."""
         return memory.foresee(setting, self.shapes)
-
-
-_GPU = TypeAdapter(Gpu)
-
-
-def probed(place: Path) -> Offer:
-    """Return the machine of a probe's file, without a price; settings know its device afterwards.
-
-    Raises:
-        RecipeError: the file cannot be read, or is not a probe's.
-    """
-    try:
-        gpu = read_probe(json.loads(place.read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
-        raise RecipeError(
-            f"--machine {place}: cannot be read: {error}; give the output of "
-            "python -m training.probe"
-        ) from None
-    add(gpu)
-    machine = Machine(gpu=gpu.name, gpus=gpu.gpus_per_node, node_gbps=gpu.node_gbps)
-    return Offer(name=gpu.name, machine=machine, usd_hour=0.0, estimated=False)
-
-
-def read_probe(tree: Mapping[str, Any]) -> Gpu:
-    """Return the device in the JSON that a probe prints.
-
-    Raises:
-        ValueError: it has no ``gpu``, or a field of it is missing or of another kind.
-    """
-    if "gpu" not in tree:
-        raise ValueError("it has no gpu")
-    try:
-        return _GPU.validate_python(tree["gpu"])
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise ValueError(f"gpu.{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
 
 
 def offers(region: str) -> Iterator[Offer]:

@@ -68,10 +68,10 @@ def test_the_shard_step_carries_what_packs_samples_and_nothing_that_trains():
 
 
 def test_no_job_carries_what_measures_jobs():
-    """Otherwise a change in the scaling report would train again."""
-    assert (CHECKOUT / "training/scaling.py").is_file()
+    """Otherwise a change in what traces shapes would train again."""
+    assert (CHECKOUT / "training/shapes.py").is_file()
     for step in STEPS:
-        assert "training/scaling.py" not in step_code(CHECKOUT, step, None)
+        assert "training/shapes.py" not in step_code(CHECKOUT, step, None)
 
 
 def test_the_gate_carries_no_training_code_and_nobody_carries_the_sdk():

@@ -10,7 +10,7 @@ from torch.distributed.tensor.placement_types import _StridedShard
 
 from training.checkpoint.file_image import part_of
 from training.checkpoint.tensor_table import Part
-from training.simulation.simulated_step import standing_for
+from training.forward_trace import standing_for
 from trainyard.common.errors import TrainingError
 
 

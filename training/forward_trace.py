@@ -10,21 +10,24 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
+from unittest.mock import patch
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.tensor import DTensor
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
 from training.config import TrainConfig
 from training.initial import fill_memory
 from training.initial.build_model import built
-from training.simulation.allocations import EachCall
-from training.simulation.simulated_step import cuda_kernels, take_memory
 from training.strategies import tensor_parallel
 from training.strategies.block_wrapping import adapt_blocks
+from training.strategies.ranks import Ranks
 from training.workloads import Workload
 
 Kind = Literal["product", "attention", "optimizer", "collective", "free", "other"]
@@ -110,6 +113,33 @@ def _size(tensor: Tensor) -> int:
     except (NotImplementedError, RuntimeError):  # none of its own, as a functional wrapper's
         there = tensor.numel() * tensor.element_size()
     return min(tensor.numel() * tensor.element_size(), there)
+
+
+FLOAT8 = "torchao.float8."
+"""Module prefix of tensors that consist of two: 8-bit numbers, and their scales."""
+
+
+class EachCall(TorchDispatchMode):
+    """Context in which ``called`` is called for each operator; a call on DTensors arrives as calls
+    on this rank's parts, one on float8 tensors as calls on the numbers and their scales.
+    """
+
+    def __torch_dispatch__(
+        self,
+        operator: Callable,
+        types: Sequence[type],
+        args: tuple = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        if any(kind is DTensor or kind.__module__.startswith(FLOAT8) for kind in types):
+            return NotImplemented  # is called again, part by part
+        made = operator(*args, **(kwargs or {}))
+        self.called(operator, args, kwargs or {}, made)
+        return made
+
+    def called(self, operator: Any, args: tuple, kwargs: Mapping[str, Any], made: Any) -> None:
+        """Handle a call of ``operator`` whose result is ``made``."""
+        raise NotImplementedError
 
 
 @dataclass(slots=True)
@@ -334,3 +364,84 @@ def _like(one: Tensor, weights: torch.dtype, device: str | None) -> Tensor:
 
 def _storage(one: Tensor) -> torch.UntypedStorage:
     return getattr(one, "_local_tensor", one).untyped_storage()
+
+
+def take_memory(model: nn.Module) -> None:
+    """Give tensors on meta storages, which are counted.
+
+    A fake tensor cannot be swapped into a parameter as ``fill_memory.fill`` does; a DTensor of one
+    can.
+    """
+    fill_memory.replace(model, lambda one: _empty(one) if isinstance(one, DTensor) else one)
+    made: dict[int, nn.Parameter] = {}
+    for module in model.modules():
+        for name, one in module._parameters.items():
+            if one is not None and one.is_meta and id(one) not in made:
+                made[id(one)] = nn.Parameter(_empty(one), requires_grad=one.requires_grad)
+            if one is not None and one.is_meta:
+                module._parameters[name] = made[id(one)]
+        for name, buffer in module._buffers.items():
+            if buffer is not None and buffer.is_meta:
+                module._buffers[name] = _empty(buffer)
+
+
+def _empty(tensor: Tensor) -> Tensor:
+    if isinstance(tensor, DTensor):
+        return torch.empty_like(tensor, device="cpu")
+    return torch.empty(tensor.shape, dtype=tensor.dtype)
+
+
+@contextmanager
+def standing_for(rank: int, world: int, per_node: int = 8) -> Iterator[Ranks]:
+    """Context in which this process acts as ``rank`` of ``world``; no other process is needed.
+
+    torch's ``fake`` backend answers each collective at once and leaves the tensors as they are.
+    """
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world)
+    try:
+        yield Ranks(rank, rank % per_node, world, torch.device("cpu"))
+    finally:
+        dist.destroy_process_group()
+
+
+# A trace runs on CPU tensors, because torch without CUDA has no backward pass of CUDA
+# tensors. Attention (flash on both), matrix products and the fused optimizer keep the same tensors.
+
+
+class FusedRmsNorm(torch.autograd.Function):
+    """CUDA's ``aten::_fused_rms_norm``: keeps its input, its weight and one float32 per row.
+
+    The CPU composes it of five operations, some in float32, and keeps what each needs.
+    """
+
+    @staticmethod
+    def forward(context: Any, x: Tensor, shape: Sequence[int], weight: Tensor | None) -> Tensor:
+        rows = x.shape[: x.dim() - len(shape)]
+        context.save_for_backward(x, weight, torch.empty(rows, dtype=torch.float32))
+        return torch.empty_like(x)
+
+    @staticmethod
+    def backward(context: Any, *gradients: Any) -> tuple[Tensor | None, ...]:
+        x, weight, _ = context.saved_tensors
+        return torch.empty_like(x), None, None if weight is None else torch.empty_like(weight)
+
+
+@contextmanager
+def cuda_kernels(moved: Callable[[int], None] = lambda size: None) -> Iterator[None]:
+    """Context in which operations keep the tensors that they keep on a CUDA device.
+
+    Args:
+        moved: called with the bytes that such an operation reads and writes, which torch does not
+            see.
+    """
+
+    def rms_norm(
+        x: Tensor, shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
+    ) -> Tensor:
+        moved(2 * x.numel() * x.element_size())
+        return FusedRmsNorm.apply(x, shape, weight)
+
+    with patch.object(F, "rms_norm", rms_norm):
+        yield

@@ -1,1 +1,0 @@
-"""Build the train step's Kubernetes manifest for python -m pipelines.export."""
