@@ -22,26 +22,26 @@ from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeChoice, rec
 from pipelines.recipe.config import Recipe
 from pipelines.recipe.read_recipe import load
 from trainyard.commands import advise
-from trainyard.commands.advise import REGION, of_a_shape, of_no_tokens
+from trainyard.commands.advise import REGION, needs_shape, needs_tokens
 from trainyard.common.errors import ForesightError, RecipeError
 from trainyard.foresight import advice_options
 from trainyard.foresight.advice import Advice, Candidate, candidate
 from trainyard.foresight.advice_display import days, layout
 from trainyard.foresight.losing_reasons import fills, lasting, why_not
 from trainyard.foresight.setting import Setting
-from trainyard.terminal import Need, console, extended, refuse_place, run
+from trainyard.terminal import Need, console, extend_verb, has_value, refuse_place, run
 
 HOUR = 3600.0
 OWN = "train.instance_type"
 MOST_NODES = 16
 
 
-OF_A_MODEL = ("model", "layers", "hidden", "shapes", "tokens", "sequence", "global_batch", "region",
-              "rows", "fine_tune")  # fmt: skip
+TRAINING_OPTIONS = ("model", "layers", "hidden", "shapes", "tokens", "sequence", "global_batch",
+                    "region", "rows", "fine_tune")  # fmt: skip
 """Options that describe a training; a recipe says all of it."""
 
 
-def of_training(
+def recipe_training(
     values: Mapping[str, Any],
     recipe: RecipeChoice = None,
     given: Annotated[
@@ -71,42 +71,42 @@ def of_training(
     if recipe is None:
         learns = values["learn_from"] is not None and values["setting"] is None
         return {"setting_of": _setting} if learns else {}
-    if own := [name for name in OF_A_MODEL if values[name]]:
-        option = own[0].replace("_", "-")
+    if conflicts := [name for name in TRAINING_OPTIONS if has_value(values[name])]:
+        option = conflicts[0].replace("_", "-")
         raise RecipeError(f"--{option}: follows from {recipe}; leave it out, or --recipe")
     if apply is not None:
         refuse_place(apply)
     loaded = load(recipe, given, environment)
     if trace:
         place = keep(loaded, recipe, data)
-        said = f"written: {place}; plan, validate, budget and watch read it; commit it"
-        console.print(said, markup=False)
+        line = f"written: {place}; plan, validate, budget and watch read it; commit it"
+        console.print(line, markup=False)
         raise typer.Exit
-    known = trained(loaded, recipe, data)
+    training = trained(loaded, recipe, data)
 
     def conclude(advice: Advice) -> None:
         if not values["as_json"]:
-            _remark(advice, loaded, known.assumed)
+            _remark(advice, loaded, training.assumed)
         if advice.ranked and apply is not None:
-            said = not values["as_json"]
-            _apply(advice.ranked[0], apply, loaded, recipe, given, environment, said=said)
+            to_print = not values["as_json"]
+            _apply(advice.ranked[0], apply, loaded, recipe, given, environment, said=to_print)
 
-    return {"subject": lambda: _question(loaded, known, recipe, values), "conclude": conclude}
+    return {"subject": lambda: _question(loaded, training, recipe, values), "conclude": conclude}
 
 
 def _question(
-    recipe: Recipe, known: Trained, path: Path, values: Mapping[str, Any]
+    recipe: Recipe, training: Trained, path: Path, values: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the fields of the question about the recipe's training."""
     instances = values["instances"]
     names = (instances, "--instances") if instances else (_own(recipe), OWN)
     region = recipe.aws.region or REGION
     offers, elsewhere = advice_options.allowed(names[0], region, names[1])
-    offers = advice_options.multiplying(offers, (known.fields["precision"],))
+    offers = advice_options.multiplying(offers, (training.fields["precision"],))
     loop = recipe.train.loop
     assert loop is not None  # noqa: S101 (``trained`` has checked)
     try:
-        model = Setting(gpu=offers[0].machine.gpu, **known.fields)
+        model = Setting(gpu=offers[0].machine.gpu, **training.fields)
     except ValidationError as error:
         raise RecipeError(f"{path}: {advice_options.first_problem(error, ())}") from None
     spot = recipe.train.spot or values["spot"]
@@ -123,7 +123,7 @@ def _question(
         "learning_rate": loop.learning_rate,
         "from_trained": recipe.begins_with_model,
         "space": space(recipe, model.precision),
-        "shapes": known.shapes,
+        "shapes": training.shapes,
     }
 
 
@@ -234,17 +234,17 @@ def _apply(
 
 
 def _describes(values: Mapping[str, Any]) -> bool:
-    return values["recipe"] is None and of_a_shape(values)
+    return values["recipe"] is None and needs_shape(values)
 
 
-main = extended(
+main = extend_verb(
     advise.main,
-    of_training,
+    recipe_training,
     Need(("recipe", "layers", "model", "shapes"), _describes, exclusive=False),
     Need(("hidden",), lambda values: _describes(values) and values["layers"] is not None),
-    Need(("tokens",), lambda values: values["recipe"] is None and of_no_tokens(values)
+    Need(("tokens",), lambda values: values["recipe"] is None and needs_tokens(values)
          and any(values[name] is not None for name in ("layers", "model", "shapes"))),
-    recipe_for("environment", "data", "apply"),
+    recipe_for("environment", "data", "apply", "trace"),
 )  # fmt: skip
 
 if __name__ == "__main__":

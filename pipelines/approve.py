@@ -248,7 +248,7 @@ def _registry(reference: str) -> Any:
 @needs(
     Need(("package", "execution", "rollback")),
     Need(("reject_for",), lambda values: values["rollback"] is not None),
-    recipe_for("environment"),
+    recipe_for("overridden", "environment"),
 )
 def main(
     package: Annotated[str | None, typer.Argument(metavar="MODEL_PACKAGE_ARN")] = None,

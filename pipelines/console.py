@@ -19,7 +19,7 @@ from trainyard.commands import console
 from trainyard.common.errors import GateError
 from trainyard.console.app_hooks import Application, Described, Owner
 from trainyard.language.parameters import as_given, declared
-from trainyard.terminal import extended, run
+from trainyard.terminal import extend_verb, run
 
 # ``pipelines.approve`` approves, with all its checks; ``pipelines.start`` starts:
 # it passes the champion to the run, takes its number in the ledger and keeps to the budget.
@@ -101,7 +101,7 @@ OWNERS = (
 """Actions that ``python -m pipelines.console`` adds to the console."""
 
 APPLICATION = Application(owners=OWNERS, panels=PANELS, judge=judge)
-main = extended(console.main, lambda values: {"application": APPLICATION})
+main = extend_verb(console.main, lambda values: {"application": APPLICATION})
 
 
 if __name__ == "__main__":

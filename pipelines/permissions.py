@@ -26,8 +26,8 @@ from pipelines.recipe.cli_options import (
     recipe_for,
 )
 from trainyard.commands import permissions
-from trainyard.commands.permissions import OF_A_FILE, output_need
-from trainyard.terminal import extended, run
+from trainyard.commands.permissions import FILE_FACTS, output_need
+from trainyard.terminal import extend_verb, run
 
 HEAD = """\
 # The roles around one pipeline, derived from its definition. Do not edit; create it again with
@@ -35,7 +35,7 @@ HEAD = """\
 """
 
 
-def of_recipe(
+def recipe_subject(
     values: Mapping[str, Any],
     recipe: RecipeChoice = None,
     overrides: SetOption = NOT_GIVEN,
@@ -49,22 +49,22 @@ def of_recipe(
     ] = False,
 ) -> Mapping[str, Any]:
     """Return the recipe as the subject of the policies."""
-    more: dict[str, Any] = {"root": root}
+    arguments: dict[str, Any] = {"root": root}
     if to_deploy:
-        more["deliver"] = lambda subject: print(deploy(subject))
+        arguments["deliver"] = lambda subject: print(deploy(subject))
     if recipe is None:
-        return more
-    named = f"{recipe} --env {environment}" if environment else recipe
+        return arguments
+    recipe_text = f"{recipe} --env {environment}" if environment else recipe
     subject = partial(from_recipe, recipe, overrides, environment)
-    return {**more, "subject": subject, "head": HEAD.format(recipe=named)}
+    return {**arguments, "subject": subject, "head": HEAD.format(recipe=recipe_text)}
 
 
-main = extended(
+main = extend_verb(
     permissions.main,
-    of_recipe,
+    recipe_subject,
     ONE_SUBJECT,
-    recipe_for("environment"),
-    *OF_A_FILE,
+    recipe_for("overrides", "environment"),
+    *FILE_FACTS,
     output_need("to_deploy"),
 )
 

@@ -30,10 +30,10 @@ from trainyard.commands import plan
 from trainyard.commands.plan import CHANGES, PlanSubject
 from trainyard.common.errors import PlanError
 from trainyard.plan.pipeline_plan import Plan
-from trainyard.terminal import Need, console, extended, refuse_place, run
+from trainyard.terminal import Need, console, extend_verb, refuse_place, run
 
 
-def of_recipe(
+def recipe_subject(
     values: Mapping[str, Any],
     recipe: RecipeChoice = None,
     overrides: SetOption = NOT_GIVEN,
@@ -64,24 +64,24 @@ def _subject(
     *,
     as_json: bool,
 ) -> PlanSubject:
-    compiled: list[Any] = []
+    definitions: list[Any] = []
 
     def make_plan() -> Plan:
         resolve(load(recipe, overrides, environment).aws)  # reported before the SDK is loaded
         from pipelines.definition import from_recipe  # loads the SDK, which takes seconds
 
-        compiled.append(from_recipe(recipe, overrides, environment))
-        return make(compiled[0])
+        definitions.append(from_recipe(recipe, overrides, environment))
+        return make(definitions[0])
 
     def conclude(plan: Plan) -> None:
         if not plan.budget.holds:
             raise PlanError(f"budget: {plan.budget.text.partition(';')[0]}")
         if out:
-            saved_plan.write(out, plan, compiled[0], recipe, overrides)
+            saved_plan.write(out, plan, definitions[0], recipe, overrides)
             if not as_json:
                 console.print(f"python -m pipelines.upsert --plan {out} applies exactly this")
 
-    return PlanSubject(make_plan, lambda plan: saved_plan.as_json(plan, compiled[0]), conclude)
+    return PlanSubject(make_plan, lambda plan: saved_plan.as_json(plan, definitions[0]), conclude)
 
 
 def _compare(
@@ -100,11 +100,11 @@ def _compare(
     raise typer.Exit(CHANGES if found.diff else 0)
 
 
-main = extended(
+main = extend_verb(
     plan.main,
-    of_recipe,
+    recipe_subject,
     Need(("recipe", "definition", "pipeline"), exclusive=False),
-    recipe_for("environment", "against", "out"),
+    recipe_for("overrides", "environment", "against", "out"),
     Need(("environment",), lambda values: values["against"] is not None),
     Need(("against", "out"), lambda values: values["out"] is not None),
 )

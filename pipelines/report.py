@@ -3,14 +3,16 @@
 python -m pipelines.report [EXECUTION ARN] [--recipe R | --pipeline NAME] [--out report.html]
 """
 
-from pipelines.recipe.cli_options import recipe_for, run_of_recipe
+from pipelines.recipe.cli_options import recipe_for, recipe_run_options
 from pipelines.run_report.run_panels import PANELS
 from trainyard.commands import report
 from trainyard.console.app_hooks import Application
-from trainyard.terminal import extended, run
+from trainyard.terminal import extend_verb, run
 
-OURS = Application(panels=PANELS)
-main = extended(report.main, run_of_recipe(application=OURS), recipe_for("environment"))
+APPLICATION = Application(panels=PANELS)
+main = extend_verb(
+    report.main, recipe_run_options(application=APPLICATION), recipe_for("overrides", "environment")
+)
 
 if __name__ == "__main__":
     run(main)

@@ -53,7 +53,7 @@ from trainyard.plan.overwritten_data import overwritten
 from trainyard.runs.execution import LONGEST
 from trainyard.runs.live_watch import watch
 from trainyard.runs.selective_rerun import Again, plan
-from trainyard.terminal import Need, console, extended, run
+from trainyard.terminal import Need, console, extend_verb, run
 
 FAILED = 1  # exit status of watch for a run that ended so
 
@@ -210,14 +210,14 @@ def _looked_at(
     return {"PipelineExecutionDescription": why[:LONGEST]}
 
 
-Start = Callable[[Mapping[str, str], Again | None, str | None], str]
+StartFunction = Callable[[Mapping[str, str], Again | None, str | None], str]
 
 
 def follow(
     arn: str,
     parameters: Mapping[str, str],
     *,
-    start_again: Start,
+    start_again: StartFunction,
     region: str | None,
     stop_on_interrupt: bool = False,
 ) -> int:
@@ -226,23 +226,23 @@ def follow(
 
     ``start_again`` starts such a further run with parameters, from a step.
     """
-    tried, given = set[str](), dict(parameters)
+    types, parameters = set[str](), dict(parameters)
     pipeline = str(arn_variables(arn)["PipelineName"])
     while True:
         status = watch(arn, region=region, stop_on_interrupt=stop_on_interrupt, display=DISPLAY)
-        other = next_type(arn, tried, region) if status == FAILED else None
-        if other is None:
+        instance_type = next_type(arn, types, region) if status == FAILED else None
+        if instance_type is None:
             break
-        tried.add(other)
-        console.print(f"no capacity: the training on {other} instead", highlight=False)
-        again, given[TYPE] = plan(STEP, arn, pipeline, region), other
-        arn = start_again(given, again, region)
+        types.add(instance_type)
+        console.print(f"no capacity: the training on {instance_type} instead", highlight=False)
+        again, parameters[TYPE] = plan(STEP, arn, pipeline, region), instance_type
+        arn = start_again(parameters, again, region)
     if status == 0:
         approve_after(arn, region)
     return status
 
 
-def of_recipe(
+def recipe_pipeline(
     values: Mapping[str, Any],
     recipe: RecipeChoice = None,
     overrides: SetOption = NOT_GIVEN,
@@ -254,24 +254,25 @@ def of_recipe(
 ) -> Mapping[str, Any]:
     """Return how our pipeline is started."""
     name, region, account = pipeline_name(recipe, overrides, values["pipeline"], environment)
-    if name is None:
-        raise RecipeError("which pipeline? give --recipe FILE or --pipeline NAME")
+    assert name is not None  # noqa: S101 (the verb needs one of both)
     region = region or values["region"]
 
-    def start_ours(given: Mapping[str, str], again: Again | None, region: str | None) -> str:
+    def start_pipeline(
+        parameters: Mapping[str, str], again: Again | None, region: str | None
+    ) -> str:
         refuse_other_caller(account, region)
-        how: dict[str, Any] = {"champion": champion, "over_budget": over_budget, "again": again}
-        return start(name, given, region=region, **how)
+        options = {"champion": champion, "over_budget": over_budget, "region": region}
+        return start(name, parameters, again=again, **options)
 
-    ours = {"start": start_ours, "follow": partial(follow, start_again=start_ours)}
-    return {"pipeline": name, "region": region, **ours}
+    following = partial(follow, start_again=start_pipeline)
+    return {"pipeline": name, "region": region, "start": start_pipeline, "follow": following}
 
 
-main = extended(
+main = extend_verb(
     verb.main,
-    of_recipe,
-    Need(("recipe", "pipeline"), exclusive=False),
-    recipe_for("environment"),
+    recipe_pipeline,
+    Need(("recipe", "pipeline")),
+    recipe_for("overrides", "environment"),
     FROM_STEP,
 )
 

@@ -182,13 +182,20 @@ def main(
     )
     if start_it or wait:
 
-        def start_it_again(given: Any, again: Any, region: str | None) -> str:
-            return start(definition.name, given, champion=champion, region=region, again=again)
+        def start_pipeline(parameters: Any, again: Any, region: str | None) -> str:
+            options = {"champion": champion, "region": region}
+            return start(definition.name, parameters, again=again, **options)
 
-        execution = start_it_again({}, None, definition.region)
+        execution = start_pipeline({}, None, definition.region)
         if wait:
-            how = {"region": definition.region, "stop_on_interrupt": stop_on_interrupt}
-            raise typer.Exit(follow(execution, {}, start_again=start_it_again, **how))
+            status = follow(
+                execution,
+                {},
+                start_again=start_pipeline,
+                region=definition.region,
+                stop_on_interrupt=stop_on_interrupt,
+            )
+            raise typer.Exit(status)
 
 
 def _compiled(

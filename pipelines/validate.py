@@ -23,7 +23,7 @@ from pipelines.recipe.read_recipe import load
 from pipelines.rules import check
 from trainyard.commands import validate
 from trainyard.common.errors import DefinitionError, RecipeError
-from trainyard.terminal import extended, run
+from trainyard.terminal import extend_verb, run
 from trainyard.validate import Finding
 
 
@@ -60,7 +60,7 @@ def _finding(severity: Literal["error", "warning"], problem: Problem) -> Finding
     )
 
 
-def subject_of(
+def recipe_subject(
     values: Mapping[str, Any],
     recipe: RecipeChoice = None,
     overrides: SetOption = NOT_GIVEN,
@@ -70,7 +70,9 @@ def subject_of(
     return {"subject": partial(of_recipe, recipe, overrides, environment)} if recipe else {}
 
 
-main = extended(validate.main, subject_of, ONE_SUBJECT, recipe_for("environment"))
+main = extend_verb(
+    validate.main, recipe_subject, ONE_SUBJECT, recipe_for("overrides", "environment")
+)
 
 if __name__ == "__main__":
     run(main)

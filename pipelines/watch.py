@@ -3,12 +3,14 @@
 python -m pipelines.watch [EXECUTION ARN] [--recipe R | --pipeline NAME] [--poll SECONDS]
 """
 
-from pipelines.recipe.cli_options import recipe_for, run_of_recipe
+from pipelines.recipe.cli_options import recipe_for, recipe_run_options
 from pipelines.run_report.gate_lines import DISPLAY
 from trainyard.commands import watch
-from trainyard.terminal import extended, run
+from trainyard.terminal import extend_verb, run
 
-main = extended(watch.main, run_of_recipe(display=DISPLAY), recipe_for("environment"))
+main = extend_verb(
+    watch.main, recipe_run_options(display=DISPLAY), recipe_for("overrides", "environment")
+)
 
 if __name__ == "__main__":
     run(main)

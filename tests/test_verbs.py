@@ -10,10 +10,10 @@ from typing import Annotated
 import pytest
 import typer
 
-from pipelines.__main__ import verbs as ours
+from pipelines.__main__ import verbs as pipelines_verbs
 from tests.conftest import called
-from trainyard.__main__ import verbs as general
-from trainyard.terminal import Need, extended, needs, run
+from trainyard.__main__ import verbs as trainyard_verbs
+from trainyard.terminal import Need, extend_verb, needs, run
 
 TWINS = ("advise", "console", "permissions", "plan", "report", "start", "validate", "watch")
 REDECLARED = {("advise", "given")}
@@ -21,8 +21,8 @@ REDECLARED = {("advise", "given")}
 NOT_STARTED = {"trainyard.commands.run", "trainyard.commands.prices", "pipelines.new"}
 """Verbs that would start something with the made-up values."""
 MODULES = [
-    *(f"trainyard.commands.{name}" for name in general()),
-    *(f"pipelines.{name}" for name in ours() if name != "deploy"),
+    *(f"trainyard.commands.{name}" for name in trainyard_verbs()),
+    *(f"pipelines.{name}" for name in pipelines_verbs() if name != "deploy"),
     "pipelines.deploy.__main__",
 ]
 
@@ -124,6 +124,13 @@ def test_permissions_asks_once_with_what_the_definition_says(tmp_path: Path, cap
         assert line in told
 
 
+@pytest.mark.parametrize("verb", [*sorted({*TWINS} - {"console", "advise"}), "approve"])
+@pytest.mark.parametrize("option", ["--env", "--set"])
+def test_an_option_about_a_recipe_needs_one(verb: str, option: str, capsys: pytest.CaptureFixture):
+    words = [option, "prod" if option == "--env" else "train.loop.seed=1"]
+    assert "--recipe FILE is missing" in message(main_of(f"pipelines.{verb}"), words, capsys)
+
+
 def test_help_still_says_what_is_required():
     printed = called("pipelines.infra", "--help").stdout
     assert re.search(r"--recipe.*\n.*\[required\]", printed), printed
@@ -143,7 +150,7 @@ def test_a_verb_of_both_houses_has_the_same_options(verb: str):
 
 
 def test_the_twins_are_all_that_exist_in_both():
-    both = {*general()} & {*ours()}
+    both = {*trainyard_verbs()} & {*pipelines_verbs()}
     assert both == {*TWINS}
 
 
@@ -157,7 +164,7 @@ def test_an_application_adds_options_and_replaces_arguments(capsys: pytest.Captu
     def more(values, recipe: Annotated[str | None, typer.Option()] = None):
         return {"subject": f"{recipe} of {values['name']}"} if recipe else {}
 
-    main = extended(base, more, Need(("recipe", "name"), exclusive=False))
+    main = extend_verb(base, more, Need(("recipe", "name"), exclusive=False))
     for words in (["--name", "a"], ["--name", "a", "--recipe", "r"], ["--recipe", "r"]):
         with pytest.raises(SystemExit):
             run(main, "verb", words)

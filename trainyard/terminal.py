@@ -44,7 +44,7 @@ class Need:
     """Options of which a verb needs one, by the names of their parameters."""
 
     options: tuple[str, ...]
-    when: Callable[[Values], bool] = lambda values: True
+    condition: Callable[[Values], bool] = lambda values: True
     example: Callable[[Values], str] = lambda values: ""
     """Return a value that is likely meant; empty without one."""
 
@@ -52,36 +52,35 @@ class Need:
     """True if no two of them go together."""
 
 
-def needs(*needed: Need) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def needs(*requirements: Need) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Declare what a verb needs beside its required options; ``run`` reports all that is missing at
     once.
     """
 
     def declare(command: Callable[..., None]) -> Callable[..., None]:
-        command.needs = needed  # type: ignore[attr-defined]
+        command.needs = requirements  # type: ignore[attr-defined]
         return command
 
     return declare
 
 
-def extended(
-    command: Callable[..., None], more: Callable[..., Values], *needed: Need
+def extend_verb(
+    command: Callable[..., None], extension: Callable[..., Values], *requirements: Need
 ) -> Callable[..., None]:
-    """Return the verb with the further options of ``more``, for an application's own subjects.
+    """Return the verb with the further options of ``extension``, for an application's own subjects.
 
-    ``more`` is called with the values of all options, and its own; it returns arguments that take
-    the place of the verb's: also keyword-only ones, which are no options. ``needed`` replaces what
-    the verb needs.
+    ``extension`` is called with the values of all options, and its own; it returns arguments that
+    take the place of the verb's: also keyword-only ones, which are no options. ``requirements``
+    replace what the verb needs.
     """
-    options, further = _options(command), _options(more)
-    further.pop("values")
+    options, additions = _options(command), _options(extension)
+    additions.pop("values")
 
     def main(**values: Any) -> None:
-        changed = more(values, **{name: values[name] for name in further})
-        command(**{name: values[name] for name in options} | dict(changed))
+        replacements = extension(values, **{name: values[name] for name in additions})
+        command(**{name: values[name] for name in options} | dict(replacements))
 
-    every = further | {name: one for name, one in options.items() if name not in further}
-    return _with_options(main, every, command, needed or _needs(command))
+    return _with_options(main, options | additions, command, requirements or _needs(command))
 
 
 def run(
@@ -114,29 +113,29 @@ def _needs(command: Callable[..., None]) -> Sequence[Need]:
 
 
 def _options(command: Callable[..., Any]) -> dict[str, Parameter]:
-    every = signature(command).parameters
-    return {name: one for name, one in every.items() if one.kind is not Parameter.KEYWORD_ONLY}
+    parameters = signature(command).parameters.items()
+    return {name: each for name, each in parameters if each.kind is not Parameter.KEYWORD_ONLY}
 
 
 def _with_options(
     call: Callable[..., None],
     options: Mapping[str, Parameter],
     command: Callable[..., None],
-    needed: Sequence[Need],
+    requirements: Sequence[Need],
 ) -> Callable[..., None]:
     """Return ``call`` as a function of these options, described as ``command`` is."""
-    order = sorted(options.values(), key=lambda one: one.default is not Parameter.empty)
-    form = Signature([one.replace(kind=Parameter.POSITIONAL_OR_KEYWORD) for one in order])
+    order = sorted(options.values(), key=lambda option: option.default is not Parameter.empty)
+    form = Signature([option.replace(kind=Parameter.POSITIONAL_OR_KEYWORD) for option in order])
 
     @wraps(command)
-    def main(*given: Any, **named: Any) -> None:
-        bound = form.bind(*given, **named)
-        bound.apply_defaults()
-        call(**bound.arguments)
+    def main(*positional: Any, **keywords: Any) -> None:
+        arguments = form.bind(*positional, **keywords)
+        arguments.apply_defaults()
+        call(**arguments.arguments)
 
     main.__signature__ = form  # type: ignore[attr-defined]
-    main.__annotations__ = {one.name: one.annotation for one in order}
-    main.needs = needed  # type: ignore[attr-defined]
+    main.__annotations__ = {option.name: option.annotation for option in order}
+    main.needs = requirements  # type: ignore[attr-defined]
     return main
 
 
@@ -145,52 +144,57 @@ def _complete(command: Callable[..., None]) -> Callable[..., None]:
     first.
     """
     options = _options(command)
-    required = [name for name, one in options.items() if one.default is Parameter.empty]
-    needed = [*(Need((name,)) for name in required), *_needs(command)]
+    required = [name for name, option in options.items() if option.default is Parameter.empty]
+    requirements = [*(Need((name,)) for name in required), *_needs(command)]
 
     def check_and_call(**values: Any) -> None:
-        lines = [line for need in needed if (line := _lacking(need, values, options))]
+        lines = [line for need in requirements if (line := _missing_line(need, values, options))]
         if lines:
             head = [f"{len(lines)} things are missing or one too many:"] if len(lines) > 1 else []
             raise RecipeError("\n  ".join([*head, *lines]))
         command(**values)
 
     optional = {
-        name: one.replace(default=None) if name in required else one
-        for name, one in options.items()
+        name: option.replace(default=None) if name in required else option
+        for name, option in options.items()
     }
     return _with_options(check_and_call, optional, command, ())
 
 
-def _lacking(need: Need, values: Values, options: Mapping[str, Parameter]) -> str | None:
+def has_value(value: Any) -> bool:
+    """Return whether an option stands on the command line: a number is a value, also 0."""
+    return value is not None and value is not False and value not in ("", (), [])
+
+
+def _missing_line(need: Need, values: Values, options: Mapping[str, Parameter]) -> str | None:
     """Return a line about what is missing; None if the command line has what is needed."""
-    given = [name for name in need.options if values[name] not in (None, False, "", (), [])]
-    if not need.when(values) or len(given) == 1 or (given and not need.exclusive):
+    entries = [name for name in need.options if has_value(values[name])]
+    if not need.condition(values) or len(entries) == 1 or (entries and not need.exclusive):
         return None
-    forms = [_form(options[name]) for name in need.options]
-    if given:
+    forms = [_option_form(options[name]) for name in need.options]
+    if entries:
         return f"only one of {', '.join(forms)} can be given"
-    about = (_declared(options[need.options[0]]).help or "") if len(forms) == 1 else ""
-    meant = need.example(values)
-    such = f", such as {forms[0].partition(' ')[0]} {meant}" if meant else ""
-    return f"{' or '.join(forms)} is missing{about and f' ({about})'}{such}"
+    purpose = (_declaration(options[need.options[0]]).help or "") if len(forms) == 1 else ""
+    example = need.example(values)
+    hint = f", such as {forms[0].partition(' ')[0]} {example}" if example else ""
+    return f"{' or '.join(forms)} is missing{purpose and f' ({purpose})'}{hint}"
 
 
-def _declared(option: Parameter) -> Any:
+def _declaration(option: Parameter) -> Any:
     """Return typer's declaration of an option or argument."""
     return option.annotation.__metadata__[0]
 
 
-def _form(option: Parameter) -> str:
+def _option_form(option: Parameter) -> str:
     """Return an option or argument as a command line has it: ``--as cloudformation|terraform``."""
-    declared, kind = _declared(option), option.annotation.__origin__
-    kinds = [one for one in get_args(kind) if one is not type(None)] or [kind]
-    choices = "|".join(str(one.value) for one in kinds[0]) if _is_enum(kinds[0]) else ""
-    value = choices or declared.metavar or KINDS.get(kinds[0], "VALUE")
-    if isinstance(declared, ArgumentInfo):
-        return value if declared.metavar else option.name.upper()
-    words = [declared.default, *(declared.param_decls or ())]
-    flags = [one for one in words if isinstance(one, str) and one.startswith("--")]
+    declaration, kind = _declaration(option), option.annotation.__origin__
+    kinds = [part for part in get_args(kind) if part is not type(None)] or [kind]
+    choices = "|".join(str(member.value) for member in kinds[0]) if _is_enum(kinds[0]) else ""
+    value = choices or declaration.metavar or KINDS.get(kinds[0], "VALUE")
+    if isinstance(declaration, ArgumentInfo):
+        return value if declaration.metavar else option.name.upper()
+    words = [declaration.default, *(declaration.param_decls or ())]
+    flags = [word for word in words if isinstance(word, str) and word.startswith("--")]
     flag = flags[0] if flags else "--" + option.name.replace("_", "-")
     if kinds[0] is bool:
         return flag

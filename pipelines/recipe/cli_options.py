@@ -8,8 +8,7 @@ import typer
 
 from pipelines.recipe.aws_account import account_number
 from pipelines.recipe.read_recipe import load
-from trainyard.common.errors import RecipeError
-from trainyard.terminal import Need
+from trainyard.terminal import Need, has_value
 
 START = "python -m pipelines.start"
 """Command that starts a run, for messages."""
@@ -41,11 +40,10 @@ ONE_SUBJECT = Need(("recipe", "definition", "pipeline"))
 
 def recipe_for(*options: str) -> Need:
     """Return the need of a recipe for options that are about one."""
-    given = lambda values: any(values[name] is not None for name in options)  # noqa: E731
-    return Need(("recipe",), given)
+    return Need(("recipe",), lambda values: any(has_value(values[name]) for name in options))
 
 
-def run_of_recipe(**application: Any) -> Callable[..., Mapping[str, Any]]:
+def recipe_run_options(**application: Any) -> Callable[..., Mapping[str, Any]]:
     """Return the options of a verb about a run by which a recipe names its pipeline.
 
     ``application``: further arguments of the verb.
@@ -57,9 +55,9 @@ def run_of_recipe(**application: Any) -> Callable[..., Mapping[str, Any]]:
         overrides: SetOption = NOT_GIVEN,
         environment: EnvOption = None,
     ) -> Mapping[str, Any]:
-        named = pipeline_name(recipe, overrides, values["pipeline"], environment)
-        where = {"pipeline": named[0], "region": named[1] or values["region"]}
-        return {**where, "start": START, **application}
+        name, region, _ = pipeline_name(recipe, overrides, values["pipeline"], environment)
+        run = {"pipeline": name, "region": region or values["region"]}
+        return {**run, "start": START, **application}
 
     return run_options
 
@@ -70,14 +68,7 @@ def pipeline_name(
     """Return the name and region of the pipeline that ``--recipe`` or ``--pipeline`` selects, and
     the account that it must be in.
     """
-    needs_recipe(environment, recipe)
     if recipe is None:
         return pipeline, None, None
     loaded = load(recipe, overrides, environment)
     return loaded.pipeline.name, loaded.aws.region, account_number(loaded.aws, environment)
-
-
-def needs_recipe(environment: str | None, recipe: Path | None) -> None:
-    """Refuse an environment of no recipe."""
-    if environment is not None and recipe is None:
-        raise RecipeError(f"--env {environment}: is of which recipe? give --recipe FILE, too")

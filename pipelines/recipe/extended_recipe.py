@@ -26,7 +26,7 @@ PLACES = {
 def read(path: Path) -> Tree:
     """Read the recipe in ``path``, laid over the one that it extends, and so on.
 
-    Sections are merged field by field; all else, lists too, is replaced. Paths in an extended
+    Sections are merged field by field; all else, lists too, is replaced. Paths in an extend_verb
     recipe stay relative to that recipe.
 
     Raises:

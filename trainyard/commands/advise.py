@@ -39,13 +39,13 @@ BATCH_TOKENS = 4e6
 DERIVED = {"gpu", "gpus", "gpus_per_node", "node_gbps", "accumulation", "data", "shard_degree"}
 
 
-def of_a_shape(values: Mapping[str, Any]) -> bool:
+def needs_shape(values: Mapping[str, Any]) -> bool:
     """Return whether the command line describes a training, and no model that is known by name."""
-    elsewhere = ("model", "shapes", "rows", "learn_from")
-    return not any(values[name] is not None for name in elsewhere)
+    alternatives = ("model", "shapes", "rows", "learn_from")
+    return not any(values[name] is not None for name in alternatives)
 
 
-def of_no_tokens(values: Mapping[str, Any]) -> bool:
+def needs_tokens(values: Mapping[str, Any]) -> bool:
     """Return whether no published model says how many tokens it was trained with."""
     if any(values[name] is not None for name in ("rows", "learn_from")):
         return False
@@ -53,14 +53,14 @@ def of_no_tokens(values: Mapping[str, Any]) -> bool:
         return True
     if name not in MODELS:
         return False  # refused by its name
-    adapted = any("lora_rank" in text for text in values["given"])
-    return values["fine_tune"] or adapted or MODELS[name].tokens is None
+    adapts = any("lora_rank" in text for text in values["given"])
+    return values["fine_tune"] or adapts or MODELS[name].tokens is None
 
 
 @needs(
-    Need(("layers", "model", "shapes"), of_a_shape, exclusive=False),
-    Need(("hidden",), of_a_shape),
-    Need(("tokens",), of_no_tokens, lambda values: "300B"),
+    Need(("layers", "model", "shapes"), needs_shape, exclusive=False),
+    Need(("hidden",), needs_shape),
+    Need(("tokens",), needs_tokens, lambda values: "300B"),
     Need(("setting",), lambda values: values["learn_from"] is not None),
 )
 def main(
@@ -136,55 +136,57 @@ def main(
             setting_of = lambda job: stated  # noqa: E731
         advice_options.learn(learn_from, setting_of)
         raise typer.Exit
-    asked: dict[str, Any] = {
+    question: dict[str, Any] = {
         "max_nodes": max_nodes or MOST_NODES,
         "deadline": advice_options.deadline_hours(deadline),
         "budget": budget,
         "how": advice_options.bought(spot=spot, mixture=mixture),
     }
     if subject:
-        asked |= subject()
+        question |= subject()
     else:
-        asked["region"] = region or REGION
-        asked["offers"], asked["elsewhere"] = advice_options.allowed(
-            instances or advice_options.USUAL, asked["region"]
+        question["region"] = region or REGION
+        question["offers"], question["elsewhere"] = advice_options.allowed(
+            instances or advice_options.USUAL, question["region"]
         )
-        known, read = published(model) if model else None, _shapes(shapes)
+        architecture = published(model) if model else None
         options = {"layers": layers, "hidden": hidden, "sequence": sequence}
-        asked |= _model(known, read, given, options, asked["offers"], tokens, fine_tune)
-        asked["global_batch"] = global_batch or asked["global_batch"]
-    advice = advise(Question(**asked, **advice_options.corrected(asked["offers"])))
+        question |= _model(
+            architecture, _shapes(shapes), given, options, question["offers"], tokens, fine_tune
+        )
+        question["global_batch"] = global_batch or question["global_batch"]
+    advice = advise(Question(**question, **advice_options.corrected(question["offers"])))
     advice_options.tell(advice, as_json)
     conclude(advice)
     raise typer.Exit(0 if advice.ranked else advice_options.NOTHING_FITS)
 
 
 def _model(
-    known: Model | None,
-    read: Shapes | None,
-    given: Sequence[str],
+    architecture: Model | None,
+    shapes: Shapes | None,
+    settings: Sequence[str],
     options: Mapping[str, Any],
     offers: Sequence[Offer],
     tokens: str | None,
     fine_tune: bool,
 ) -> dict[str, Any]:
     """Return the question's fields about a published model, shapes, or a size."""
-    said, layout = _fields(given)
+    fields, layout = _fields(settings)
     offers = advice_options.multiplying(offers, layout.get("precision", "bf16").split(","))
-    trained = _trained({**said, **options}, known, read, offers[0].machine.gpu)
-    partial = trained.lora_rank > 0 or (read is not None and read.trained < read.parameters)
+    model = _trained({**fields, **options}, architecture, shapes, offers[0].machine.gpu)
+    partial = model.lora_rank > 0 or (shapes is not None and shapes.trained < shapes.parameters)
     tunes = fine_tune or partial
-    usual = _usual_batch(trained.sequence, known)
+    batch = _usual_batch(model.sequence, architecture)
     if tunes:
-        usual = ADAPTED_BATCH if partial else TUNED_BATCH
+        batch = ADAPTED_BATCH if partial else TUNED_BATCH
     return {
-        "model": trained,
-        "tokens": _tokens(tokens, None if tunes else known),
-        "global_batch": usual,
+        "model": model,
+        "tokens": _tokens(tokens, None if tunes else architecture),
+        "global_batch": batch,
         "from_trained": tunes,
         "offers": offers,
         "space": advice_options.space(layout),
-        "shapes": read,
+        "shapes": shapes,
     }
 
 

@@ -24,7 +24,12 @@ from trainyard.definition_source import (
     RegionOption,
     deployed_pipeline,
 )
-from trainyard.permissions.pipeline_subject import Subject, from_definition, from_file, unnamed
+from trainyard.permissions.pipeline_subject import (
+    Subject,
+    from_definition,
+    from_file,
+    missing_facts,
+)
 from trainyard.permissions.policy_answer import (
     CheckOption,
     EndpointsOption,
@@ -42,34 +47,34 @@ HEAD = """\
 """
 
 
-def _unnamed(values: Mapping[str, Any]) -> Mapping[str, str]:
+def _facts_to_name(values: Mapping[str, Any]) -> Mapping[str, str]:
     """Return what the definition's file does not say → an example; empty without a file."""
     try:
         body = Path(values["definition"]).read_text(encoding="utf-8")
     except (TypeError, OSError, UnicodeDecodeError):  # no file, or one that is refused later
         return {}
-    return unnamed(body, values["role"])
+    return missing_facts(body, values["role"])
 
 
-OF_A_FILE = tuple(
+FILE_FACTS = tuple(
     Need(
         (fact,),
-        lambda values, fact=fact: fact in _unnamed(values),
-        lambda values, fact=fact: _unnamed(values)[fact],
+        lambda values, fact=fact: fact in _facts_to_name(values),
+        lambda values, fact=fact: _facts_to_name(values)[fact],
     )
     for fact in ("name", "region", "pipeline_role")
 )
 """What a definition's file does not say."""
 
 
-def output_need(*more: str) -> Need:
-    """Return the need of something to print, or one of ``more``."""
-    options = ("role", "as_template", "check", "as_endpoints", *more)
+def output_need(*alternatives: str) -> Need:
+    """Return the need of something to print, or one of ``alternatives``."""
+    options = ("role", "as_template", "check", "as_endpoints", *alternatives)
     names = lambda values: "|".join(each.name for each in roles())  # noqa: E731
     return Need(options, example=names, exclusive=False)
 
 
-@needs(ONE_DEFINITION, *OF_A_FILE, output_need())
+@needs(ONE_DEFINITION, *FILE_FACTS, output_need())
 def main(
     definition: DefinitionArgument = None,
     pipeline: PipelineOption = None,
@@ -95,24 +100,24 @@ def main(
     else is done with the subject.
     """
     if subject:
-        found = subject()
+        pipeline_subject = subject()
     elif definition:
-        found = from_file(
+        pipeline_subject = from_file(
             definition, name=name, region=region or "", role=pipeline_role, root=root, asked=role
         )
     else:
-        there = deployed_pipeline(str(pipeline), region)
-        state, where = there.state, there.arn.split(":")[3]
-        found = from_definition(
+        deployed = deployed_pipeline(str(pipeline), region)
+        state = deployed.state
+        pipeline_subject = from_definition(
             state.definition,
             f"pipeline {pipeline}",
             name=state.name,
-            region=where,
+            region=deployed.arn.split(":")[3],
             role=state.role,
             root=root,
         )
     if deliver:
-        deliver(found)
+        deliver(pipeline_subject)
     else:
-        text = head.format(name=found.name)
-        answer(found, text, role, job_role, as_template, check, as_endpoints)
+        text = head.format(name=pipeline_subject.name)
+        answer(pipeline_subject, text, role, job_role, as_template, check, as_endpoints)

@@ -75,9 +75,9 @@ def _plan_of(definition: Path | None, pipeline: str | None, region: str | None) 
     refuse_errors(body, str(definition or pipeline))
     with service_errors(f"planning pipeline {name}"):
         sagemaker, s3 = client("sagemaker", region), client("s3", region)
-        there = describe(sagemaker, name) if pipeline is not None else None
-        wanted = replace(there.state, definition=body) if there else State(name, body)
-        history = History(sagemaker, name if there else None, s3=s3)
-        plan = complete(wanted, there, history, load(sagemaker.meta.region_name))
+        deployed = describe(sagemaker, name) if pipeline is not None else None
+        wanted = replace(deployed.state, definition=body) if deployed else State(name, body)
+        history = History(sagemaker, name if deployed else None, s3=s3)
+        plan = complete(wanted, deployed, history, load(sagemaker.meta.region_name))
         found = overwritten(s3, wanted.document, plan.outcomes)
         return replace(plan, overwritten=tuple(found))

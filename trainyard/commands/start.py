@@ -61,16 +61,16 @@ def main(
     stop_on_interrupt: StopOption = False,
     *,
     start: Callable[[Mapping[str, str], Again | None, str | None], str] = start_again,
-    follow: Callable[..., int] = lambda arn, parameters, **how: watch(arn, **how),
+    follow: Callable[..., int] = lambda arn, parameters, **options: watch(arn, **options),
 ) -> None:
     """Start a pipeline, or again from one of its steps with the results that it needs.
 
     An application's ``start`` may start all of a pipeline; its ``follow`` watches, and does what
     comes after the end.
     """
-    given = pairs("--parameter", parameter or [])
+    parameters = pairs("--parameter", parameter or [])
     again = selective_rerun.plan(step, execution, pipeline, region) if step else None
-    arn = start(given, again, region)
+    arn = start(parameters, again, region)
     if wait:
-        how = {"region": region, "stop_on_interrupt": stop_on_interrupt}
-        raise typer.Exit(follow(arn, given, **how))
+        status = follow(arn, parameters, region=region, stop_on_interrupt=stop_on_interrupt)
+        raise typer.Exit(status)

@@ -19,7 +19,7 @@ _REGION_IN_TEXT = re.compile(
     r"(?:\d{12}\.dkr\.ecr(?:-fips)?\.|arn:aws[a-z-]*:[a-z]+:)([a-z]{2}(?:-[a-z]+)+-\d)(?=[.:])"
 )
 
-OF_STEPS = ("job", "pipeline")
+STEP_ROLES = ("job", "pipeline")
 """Roles whose policies follow from the steps alone."""
 
 
@@ -126,16 +126,16 @@ def from_file(
         DefinitionError: the file cannot be read or is not valid, or a value is missing.
     """
     body, source = read_definition(path), str(path)
-    facts, given = facts_in(body), {"name": name, "region": region, "pipeline_role": role}
-    if lacking := [fact for fact in unnamed(body, asked) if not given[fact]]:
+    facts, options = read_facts(body), {"name": name, "region": region, "pipeline_role": role}
+    if missing := [fact for fact in missing_facts(body, asked) if not options[fact]]:
         raise DefinitionError(
-            f"{path}: the definition does not say whose it is and where: give {', '.join(lacking)}"
+            f"{path}: the definition does not say whose it is and where: give {', '.join(missing)}"
         )
     region, role = region or facts["region"], role or facts["pipeline_role"]
     return from_definition(body, source, name=name, region=region, role=role, root=root)
 
 
-def facts_in(body: str) -> dict[str, str]:
+def read_facts(body: str) -> dict[str, str]:
     """Return the region that images and ARNs in a definition agree on, and the first role in it;
     empty where there is none.
     """
@@ -144,16 +144,15 @@ def facts_in(body: str) -> dict[str, str]:
     return {"region": region, "pipeline_role": roles[0] if roles else ""}
 
 
-def unnamed(body: str, asked: str | None) -> dict[str, str]:
-    """Return what a definition does not say, of what the policies of role ``asked`` (None: of all)
-    need → a value that is likely meant.
+def missing_facts(body: str, role_name: str | None) -> dict[str, str]:
+    """Return what a definition does not say, of what the policies of a role (None: of all) need → a
+    value that is likely meant.
     """
-    facts, usual = facts_in(body), {"name": "demo", "region": "us-east-1"}
-    role = facts["pipeline_role"] or "arn:aws:iam::111122223333:role/demo"
-    if asked in OF_STEPS:
-        usual.pop("name")
+    facts, examples = read_facts(body), {"name": "demo", "region": "us-east-1"}
+    if role_name in STEP_ROLES:
+        examples.pop("name")
     if facts["region"]:
-        usual.pop("region")
-    return (
-        usual if asked in OF_STEPS and facts["pipeline_role"] else {**usual, "pipeline_role": role}
-    )
+        examples.pop("region")
+    if not (role_name in STEP_ROLES and facts["pipeline_role"]):
+        examples["pipeline_role"] = facts["pipeline_role"] or "arn:aws:iam::111122223333:role/demo"
+    return examples
