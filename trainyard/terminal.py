@@ -80,7 +80,9 @@ def extend_verb(
         replacements = extension(values, **{name: values[name] for name in additions})
         command(**{name: values[name] for name in options} | dict(replacements))
 
-    return _with_options(main, options | additions, command, requirements or _needs(command))
+    return _with_options(
+        main, {**additions, **options, **additions}, command, requirements or _needs(command)
+    )
 
 
 def run(
