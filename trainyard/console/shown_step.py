@@ -15,14 +15,13 @@ from trainyard.common.errors import ServiceError
 from trainyard.console.account_cache import A_DAY, Account, Snapshot
 from trainyard.console.execution_index import run_title
 from trainyard.language import steps as language
-from trainyard.language.evaluation import Start, Unknown, arn_variables, evaluate, read_json
-from trainyard.language.expressions import ExpressionError, lookup
+from trainyard.language.evaluation import Unknown, evaluate
 from trainyard.language.parameters import values
-from trainyard.language.step_types import STEP_TYPES, StepType
 from trainyard.language.steps import Step as Declared
 from trainyard.language.steps import named
 from trainyard.runs.evaluation_numbers import LARGEST, read_object
 from trainyard.runs.execution import Execution, Step
+from trainyard.runs.run_values import Resource, RunValues, describe_resource, resource_of
 from trainyard.runs.why.diagnosis import Cause
 from trainyard.runs.why.read_evidence import cause_of
 from trainyard.secrets import find, hidden
@@ -68,71 +67,14 @@ def _read(here: Account, arn: str) -> Defined:
     return Defined(document, values(document, given))
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
-    """A resource that a step created, or a job that it started."""
-
-    kind: str
-    """Key in the step's Metadata: ``TrainingJob``, ``Model``, ``RegisterModel``."""
-
-    name: str
-    arn: str
-    operation: str
-    """Operation that describes it: ``DescribeTrainingJob``."""
-
-
-def made_by(step: Step) -> Made | None:
-    """Return the step's resource, if it can be described; None otherwise.
-
-    A check's resource is its job; the Metadata have what it compares.
-    """
-    if step.job:
-        kind, name = step.job
-        return Made(kind, name, _arn(step.metadata), f"Describe{kind}")
-    for step_type in STEP_TYPES.values():
-        key, operation = step_type.metadata_key, _operation(step_type)
-        arn = (step.metadata.get(key) or {}).get("Arn")
-        if arn and operation:
-            return Made(key, arn.rpartition("/")[2], arn, operation)
-    return None
-
-
-def _arn(metadata: Mapping[str, Any]) -> str:
-    of_all = (body for body in metadata.values() if isinstance(body, dict))
-    return next((arn for body in of_all if (arn := body.get("Arn") or body.get("CheckJobArn"))), "")
-
-
-def _operation(kind: StepType) -> str:
-    """Return the operation whose answer has the step's properties; empty if SageMaker has none."""
-    if kind.service != "sagemaker" or kind.describe is None:
-        return ""
-    return kind.describe.removesuffix("Response").removesuffix("Output")
-
-
-def describe(here: Account, made: Made, seconds: float | None = None) -> dict[str, Any]:
-    """Return the Describe operation's answer, without the metadata of every answer; empty if
-    describing it needs more than a name.
+def describe(here: Account, resource: Resource, seconds: float | None = None) -> dict[str, Any]:
+    """Return what :func:`describe_resource` does, kept for some seconds.
 
     Raises:
         ServiceError: it no longer exists, or AWS refused.
     """
-
-    def read() -> dict[str, Any]:
-        model = here.sagemaker.meta.service_model.operation_model(made.operation)
-        required = model.input_shape.required_members
-        if len(required) != 1:
-            return {}
-        named = made.arn if required[0] == "ModelPackageName" else made.name
-        with service_errors(f"describing {made.kind} {made.name}"):
-            answer = _method(here.sagemaker, made.operation)(**{required[0]: named})
-        return {key: value for key, value in answer.items() if key != "ResponseMetadata"}
-
-    return here.lately(("step: made", made.operation, made.arn or made.name), read, seconds)
-
-
-def _method(client: Any, operation: str) -> Any:
-    names = client.meta.method_to_api_mapping
-    return getattr(client, next(name for name, its in names.items() if its == operation))
+    key = ("step: resource", resource.operation, resource.arn or resource.name)
+    return here.lately(key, lambda: describe_resource(here.sagemaker, resource), seconds)
 
 
 SETTLED = 60.0
@@ -187,14 +129,14 @@ class Shown:
             return None
 
     @cached_property
-    def made(self) -> Made | None:
+    def resource(self) -> Resource | None:
         """Its job, or another resource that it created."""
-        return made_by(self.step) if self.step else None
+        return resource_of(self.step) if self.step else None
 
     @cached_property
     def description(self) -> dict[str, Any]:
         """The service's description of that resource; empty if there is none."""
-        return describe(self.here, self.made, self._seconds) if self.made else {}
+        return describe(self.here, self.resource, self._seconds) if self.resource else {}
 
     @property
     def type(self) -> str:
@@ -233,59 +175,28 @@ TABLES = ("HyperParameters", "StaticHyperParameters", "Environment")
 """Members, at any depth, that are tables of names and values."""
 
 
-class RunValues(Start):
-    """The values of an execution, as far as the service reports them."""
+def run_values(shown: Shown) -> RunValues:
+    """Return the values of the step's execution."""
+    here = shown.here
 
-    def __init__(self, here: Account, snapshot: Snapshot, defined: Defined, arn: str) -> None:
-        super().__init__(defined.parameters)
-        self._here, self._defined, self._arn = here, defined, arn
-        self._steps = {step.name: step for step in snapshot.steps}
-        self._began = snapshot.described.get("CreationTime")
-
-    def variable(self, name: str) -> Any:
-        known = arn_variables(self._arn)
-        if name == "StartDateTime" and isinstance(self._began, datetime):
-            return self._began.isoformat()
-        return known[name] if name in known else super().variable(name)
-
-    def property(self, step: str, path: str) -> Any:
-        if (found := self._steps.get(step)) is None:
-            return Unknown(f"{step} has not begun")
+    def read(uri: str) -> bytes:
         try:
-            return lookup(self._described(found), path, f"Steps.{step}.{path}")
-        except ExpressionError:
-            if found.status in ("Succeeded", "Executing"):
-                raise
-            return Unknown(f"{step} {found.status.lower()}, and has no {path}")
-
-    def _described(self, step: Step) -> Mapping[str, Any]:
-        """Return the document in which the step's properties are looked up."""
-        of_all = [body for body in step.metadata.values() if isinstance(body, dict)]
-        found = {key: value for body in of_all for key, value in body.items()}
-        if outputs := found.get("OutputParameters"):
-            found["OutputParameters"] = {one.get("Name"): one.get("Value") for one in outputs}
-        made = made_by(step)
-        try:
-            return found | (describe(self._here, made) if made else {})
-        except ServiceError as error:
-            raise ExpressionError(str(error)) from None
-
-    def property_file(self, step: str, name: str, path: str) -> Any:
-        declared = self._defined.step(step)
-        if declared is None:
-            raise ExpressionError(f"step {step!r} does not exist")
-        folder, file = language.property_file(declared.document, name)
-        uri = self.property(step, folder)
-        return uri if isinstance(uri, Unknown) else self.s3_file(f"{uri}/{file}", path)
-
-    def s3_file(self, uri: str, path: str) -> Any:
-        try:
-            found = self._here.lately(("step: file", uri), lambda: read_object(self._here.s3, uri))
+            found = here.lately(("step: file", uri), lambda: read_object(here.s3, uri))
         except (ClientError, BotoCoreError) as error:
-            raise ExpressionError(f"{uri}: {error}") from None
+            raise ServiceError(f"{uri}: {error}") from None
         if len(found[1]) > LARGEST:
-            raise ExpressionError(f"{uri} is too large to be read here")
-        return read_json(found[1], path, uri)
+            raise ServiceError(f"{uri} is too large to be read here")
+        return found[1]
+
+    return RunValues(
+        arn=shown.arn,
+        answer=shown.snapshot.described,
+        steps=shown.snapshot.steps,
+        document=shown.defined.document,
+        parameters=shown.defined.parameters,
+        describe=lambda resource: describe(here, resource),
+        read=read,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,12 +17,13 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from trainyard.aws_clients import service_errors
 from trainyard.console.account_cache import Account, Snapshot
-from trainyard.console.shown_step import Made, describe, made_by
+from trainyard.console.shown_step import describe
 from trainyard.language.statuses import JOB_ENDED
 from trainyard.plan.definition_diff import label
 from trainyard.plan.s3_listing import listed
 from trainyard.plan.step_fields import HIDDEN, flat
 from trainyard.runs.execution import Step
+from trainyard.runs.run_values import Resource, resource_of
 
 MOST = 25
 """Most attempts examined, the newest ones: a retry policy makes at most 20."""
@@ -61,11 +62,11 @@ def attempts(here: Account, snapshot: Snapshot, step: Step) -> Attempts:
     Raises:
         ServiceError: AWS refused.
     """
-    made = made_by(step)
-    if step.job is None or made is None or step.source:
+    resource = resource_of(step)
+    if step.job is None or resource is None or step.source:
         return Attempts(found=())
-    names = _names(here, made, others=_jobs(snapshot.steps, step))
-    found = tuple(_attempt(here, step, replace(made, name=name)) for name in names[-MOST:])
+    names = _names(here, resource, others=_jobs(snapshot.steps, step))
+    found = tuple(_attempt(here, step, replace(resource, name=name)) for name in names[-MOST:])
     return Attempts(found=found, note=_note(step, found))
 
 
@@ -73,22 +74,22 @@ def _jobs(steps: Iterable[Step], but: Step) -> set[str]:
     return {one.job[1] for one in steps if one.job and one.name != but.name}
 
 
-def _names(here: Account, made: Made, others: set[str]) -> list[str]:
+def _names(here: Account, resource: Resource, others: set[str]) -> list[str]:
     """Return the names of the step's jobs, in the order of creation; only its own if the names of
     other steps' jobs are not distinguishable.
     """
-    matched = _NAME.fullmatch(made.name)
+    matched = _NAME.fullmatch(resource.name)
     if matched is None:
-        return [made.name]
+        return [resource.name]
     prefix = matched["prefix"]
     clash = any((other := _NAME.fullmatch(name)) and other["prefix"] == prefix for name in others)
     if clash:  # these are the last jobs; the owners of earlier ones are not known
-        return [made.name]
+        return [resource.name]
     listed = here.lately(
-        ("step: jobs", made.kind, prefix), lambda: _listed(here, made.kind, prefix)
+        ("step: jobs", resource.kind, prefix), lambda: _listed(here, resource.kind, prefix)
     )
     mine = [name for name in listed if (found := _NAME.fullmatch(name)) and found[1] == prefix]
-    return [*(name for name in mine if name != made.name), made.name]
+    return [*(name for name in mine if name != resource.name), resource.name]
 
 
 def _listed(here: Account, kind: str, prefix: str) -> list[str]:
@@ -106,15 +107,17 @@ def _listed(here: Account, kind: str, prefix: str) -> list[str]:
     return names[::-1]
 
 
-def _attempt(here: Account, step: Step, made: Made) -> Attempt:
-    job = describe(here, replace(made, arn=f"{made.arn.rpartition('/')[0]}/{made.name}"))
-    status = job.get(f"{made.kind}Status", "Unknown")
+def _attempt(here: Account, step: Step, resource: Resource) -> Attempt:
+    job = describe(
+        here, replace(resource, arn=f"{resource.arn.rpartition('/')[0]}/{resource.name}")
+    )
+    status = job.get(f"{resource.kind}Status", "Unknown")
     created = job.get("CreationTime")
     return Attempt(
-        job=made.name,
+        job=resource.name,
         status=status,
         started=created,
-        ended=ended(job, made.kind) if status in JOB_ENDED else None,
+        ended=ended(job, resource.kind) if status in JOB_ENDED else None,
         reason=job.get("FailureReason") or job.get("ExitMessage") or "",
         description=job,
         is_earlier=bool(created and step.started and created < step.started),
