@@ -90,6 +90,7 @@ def test_most_verbs_ask_for_something():
         ("pipelines.plan", ("--env", "prod", "--out", "x", "--against", "dev"),
          ["--recipe FILE or DEFINITION or --pipeline NAME is missing", "--recipe FILE is missing",
           "only one of --against NAME, --out FILE can be given"]),
+        ("pipelines.plan", ("--recipe", "x", "--against", "dev"), ["--env NAME is missing"]),
         ("pipelines.start", ("--execution", "arn"),
          ["--recipe FILE or --pipeline NAME is missing", "--from STEP is missing"]),
         ("trainyard.commands.equal", (), ["FIRST is missing", "SECOND is missing"]),
