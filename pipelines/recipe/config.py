@@ -178,7 +178,7 @@ class Recipe(Section):
     inference: Inference = Inference()
     """Serving of requests with a script's model."""
 
-    gate: GateConfig
+    gate: GateConfig = Field(examples=[{"max_leaked_examples": 0}])
     """The gate step and its thresholds."""
 
     champion: Champion | None = Field(default=None, exclude_if=lambda one: one is None)
