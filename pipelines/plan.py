@@ -104,6 +104,8 @@ main = extend_verb(
     plan.main,
     recipe_subject,
     Need(("recipe", "definition", "pipeline"), exclusive=False),
+    Need(("recipe", "definition"), lambda values: values["recipe"] is not None),
+    Need(("recipe", "pipeline"), lambda values: values["recipe"] is not None),
     recipe_for("overrides", "environment", "against", "out"),
     Need(("environment",), lambda values: values["against"] is not None),
     Need(("against", "out"), lambda values: values["out"] is not None),

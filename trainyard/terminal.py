@@ -101,13 +101,18 @@ def run(
             stream.reconfigure(errors="backslashreplace")
     words = sys.argv[1:] if arguments is None else [*arguments]
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    verb = _with_options(command, _options(command), command, _needs(command))
+    verb = typer_command(command)
     app.command(context_settings=settings)(verb if "--help" in words else _complete(verb))
     try:
         app(words, prog_name=name)
     except TrainyardError as error:
         errors.print(f"[bold red]error:[/] {_plain(error)}", highlight=False)
         sys.exit(1)
+
+
+def typer_command(command: Callable[..., None]) -> Callable[..., None]:
+    """Return the verb as typer takes it: without keyword-only parameters, required ones first."""
+    return _with_options(command, _options(command), command, _needs(command))
 
 
 def _needs(command: Callable[..., None]) -> Sequence[Need]:
@@ -146,18 +151,15 @@ def _complete(command: Callable[..., None]) -> Callable[..., None]:
     first.
     """
     options = _options(command)
-    required = [name for name, option in options.items() if option.default is Parameter.empty]
-    requirements = [*(Need((name,)) for name in required), *_needs(command)]
 
     def check_and_call(**values: Any) -> None:
-        lines = [line for need in requirements if (line := _missing_line(need, values, options))]
-        if lines:
+        if lines := missing_lines(command, values):
             head = [f"{len(lines)} things are missing or one too many:"] if len(lines) > 1 else []
             raise RecipeError("\n  ".join([*head, *lines]))
         command(**values)
 
     optional = {
-        name: option.replace(default=None) if name in required else option
+        name: option.replace(default=None) if option.default is Parameter.empty else option
         for name, option in options.items()
     }
     return _with_options(check_and_call, optional, command, ())
@@ -166,6 +168,14 @@ def _complete(command: Callable[..., None]) -> Callable[..., None]:
 def has_value(value: Any) -> bool:
     """Return whether an option stands on the command line: a number is a value, also 0."""
     return value is not None and value is not False and value not in ("", (), [])
+
+
+def missing_lines(command: Callable[..., None], values: Values) -> list[str]:
+    """Return a line about each thing that a verb needs and these values of its options lack."""
+    options = _options(command)
+    required = [name for name, option in options.items() if option.default is Parameter.empty]
+    requirements = [*(Need((name,)) for name in required), *_needs(command)]
+    return [line for need in requirements if (line := _missing_line(need, values, options))]
 
 
 def _missing_line(need: Need, values: Values, options: Mapping[str, Parameter]) -> str | None:
