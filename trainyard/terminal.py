@@ -154,7 +154,8 @@ def _complete(command: Callable[..., None]) -> Callable[..., None]:
 
     def check_and_call(**values: Any) -> None:
         if lines := missing_lines(command, values):
-            head = [f"{len(lines)} things are missing or one too many:"] if len(lines) > 1 else []
+            fault = "missing" if all(" is missing" in line for line in lines) else "wrong"
+            head = [f"{len(lines)} things are {fault}:"] if len(lines) > 1 else []
             raise RecipeError("\n  ".join([*head, *lines]))
         command(**values)
 

@@ -132,6 +132,7 @@ def main(
         raise typer.Exit(0 if answer_file(rows, sys.stdout) else 1)
     if learn_from is not None:
         if setting_of is None:
+            assert setting is not None  # noqa: S101 (the verb needs it)
             stated = _setting(setting)
             setting_of = lambda job: stated  # noqa: E731
         advice_options.learn(learn_from, setting_of)
@@ -225,13 +226,8 @@ def _trained(
         raise RecipeError(advice_options.first_problem(error, [*Setting.model_fields])) from None
 
 
-def _setting(place: Path | None) -> Setting:
+def _setting(place: Path) -> Setting:
     """Return the setting of the training to learn from, which cannot be read from the job."""
-    if place is None:
-        raise RecipeError(
-            "--calibrate: what was trained? give --setting FILE, a line of --rows; of a training "
-            "by Trainyard's loop, python -m pipelines.advise --calibrate reads it from the job"
-        )
     try:
         return Setting.model_validate_json(place.read_text(encoding="utf-8"))
     except ValidationError as error:
@@ -255,8 +251,8 @@ def _shapes(place: Path | None) -> Shapes | None:
 def _tokens(text: str | None, known: Model | None) -> float:
     if text is not None:
         return number("--tokens", text)
-    if known is None or known.tokens is None:
-        raise RecipeError("--tokens: is missing; say how many the training takes, such as 300B")
+    assert known is not None  # noqa: S101 (else the verb needs --tokens)
+    assert known.tokens is not None  # noqa: S101
     return known.tokens
 
 
