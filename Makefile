@@ -3,7 +3,7 @@
 # make test      sets itself up, then checks style and types and runs every test but the sweeps: one
 #                main job a workload, each step type, each family of strategies; T=tests/x runs only
 #                those, whatever pytest takes
-# make test-all  make test, then the sweeps: more layouts, worlds and kills, and those of benchmarks/
+# make test-all  make test, then the sweeps: more layouts and worlds, and those of benchmarks/
 #                that find faults: hours
 # make test-torch TORCH=2.8.0   the training's tests under another torch, in an environment of its own
 # make clean     removes what runs leave: the emulator's state and report.html; make distclean also .venv
@@ -16,7 +16,7 @@ RECIPE ?= recipes/laptop.yaml
 PYTEST := python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 # What AWS's training images have that a recipe can name: its default, and the one before.
 TORCHES := 2.8.0 2.10.0
-SWEEPS := canary clones contract definitions new_projects finetuning interruptions kills tamperings processors endurance
+SWEEPS := canary clones contract definitions new_projects finetuning interruptions tamperings processors endurance
 
 .PHONY: run check style test test-torch test-torches test-all small-sweeps $(SWEEPS) lock clean distclean
 export PATH := $(CURDIR)/$(BIN):$(PATH)

@@ -27,7 +27,16 @@ from benchmarks.tamperings import harmed
 from pipelines.approve import approve
 from pipelines.promote import promote
 from pipelines.registry.promotion_record import URI, copy_of
-from tests.promotion import BUCKETS, DEV, PACKAGE, PROD, STAGING, Accounts, three_accounts
+from tests.promotion import (
+    BUCKETS,
+    DEV,
+    PACKAGE,
+    PROD,
+    STAGING,
+    Accounts,
+    registered_state,
+    three_accounts,
+)
 from trainyard.common.errors import TrainyardError
 from trainyard.terminal import console, run
 
@@ -475,7 +484,7 @@ def main(
     results = []
     with (
         tempfile.TemporaryDirectory() as folder,
-        three_accounts(Path(folder), iam="enforce") as accounts,
+        three_accounts(Path(folder), registered_state(Path(folder)), iam="enforce") as accounts,
     ):
         stage = Stage(accounts)
         for family in only.split(","):

@@ -19,11 +19,11 @@ from conditions.gate_check import Check, Direction
 from conditions.gate_evidence import Evidence
 from trainyard.common.errors import GateError
 
-Need = Literal["scores", "champion", "slices", "predictions", "near_duplicates", "int8"]
+Need = Literal["scores", "champion", "slices", "predictions", "int8"]
 """Input of a check beside evaluation.json's own numbers.
 
-``champion`` (its scores, too) and ``slices`` (their columns) include ``scores``. Evaluate looks
-for ``near_duplicates``, and makes and scores the model's ``int8`` version."""
+``champion`` (its scores, too) and ``slices`` (their columns) include ``scores``. For ``int8``
+Evaluate makes the model's int8 version, and scores it."""
 Limit = Literal["low above", "high above", "high at most"]
 """Limit of a value that is compared with the threshold, and how it is compared."""
 Picture = Literal["metrics", "champion", "budgets"]

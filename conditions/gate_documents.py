@@ -154,8 +154,6 @@ class Observed(TypedDict):
     precision: NotRequired[Literal["full", "int8"]]
     """Precision of the registered weights, where the recipe asks for int8."""
     champion: str | None
-    champion_scored_by: NotRequired[dict[str, Any]]
-    """Kind, name and sha256 of what scored a champion of another pipeline: a table or a script."""
     base: NotRequired[dict[str, Any]]
     """The model that the training started from: sha256, model_package, uri; only where there was
     one."""

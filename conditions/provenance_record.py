@@ -85,10 +85,6 @@ def observed(
         observed["training_precision"] = precision
     if "int8" in gate:
         observed["precision"] = "int8" if gate["int8"]["registered"] else "full"
-    scored_by = ("kind", "name", "sha256")
-    outside = {n: _at(evaluation, "champion", "scored_by", n) for n in scored_by}
-    if outside["kind"]:
-        observed["champion_scored_by"] = outside
     if base["sha256"]:
         observed["base"] = base
     if summary := _at(evaluation, "dataset", "summary_manifests_sha256"):

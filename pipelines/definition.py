@@ -16,10 +16,9 @@ from sagemaker.core.helper.pipeline_variable import PipelineVariable
 from sagemaker.core.workflow.parameters import Parameter
 from sagemaker.mlops.workflow.model_step import ModelStep
 from sagemaker.mlops.workflow.pipeline import Pipeline
-from sagemaker.mlops.workflow.steps import ProcessingStep, Step, TrainingStep
+from sagemaker.mlops.workflow.steps import ProcessingStep, TrainingStep
 
 from conditions.step import verdict_condition
-from pipelines.compile.champion_scoring import champion_of
 from pipelines.compile.compilation import CompiledPipeline, step_code
 from pipelines.compile.compile_session import CompileSession, cache_config, retry_policies
 from pipelines.compile.job_images import (
@@ -53,7 +52,6 @@ from pipelines.recipe.config import Recipe
 from pipelines.recipe.field_origins import located_problems
 from pipelines.recipe.read_recipe import load
 from pipelines.registry.champion import NO_CHAMPION
-from steps.choose.step import choose_step, found_by
 from steps.config import ProcessingCompute
 from steps.context import StepContext
 from steps.evaluate.step import evaluate_step, model_uris
@@ -69,7 +67,7 @@ from steps.train.job_program import algorithm_program, loop_program, script_prog
 from steps.train.step import Found, train_step
 from steps.train.train_script import Project
 from steps.transform.step import transform_step
-from steps.tune.step import tune_step
+from steps.tune.step import TuneStep, best_training, tune_step
 from trainyard.instance_types import MACHINES
 from trainyard.terminal import run
 
@@ -138,7 +136,6 @@ class Compilation:
         self.session = CompileSession(account.region, account.bucket, self.prefix)
         self.parameters = pipeline_parameters(recipe, self.session.add(NO_CHAMPION))
         self.project, self.evaluation = scripts_of(recipe, home, CHECKOUT)
-        self.champion, self.champion_script = champion_of(recipe, home, self.session)
         self.image = training_image(recipe, account.region)
         self.wheelhouses: dict[str, Wheelhouse] = {}
         self.found: Found | None = None
@@ -150,12 +147,12 @@ class Compilation:
         )
 
     def definition(self) -> str:
-        """Return the definition JSON: Shard, if there are data → Tune → Choose, if it searches →
+        """Return the definition JSON: Shard, if there are data → Tune, if it searches →
         Train → Evaluate → Gate → Verdict → Register | Rejected.
         """
         shard = self.shard() if self.recipe.data else None
-        tune = self.tune(shard) if self.recipe.tune else []
-        self.found = found_by(tune, self.recipe.tune)
+        tune = [self.tune(shard)] if self.recipe.tune else []
+        self.found = best_training(tune[0], self.recipe.tune.ranges) if self.recipe.tune else None
         train = self.train(shard)
         evaluate = self.evaluate(shard, train)
         models = model_uris(train, evaluate, self.recipe.train.model_compression)
@@ -189,18 +186,14 @@ class Compilation:
             summarised=self.evaluation is None and recipe.samples_spec.summarised,
         )
 
-    def tune(self, shard: ProcessingStep | None) -> list[Step]:
-        """Create the step that searches hyperparameters, and the one that judges the best again."""
+    def tune(self, shard: ProcessingStep | None) -> TuneStep:
+        """Create the step that searches hyperparameters."""
         recipe, config = self.recipe, self.recipe.tune
         assert config is not None  # noqa: S101 (``definition`` has checked)
-        tune = tune_step(
+        return tune_step(
             self.context, config, self.train(shard),
             loop=recipe.train.loop, extended=self.session.extended,
         )  # fmt: skip
-        if config.judged == 1:
-            return [tune]
-        image = self._processing_image(recipe.gate)
-        return [tune, choose_step(self.context, config, recipe.gate, image=image, tune=tune)]
 
     def train(self, shard: ProcessingStep | None) -> TrainingStep:
         """Create the step that trains: Trainyard's loop, the user's script, AWS's algorithm."""
@@ -232,10 +225,9 @@ class Compilation:
             shard=shard,
             train=train,
             summarised=recipe.workload_spec.summarised,
-            near_duplicates="near_duplicates" in recipe.gate.needs,
             int8=recipe.gate.judges_int8,
-            base=recipe.train.base, outside=self.champion,
-        )  # fmt: skip
+            base=recipe.train.base,
+        )
 
     def gate(self, evaluate: ProcessingStep, models: Sequence[PipelineVariable]) -> ProcessingStep:
         """Create the step that gives the verdict."""
@@ -307,7 +299,6 @@ class Compilation:
             requirements=script.requirements,
             leaks=[what for what, most in bounds.items() if most is not None],
             request=[script.request, *types] if script.request else [],
-            outside=self.champion,
         )
 
     def _context(self) -> StepContext:
@@ -359,7 +350,6 @@ class Compilation:
             return None
         script = {
             "train": self.project,
-            "evaluate": self.champion_script,
             "evaluate_script": self.evaluation,
         }.get(step)
         lists = requirements_of(self._folder(step), script)

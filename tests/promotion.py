@@ -1,7 +1,7 @@
 """Three accounts with a registered package in the first: what tests and benchmark promote."""
 
 import json
-import tarfile
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ import yaml
 
 from pipelines.promote import Sides, both_sides
 from pipelines.registry.shared_access import documents
-from trainyard.common.safe_unpack import unpack
+from tests.registered import checkout_in, register
 from trainyard.emulator.authorization.authority import Mode
 from trainyard.emulator.client_environment import applied
 from trainyard.emulator.server import Endpoint, serve
@@ -23,7 +23,6 @@ DEV, STAGING, PROD = "123456789012", "222222222222", "333333333333"
 GROUP = "trainyard-laptop"
 PACKAGE = f"arn:aws:sagemaker:us-east-1:{DEV}:model-package/{GROUP}/1"
 CHECKOUT = Path(__file__).parents[1]
-RECORDED = CHECKOUT / "tests/pipelines/registry/recorded/5696435.tar.xz"
 ENTRY = "arn:aws:iam::{}:role/OrganizationAccountAccessRole"
 BUCKETS = {DEV: "trainyard-laptop", STAGING: "of-staging", PROD: "of-prod"}
 NAMES = {DEV: "dev", STAGING: "staging", PROD: "prod"}
@@ -115,11 +114,18 @@ class Accounts:
         )
 
 
+def registered_state(folder: Path) -> Path:
+    """Run the small pipeline on an emulator, and return its state with the package in it."""
+    state = folder / "registered"
+    with serve(state) as endpoint:
+        register(endpoint, state, checkout_in(folder / "checkout"))
+    return state
+
+
 @contextmanager
-def three_accounts(folder: Path, iam: Mode = "derived") -> Iterator[Accounts]:
-    """Serve the recorded state, with two more accounts and a bucket in each."""
-    with tarfile.open(RECORDED) as state:
-        unpack(state, folder / "aws")
+def three_accounts(folder: Path, state: Path, iam: Mode = "derived") -> Iterator[Accounts]:
+    """Serve a copy of the registered state, with two more accounts and a bucket in each."""
+    shutil.copytree(state, folder / "aws", symlinks=True)
     with serve(folder / "aws", iam=iam) as endpoint:
         accounts = Accounts(endpoint, recipe_in(folder))
         for number in (STAGING, PROD):

@@ -13,7 +13,6 @@ IMMATERIAL = {
     "checkpoint_interval",
     "collective_timeout_seconds",
     "deterministic",
-    "held_out_samples",
     "keep_checkpoints",
     "loader_threads",
     "log_interval",
@@ -136,11 +135,6 @@ class TrainConfig(Layout):
 
     validation_samples: int = Field(default=256, ge=1)
     """Largest number of validation samples used."""
-
-    held_out_samples: int = Field(default=0, ge=0)
-    """Samples at the end of the validation split that no validation uses: after the last step their
-    loss is written to trial.json, by which a tuning's best trainings are compared. Set by ``tune``.
-    """
 
     checkpoint_interval: int = Field(default=500, ge=1)
     """Optimizer steps between two checkpoints: the most that an interruption costs."""

@@ -11,7 +11,7 @@ counts.
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from pydantic import BaseModel, ConfigDict
 from training.config import IMMATERIAL, TrainConfig
 from training.export import shipped_files
 from training.workloads import spec
-from training.workloads.former_settings import without
 from trainyard.common.hashes import json_sha256
 
 JOB = "steps/train/job.py"
@@ -119,29 +118,6 @@ def parts(
     )
 
 
-def of_now(before: Parts) -> Parts:
-    """Complete an older version's parts: settings added since then get their default; those that
-    are no longer settings are dropped if they had no effect.
-    """
-    options = _defaults(spec(before.workload).config)
-    settings = _defaults(TrainConfig, besides=IMMATERIAL)
-    return before.model_copy(
-        update={
-            "workload_config": options | without(before.workload_config),
-            "settings": settings | without(before.settings),
-        }
-    )
-
-
-def _defaults(config: type[BaseModel], besides: Collection[str] = ()) -> dict[str, Any]:
-    """Return field → default, for the fields that have one."""
-    return {
-        name: field.get_default(call_default_factory=True)
-        for name, field in config.model_fields.items()
-        if not field.is_required() and name not in besides
-    }
-
-
 def material(files: Mapping[str, bytes], workload: str) -> dict[str, str]:
     """Return file → SHA-256 of the files that the weights depend on."""
     counted = sorted(name for name in files if _counts(name, workload))
@@ -160,7 +136,7 @@ def changed(before: Mapping[str, str], now: Mapping[str, str]) -> str:
 def _counts(name: str, workload: str) -> bool:
     if shipped_files.is_litter(name):
         return False
-    if shipped_files.listed(name, shipped_files.WITHOUT_EFFECT | shipped_files.ONCE_WITHOUT_EFFECT):
+    if shipped_files.listed(name, shipped_files.WITHOUT_EFFECT):
         return False
     own = "." in workload
     if name.startswith("training/workloads/") and name.count("/") > 2 and not own:

@@ -3,12 +3,11 @@
 No torch here: a recipe is checked without it.
 """
 
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from training.strategy_table import SCHEDULES, STRATEGIES, ScheduleEntry, StrategyEntry
-from training.workloads.former_settings import without
 
 if TYPE_CHECKING:
     Strategy = str  # which there are is known only at run time
@@ -115,7 +114,7 @@ class Layout(BaseModel):
     activation_checkpointing: Literal["none", "selective", "full"] = "none"
     """Activations recomputed in the backward pass, block by block, instead of kept. full: all but
     the block's input. selective: all but attention, every second matrix product and sums over
-    ranks, which cost most. true and false of older recipes mean full and none."""
+    ranks, which cost most."""
 
     compile: bool = False
     """Apply torch.compile to each block: minutes at the start, faster steps."""
@@ -123,16 +122,6 @@ class Layout(BaseModel):
     export_shard_mb: int = Field(default=5000, ge=1)
     """Largest size of a file of the trained model, in MB of 10⁶ bytes; a larger model is split into
     several files with Hugging Face's index, which many ranks write concurrently."""
-
-    @field_validator("activation_checkpointing", mode="before")
-    @classmethod
-    def _as_older_recipes_have_it(cls, value: Any) -> Any:
-        return {"true": "full", "false": "none"}.get(str(value).lower(), value)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_former_settings(cls, given: Any) -> Any:
-        return without(given)
 
     @property
     def entry(self) -> StrategyEntry:

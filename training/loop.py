@@ -123,11 +123,6 @@ class Loop:
         if self.average is not None:
             self.average.swap()
 
-    def held_out_loss(self, validation: Dataset) -> float:
-        """Return the trained model's mean loss on the samples that no validation used."""
-        held_out = range(len(validation) - self.config.held_out_samples, len(validation))
-        return self._validate(validation, {"": held_out})[0]
-
     def _loader(self, train: Dataset) -> Loader:
         config, strategy = self.config, self.strategy
         self._order = samples = order(config, train, self._mixture)
@@ -352,8 +347,7 @@ def validated(
         DataError: no input of the mixture has samples.
     """
     if mixture is None:
-        left = len(validation) - config.held_out_samples
-        return {"": range(min(left, config.validation_samples))}
+        return {"": range(min(len(validation), config.validation_samples))}
     found = inputs(validation.merged)
     most = max(1, config.validation_samples // len(mixture.names))
     looked_at = {name: found[name].first(most) for name in mixture.names if name in found}

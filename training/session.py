@@ -32,7 +32,6 @@ from training.strategies import started
 from training.strategies.precision import AUTOMATIC
 from training.strategies.ranks import Ranks, read_ranks
 from training.strategies.single import Single
-from training.trial import Trial, refuse_held_out
 from training.watching import flight_recorder
 from training.watching.reports import Reports
 from training.watching.trackers import trackers
@@ -87,8 +86,6 @@ def build(asked: Asked) -> Built:
     config, start = asked.config, asked.start
     workload = load(asked.workload, asked.settings, asked.root / "input/data/train")
     data = _open_data(asked.root, workload, loaded=config.shuffle == "windowed")
-    if refused := refuse_held_out(config, len(data["validation"]), mixed=asked.mixture is not None):
-        raise TrainingError(refused)
     workload.fit(data["train"])
     model = fresh(config, workload)
     if start and start.said is None:
@@ -174,16 +171,7 @@ def _train(
         watch.step = lambda: loop.step
         if strategy.ranks.rank == 0 and (why := watch.previous()):
             log.warning("%s; going on from the checkpoint of step %d", why, loop.step)
-        trial = None
-        if config.held_out_samples:
-            trial = Trial(root / "output/data", config, asked.settings)
-        if trial and strategy.ranks.rank == 0:
-            trial.begin()
         loop.train(built.data["train"], built.data["validation"])
-        if trial:
-            loss = loop.held_out_loss(built.data["validation"])
-            if strategy.ranks.rank == 0:
-                trial.end(loop.step, reports.history, loss)
         assert checkpoints.lineage is not None  # _loop gave it
         _hand_on(asked, built, strategy, loop, checkpoints.lineage, reports.history)
 

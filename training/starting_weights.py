@@ -18,7 +18,7 @@ from training.checkpoint.marker import Damaged, Marker
 from training.config import TrainConfig
 from training.finetuning import hugging_face_folder, model_files
 from training.finetuning.model_files import ARCHIVE
-from training.identity import Parts, of_now
+from training.identity import Parts
 from trainyard.common.errors import DataError, TrainingError
 
 CHANNEL = "start"
@@ -272,7 +272,7 @@ def check_differences(start: Start, mine: Parts) -> dict[str, str]:
     if start.lineage is None:
         return {}
     before = start.lineage.parts
-    found = mine.differences(of_now(before) if before.workload == mine.workload else before)
+    found = mine.differences(before)
     found.pop("start", None)  # start_from itself makes this difference
     asked = start.asked.may_differ
     if start.said and _until(mine, start.said.step) == _until(start.lineage.parts, start.said.step):

@@ -28,7 +28,6 @@ import psutil
 import typer
 
 from benchmarks.harness import CHECKOUT, JsonFile, keep
-from benchmarks.kills.instances import divide
 from benchmarks.measured_process import free_ports
 from benchmarks.shards import corpus
 from benchmarks.shards.corpus import CATEGORIES, KEY, LABEL, NUMBERS
@@ -41,6 +40,18 @@ INTERVAL = 0.2
 """Seconds between two looks at the processes."""
 TARGET = 1.2
 """Times the CPU of a job on its part alone, at most, that an instance may take."""
+
+
+def divide(raw: Path, folder: Path, count: int) -> list[Path]:
+    """Give each instance every ``count``-th file, as S3 under ShardedByS3Key."""
+    files = sorted(path for path in raw.rglob("*") if path.is_file())
+    for number, path in enumerate(files):
+        place = folder / f"{number % count}" / path.relative_to(raw)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.hardlink_to(path)
+    for number in range(count):
+        (folder / f"{number}").mkdir(exist_ok=True)
+    return [folder / f"{number}" for number in range(count)]
 
 
 @dataclass(frozen=True)

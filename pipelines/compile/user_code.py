@@ -16,7 +16,6 @@ from typing import Any
 from pathspec import GitIgnoreSpec
 
 from pipelines.compile.package_lock import PACKAGES, closure, merged, read
-from pipelines.recipe.champion_section import Champion
 from pipelines.recipe.config import Recipe
 from steps.evaluate.config import EvaluateConfig
 from steps.train.config import TrainStepConfig
@@ -39,7 +38,7 @@ LITTER = (".git", ".hg", ".svn", ".venv", "venv", ".tox", ".nox", "node_modules"
 FILE_SHARE = 0.25  # of a folder's size limit, the most for one file
 SHOWN = 5  # files in a message
 MB = 1e6
-Scripted = TrainStepConfig | EvaluateConfig | Champion
+Scripted = TrainStepConfig | EvaluateConfig
 """Section of a recipe that may name a script."""
 
 

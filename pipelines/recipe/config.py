@@ -6,10 +6,9 @@ from typing import Any, Self
 
 from pydantic import BaseModel, Field, model_validator
 
-from pipelines.recipe import champion_section, script_section
+from pipelines.recipe import script_section
 from pipelines.recipe.aws_section import Aws, other_account
 from pipelines.recipe.budget_section import Budget
-from pipelines.recipe.champion_section import Champion
 from pipelines.recipe.data_section import Data
 from pipelines.recipe.deploy_section import Deploy
 from pipelines.recipe.machine_limits import refuse_batch, refuse_fallbacks, refuse_images
@@ -181,9 +180,6 @@ class Recipe(Section):
     gate: GateConfig = Field(examples=[{"max_leaked_examples": 0}])
     """The gate step and its thresholds."""
 
-    champion: Champion | None = Field(default=None, exclude_if=lambda one: one is None)
-    """A champion that another pipeline registered."""
-
     register_: RegisterConfig = Field(alias="register")
     """The register step."""
 
@@ -257,13 +253,6 @@ class Recipe(Section):
         return self
 
     @model_validator(mode="after")
-    def _champion_can_be_scored(self) -> Self:
-        if self.champion:
-            config = self.workload_config if self.train.loop else None
-            champion_section.check(self.champion, self.kind, self.workload_spec, config)
-        return self
-
-    @model_validator(mode="after")
     def _weights_are_the_loops(self) -> Self:
         if self.data is None or not self.data.inputs:
             return self
@@ -330,11 +319,6 @@ class Recipe(Section):
         for kind, margins in self.gate.comparisons.items():
             for metric in margins:
                 self._comparable(kind, metric, known)
-        if "near_duplicates" in self.gate.needs and not known.sketched:
-            raise ValueError(
-                f"gate.max_near_duplicates: the examples of workload {self.kind} have no "
-                "sketches that find nearly equal ones; remove it"
-            )
         for refused in (*self.gate.refused, *refuse_int8(self.gate, self.train)):
             raise ValueError(refused)
         if self.gate.comparisons and self.gate.cold_start == "pass" and not self.gate.absolute:

@@ -10,7 +10,6 @@ from copy import deepcopy
 from typing import Any
 
 from pipelines.recipe.aws_account import SOURCES
-from pipelines.recipe.champion_section import Champion
 from pipelines.recipe.config import Images, Recipe
 from pipelines.recipe.deploy_section import Deploy
 from pipelines.recipe.extended_recipe import Tree, over
@@ -45,7 +44,6 @@ PARTS = {
     "deploy": (Deploy, tuple(Deploy.model_fields)),
     "monitor": (Monitor, tuple(Monitor.model_fields)),
     "promotion": (Promotion, tuple(Promotion.model_fields)),
-    "champion": (Champion, tuple(Champion.model_fields)),
     "register": (RegisterConfig, ("model_package_group", "approval", "inference_instances")),
 }
 """Section → (its type, the fields of it that an environment may change)."""

@@ -21,7 +21,7 @@ def refuse_tune(recipe: Recipe) -> str | None:
     """Return the field of the recipe that stands in the way of the search, and why; None if none
     does.
     """
-    tune, train, data = recipe.tune, recipe.train, recipe.data
+    tune, train = recipe.tune, recipe.train
     assert tune is not None  # noqa: S101 (``read_recipe`` has looked)
     known = _searchable(recipe)
     for name in tune.ranges:
@@ -31,8 +31,6 @@ def refuse_tune(recipe: Recipe) -> str | None:
         return _refuse_script(tune, train)
     if tune.metric is not None or tune.goal != "minimize":
         return "tune.metric: the loop's trainings are compared by their validation loss; remove it"
-    if data is not None and data.mixture and tune.judged > 1:
-        return "tune.judged: is for data of one input; several with weights need 1"
     if train.start_from is not None and train.start_from.checkpoint is not None:
         return "train.start_from.checkpoint: a search cannot begin with another training's middle"
     return None
@@ -137,10 +135,6 @@ def _refuse_script(tune: TuneConfig, train: TrainStepConfig) -> str | None:
         return (
             f"tune.metric: is {tune.metric!r}; a script's trainings are compared by one of "
             f"train.metrics: {', '.join(named) or 'none is set'}"
-        )
-    if tune.judged != 1:
-        return (
-            f"tune.judged: is {tune.judged}; a script holds out no samples of its own: set it to 1"
         )
     if tune.strategy == "hyperband":
         return "tune.strategy: hyperband needs the number of lines with the metric; choose random"

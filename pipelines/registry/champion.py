@@ -7,7 +7,6 @@ A run that is started without a champion (from the console, by an EventBridge ru
 import json
 import re
 from collections.abc import Mapping
-from itertools import pairwise
 from typing import Any
 
 from botocore.exceptions import ClientError
@@ -17,7 +16,6 @@ from pipelines.recipe.aws_section import account_in
 from pipelines.registry.model_data import uri_of
 from pipelines.registry.package_evidence import Absent, Evidence
 from pipelines.serving.rollout import serving
-from steps.evaluate.champion_input import TABLE
 from steps.register.config import ENDPOINT
 from training.starting_weights import read_start
 from trainyard.aws_clients import client, error_code, service_errors
@@ -62,9 +60,6 @@ def champion_parameters(
     if arn == NONE:
         return {"ChampionArn": NONE}
     fix = "name another with --champion ARN, or none"
-    if table := _table_of(definition, arn):
-        _check_there(sagemaker, table, "champion.scores:", "correct it in the recipe, and upsert")
-        return {"ChampionArn": arn}
     uri, _ = model_of(sagemaker, arn, "champion", f"reject the package, or {fix}")
     return {"ChampionArn": arn, "ChampionModelUri": uri}
 
@@ -133,17 +128,6 @@ def _begun_with(definition: Mapping[str, Any]) -> str | None:
         given = step.arguments.get("HyperParameters", {}).get("start_from")
         if isinstance(given, str) and (start := read_start(given)):
             return start.model_package
-    return None
-
-
-def _table_of(definition: Mapping[str, Any], arn: str) -> str | None:
-    """Return the URI of the table by which the pipeline scores this package; None without one."""
-    for step in steps_of(definition["Steps"]):
-        words = step.arguments.get("AppSpecification", {}).get("ContainerArguments", [])
-        if ("--outside", arn) in pairwise(words):
-            for one in step.arguments.get("ProcessingInputs", []):
-                if one["InputName"] == TABLE:
-                    return one["S3Input"]["S3Uri"]
     return None
 
 

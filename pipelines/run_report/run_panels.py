@@ -60,8 +60,7 @@ def _gate(known: Known) -> str:
     if not gate:
         return ""
     pictures = {name: draw(gate, evaluation) for name, draw in GATE_PICTURES.items()}
-    champion = (evaluation or {}).get("champion", {})
-    return _filled("gate", gate=gate, pictures=pictures, scored_by=champion.get("scored_by"))
+    return _filled("gate", gate=gate, pictures=pictures)
 
 
 def _evaluation(known: Known) -> str:
@@ -73,14 +72,11 @@ def _search(known: Known) -> str:
     search = known["search"]
     if not search or not search["trials"]:
         return ""
-    trials, choice = search["trials"], search["choice"]
+    trials = search["trials"]
     best = ranked(trials)
-    chosen = choice["training_job"] if choice else best[0]["job"]
-    candidates = choice["candidates"] if choice else []
-    held_out = {one["training_job"]: one["held_out_loss"] for one in candidates}
+    picture = search_picture(trials, best[0]["job"])
     return _filled(
-        "search", picture=search_picture(trials, chosen), trials=trials, choice=choice,
-        names=[*trials[0]["values"]], best=best[:SHOWN], chosen=chosen, held_out=held_out,
+        "search", picture=picture, trials=trials, names=[*trials[0]["values"]], best=best[:SHOWN],
         seeds=over_seeds(trials),
     )  # fmt: skip
 
@@ -103,7 +99,7 @@ def _filled(name: str, **known: Any) -> str:
 
 
 PANELS = (
-    Panel(reads={"search": read_search}, html=_search, steps=("Tune", "Choose")),
+    Panel(reads={"search": read_search}, html=_search, steps=("Tune",)),
     Panel(reads={"training": read_training, "metrics": read_metrics}, html=_training, in_file=True),
     Panel(
         reads={"gate": read_gate, "evaluation": read_evaluation},

@@ -1,4 +1,4 @@
-"""The search of hyperparameters on a run's page: each training's objective, and the best again."""
+"""The search of hyperparameters on a run's page: each training's objective."""
 
 from collections.abc import Iterable, Mapping
 from statistics import mean, stdev
@@ -19,16 +19,11 @@ Trial = Mapping[str, Any]
 
 
 def read_search(execution: Execution, steps: Steps) -> dict[str, Any] | None:
-    """Return the trainings of step Tune, and choice.json; None where the run has no search."""
+    """Return the trainings of step Tune; None where the run has no search."""
     arn = steps["Tune"].metadata.get("TuningJob", {}).get("Arn") if "Tune" in steps else None
     if not arn:
         return None
-    choice = (
-        execution.output_json(steps["Choose"], "choice", "choice.json")
-        if ("Choose" in steps)
-        else None
-    )
-    return {"trials": trials(execution.searched(arn.rpartition("/")[2])), "choice": choice}
+    return {"trials": trials(execution.searched(arn.rpartition("/")[2]))}
 
 
 def trials(jobs: Iterable[Mapping[str, Any]]) -> list[Trial]:

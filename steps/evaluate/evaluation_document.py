@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from trainyard.common import atomic_file
 
@@ -27,17 +27,6 @@ class Artifact(TypedDict):
     sha256: str
 
 
-class ScoredBy(TypedDict):
-    """Table or script, of the recipe's section ``champion``, by which a champion was scored."""
-
-    kind: Literal["scores", "script"]
-    name: str
-    bytes: int
-    """Size of the file, or of all files in the script's folder."""
-    sha256: str
-    """Hash of the table; of a script: of the JSON object, name of a file → its SHA-256."""
-
-
 class Champion(TypedDict):
     """Model that the challenger is compared with."""
 
@@ -45,11 +34,9 @@ class Champion(TypedDict):
     """ARN of its model package; ``none`` or ``unresolved`` without a champion."""
     metrics: dict[str, Metric]
     artifact: Artifact | None
-    """Null without a champion, and where a table was read."""
+    """Null without a champion."""
     error: str | None
     """Reason why it cannot be compared; null where it can, or without a champion."""
-    scored_by: NotRequired[ScoredBy]
-    """Only of a champion that another pipeline made."""
 
 
 class Channel(TypedDict):
@@ -89,13 +76,6 @@ class Leakage(TypedDict):
     """Distinct groups."""
     checked_examples: int | None
     checked_groups: int | None
-
-
-class NearDuplicates(TypedDict):
-    """Counts of test examples that are nearly equal to one in train."""
-
-    examples: int
-    checked_examples: int
 
 
 class Latency(TypedDict):
@@ -166,8 +146,6 @@ class Evaluation(TypedDict):
     """Baseline → metric → value."""
     dataset: Dataset
     leakage: Leakage
-    near_duplicates: NotRequired[NearDuplicates]
-    """Near duplicates, only if the recipe asks for them: reading all of train takes time."""
     latency: Latency | None
     artifact: Artifact
     scores: dict[str, Artifact]

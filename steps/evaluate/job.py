@@ -23,13 +23,6 @@ from steps.evaluate.int8_version import int8_version
 from steps.evaluate.latency import REQUESTS, WARM, quietest, timed
 from steps.evaluate.leaked_examples import leakage
 from steps.evaluate.model_archive import Source, Trained, open_archive, open_champion
-from steps.evaluate.near_duplicates import near_duplicates
-from steps.evaluate.outside_champion import (
-    OutsideChampion,
-    add_arguments,
-    is_champion,
-    open_outside,
-)
 from steps.evaluate.score_rows import Scoring, placed, rows
 from steps.evaluate.score_table import Scores, tables, write
 from steps.evaluate.settings import EvaluateSettings
@@ -75,7 +68,6 @@ def evaluate(options: argparse.Namespace) -> None:
             else {}
         ),
         "leakage": leakage(train.examples(workload), workload.examples(test)),
-        **_near(options, workload, train.split, test),
         "latency": latency(workload, placed(challenger.model), test),
         "artifact": challenger.artifact,
         "scores": tables(options.root / "processing/output/scores"),
@@ -88,16 +80,6 @@ def evaluate(options: argparse.Namespace) -> None:
         | {"training": {key: description["training"][key] for key in ("identity", "stretches")}},
     }
     evaluation_document.write(options.root / "processing/output/evaluation", evaluation)
-
-
-def _near(
-    options: argparse.Namespace, workload: Workload, train: Dataset, test: Dataset
-) -> dict[str, Any]:
-    """Return the near duplicates, if asked for: reading the whole train split takes time."""
-    if not options.near_duplicates:
-        return {}
-    found = near_duplicates(workload.sketches(train), workload.sketches(test))
-    return {"near_duplicates": found}
 
 
 def _check_trained_on(train: Dataset, challenger: Trained) -> None:
@@ -115,20 +97,13 @@ def _scored(
     """Write the scores of challenger, champion and int8 version; the metrics are computed from the
     files.
     """
-    workload, outside = challenger.workload, is_champion(options)
-    folder = options.root / "processing/input/champion"
-    found, failed = (
-        (open_outside(options, workload, test), None)
-        if outside
-        else open_champion(folder, options.champion, challenger, base)
-    )
+    workload, folder = challenger.workload, options.root / "processing/input/champion"
+    found, failed = open_champion(folder, options.champion, challenger, base)
 
-    def score(name: str, one: Trained | OutsideChampion) -> Metrics:
-        if isinstance(one, OutsideChampion):
-            rows = workload.scores_of(one.probability, test, options.slices)
-        else:  # the challenger's workload for both: it defines the slices
-            model, slices = lambda: one.model, options.slices
-            rows = _rows(options, name, challenger, one.source, model, test, slices)
+    def score(name: str, one: Trained) -> Metrics:
+        # The challenger's workload for both: it defines the slices.
+        model, slices = lambda: one.model, options.slices
+        rows = _rows(options, name, challenger, one.source, model, test, slices)
         path = options.root / f"processing/output/scores/{name}.parquet"
         header = _header(name, options.champion if found else None, one, challenger, test)
         write(path, rows, header)
@@ -147,7 +122,6 @@ def _scored(
             "metrics": score("champion", found) if found else {},
             "artifact": found.artifact if found else None,
             "error": failed,
-            **({"scored_by": found.scored_by} if isinstance(found, OutsideChampion) else {}),
         },
         **({"int8": int8()} if options.int8 else {}),
     }
@@ -192,17 +166,16 @@ def _base(
 def _header(
     name: str,
     champion: str | None,
-    one: Trained | OutsideChampion,
+    one: Trained,
     challenger: Trained,
     test: Dataset,
 ) -> dict[str, Any]:
     """Return the header of a file of scores."""
-    described = one.description if isinstance(one, Trained) else {}
     return {
         "model": name,
         "champion": champion,
         "test_fingerprint": test.fingerprint,
-        "train_fingerprint": described.get("train_fingerprint"),
+        "train_fingerprint": one.description.get("train_fingerprint"),
         "artifact_sha256": one.artifact["sha256"] if one.artifact else None,
         "metrics": dict(spec(challenger.description["workload"]).metrics),
         "ranges": dict(spec(challenger.description["workload"]).ranges),
@@ -233,10 +206,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     """Parse the job's arguments."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--champion", default=UNRESOLVED, help="its ARN, none, or unresolved")
-    add_arguments(parser)
     parser.add_argument(f"--{BASE}", help="URI of the model that the training began with")
     parser.add_argument("--int8", action="store_true", help="score the int8 version, too")
-    parser.add_argument("--near_duplicates", action="store_true", help="look for them in train")
     parser.add_argument("--root", type=Path, default=Path("/opt/ml"), help=argparse.SUPPRESS)
     return typed(parser, arguments, EvaluateSettings)
 

@@ -1,16 +1,11 @@
 """Declare the evaluate step: the model, the champion and the baselines on the test split."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 from sagemaker.core.helper.pipeline_variable import PipelineVariable
-from sagemaker.core.shapes import ProcessingInput
 from sagemaker.core.workflow.functions import Join
 from sagemaker.core.workflow.properties import PropertyFile
 from sagemaker.mlops.workflow.steps import ProcessingStep, TrainingStep
 
 from steps.context import StepContext
-from steps.evaluate.champion_input import TABLE
 from steps.evaluate.config import EvaluateConfig
 from steps.evaluate.settings import EvaluateSettings
 from steps.job_arguments import words
@@ -19,35 +14,6 @@ from training.finetuning.model_files import ARCHIVE
 from training.starting_weights import BASE
 
 EVALUATION = PropertyFile(name="Evaluation", output_name="evaluation", path="evaluation.json")
-
-
-@dataclass(frozen=True, slots=True)
-class Outside:
-    """A champion of another pipeline: its ARN, and a table's URI or a script's arguments."""
-
-    arn: str
-    table: str | None = None
-    folder: str | None = None
-    """S3 URI of the script's folder."""
-    script: Sequence[str] = ()
-    requirements: str | None = None
-    """Name of the script's requirements file in its folder."""
-
-    @property
-    def arguments(self) -> list[str]:
-        """Return the job's arguments."""
-        return ["--outside", self.arn, *self.script]
-
-    @property
-    def inputs(self) -> list[ProcessingInput]:
-        """Return the job's inputs."""
-        given = {TABLE: self.table, "script": self.folder}
-        return [input_folder(name, uri) for name, uri in given.items() if uri]
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """Return the job's variables."""
-        return {"SCRIPT_REQUIREMENTS": self.requirements} if self.requirements else {}
 
 
 def model_uris(
@@ -66,10 +32,8 @@ def evaluate_step(
     shard: ProcessingStep,
     train: TrainingStep,
     summarised: bool = False,
-    near_duplicates: bool = False,
     int8: bool = False,
     base: str | None = None,
-    outside: Outside | None = None,
 ) -> ProcessingStep:
     """Declare the step with output ``evaluation``: evaluation.json, also the property file
     Evaluation.
@@ -78,13 +42,12 @@ def evaluate_step(
     pipeline parameters ChampionArn and ChampionModelUri name the champion:
     ``pipelines.registry.champion``.
     ``summarised``: whether the shard step wrote a summary of the train split, which is read then
-    instead of it. ``near_duplicates``: whether the gate needs them. ``int8``: whether it judges the
+    instead of it. ``int8``: whether it judges the
     model's int8 version, which becomes the output ``int8``. ``base``: S3 URI of the
-    model that the training began with, which is scored as baseline ``base_model``. ``outside``: a
-    champion that another pipeline registered. Your own
+    model that the training began with, which is scored as baseline ``base_model``. Your own
     script is evaluated by ``steps.evaluate_script.step``.
     """
-    train_split = "summary" if summarised and not near_duplicates else "train"
+    train_split = "summary" if summarised else "train"
     return processing_step(
         context,
         "Evaluate",
@@ -93,23 +56,18 @@ def evaluate_step(
         arguments=[
             *words(config, EvaluateSettings),
             *("--champion", context.parameters["ChampionArn"]),
-            *(["--near_duplicates"] if near_duplicates else []),
             *(["--int8"] if int8 else []),
             *([f"--{BASE}", base] if base else []),
-            *(outside.arguments if outside else []),
         ],
         inputs=[
             input_folder("model", train.properties.ModelArtifacts.S3ModelArtifacts),
-            # Near-duplicates need all samples, and a summary does not hold all.
             input_folder(train_split, output_uri(shard, train_split)),
             input_folder("test", output_uri(shard, "test")),
             input_folder("champion", context.parameters["ChampionModelUri"]),
             *([input_folder(BASE, base)] if base else []),
-            *(outside.inputs if outside else []),
         ],
         outputs=["evaluation", "scores", *(["int8"] if int8 else [])],
         property_files=[EVALUATION],
-        environment=outside.environment if outside else None,
         display_name="Evaluate on held-out data",
         description="Score the model, the champion and the baselines on the test split",
     )

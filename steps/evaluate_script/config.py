@@ -16,7 +16,7 @@ METRIC = r"[A-Za-z][A-Za-z0-9_]{0,62}"
 """Pattern of a name that ``gate.max_<metric>``, a pipeline parameter and customer metadata can
 hold."""
 COLUMNS = ("example", "group", "probability", "label")
-INPUTS = ("model", "champion", "champion_scores", "script", "code")
+INPUTS = ("model", "champion", "script", "code")
 """Inputs of the job that are not channels."""
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from conditions.no_champion import NONE, UNRESOLVED
-from steps.evaluate import champion_input, evaluation_document
+from steps.evaluate import evaluation_document
 from steps.evaluate.evaluation_document import (
     Champion,
     Channel,
@@ -76,7 +76,7 @@ def evaluate(options: argparse.Namespace) -> None:
     )
     evaluation: Evaluation = {
         "metrics": challenger.metrics,
-        "champion": _champion(options, scoring, challenger),
+        "champion": _champion(options, scoring),
         "baselines": scoring.baselines(challenger, options.baselines),
         "dataset": _dataset(said.get("train_fingerprint"), described, challenger),
         "leakage": leaks,
@@ -146,18 +146,11 @@ def words(arguments: dict[str, Any]) -> list[str]:
     ]
 
 
-def _champion(options: argparse.Namespace, scoring: Scoring, challenger: Scored) -> Champion:
-    """Score the champion. It is evidence from outside: an error in it becomes a
-    reason to reject; one in a table that the recipe names ends the job.
-    """
+def _champion(options: argparse.Namespace, scoring: Scoring) -> Champion:
+    """Score the champion. An error in this foreign evidence becomes a reason to reject."""
     absent: Champion = {"arn": options.champion, "metrics": {}, "artifact": None, "error": None}
     if options.champion in NOBODY:
         return absent
-    if options.champion == options.outside:
-        table = champion_input.table_in(options.root / "processing/input")
-        compared: Any = scoring.of_table(table, challenger)
-        scored_by = champion_input.of_table(table)
-        return {**absent, "metrics": compared, "scored_by": scored_by}
     folder = options.root / "processing/input/champion"
     try:
         if (folder / "no-champion.json").exists():
@@ -208,7 +201,6 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--leaks", nargs="*", default=[], choices=["examples", "groups"])
     parser.add_argument("--request", nargs=3, metavar=("FILE", "CONTENT_TYPE", "ACCEPT"))
     parser.add_argument("--champion", default=UNRESOLVED, help="its ARN, none, or unresolved")
-    parser.add_argument("--outside", help="ARN of the package that the input's table scores")
     parser.add_argument("--root", type=Path, default=Path("/opt/ml"), help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     options.metrics = dict(pair.split("=") for pair in options.metrics)

@@ -72,16 +72,6 @@ class Script:
         self._served("inference.py", "served_latency", words, model, out)
         return json.loads(out.read_bytes())
 
-    def predict(self, model: Path, requests: Path, content_type: str, out: Path) -> None:
-        """Let the script, an inference script, answer the requests
-        (``steps.evaluate_script.served_probabilities``) with the model in folder ``model``.
-
-        Raises:
-            DataError: the script failed; its last lines are in the error.
-        """
-        words = [str(self.folder / self.entry), str(model), str(requests), content_type, str(out)]
-        self._served(self.entry, "served_probabilities", words, model, out)
-
     def _served(self, name: str, module: str, words: Sequence[str], model: Path, out: Path) -> None:
         """Run a module of ours in the script's process; it sees our code, but not our packages."""
         environment = self._environment(model, out.parent)

@@ -18,8 +18,8 @@ from steps.evaluate.evaluation_document import Artifact, Metric
 from steps.evaluate.model_folder import evidence, files_of
 from steps.evaluate.score_table import TYPES, Scores, write
 from steps.evaluate_script import script_report
-from steps.evaluate_script.script_columns import ROW, SLICE, example_ids, scored
-from steps.evaluate_script.script_files import SUFFIXES, pieces, row_name, rows_file
+from steps.evaluate_script.script_columns import ROW, scored
+from steps.evaluate_script.script_files import pieces, row_name, rows_file
 from steps.evaluate_script.script_process import Script
 from training.scores import Block, Metrics, ratios
 from trainyard.common.errors import DataError, nearest
@@ -189,51 +189,13 @@ class Scoring:
             values[name] = {metric: one["value"] for metric, one in measured.items()}
         return values
 
-    def of_table(self, source: Path, challenger: Scored) -> Metrics:
-        """Write the champion's table of the rows in a file of the user's; return its metrics.
-
-        A row of another example is left out. The groups are the challenger's.
-
-        Raises:
-            DataError: the file lacks a metric, or an example of the challenger's rows.
-        """
-        _check_suffix(source)
-        _check_complete(source.name, challenger.means, _means(_columns(source)), ())
-        known = [(block["example"], block["group"]) for block in Scores(challenger.table)]
-        example, group = (np.concatenate(part) for part in zip(*known, strict=True))
-        order = np.argsort(example)
-        example, group, seen = example[order], group[order], np.zeros(len(example), bool)
-
-        def rows() -> Iterator[Block]:
-            for piece in pieces(source):
-                block = scored(piece, list(self.metrics), ())
-                at = np.searchsorted(example, block["example"]).clip(max=len(example) - 1)
-                ours = example[at] == block["example"]
-                seen[at[ours]] = True
-                block = {n: v[ours] for n, v in block.items() if not n.startswith(SLICE)}
-                yield {**block, "group": group[at[ours]]}
-            if not seen.all():
-                raise DataError(
-                    f"{source.name}: lacks {(~seen).sum():,} of the {len(seen):,} test rows, the "
-                    f"first {_named(challenger.source, example[~seen])!r}; write a row for each "
-                    f"example that {self.script.entry} scores, under the same name"
-                )
-
-        return self._written(source, self._table("champion"), None, rows())
-
     def _table(self, name: str) -> Path:
         return self.root / f"processing/output/scores/{name}.parquet"
 
-    def _written(
-        self,
-        source: Path,
-        table: Path,
-        artifact: str | None,
-        blocks: Iterable[Block] | None = None,
-    ) -> Metrics:
+    def _written(self, source: Path, table: Path, artifact: str | None) -> Metrics:
         """Write the gate's table of the script's rows; return the metrics computed from it.
 
-        ``artifact``: SHA-256 of the model's archive. ``blocks``: the file's rows, if not all count.
+        ``artifact``: SHA-256 of the model's archive.
         """
         header = {
             "model": table.stem,
@@ -243,38 +205,12 @@ class Scoring:
             "metrics": dict(self.metrics),
             "groups_ordered": False,
         }
-        if blocks is None:
-            blocks = (scored(piece, list(self.metrics), self.slices) for piece in pieces(source))
+        blocks = (scored(piece, list(self.metrics), self.slices) for piece in pieces(source))
         try:
             write(table, ordered(blocks, self.root / "processing/work"), header)
         except SameExampleError as error:
             raise _twice(source, error) from None
         return ratios(Scores(table))
-
-
-def check_table(source: Path, metrics: Mapping[str, str], needed: Sequence[str]) -> None:
-    """Check a table of a champion's scores as far as its rows alone can tell.
-
-    Args:
-        metrics: metrics of the recipe; ``needed``: those that the gate compares.
-
-    Raises:
-        DataError: the file is damaged, lacks a metric, or has a row that cannot be used.
-    """
-    _check_suffix(source)
-    _check_complete(source.name, needed, _means(_columns(source)), ())
-    blocks = (scored(piece, list(metrics), ()) for piece in pieces(source))
-    with tempfile.TemporaryDirectory() as scratch:
-        try:
-            for _ in ordered(blocks, Path(scratch)):
-                pass
-        except SameExampleError as error:
-            raise _twice(source, error) from None
-
-
-def _check_suffix(source: Path) -> None:
-    if source.suffix not in SUFFIXES:
-        raise DataError(f"{source.name}: expected a file that ends in {' or '.join(SUFFIXES)}")
 
 
 def _twice(source: Path, error: SameExampleError) -> DataError:
@@ -293,16 +229,6 @@ def _example(source: Path, row: int) -> Any:
         for piece in pieces(source)
         if row in piece.numbers
     )
-
-
-def _named(source: Path, wanted: np.ndarray) -> Any:
-    """Return the first example of the file, as it is written there, that is one of ``wanted``."""
-    for piece in pieces(source):
-        names = piece.columns["example"]
-        there = np.isin(example_ids(names), wanted)
-        if there.any():
-            return names[int(np.argmax(there))]
-    return None
 
 
 def _columns(source: Path) -> list[str]:

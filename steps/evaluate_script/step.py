@@ -7,7 +7,7 @@ from sagemaker.mlops.workflow.steps import ProcessingStep, TrainingStep
 
 from steps.context import StepContext
 from steps.evaluate.config import EvaluateConfig
-from steps.evaluate.step import EVALUATION, Outside
+from steps.evaluate.step import EVALUATION
 from steps.evaluate_script.config import Leaks
 from steps.processing import input_folder, output_uri, processing_step, split_argument
 
@@ -26,7 +26,6 @@ def evaluate_script_step(
     requirements: str | None,
     leaks: Sequence[Leaks],
     request: Sequence[str] = (),
-    outside: Outside | None = None,
 ) -> ProcessingStep:
     """Declare the step with the outputs of ``steps.evaluate.step.evaluate_step``, by
     ``steps.evaluate_script.job``.
@@ -34,7 +33,6 @@ def evaluate_script_step(
     Args:
         folder: S3 URI of the folder that is sent; it holds ``entry`` and ``requirements``.
         request: name of a sample request in the folder, its MIME type, and its answer's MIME type.
-        outside: a champion that another pipeline registered, with a table of its scores.
         leaks: leaks that the gate limits, for which the script has to list its training examples.
     """
     channels = [
@@ -58,14 +56,12 @@ def evaluate_script_step(
             *(("--leaks", *leaks) if leaks else ()),
             *(("--request", *request) if request else ()),
             *("--champion", context.parameters["ChampionArn"]),
-            *(outside.arguments if outside else []),
         ],
         inputs=[
             input_folder("model", train.properties.ModelArtifacts.S3ModelArtifacts),
             input_folder("champion", context.parameters["ChampionModelUri"]),
             input_folder("script", folder),
             *channels,
-            *(outside.inputs if outside else []),
         ],
         outputs=["evaluation", "scores"],
         property_files=[EVALUATION],

@@ -236,8 +236,7 @@ class Peers:
             raise TrainyardError(
                 f"{silent[0]} ({address}): this instance of the job has been silent for "
                 f"{self._silence(silent[0]):,.0f} s, while "
-                f"{self.cluster.host} waits {what}; see its log, and start it again. If it says "
-                "that all is done, empty the output folder and start all instances"
+                f"{self.cluster.host} waits {what}; see its log, and run the step again"
             )
         if time.monotonic() - self._logged >= INTERVAL:
             self._logged = time.monotonic()

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from steps.job_arguments import typed
 from steps.job_main import run
-from steps.shard import cluster, manifests, missing_work, raw_objects, shard_progress, survey
+from steps.shard import cluster, manifests, pool_results, raw_objects, shard_progress, survey
 from steps.shard.pool import Pool, room_on
 from steps.shard.quarantine import check_share, summary
 from steps.shard.raw_objects import RawObject
@@ -48,7 +48,7 @@ PATIENCE = 1800
 
 
 def shard(options: argparse.Namespace) -> None:
-    """Find what is missing, do it, write the manifests.
+    """Read the raw objects, pack the samples, write the manifests last.
 
     Raises:
         DataError: no raw data; objects that cannot be read; too many bad records.
@@ -59,6 +59,7 @@ def shard(options: argparse.Namespace) -> None:
     for folder in (*plan.folders, "quarantine"):
         (plan.output / folder).mkdir(parents=True, exist_ok=True)
     manifests.refuse_strangers(plan, instances.hosts)
+    shard_progress.remove_remains(plan)
     if len(instances.hosts) == 1:
         _shard(options, plan, None)
         return
@@ -71,27 +72,14 @@ def shard(options: argparse.Namespace) -> None:
 def _shard(options: argparse.Namespace, plan: Plan, peers: "Peers | None") -> None:
     whole, own = _objects(options, plan, peers)
     number, count = (peers.cluster.number, len(peers.cluster.hosts)) if peers else (0, 1)
-    identity = survey.identity(whole, plan)
-    found = shard_progress.read(Survey, STEM, identity, plan.progress)
-    if found and len(shard_progress.already_read(own, plan)) == len(own):
-        check_share(found.objects, plan.max_bad_share)
-        units = survey.shares(found.units(plan), count)[number]
-        packed = shard_progress.already_packed(units, plan, options.processes)
-        if len(packed) == len(units) and _stand(found, packed, plan):
-            log.info("%d raw objects: all is done already, nothing to do", len(own))
-            _end(plan, peers)
-            return
-    from steps.shard import readers, sorted_runs  # import pyarrow, so only if there is work
+    from steps.shard import readers, sorted_runs  # import pyarrow, after the wait for the others
 
     readers.refuse_unknown(one.name for one in whole if not one.files)
-    manifests.remove(plan)
     with room_on(plan.output), Pool(plan, options.processes) as pool:
-        for folder in (plan.scratch, plan.progress):
-            folder.mkdir(parents=True, exist_ok=True)
         found = _surveyed(whole, own, plan, pool, peers)
         _check_inputs(found, options.inputs)
         units = survey.shares(found.units(plan), count)[number]
-        packed = missing_work.pack(units, plan, pool)
+        packed = pool_results.pack_units(units, plan, pool)
         _finish(found, packed, plan)
     sorted_runs.opened.cache_clear()
     _end(plan, peers)
@@ -107,17 +95,12 @@ def _surveyed(
         return together.survey_and_pull(whole, own, peers, plan, pool)
     from steps.shard import survey_pass
 
-    reads = missing_work.read(own, shard_progress.already_read(own, plan), plan, pool)
+    reads = pool_results.read_objects(own, plan, pool)
     corpus = survey_pass.Corpus(whole, [reads], plan)
     check_share(corpus.counts(), plan.max_bad_share)
     found = survey_pass.survey(corpus, plan)
     shard_progress.write(found, STEM, plan.progress)
     return found
-
-
-def _stand(found: Survey, packed: Mapping[ShardObject, Packed], plan: Plan) -> bool:
-    built = manifests.build(found, packed, plan)
-    return manifests.stand(manifests.contents(built, plan, plan.host))
 
 
 def _finish(found: Survey, packed: Mapping[ShardObject, Packed], plan: Plan) -> None:

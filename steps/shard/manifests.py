@@ -85,25 +85,9 @@ def contents(manifests: Mapping[str, Manifest], plan: Plan, host: str) -> dict[P
     return out
 
 
-def stand(expected: Mapping[Path, bytes]) -> bool:
-    """Return whether all these files exist, byte for byte."""
-    return all(path.is_file() and path.read_bytes() == body for path, body in expected.items())
-
-
 def write(expected: Mapping[Path, bytes]) -> None:
     for path, content in expected.items():
         atomic_file.write(path, content)
-
-
-def remove(plan: Plan) -> None:
-    """Remove the manifests before anything changes: old manifests must not name new shards."""
-    output, host = plan.output, plan.host
-    for folder in plan.folders:
-        (output / folder / f"manifest-{host}.json").unlink(missing_ok=True)
-        for half in (output / folder).glob(f".manifest-{host}.json.*"):
-            half.unlink(missing_ok=True)
-    for half in (output / "quarantine").glob(f".summary-{host}.json.*"):
-        half.unlink(missing_ok=True)
 
 
 def refuse_strangers(plan: Plan, hosts: Sequence[str]) -> None:

@@ -4,22 +4,19 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from steps.shard import shard_progress
 from steps.shard.exchange import INTERVAL, Peers
 from steps.shard.raw_objects import stem
 from steps.shard.read_object import RUN_BYTES
 from steps.shard.shard_object import ShardObject
 from steps.shard.shard_plan import Plan
-from steps.shard.shard_progress import Record, RunFile
+from steps.shard.shard_progress import RunFile
 from steps.shard.sorted_runs import KEYS, RunWriter
 from steps.shard.survey import Survey, ranges, shares
-from trainyard.common.errors import TrainyardError
-from trainyard.common.hashes import json_sha256
 
 log = logging.getLogger(__name__)
 
@@ -30,19 +27,12 @@ Span = tuple[str, int, int]
 """First folder, or "" for all of them, and a range of hashes."""
 
 
-class Pulled(Record):
-    """Runs pulled from one instance, each with its first folder."""
-
-    runs: list[tuple[str, RunFile]]
-
-
 def pull(found: Survey, peers: Peers, plan: Plan, processes: int) -> list[tuple[str, int]]:
     """Pull all content of this instance's units; return the runs, each with the rank of an object
     in its first folder.
 
     Raises:
-        TrainyardError: an instance is silent for too long, or has failed; or what was pulled is
-            damaged, and others do not have it any more.
+        TrainyardError: an instance is silent for too long, or has failed.
     """
     hosts, number = peers.cluster.hosts, peers.cluster.number
     units = shares(found.units(plan), len(hosts))[number]
@@ -52,20 +42,12 @@ def pull(found: Survey, peers: Peers, plan: Plan, processes: int) -> list[tuple[
     (plan.scratch / FOLDER).mkdir(exist_ok=True)
     # Each begins with itself and its next one, so that not all of them ask the first.
     order = [*hosts[number:], *hosts[:number]]
-    done = {host: runs for host in order if (runs := work.done(host)) is not None}
-    work.remove_others(done.values())
-    missing = [host for host in order if host not in done]
-    if missing and peers.passed:
-        raise TrainyardError(
-            f"{plan.scratch / FOLDER}: records that were pulled are missing or damaged, and the "
-            "other instances have removed theirs; empty the output folder, start all instances"
-        )
     with ThreadPoolExecutor(min(processes, len(order))) as pool:
-        done |= zip(missing, pool.map(work.pull, missing), strict=True)
+        pulled = dict(zip(order, pool.map(work.pull, order), strict=True))
     rank = {
         one.name.split("/")[0] if plan.by_folder else "": at for at, one in enumerate(found.objects)
     }
-    return [(f"{FOLDER}/{run.name}", rank[name]) for host in order for name, run in done[host]]
+    return [(f"{FOLDER}/{run.name}", rank[name]) for host in order for name, run in pulled[host]]
 
 
 class _Pulling:
@@ -75,28 +57,10 @@ class _Pulling:
         self.all = self._there = 0
         """Bytes of content that are to be pulled, about, and that are here."""
         self._spans, self._peers, self._plan = spans, peers, plan
-        self._identity = {**peers.corpus, "spans": json_sha256(spans)}
         self._lock, self._logged = threading.Lock(), time.monotonic()
 
-    def done(self, host: str) -> list[tuple[str, RunFile]] | None:
-        """Return the runs that were pulled before, if all are as they were written."""
-        stem_ = f"{FOLDER}-from-{host}"
-        one = shard_progress.read(Pulled, stem_, self._identity, self._plan.progress)
-        folder = self._plan.scratch / FOLDER
-        if one and all(shard_progress.is_whole(folder / run.name, run) for _, run in one.runs):
-            self._count(sum(run.bytes for _, run in one.runs))
-            return one.runs
-        return None
-
-    def remove_others(self, kept: Iterable[Sequence[tuple[str, RunFile]]]) -> None:
-        """Delete runs that were begun, or belong to other spans."""
-        names = {run.name for runs in kept for _, run in runs}
-        for path in (self._plan.scratch / FOLDER).iterdir():
-            if path.name not in names:
-                path.unlink()
-
     def pull(self, host: str) -> list[tuple[str, RunFile]]:
-        """Pull all spans from an instance, and write down that they are here."""
+        """Pull all spans from an instance; return the runs, each with its first folder."""
         plan = self._plan
         runs = []
         for span in self._spans:
@@ -110,8 +74,6 @@ class _Pulling:
                         int(batch.column(KEYS.index("size")).to_numpy().sum(dtype=np.int64))
                     )
             runs += [(span[0], run) for run in writer.close()]
-        record = Pulled(identity=self._identity, runs=runs)
-        shard_progress.write(record, f"{FOLDER}-from-{host}", plan.progress)
         return runs
 
     def _content(self, host: str, span: Span) -> Iterator:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from steps.shard.survey import Counts
 from trainyard.common import atomic_file
 from trainyard.common.errors import DataError
-from trainyard.common.hashes import file_sha256
 
 if TYPE_CHECKING:
     from steps.shard.readers import Bad
@@ -68,10 +67,6 @@ class Quarantine:
         """Close the file, which then appears under its name."""
         if self._draft is not None:
             self._draft.finish()
-
-    def sha256(self) -> str | None:
-        """Hash the file, after ``close``; return None without a file."""
-        return file_sha256(self.path) if self.count else None
 
     def discard(self) -> None:
         """Delete the file after the object failed."""

@@ -62,7 +62,6 @@ def sort(raw: RawObject, plan: Plan, advance: Callable[[int], None]) -> Callable
             duplicates=writer.duplicates,
             quarantined=quarantine.count,
             reasons=quarantine.reasons,
-            quarantine=quarantine.sha256(),
             content=records.content,
             ties=records.ties,
             runs=runs,

@@ -1,4 +1,4 @@
-"""Keep records of what is done, so that a run can continue one that was killed.
+"""Records by which the job's processes and instances tell each other what they did.
 
 There is one for each raw object read, one for the survey, one for each unit packed. All
 belong to one instance: on a file system that several share, each has a folder of its own.
@@ -6,20 +6,17 @@ belong to one instance: on a file system that several share, each has a folder o
 
 import hashlib
 import logging
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from steps.shard.raw_objects import RawObject
-from steps.shard.shard_object import ShardObject
 from steps.shard.shard_plan import Plan
 from training.data.manifest import Shards
 from trainyard.common import atomic_file
-from trainyard.common.hashes import file_sha256
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +42,6 @@ class RunFile(BaseModel):
     records: int
     bytes: int
     """Bytes of the records' content, as ``Keys.size`` counts them."""
-    sha256: str
 
 
 class Read(Record):
@@ -60,8 +56,6 @@ class Read(Record):
     quarantined: int
     reasons: list[str]
     """Reasons why the first bad records were quarantined."""
-    quarantine: str | None
-    """SHA-256 of the quarantine file; None without one."""
     content: str
     """SHA-256 over the good records, in their order."""
     ties: list[tuple[int, int]] = []
@@ -90,15 +84,6 @@ class Packed(Record):
     """Output of one unit."""
 
     splits: dict[str, Part]
-
-    def files(self) -> Iterator[tuple[str, str]]:
-        """Yield (path below the output folder, SHA-256) of every file that was written."""
-        for split, part in self.splits.items():
-            for row, file in enumerate(part.shards.file):
-                yield f"{split}/{file}", part.shards.sha256[row]
-                for field, values in part.shards.values.items():
-                    name = f"{file.removesuffix('.npy')}.{field}.npy"
-                    yield f"{split}/{name}", values.sha256[row]
 
 
 def identity(raw: RawObject, plan: Plan) -> dict[str, str | int | bool]:
@@ -138,84 +123,20 @@ def parsed(kind: type[Kind], content: bytes, identity: Mapping[str, Any]) -> Kin
     return record if record.identity == identity else None
 
 
-def already_read(objects: Sequence[RawObject], plan: Plan) -> dict[RawObject, Read]:
-    """Return the objects that an earlier run has read; whether their runs still exist is not
-    checked.
+def remove_remains(plan: Plan) -> None:
+    """Remove what a killed run of this instance left: its manifests first, since they name the
+    other files, then its records, its sorted runs and half-written files.
     """
-    found = {raw: read(Read, raw.unit, identity(raw, plan), plan.progress) for raw in objects}
-    return {
-        raw: one
-        for raw, one in found.items()
-        if one and (not one.quarantine or _is(_quarantine(raw, plan), one.quarantine))
-    }
-
-
-def with_runs(done: Mapping[RawObject, Read], plan: Plan, processes: int) -> dict[RawObject, Read]:
-    """Return the objects whose sorted runs are still as written; every run is hashed, in threads,
-    since hashing does not hold Python's lock.
-    """
-
-    def whole(one: Read) -> bool:
-        return all(is_whole(plan.scratch / run.name, run) for run in one.runs)
-
-    if done:
-        log.info("%d raw objects are done already: checking their sorted runs", len(done))
-    with ThreadPoolExecutor(processes) as pool:
-        found = zip(done.items(), pool.map(whole, done.values()), strict=True)
-        return dict(item for item, good in found if good)
-
-
-def already_packed(
-    units: Sequence[ShardObject], plan: Plan, processes: int
-) -> dict[ShardObject, Packed]:
-    """Return the units that an earlier run packed, and whose files are still as written."""
-
-    def checked(unit: ShardObject) -> Packed | None:
-        one = read(Packed, unit.stem, unit.identity, plan.progress)
-        if one is None or set(one.splits) != set(plan.tables):  # for example without a summary
-            return None
-        whole = all(_is(plan.output / name, sha256) for name, sha256 in one.files())
-        return one if whole else None
-
-    with ThreadPoolExecutor(processes) as pool:
-        found = zip(units, pool.map(checked, units), strict=True)
-        return {unit: one for unit, one in found if one is not None}
-
-
-def remove_leftovers(objects: Iterable[RawObject], plan: Plan) -> None:
-    """Delete all files of these objects, whole or half; each folder is listed once."""
-    folders = [plan.scratch, plan.progress, plan.output / "quarantine"]
-    _remove({raw.unit for raw in objects}, folders)
-
-
-def remove_half_packed(units: Iterable[ShardObject], plan: Plan) -> None:
-    """Delete all files of these units, whole or half; each folder is listed once."""
-    folders = [plan.progress, *(plan.output / table for table in plan.tables)]
-    _remove({unit.stem for unit in units}, folders)
-
-
-def _remove(stems: set[str], folders: Iterable[Path]) -> None:
-    for folder in folders:
-        for entry in os.scandir(folder):
-            if entry.name.lstrip(".")[:16] in stems:
-                # A worker that was believed dead may be deleting its own temporary file.
-                Path(entry.path).unlink(missing_ok=True)
-
-
-def is_whole(path: Path, run: RunFile) -> bool:
-    """Return whether the run is still as it was written."""
-    return _is(path, run.sha256)
-
-
-def _quarantine(raw: RawObject, plan: Plan) -> Path:
-    return plan.output / "quarantine" / f"{raw.unit}.jsonl"
-
-
-def _is(path: Path, sha256: str) -> bool:
-    try:
-        return file_sha256(path) == sha256
-    except FileNotFoundError:
-        return False
+    halves = {"quarantine": f".summary-{plan.host}.json.*"}
+    halves |= dict.fromkeys(plan.folders, f".manifest-{plan.host}.json.*")
+    for folder in plan.folders:
+        (plan.output / folder / f"manifest-{plan.host}.json").unlink(missing_ok=True)
+    for folder, pattern in halves.items():
+        for half in (plan.output / folder).glob(pattern):
+            half.unlink(missing_ok=True)
+    for room in (plan.progress, plan.scratch):
+        shutil.rmtree(room, ignore_errors=True)
+        room.mkdir(parents=True)
 
 
 def _seal(body: bytes) -> str:

@@ -107,7 +107,7 @@ class Corpus:
                     duplicates=sum(read.duplicates for read in parts) + lost,
                     quarantined=sum(read.quarantined for read in parts),
                     reasons=[why for read in parts for why in read.reasons],
-                    units=[read.unit for read in parts if read.quarantine],
+                    units=[read.unit for read in parts if read.quarantined],
                 )
             )
         return out

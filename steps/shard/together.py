@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from steps.shard import missing_work, raw_objects, shard_progress, sorted_runs, survey
+from steps.shard import pool_results, raw_objects, shard_progress, sorted_runs, survey
 from steps.shard.exchange import PULLED, Peers
 from steps.shard.pool import Pool
 from steps.shard.pull_content import pull
@@ -29,7 +29,6 @@ from trainyard.common.hashes import json_sha256
 
 log = logging.getLogger(__name__)
 
-ALL_PULLED = "all-pulled"
 """Stem of the record that all instances have pulled: this one needs no other one any more."""
 
 
@@ -94,25 +93,19 @@ def objects(
 
 
 def _listing(seen: Sequence[File], peers: Peers, folder: Path, plan: Plan, shared: bool) -> Listing:
-    """Exchange lists of files, unless that was done before, and write down what came of it."""
+    """Exchange lists of files."""
     digest = json_sha256(seen)
-    plan.progress.mkdir(parents=True, exist_ok=True)
     own = Listing(identity=peers.identity, files=[] if shared else [list(seen)], digest=digest)
     shard_progress.write(own, "listing", plan.progress)
-    identity = {**peers.identity, "own": digest}
-    known = shard_progress.read(Listing, "all-files", identity, plan.progress)
-    if known is None:
-        listings = peers.gather(Listing, "listing", peers.identity, "for lists of raw data")
-        for host, one in zip(peers.cluster.hosts, listings, strict=True):
-            if shared and one.digest != digest:
-                raise DataError(
-                    f"{folder}: {host} sees other files, sizes or times there than "
-                    f"{peers.cluster.host}; the input has to be the same on all instances"
-                )
-        files = [files for one in listings for files in one.files]
-        known = Listing(identity=identity, files=files, digest=digest)
-        shard_progress.write(known, "all-files", plan.progress)
-    return known
+    listings = peers.gather(Listing, "listing", peers.identity, "for lists of raw data")
+    for host, one in zip(peers.cluster.hosts, listings, strict=True):
+        if shared and one.digest != digest:
+            raise DataError(
+                f"{folder}: {host} sees other files, sizes or times there than "
+                f"{peers.cluster.host}; the input has to be the same on all instances"
+            )
+    files = [files for one in listings for files in one.files]
+    return Listing(identity=peers.identity, files=files, digest=digest)
 
 
 def _check_room(
@@ -121,8 +114,7 @@ def _check_room(
     """Raises: TrainyardError: the disk is too small for this instance's share, by the raw sizes."""
     count = len(peers.cluster.hosts)
     share = max(sum(one.bytes for one in own), sum(one.bytes for one in whole) // count)
-    there = sum(path.stat().st_size for path in plan.scratch.rglob("*") if path.is_file())
-    room = shutil.disk_usage(plan.output).free + there
+    room = shutil.disk_usage(plan.output).free
     if room < COPIES * share:
         raise TrainyardError(
             f"{plan.output}: has room for {room / 1e9:,.1f} GB, expected at least "
@@ -144,16 +136,8 @@ def survey_and_pull(
         TrainyardError: an instance is silent for too long, or has failed.
     """
     identity, hosts = peers.corpus, peers.cluster.hosts
-    kept = survey.identity(whole, plan)
-    found = shard_progress.read(Survey, survey.STEM, kept, plan.progress)
-    if found and shard_progress.read(Record, ALL_PULLED, identity, plan.progress):
-        peers.pulled = True
-        peers.announce(hosts)
-        found = found.model_copy(update={"runs": pull(found, peers, plan, pool.processes)})
-        _remove_own_runs(peers, plan)
-        return found
     _check_room(whole, own, peers, plan)
-    done = missing_work.read(own, shard_progress.already_read(own, plan), plan, pool)
+    done = pool_results.read_objects(own, plan, pool)
     shard_progress.write(Reads(identity=identity, reads=done), "reads", plan.progress)
     reads = peers.gather(Reads, "reads", identity, "for raw objects to be read")
     corpus = Corpus(whole, [one.reads for one in reads], plan)
@@ -169,7 +153,6 @@ def survey_and_pull(
     except TrainyardError as error:
         log.warning("%s. All content of this instance is here, so it goes on", error)
         return found
-    shard_progress.write(Record(identity=identity), ALL_PULLED, plan.progress)
     peers.announce(hosts)
     _remove_own_runs(peers, plan)
     return found
@@ -186,9 +169,8 @@ def _survey(corpus: Corpus, peers: Peers, plan: Plan) -> Survey:
     bytes_: Counter[int] = Counter()
     if plan.identity:
         count = len(corpus.ranges(0, len(cluster.hosts)))
-        if shard_progress.read(Lost, "lost", identity, plan.progress) is None:
-            log.info("surveying %d of %d ranges of hashes", count, count * len(cluster.hosts))
-            _write_lost(_duplicates(corpus, count, peers, plan), peers, plan)
+        log.info("surveying %d of %d ranges of hashes", count, count * len(cluster.hosts))
+        _write_lost(_duplicates(corpus, count, peers, plan), peers, plan)
         for one in peers.gather(Lost, "lost", identity, "for hashes to be surveyed"):
             records.update(one.records)
             bytes_.update(one.bytes)

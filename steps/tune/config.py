@@ -6,7 +6,7 @@ from pydantic import Discriminator, Field, FiniteFloat, Tag, model_validator
 
 from steps.config import Section
 
-MOST_RANGES, MOST_VALUES, MOST_TRAININGS, MOST_PARALLEL, MOST_JUDGED = 30, 30, 750, 100, 10
+MOST_RANGES, MOST_VALUES, MOST_TRAININGS, MOST_PARALLEL = 30, 30, 750, 100
 """Limits of a tuning job (developer guide, automatic-model-tuning-limits), and of the inputs of the
 processing job that judges the best."""
 
@@ -70,14 +70,6 @@ class TuneConfig(Section):
     seed: int = Field(default=0, ge=0, le=2**31 - 1)
     """Seed of the search."""
 
-    judged: int = Field(default=3, ge=1, le=MOST_JUDGED)
-    """Best trainings that are compared again, on ``held_out``: of many, the best value is partly
-    luck (the winner's curse). 1: the best by the objective is taken. A script needs 1."""
-
-    held_out: int = Field(default=256, ge=1)
-    """Samples at the end of the validation split that no training is validated on, for the
-    comparison of the best."""
-
     metric: str | None = None
     """Name in ``train.metrics`` that a script's trainings are compared by; the loop's is its
     validation loss."""
@@ -99,8 +91,6 @@ class TuneConfig(Section):
             raise ValueError("stop_early: strategy hyperband stops trainings itself; remove it")
         if self.parallel > self.trainings:
             raise ValueError(f"parallel: is {self.parallel}, more than trainings {self.trainings}")
-        if self.judged > self.trainings:
-            raise ValueError(f"judged: is {self.judged}, more than trainings {self.trainings}")
         return self
 
     def allows(self, name: str, value: object) -> bool:

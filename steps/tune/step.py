@@ -5,7 +5,7 @@ isolation and encryption, and put a time into the code's key (reference: SDK 3.2
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from sagemaker.core.workflow.properties import Properties
 from sagemaker.mlops.workflow.steps import ConfigurableRetryStep, StepTypeEnum, TrainingStep
 
 from steps.context import StepContext
+from steps.train.step import Found
 from steps.train.train_script import hyperparameter
 from steps.tune.config import Range, TuneConfig
 from steps.workload_settings import as_hyperparameters
@@ -84,7 +85,6 @@ def tune_step(
     """
     request = dict(train.arguments)
     given = request["HyperParameters"]
-    held_out = {"held_out_samples": str(config.held_out)} if loop and config.judged > 1 else {}
     algorithm, objective = request["AlgorithmSpecification"], config.metric or OBJECTIVE
     defined = algorithm.get("MetricDefinitions", ())  # AWS's algorithms have their own
     metrics = sorted(defined, key=lambda one: one["Name"] != objective)[:MOST_METRICS]
@@ -103,7 +103,6 @@ def tune_step(
         },
         "StaticHyperParameters": {
             **{name: value for name, value in given.items() if name not in config.ranges},
-            **held_out,
             **(toolkit if "ContainerEntrypoint" in algorithm else {}),
         },
     }
@@ -119,6 +118,14 @@ def tune_step(
         description=f"{config.strategy}, {config.trainings} trainings at most, over "
         + ", ".join(config.ranges),
     )
+
+
+def best_training(tune: TuneStep, ranges: Iterable[str]) -> Found:
+    """Return the search's best training job, and its values of the searched hyperparameters."""
+    best = tune.properties.BestTrainingJob
+    values = {name: best.TunedHyperParameters[name] for name in ranges}
+    compared = tune.properties.TrainingJobStatusCounters.Completed.to_string()
+    return Found(best.TrainingJobName, values, compared)
 
 
 def _with_starter(

@@ -175,14 +175,10 @@ def test_the_shard_job_understands_what_the_step_tells_it(overrides, expected):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("overrides", "expected"),
-    [([], "summary"), (["gate.max_near_duplicates=0"], "train")],
-)
-def test_the_evaluation_reads_the_train_split_for_near_duplicates_alone(overrides, expected):
-    evaluate = steps(json.loads(compiled("recipes/laptop.yaml", *overrides).body))["Evaluate"]
+def test_the_evaluation_reads_the_summary_in_place_of_the_train_split():
+    evaluate = steps(json.loads(compiled("recipes/laptop.yaml").body))["Evaluate"]
     inputs = [given["InputName"] for given in evaluate["Arguments"]["ProcessingInputs"]]
-    assert {"train", "summary"} & {*inputs} == {expected}
+    assert {"train", "summary"} & {*inputs} == {"summary"}
 
 
 THRESHOLDS = "gate={max_bits_per_byte: 2.8}"
@@ -192,7 +188,6 @@ COMPARING = (
     "gate.superiority={next_token_accuracy: 0}",
     "gate.max_leaked_examples=0",
     "gate.max_artifact_mb=12.5",
-    "gate.max_near_duplicates=0.1",
     "gate.range={next_token_accuracy: 1}",
     "gate.clip={loss: 0.5}",
     "gate.cold_start=reject",
@@ -211,11 +206,8 @@ def test_the_gate_job_understands_what_the_step_tells_it():
     words[words.index("--look") + 1] = "3"
     options = parse(words)
     assert (options.max_leaked_examples, options.max_artifact_mb) == (0, 12.5)
-    assert options.max_near_duplicates == 0.1
     assert demands(options)["range"] == {"next_token_accuracy": 1}
     assert demands(options)["clip"] == {"loss": 0.5}
-    evaluate = steps(json.loads(definition.body))["Evaluate"]["Arguments"]["AppSpecification"]
-    assert "--near_duplicates" in evaluate["ContainerArguments"]
     demanded = demands(options)
     assert demanded["non_inferiority"] == {"bits_per_byte": 0.01, "loss": 0.02}
     assert demanded["superiority"] == {"next_token_accuracy": 0}
@@ -379,7 +371,7 @@ def test_a_script_reads_mounted_shards_and_channels_and_is_never_answered_from_t
     system = "{file_system_id: fs-0a1b2c3d, type: EFS, directory_path: /own}"
     channels = f"train.file_systems={{own: {system}}}"
     other = "train.channels={other: s3://somebodys/other}"
-    search = "tune={ranges: {eta: [0.05, 0.1]}, trainings: 2, judged: 1, metric: train_log_loss}"
+    search = "tune={ranges: {eta: [0.05, 0.1]}, trainings: 2, metric: train_log_loss}"
     fsx = "train.fsx={file_system_id: fs-0123456789abcdef0, directory_path: /mnt/data}"
     given = (vpc, channels, other, *([search] if searched else []))
 

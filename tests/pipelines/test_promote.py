@@ -13,16 +13,30 @@ from pipelines.promote import promote
 from pipelines.recipe.read_recipe import load
 from pipelines.registry.verification import verify
 from pipelines.serving.rollout import release
-from tests.promotion import BUCKETS, DEV, PACKAGE, PROD, STAGING, Accounts, three_accounts
+from tests.promotion import (
+    BUCKETS,
+    DEV,
+    PACKAGE,
+    PROD,
+    STAGING,
+    Accounts,
+    registered_state,
+    three_accounts,
+)
 from trainyard.common.errors import GateError
 
 pytestmark = pytest.mark.long
 WHY = "it was made small with --set"
 
 
+@pytest.fixture(scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return registered_state(tmp_path_factory.mktemp("registered"))
+
+
 @pytest.fixture
-def accounts(tmp_path: Path) -> Iterator[Accounts]:
-    with three_accounts(tmp_path, iam="enforce") as found:
+def accounts(tmp_path: Path, state: Path) -> Iterator[Accounts]:
+    with three_accounts(tmp_path, state, iam="enforce") as found:
         yield found
 
 

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from steps.train.job import parse, read_config
 from training.config import TrainConfig
 from training.optimizers import SCHEDULES, learning_rate
-from training.workloads.language_model.config import LanguageModelConfig
 from trainyard.common.errors import TrainingError
 
 GIVEN = {"max_steps": "10", "global_batch": "8", "micro_batch": "4", "learning_rate": "0.01"}
@@ -26,11 +25,6 @@ def test_hyperparameters_are_strings_and_become_typed():
     assert (config.max_steps, config.learning_rate, config.seed) == (10, 0.01, 7)
     every = {name: str(value) for name, value in config.model_dump(mode="json").items()}
     assert from_arguments(**every) == config
-
-
-@pytest.mark.parametrize(("written", "policy"), [("true", "full"), (False, "none")])
-def test_recomputation_reads_what_older_recipes_say(written, policy):
-    assert from_arguments(activation_checkpointing=written).activation_checkpointing == policy
 
 
 @pytest.mark.parametrize(
@@ -224,16 +218,3 @@ def test_wsd_is_constant_until_it_falls_linearly():
 
 def test_the_linear_scaling_rule():
     assert rates(reference_batch="2") == pytest.approx([4 * rate for rate in rates()])
-
-
-def test_settings_of_older_versions_count_only_where_they_had_an_effect():
-    """Recipes, hyperparameters and artifacts of the previous version may contain them."""
-    told = {"max_steps": "1", "global_batch": "8", "micro_batch": "8", "learning_rate": "0.1"}
-    config = TrainConfig.model_validate(told | {"momentum": "0.95", "expert_parallel": "1"})
-    assert config == TrainConfig.model_validate(told)
-    with pytest.raises(ValueError, match="expert_parallel"):
-        TrainConfig.model_validate(told | {"expert_parallel": "2"})
-    dense = {"experts": 0, "active_experts": 2, "balance_rate": 0.001}
-    assert LanguageModelConfig.model_validate(dense) == LanguageModelConfig()
-    with pytest.raises(ValueError, match="experts"):
-        LanguageModelConfig.model_validate(dense | {"experts": 8})

@@ -13,7 +13,7 @@ from pipelines.compile.compilation import step_code
 from tests.conftest import CHECKOUT
 from training.config import IMMATERIAL, TrainConfig
 from training.export.shipped_files import WITHOUT_EFFECT
-from training.identity import Parts, material, of_now, parts, running
+from training.identity import Parts, material, parts, running
 
 JOB = CHECKOUT / "steps/train/job.py"
 MODEL = {"context_length": 64, "layers": 1, "heads": 2, "dim": 32}
@@ -161,14 +161,3 @@ def test_an_installed_package_counts_without_its_neighbours(tmp_path: Path, monk
     assert not [name for name in found if name.startswith("numpy_of_somebody")]
     del sys.modules["bought_by_me"]
     shutil.rmtree(site)
-
-
-def test_what_could_be_set_once_makes_another_training_only_where_it_had_an_effect():
-    config = {"experts": 0, "active_experts": 2, "balance_rate": 0.001}
-    before = Parts(
-        workload="language_model", workload_config=config, settings={"momentum": 0.9}, code={}
-    )
-    now = of_now(before)
-    assert not {"momentum", *config} & {*now.settings, *now.workload_config}
-    mixture = before.model_copy(update={"workload_config": config | {"experts": 4}})
-    assert of_now(mixture).workload_config["experts"] == 4

@@ -15,9 +15,7 @@ from tests.training import worlds
 from tests.training.trainings import TOYS, arguments, history, losses, write_ragged
 from training.identity import Parts
 from training.starting_weights import DIFFERENT, opened, read_start
-from training.workloads.former_settings import without
 from trainyard.common.errors import TrainingError
-from trainyard.common.safe_unpack import unpack
 
 pytestmark = pytest.mark.long
 
@@ -165,7 +163,7 @@ def without_lineage(folder: Path) -> None:
 
 
 def of_another_form(folder: Path) -> None:
-    """Rewrite checkpoints as older versions wrote them: without their format."""
+    """Rewrite checkpoints without their format."""
     path = folder / "step-00000005/complete.json"
     said = json.loads(path.read_text())
     path.write_text(json.dumps({name: said[name] for name in ("step", "files", "lineage")}))
@@ -274,23 +272,3 @@ def test_every_part_of_a_training_may_be_named():
 def test_a_setting_that_makes_no_sense_says_why(fields, said):
     with pytest.raises(TrainingError, match=said):
         read_start(json.dumps(fields))
-
-
-# what an older version wrote
-
-
-def test_a_checkpoint_of_an_older_version_is_gone_on_from(tmp_path, train):
-    """recorded/3052fb24.tar.xz has the data and the checkpoint of step 4, written by that
-    commit.
-    """
-    with tarfile.open(Path(__file__).parent / "recorded/3052fb24.tar.xz") as recorded:
-        unpack(recorded, tmp_path)
-    [complete] = tmp_path.glob("input/data/start/step-*/complete.json")
-    before = json.loads(complete.read_text())["lineage"]
-    assert Parts(**before["parts"]).name == before["stretches"][0]["identity"]
-    settings = without(before["parts"]["settings"]) | {"max_steps": 6, "strategy": "single"}
-    config = json.dumps(before["parts"]["workload_config"])
-    asked = checkpoint("code", "max_steps", "torch")
-    train(tmp_path, workload="language_model", workload_config=config, start_from=asked, **settings)
-    assert {*losses(tmp_path)} == {1, 4, 5, 6}  # its log_interval was 10
-    assert [stretch["since"] for stretch in told(tmp_path)["stretches"]] == [0, 4]

@@ -21,9 +21,8 @@ EVERY_STEP = (
 
 _EVALUATE_PARTS = (
     *("__init__", "evaluation_document", "leaked_examples", "score_table"),
-    *("latency", "model_folder", "champion_input"),
+    *("latency", "model_folder"),
 )
-_SERVED = ("__init__", "script_process", "served_script", "served_probabilities")
 ROOMS = {
     "shard": (
         *("steps/shard/", "training/__init__.py", "training/scores.py"),
@@ -32,7 +31,6 @@ ROOMS = {
     "train": ("training/", "steps/workload_settings.py"),
     "evaluate": (
         *("steps/evaluate/", "steps/shard/__init__.py", "steps/shard/readers/"),
-        *(f"steps/evaluate_script/{name}.py" for name in _SERVED),
         "training/",
         "conditions/__init__.py",
         "conditions/no_champion.py",
@@ -45,7 +43,6 @@ ROOMS = {
         "conditions/no_champion.py",
     ),
     "gate": ("conditions/",),
-    "choose": ("steps/workload_settings.py",),
     "transform": (
         *("steps/transform/", "steps/shard/", "training/"),
         *("steps/evaluate/__init__.py", "steps/evaluate/evaluation_document.py"),
@@ -60,7 +57,7 @@ READER = (*EVERYWHERE, "training/__init__.py", "training/data/")
 STAYING = frozenset(
     {
         *(f"steps/{step}/step.py" for step in ROOMS),
-        *(f"steps/{step}/config.py" for step in ROOMS if step != "choose"),  # it has none
+        *(f"steps/{step}/config.py" for step in ROOMS),
         "conditions/step.py",
         "steps/shard/inspect.py",  # people look at shards with it
         *("training/try.py", "training/contract_tests/"),  # they start jobs
@@ -76,24 +73,13 @@ OURS = ("training/", "steps/", "trainyard/", "requirements.txt")
 WITHOUT_EFFECT = frozenset(
     f"training/{name}.py"
     for name in (
-        *("forward_trace", "in_place_restart", "scores", "shapes", "trial", "try"),
+        *("forward_trace", "in_place_restart", "scores", "shapes", "try"),
         *("export/inference", "export/request_handler", "export/shipped_files"),
         *("data/torch_dataset", "data/hugging_face"),  # for loops that are not ours
     )
 ) | {"training/contract_tests/", "training/watching/"}
 """Files shipped with the training that measure, report, restart or serve: no weight depends on
 them. Everything else in training/ counts, so a new file counts until it is listed here."""
-
-ONCE_WITHOUT_EFFECT = frozenset(
-    f"training/{name}.py"
-    for name in (
-        *("formats", "host_reads", "metrics", "profiler", "traffic"),
-        *("clock", "devices", "metric_line", "metrics_page", "reports", "restart"),
-        *("stragglers", "trackers", "watchdog", "inference", "serving", "shipping"),
-        "workloads/language_model/traffic",
-    )
-) | {"training/health/", "training/trying/"}
-"""Names that such files had in older versions, whose packages must still verify."""
 
 LITTER = ("__pycache__", ".pyc", ".DS_Store", ".egg-info", ".ipynb_checkpoints")
 

@@ -14,7 +14,7 @@ module; missing parts of ``SPEC`` and ``Packing`` are derived from its class.
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
@@ -256,16 +256,6 @@ class Workload(Protocol):
         with it the evaluation scores on all GPUs at once.
         """
 
-    def scores_of(
-        self, probability: "Callable[[Samples], np.ndarray]", test: "Dataset", slices: Sequence[str]
-    ) -> "Iterator[Block]":
-        """Yield the rows of ``scores`` for another pipeline's model, from the probabilities of the
-        label 1, float64 (n,). Optional (``WorkloadSpec.takes_probabilities``).
-        """
-
-    def records(self, test: "Dataset") -> "Iterator[list[dict[str, Any]]]":
-        """Yield the records, in this order: column → raw value, or None. Optional, likewise."""
-
     def metrics(self, blocks: "Iterable[Block]") -> "Metrics":
         """Return the spec's metrics of the rows that ``scores`` gave, with standard errors over
         groups; ``blocks`` may be read twice.
@@ -275,12 +265,6 @@ class Workload(Protocol):
         """Yield ``example`` of every example of any split, and ``group`` if the data have groups.
 
         Equal content has equal ``example``, also across splits; so leaked examples are found.
-        """
-
-    def sketches(self, dataset: "Dataset") -> "Iterator[np.ndarray]":
-        """Yield MinHash sketches of the examples, uint32 (examples, places), in pieces; optional.
-
-        ``WorkloadSpec.sketched`` says that it exists: near-duplicates are found by it.
         """
 
     def baselines(

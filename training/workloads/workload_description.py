@@ -69,10 +69,6 @@ class WorkloadSpec:
     (``Workload.baseline_scores``), so that the gate can say how far the model is from each of them,
     with its uncertainty."""
 
-    takes_probabilities: bool = False
-    """True if a champion that the recipe's section ``champion`` describes can be scored: its
-    packing has ``examples_of``, and the workload ``records`` and ``scores_of``."""
-
     packed_with: tuple[str, ...] | None = None
     """Settings that the samples depend on; changing another one does not shard again. They must
     form a valid configuration by themselves. None: all settings."""
@@ -99,9 +95,6 @@ class WorkloadSpec:
 
     slices: Callable[[Any], tuple[str, ...]] = lambda config: ()
     """Function from settings to the slices of the examples (``evaluate.slices``)."""
-
-    sketched: bool = False
-    """True if its examples have sketches, by which near-duplicates are found."""
 
     summarised: bool = False
     """True if its packing has ``examples``. The shard step then writes a summary of the train split

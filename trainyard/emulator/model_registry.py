@@ -301,9 +301,8 @@ class Registry:
     def _package(self, named: str) -> dict:
         """Return the package with that ARN, or the unversioned package of that name."""
         arn = named if named.startswith("arn:") else _package_arn(named)
-        for known in (arn, arn.lower()):  # ARNs in older state directories have capitals
-            if known in self._packages:
-                return self._packages[known]
+        if arn.lower() in self._packages:
+            return self._packages[arn.lower()]
         raise _invalid(f"Model Package {arn} does not exist.")
 
     def _item(self, arn: str) -> dict:

@@ -31,7 +31,6 @@ def test_the_first_metric_is_the_primary_one():
         ("evaluate.channels={model: s3://somebodys/a}", "evaluate.channels: 'model' is the job's"),
         ("evaluate.request=null", "gate.max_latency_p95_ms: needs evaluate.request"),
         ("inference.script=null", "gate.max_latency_p95_ms: needs inference.script"),
-        ("gate.max_near_duplicates=0", "gate.max_near_duplicates: the examples"),
         ("gate.below_baseline=chance", "gate.below_baseline: 'chance' is not a baseline"),
         ("gate.min_acuracy=0.5", "gate.min_acuracy: unknown field; nearest valid name: min_accur"),
         ("transform={input: s3://somebodys/new}", "transform: scores by a workload's answers"),
@@ -102,8 +101,8 @@ ALGORITHM = CHECKOUT / "examples/xgboost_algorithm/recipe.yaml"
         (["images.training=example.com/a:1"], "images.training: train.algorithm xgboost has an"),
         (["evaluate.script=null"], "evaluate.script: is missing"),
         (["gate.int8={log_loss: 0.1}"], "gate.int8: is for Trainyard's workloads"),
-        (["tune={ranges: {eta: [0.1, 0.3]}, judged: 1}"], "tune.metric: is missing; name one that"),
-        (["tune={ranges: {etta: [0.1]}, judged: 1}"], "is not in train.arguments; nearest"),
+        (["tune={ranges: {eta: [0.1, 0.3]}}"], "tune.metric: is missing; name one that"),
+        (["tune={ranges: {etta: [0.1]}}"], "is not in train.arguments; nearest"),
         (
             ["train.algorithm=lda", "train.spot=true", "train.max_wait_minutes=90"],
             "lda keeps no checkpoints",

@@ -50,7 +50,6 @@ def test_a_range_of_the_loops_own_field_is_taken():
         ("{ranges: {seed: [0, 1, 2]}, strategy: grid}", "trainings: is 10, and the grid has 3"),
         (f"{{ranges: {{{RATE}}}, strategy: hyperband, stop_early: true}}", "stops trainings"),
         (f"{{ranges: {{{RATE}}}, trainings: 2, parallel: 3}}", "more than trainings 2"),
-        (f"{{ranges: {{{RATE}}}, trainings: 2, judged: 3}}", "judged: is 3, more than trainings 2"),
         (f"{{ranges: {{{RATE}}}, metric: loss}}", "are compared by their validation loss"),
         ("{ranges: {seed: [0, 0]}}", "1 to 30 different values"),
     ],
@@ -67,11 +66,10 @@ SCRIPT = "{ranges: {slope: {min: 0.1, max: 3}}, trainings: 3"
 @pytest.mark.parametrize(
     ("tune", "said"),
     [
-        (f"{SCRIPT}, judged: 1}}", "one of train.metrics: none is set"),
-        (f"{SCRIPT}, judged: 1, metric: lost}}", "one of train.metrics: loss"),
-        (f"{SCRIPT}, metric: loss}}", "a script holds out no samples"),
-        (f"{SCRIPT}, judged: 1, metric: loss, strategy: hyperband}}", "needs the number of lines"),
-        ("{ranges: {slop: [1, 2]}, trainings: 2, judged: 1}", "nearest valid name: slope"),
+        (f"{SCRIPT}}}", "one of train.metrics: none is set"),
+        (f"{SCRIPT}, metric: lost}}", "one of train.metrics: loss"),
+        (f"{SCRIPT}, metric: loss, strategy: hyperband}}", "needs the number of lines"),
+        ("{ranges: {slop: [1, 2]}, trainings: 2}", "nearest valid name: slope"),
     ],
 )
 def test_a_scripts_search_is_by_a_metric_that_it_prints(tune, said):

@@ -221,12 +221,6 @@ def test_a_slice_that_the_workload_does_not_know_is_named(recipe, slices, expect
     assert load(Path("recipes/flights.yaml"), ["evaluate.slices=[carrier, origin]"])
 
 
-def test_near_duplicates_are_looked_for_where_examples_have_sketches():
-    with pytest.raises(RecipeError, match="max_near_duplicates: .*workload tabular have no sketch"):
-        load(Path("recipes/flights.yaml"), ["gate.max_near_duplicates=0"])
-    assert load(Path("recipes/laptop.yaml"), ["gate.max_near_duplicates=0"])
-
-
 SHARED = "arn:aws:sagemaker:us-east-1:123456789012:model-package-group/trainyard-laptop"
 
 

@@ -98,7 +98,7 @@ FAULTS = (
     *of(
         "bfloat16-before-ampere",
         t4=(machine("ml.g4dn.12xlarge"), hyper("Train", precision="bfloat16")),
-        by_default=machine("ml.p3.16xlarge"),
+        v100=(machine("ml.p3.16xlarge"), hyper("Train", precision="bfloat16")),
     ),
     *of("float8-without-products", a100=hyper("Train", float8="tensorwise")),
     *of(
@@ -237,6 +237,7 @@ NEAR = (
     *of(
         "bfloat16-before-ampere",
         a100=hyper("Train", precision="bfloat16"),
+        suiting_the_machine=machine("ml.p3.16xlarge"),
         in_float16=(machine("ml.g4dn.12xlarge"), hyper("Train", precision="float16")),
     ),
     *of(

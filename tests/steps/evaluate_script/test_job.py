@@ -140,41 +140,6 @@ def test_a_worse_model_does_not_pass_beside_the_champion(root):
     assert gate["verdict"] == "reject" and "accuracy" in gate["reason"]
 
 
-def their_table(root: Path, rows: list[dict]) -> None:
-    folder = root / "processing/input/champion_scores"
-    folder.mkdir()
-    (folder / "theirs.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-
-
-ROWS = [{"example": f"row-{n}", "accuracy": n % 2, "log_loss": 0.69} for n in range(300)]
-TOLD = ("--champion", ARN, "--outside", ARN)
-
-
-def test_a_table_takes_the_place_of_a_champion_that_the_script_cannot_load(root):
-    their_table(root, ROWS)  # also of rows that are not tested on, and without the groups
-    champion = evaluated(root, *TOLD)["champion"]
-    assert champion["metrics"]["log_loss"]["value"] == pytest.approx(0.69)
-    assert champion["scored_by"]["name"] == "theirs.jsonl" and champion["error"] is None
-    gate = judged(root, "--non_inferiority", "log_loss", "lower", "0.1", *TOLD[:2], "--look", "1")
-    assert gate["verdict"] == "pass" and gate["groups"] == 60, gate["reason"]
-
-
-@pytest.mark.parametrize(
-    ("rows", "said"),
-    [
-        (ROWS[7:], "theirs.jsonl: lacks 7 of the 240 test rows, the first 'row-0'; write a row"),
-        ([*ROWS, ROWS[4]], "lines 5 and 301: column example: both are 'row-4'"),
-        ([row | {"log_loss": "high"} for row in ROWS], "line 1: column log_loss: is 'high'"),
-        ([{"example": "row-1", "accuracy": 1}], "has no column log_loss"),
-        ([row | {"acuracy": 1} for row in ROWS], "unknown column acuracy; nearest valid name"),
-        ([], "theirs.jsonl: holds no row"),
-    ],
-)
-def test_a_table_of_other_rows_ends_the_job(root, rows, said):
-    their_table(root, rows)
-    assert said in failure(root, *TOLD)
-
-
 def test_a_metric_that_no_row_has_is_no_comparison(root):
     crown(root, slope=0.2)
     evaluated(root, "--champion", ARN)

@@ -445,17 +445,6 @@ def test_values_beyond_the_declared_range_are_refused(root: Path):
     assert found["verdict"] == "reject" and "correct gate.range" in found["reason"]
 
 
-def test_near_duplicates_are_a_share_and_unknown_ones_are_refused(root: Path):
-    words = ["--max_near_duplicates", "0.01"]
-    assert failed(gate(root, "--threshold", "max_loss", "9", *words)) == {"max_near_duplicates"}
-    path = root / "processing/input/evaluation/evaluation.json"
-    evaluation = json.loads(path.read_text())
-    for near, passed in ((0, True), (12, True), (13, False)):
-        counted = {"near_duplicates": {"examples": near, "checked_examples": 1200}}
-        path.write_text(json.dumps(evaluation | counted))
-        assert (gate(root, "--threshold", "max_loss", "9", *words)["verdict"] == "pass") == passed
-
-
 @pytest.mark.parametrize("champion", [CHAMPION, None])
 @pytest.mark.parametrize("ahead", [0.1, -0.1])
 def test_the_model_beside_a_baseline_has_the_limits_that_a_champion_would_have(

@@ -238,13 +238,6 @@ def test_the_server_gives_only_records_of_the_run(roots):
         assert peers.answer("listing", question | {"from": "../x"})[:1] == b"!"
 
 
-def test_an_instance_that_is_done_waits_for_nobody(tmp_path, caplog):
-    roots = instances(tmp_path, texts(), 2, *BAD)
-    with caplog.at_level("INFO"):
-        assert errors(roots[:1], *BAD) == [""]
-    assert "all is done already, nothing to do" in caplog.text
-
-
 def test_addresses_are_the_same_on_all_instances_and_differ_by_job(tmp_path, monkeypatch):
     monkeypatch.setattr(cluster, "resolved", lambda name: "10.0.0.1")
     found = []

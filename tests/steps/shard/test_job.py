@@ -298,17 +298,6 @@ def test_too_many_bad_records_end_the_job_and_name_the_files(failure, tmp_path):
     assert not list(tmp_path.rglob("manifest-*.json"))
 
 
-def test_a_raised_limit_takes_over_what_was_done(shard, failure, caplog):
-    files = {"a.jsonl": lines(RECORDS) + b"{not json\n"}
-    failure(files)
-    with caplog.at_level("INFO"):
-        root = shard(files, "--max_bad_share", "0.01")
-    assert "1 raw objects are done already" in caplog.text
-    assert [one.quarantined for one in raw_objects(root)] == [1]
-    # and a lowered one is not overlooked because all is done
-    assert "1 of 201 records are bad" in failure(files)
-
-
 def test_a_file_that_is_mostly_bad_is_given_up_early(failure, tmp_path):
     content = b"no json".ljust(399) + b"\n"
     message = failure({"a.jsonl": content * 25_000}, "--max_bad_share", "0.4")

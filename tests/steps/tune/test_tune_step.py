@@ -46,7 +46,7 @@ def test_trainings_are_the_train_steps_own_down_to_spot_keys_and_subnets():
     shared = {n: v for n, v in static.items() if not n.startswith("sagemaker_")}
     assert shared == {
         name: value for name, value in train["HyperParameters"].items() if name != "learning_rate"
-    } | {"held_out_samples": "256"}
+    }
     metrics = [one["Name"] for one in trial["AlgorithmSpecification"]["MetricDefinitions"]]
     assert metrics[:3] == ["validation:loss", "train:step", "train:loss"] and len(metrics) == 20
 
@@ -70,9 +70,9 @@ def test_the_drivers_of_a_trial_hold_the_program_that_starts_them_and_nothing_el
     [
         ("{ranges: {warmup_steps: {min: 1, max: 20}}, trainings: 4}", "IntegerParameterRanges"),
         ("{ranges: {weight_decay: {min: 0, max: 1}}, trainings: 4}", "ContinuousParameterRanges"),
-        ("{ranges: {weight_decay: [0.05, 1]}, trainings: 2, judged: 2, strategy: grid}",
+        ("{ranges: {weight_decay: [0.05, 1]}, trainings: 2, strategy: grid}",
          "CategoricalParameterRanges"),
-        ("{ranges: {beta2: {min: 0.9, max: 0.99}}, trainings: 3, strategy: hyperband, judged: 1}",
+        ("{ranges: {beta2: {min: 0.9, max: 0.99}}, trainings: 3, strategy: hyperband}",
          "ContinuousParameterRanges"),
     ],
 )  # fmt: skip
@@ -80,7 +80,7 @@ def test_ranges_are_typed_by_the_loops_fields_and_the_service_takes_them(tune, e
     body = compiled("recipes/tuned.yaml", f"tune={tune}").body
     config = step(body, "Tune")["Arguments"]["HyperParameterTuningJobConfig"]
     assert [*config["ParameterRanges"]] == [expected]
-    problems = [p for p in check(body) if p.step in ("Tune", "Choose", "Train")]
+    problems = [p for p in check(body) if p.step in ("Tune", "Train")]
     assert not problems
 
 

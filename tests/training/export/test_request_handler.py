@@ -185,7 +185,7 @@ def test_awss_toolkit_answers_a_batch_of_torchserve_in_one_pass(tabular, monkeyp
     assert [*context.statuses.values()] == [200, 400, 400, 415, 200]
     assert json.loads(found[0]) == tabular.answer(asked[0])
     assert json.loads(found[4]) == tabular.answer(asked[4])
-    assert found[2] == "record.weight: is 'heavy'; expected a number or null"
+    assert found[2] == "record.weight: is 'heavy'; expected a number that float32 holds or null"
     assert set(context.types.values()) == {"application/json"}
 
 

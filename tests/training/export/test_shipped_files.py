@@ -13,10 +13,6 @@ def test_every_file_that_the_lists_name_is_there():
     assert not {name for name in named if not (CHECKOUT / name).exists()}
 
 
-def test_a_file_that_shapes_weights_has_no_name_that_once_stood_for_another():
-    assert not {name for name in shipped_files.ONCE_WITHOUT_EFFECT if (CHECKOUT / name).exists()}
-
-
 def test_a_step_that_has_a_job_has_its_rooms_listed():
     assert {path.parent.name for path in CHECKOUT.glob("steps/*/job.py")} == {*shipped_files.ROOMS}
 

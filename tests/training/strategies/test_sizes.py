@@ -69,8 +69,7 @@ def trained(loop: Loop, lines: list[dict], data: Path, samples: int) -> dict[str
     loop.train(Dataset(data / f"train-{samples}"), validation)
     found = {f"step {line['step']}": line["loss"] for line in lines if "loss" in line}
     for count in sorted(VALIDATION, key=lambda count: count * 5 % len(VALIDATION)):
-        loop.config = loop.config.model_copy(update={"held_out_samples": count})
-        found[f"{count} samples"] = loop.held_out_loss(validation)
+        found[f"{count} samples"] = loop._validate(validation, {"": range(count)})[0]
     return found
 
 

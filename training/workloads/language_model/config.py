@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
 from training.workloads import WorkloadSpec
-from training.workloads.former_settings import without
 
 if TYPE_CHECKING:
     from training.layout import Layout
@@ -248,11 +247,6 @@ class LanguageModelConfig(BaseModel):
     qk_norm: bool = False
     """Normalise each head's query and key before the rotation (Qwen3)."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _without_former_settings(cls, given: Any) -> Any:
-        return without(given)
-
     @property
     def groups(self) -> int:
         """Number of heads of keys and values."""
@@ -337,7 +331,6 @@ SPEC = WorkloadSpec(
     primary_metric="bits_per_byte",
     baselines=("unigram", "bigram"),
     packed_with=("tokenizer", "context_length", "records", "attend"),
-    sketched=True,
     refuse_split=refuse_split,
     refuse_layout=refuse_layout,
     ranges={"next_token_accuracy": 1.0},

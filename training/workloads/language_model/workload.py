@@ -14,9 +14,8 @@ from training.workloads import Column
 from training.workloads.language_model import baselines, hugging_face_weights, text_requests
 from training.workloads.language_model.completions import COUNTED
 from training.workloads.language_model.context_parallel import Documents, places
-from training.workloads.language_model.minhash import sketches
 from training.workloads.language_model.model import Transformer
-from training.workloads.language_model.packing import READ, Packing
+from training.workloads.language_model.packing import Packing
 from training.workloads.language_model.scores import metrics, padding, scores
 from trainyard.common.errors import TrainingError
 
@@ -198,10 +197,6 @@ class Workload:
     def examples(self, dataset: Dataset) -> Iterator[Block]:
         """Yield a hash per document; each document is its own group."""
         return self.packing.examples(dataset)
-
-    def sketches(self, dataset: Dataset) -> Iterator[np.ndarray]:
-        """Yield sketches of documents that are long enough: see ``minhash``."""
-        return sketches(dataset, self.tokenizer.end, READ)
 
     def baselines(self, train: Dataset, test: Dataset, limit: int) -> dict[str, dict[str, float]]:
         """Return a unigram and a bigram model's metrics, on the same tokens and targets."""

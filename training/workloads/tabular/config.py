@@ -80,7 +80,6 @@ SPEC = WorkloadSpec(
     primary_metric="log_loss",
     baselines=("boosted_trees", "logistic_regression", "base_rate"),
     baselines_scored=True,
-    takes_probabilities=True,
     packed_with=("categories", "numbers", "label", "label_above", "group", "group_ordered"),
     ranges={"accuracy": 1.0, "brier": 1.0},
     compared_in=("log_loss", "accuracy", "brier"),

@@ -79,14 +79,6 @@ class Packing:
             found = passage.samples | {"example": sample_hashes(passage.samples, dataset.fields)}
             yield {name: found[name] for name in self.example_fields}
 
-    def examples_of(self, records: pa.RecordBatch) -> np.ndarray:
-        """Return ``example`` of raw records, int64 (n,), as ``examples`` has it for their samples.
-
-        Raises:
-            DataError: a number is too large for a float32.
-        """
-        return sample_hashes(self.packer().add(records), self.fields)
-
     def packer(self) -> "RowPacker":
         return RowPacker(self.config, self.fields, self._codes, self._groups)
 

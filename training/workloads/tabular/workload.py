@@ -21,7 +21,6 @@ from training.workloads.category_codes import MISSING
 from training.workloads.simple import Simple
 from training.workloads.tabular import baselines
 from training.workloads.tabular.baselines import Logits
-from training.workloads.tabular.column_statistics import Statistics
 from training.workloads.tabular.features import FILE, Features
 from training.workloads.tabular.model import Classifier, Encoder, inputs
 from training.workloads.tabular.packing import Packing
@@ -29,7 +28,6 @@ from training.workloads.tabular.scores import columns, metrics, values
 from trainyard.common.errors import TrainingError
 
 EVALUATION_BATCH = 8192  # samples
-EPSILON = np.finfo(np.float64).eps
 
 
 class Workload(Simple):
@@ -94,48 +92,6 @@ class Workload(Simple):
         for samples, identity in self._rows(test, by_input, share):
             found = {f"slice.{name}": names(samples) for name, names in named.items()}
             yield identity | found | columns(logits(samples), samples["label"])
-
-    def scores_of(
-        self, probability: Callable[[Samples], np.ndarray], test: Dataset, slices: Sequence[str]
-    ) -> Iterator[Block]:
-        """Yield the rows of ``scores`` from the probabilities that a model of any framework gives.
-
-        ``probability``: samples → the probability of the label 1, float64 (n,). One of 0 or 1 is
-        moved off by float64's epsilon, as scikit-learn's log_loss does.
-        """
-
-        def logits(samples: Samples) -> np.ndarray:
-            inside = probability(samples).clip(EPSILON, 1 - EPSILON)
-            return np.log(inside) - np.log1p(-inside)
-
-        return self._scores(logits, test, slices)
-
-    def records(self, test: Dataset) -> Iterator[list[dict[str, str | float | None]]]:
-        """Yield the records of a split, in the order of ``scores``: column → value as in the raw
-        data, None if missing; numbers as the samples hold them, in float32. Without label and
-        group, unless the group is a category.
-        """
-        config = self.config
-        seen = Statistics.none(config.categories, config.numbers)
-        for part in test.statistics:
-            seen.add_json(part)
-        words = [
-            {code: value for value, code in seen.categories[name].hashes.items()}
-            for name in config.categories
-        ]
-        for passage in test.stream(EVALUATION_BATCH):
-            categories, numbers = (
-                passage.samples.get(kind, np.empty((len(passage.sources), 0))).T
-                for kind in ("categories", "numbers")
-            )
-            columns: dict[str, list[Any]] = {}
-            for name, known, codes in zip(config.categories, words, categories, strict=True):
-                columns[name] = [known[code] for code in codes.tolist()]
-            for name, column in zip(config.numbers, numbers, strict=True):
-                columns[name] = [None if np.isnan(one) else float(str(one)) for one in column]
-            yield [
-                dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)
-            ]
 
     def metrics(self, blocks: Iterable[Block]) -> Metrics:
         """Return log loss, AUC, accuracy and Brier score."""
@@ -209,8 +165,9 @@ class Workload(Simple):
         fill = {n: v for n, v in fill.items() if n not in (*config.categories, *config.numbers)}
         records = [record_of(one, self.packing.columns) | fill for one in requests]
         samples = self.packing.packer().add(rows(records, self.packing.columns))
-        found = torch.from_numpy(_logits(model, samples)).double().sigmoid().tolist()
-        return [{"probability": one} for one in found[: len(records)]]
+        logits = torch.from_numpy(_logits(model, samples)[: len(records)]).double()
+        # One at a time: a vector's last elements are rounded in another way than its first.
+        return [{"probability": logit.sigmoid().item()} for logit in logits]
 
 
 @torch.inference_mode()

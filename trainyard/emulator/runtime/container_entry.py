@@ -57,10 +57,11 @@ def arrange(spec: dict) -> None:
     visible = {path: os.open(path, os.O_PATH) for path in spec["keep"] if os.path.exists(path)}
     if os.path.isdir(SHARED_MEMORY):
         mount("tmpfs", SHARED_MEMORY, NO_SUID | NO_DEVICES, "tmpfs", "mode=1777")
-    for source, (_, target, _) in zip(sources, spec["bind"], strict=True):
-        bind(source, target)
-    for path, source in visible.items():
-        make_mount_point(path, os.fstat(source).st_mode)
+    targets = [target for _, target, _ in spec["bind"]]
+    mounts = [*zip(targets, sources, strict=True), *visible.items()]
+    for path, source in sorted(mounts, key=lambda mount: mount[0].count("/")):
+        if not os.path.exists(path):
+            make_mount_point(path, os.fstat(source).st_mode)
         bind(source, path)
     for path in KERNEL:
         if os.path.exists(path):
@@ -86,9 +87,9 @@ def bind(descriptor: int, target: str) -> None:
 
 
 def make_mount_point(path: str, mode: int) -> None:
-    """Create a folder, or an empty file, unless it is there."""
+    """Create a folder, or an empty file."""
     if stat.S_ISDIR(mode):
-        os.makedirs(path, exist_ok=True)
+        os.makedirs(path)
         return
     os.makedirs(os.path.dirname(path), exist_ok=True)
     os.close(os.open(path, os.O_CREAT | os.O_WRONLY))

@@ -135,14 +135,14 @@ def _file_system(node: Node, hosts: Path) -> dict:
             (str(node.ml), "/opt/ml", node.may_write),
             *((str(source), target, True) for source, target in binds.items()),
         ],
-        "keep": _hidden_but_needed(node),
+        "keep": _hidden_but_needed(node.python),
         "writable": [f"/opt/ml/{target.relative_to(node.ml)}" for target in writable],
     }
 
 
-def _hidden_but_needed(node: Node) -> list[str]:
+def _hidden_but_needed(python: Path) -> list[str]:
     """Return what a job needs of the folders that its own ones hide, each without what is in it."""
-    folders = [PACKAGE, node.python.parent.parent, *folders_of(node.python), "/etc/resolv.conf"]
+    folders = [PACKAGE, python.parent.parent, *folders_of(python), "/etc/resolv.conf"]
     names = {Path(form(path)) for path in folders for form in (os.path.abspath, os.path.realpath)}
     paths = {path for path in names if any(Path(folder) in path.parents for folder in COVERED)}
     return sorted(str(path) for path in paths if not paths.intersection(path.parents))
@@ -242,10 +242,13 @@ def clear(directory: Path) -> None:
             path.unlink()
 
 
-def _enter_with(writable: Iterable[str]) -> list[str]:
-    """Return the command that runs another where only the ``writable`` folders can be changed."""
-    bind = [(folder, folder, True) for folder in writable]
-    spec = {"host": "none", "folder": "/", "cover": [], "bind": bind, "keep": [], "writable": []}
+def _enter_with(writable: Iterable[str], visible: list[str] | None = None) -> list[str]:
+    """Return the command that runs another where only the ``writable`` folders can be changed.
+
+    ``visible``: folders that it needs of those that it has its own of, such as /dev/shm.
+    """
+    bind, keep = [(folder, folder, True) for folder in writable], visible or []
+    spec = {"host": "none", "folder": "/", "cover": [], "bind": bind, "keep": keep, "writable": []}
     return [*JOB, "--fork", "--", *NODE, *program("container_entry"), json.dumps(spec)]
 
 
@@ -263,6 +266,7 @@ def keep_bytecode(python: Path, modules: Iterable[str]) -> None:
         return
     _COMPILED.update((python, name) for name in names)
     tries = (f"try: import {name}\nexcept Exception: pass\n" for name in names)
-    command = [*_enter_with(packages_below(python)), str(python), "-I", "-c", "".join(tries)]
+    enter = _enter_with(packages_below(python), _hidden_but_needed(python))
+    command = [*enter, str(python), "-I", "-c", "".join(tries)]
     with contextlib.suppress(subprocess.TimeoutExpired):
         subprocess.run(command, capture_output=True, timeout=60, check=False)

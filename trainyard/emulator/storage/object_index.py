@@ -26,24 +26,16 @@ _END = 2**63 - 1
 
 _COLUMNS = """
     bucket TEXT NOT NULL, key BLOB NOT NULL, blob TEXT NOT NULL, size INTEGER NOT NULL,
-    etag TEXT NOT NULL, modified REAL NOT NULL, headers TEXT NOT NULL, metadata TEXT NOT NULL"""
-_LATER = {  # columns that came after the first state directories: name → declaration
-    "version": "TEXT NOT NULL DEFAULT 'null'",
-    "seq": "INTEGER NOT NULL DEFAULT 0",
-    "parts": "TEXT NOT NULL DEFAULT '[]'",
-    "upload": "TEXT NOT NULL DEFAULT ''",
-    "crcs": "BLOB NOT NULL DEFAULT x''",
-}
+    etag TEXT NOT NULL, modified REAL NOT NULL, headers TEXT NOT NULL, metadata TEXT NOT NULL,
+    version TEXT NOT NULL, seq INTEGER NOT NULL, parts TEXT NOT NULL, upload TEXT NOT NULL,
+    crcs BLOB NOT NULL"""
 _SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS buckets (name TEXT PRIMARY KEY, created REAL NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS settings (
     bucket TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (bucket, name)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS objects ({_COLUMNS}, PRIMARY KEY (bucket, key)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS versions ({_COLUMNS},
-    {", ".join(f"{name} {kind}" for name, kind in _LATER.items())},
-    PRIMARY KEY (bucket, key, seq)
-) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS versions ({_COLUMNS}, PRIMARY KEY (bucket, key, seq)) WITHOUT ROWID;
 """
 
 
@@ -89,11 +81,8 @@ class Index:
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=FULL")  # a finished commit is on the disk
         self._db.executescript(_SCHEMA)
-        for table in ("objects", "versions"):
-            known = {row[1] for row in self._db.execute(f"PRAGMA table_info({table})")}
-            for name, kind in _LATER.items():
-                if name not in known:
-                    self._db.execute(f"ALTER TABLE {table} ADD COLUMN {name} {kind}")
+        for table in ("objects", "versions"):  # an older version's index has fewer columns
+            self._db.execute(f"SELECT version, seq, parts, upload, crcs FROM {table} LIMIT 0")
 
     def check(self) -> None:
         """Read everything. Raises sqlite3.Error or ValueError where a page or a row is damaged."""

@@ -47,8 +47,7 @@ class StoredBytes(io.RawIOBase):
     Args:
         name: what the bytes are, for errors: ``s3://bucket/key``.
         size: bytes that were put.
-        crcs: ``BlockSums.packed`` of them; empty for those of an older state, whose size alone is
-            known.
+        crcs: ``BlockSums.packed`` of them.
 
     Every method raises S3's ``InternalError`` where the file is damaged.
     """
@@ -106,7 +105,7 @@ class StoredBytes(io.RawIOBase):
             data = os.pread(self._fd, BLOCK, number * BLOCK)
             if len(data) < min(BLOCK, self._size - number * BLOCK):
                 self._check_size(number * BLOCK + len(data))
-            if self._crcs and zlib.crc32(data) != self._crcs[number]:
+            if zlib.crc32(data) != self._crcs[number]:
                 first, last = number * BLOCK, number * BLOCK + len(data)
                 raise self._damaged(
                     f"its {self._size:,} bytes are not those that were put, from {first:,} to "

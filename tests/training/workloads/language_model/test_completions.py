@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from tests.training.trainings import evaluated, loss_of, write_dataset
 from training.data.dataset import Dataset
 from training.workloads import load
-from training.workloads.language_model.minhash import PLACES
 
 SMALL = {"records": "completions", "context_length": 12, "layers": 1, "heads": 2, "dim": 16}
 END = 256
@@ -130,15 +129,6 @@ def test_the_examples_of_a_sample_cost_what_they_cost_alone_and_have_the_same_na
     assert names == others
     assert together == pytest.approx(costs, rel=1e-5)
     assert fewer < samples == len(pairs)
-
-
-def test_nearly_equal_examples_have_nearly_equal_sketches(tmp_path):
-    workload = load("language_model", SMALL | {"context_length": 64})
-    text = "the quick brown fox jumps over the lazy dog"
-    pairs = [(text, "yes"), (text, "yes!"), ("something else altogether, as it is", "no")]
-    [found] = workload.sketches(dataset(tmp_path, workload, pairs))
-    alike = (found[0] == found).mean(1)
-    assert found.shape == (3, PLACES) and alike[1] > 0.8 > 0.2 > alike[2]
 
 
 def test_a_request_is_a_prompt_with_its_completion(tmp_path):

@@ -165,7 +165,13 @@ def without_rows(index: Path) -> None:
         db.executescript("DELETE FROM objects; DELETE FROM buckets")
 
 
+def of_another_form(index: Path) -> None:
+    with contextlib.closing(sqlite3.connect(index)) as db:
+        db.execute("ALTER TABLE objects DROP COLUMN crcs")
+
+
 LOST = {
+    "of another form": (of_another_form, "cannot be read: no such column: crcs.*move .* away"),
     "missing": (lambda index: index.unlink(), "missing.*holds 30 files.*restore it"),
     "empty": (lambda index: index.write_bytes(b""), "empty.*holds 30 files.*restore it"),
     "without rows": (without_rows, "does not name 30 of the 30 files"),

@@ -241,14 +241,6 @@ def test_bytes_are_those_that_were_put_however_they_are_read(tmp_path_factory, c
                 stored.read()
 
 
-def test_bytes_of_a_state_without_sums_are_known_by_their_size(tmp_path: Path):
-    (tmp_path / "x").write_bytes(b"abc")
-    with StoredBytes("x", tmp_path / "x", 3, b"") as stored:
-        assert stored.read() == b"abc"
-    with pytest.raises(ApiError, match="4 bytes expected, 3 found"):
-        StoredBytes("x", tmp_path / "x", 4, b"")
-
-
 def test_no_descriptor_stays_open(tmp_path: Path):
     store = ObjectStore(tmp_path)
     store.create_bucket("bucket")

@@ -1,9 +1,7 @@
 """Versions: after any puts and deletes in any state, S3's rules hold."""
 
-import contextlib
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -141,33 +139,6 @@ def test_whatever_was_acknowledged_before_a_kill_stands_and_nothing_half(tmp_pat
             wanted = stands.get(info.version)
             assert wanted is None or data == b"%d" % wanted * 2000
     assert {p.name for p in (tmp_path / "data").glob("*/*")} == {i.blob for i in rows if i.blob}
-    store.close()
-
-
-def test_a_state_directory_of_before_there_were_versions_is_read(tmp_path: Path):
-    store = ObjectStore(tmp_path)
-    store.create_bucket("bucket")
-    store.put_bytes("bucket", "old", b"old")
-    store.close()
-    with contextlib.closing(sqlite3.connect(tmp_path / "index.sqlite")) as db:  # as it was then
-        row = db.execute("SELECT bucket, key, blob, size, etag, modified FROM objects").fetchone()
-        db.executescript("DROP TABLE objects; DROP TABLE versions; DROP TABLE settings;")
-        db.execute(
-            "CREATE TABLE objects (bucket TEXT NOT NULL, key BLOB NOT NULL, blob TEXT NOT NULL, "
-            "size INTEGER NOT NULL, etag TEXT NOT NULL, modified REAL NOT NULL, "
-            "headers TEXT NOT NULL, metadata TEXT NOT NULL, PRIMARY KEY (bucket, key)) "
-            "WITHOUT ROWID"
-        )
-        db.execute("INSERT INTO objects VALUES (?,?,?,?,?,?,'{}','{}')", row)
-        db.commit()
-    (tmp_path / "index.seal").unlink()
-    store = ObjectStore(tmp_path)
-    assert store.path("bucket", "old").read_bytes() == b"old"
-    store.set("bucket", VERSIONING, "Enabled")
-    new = store.put_bytes("bucket", "old", b"new")
-    assert store.path("bucket", "old", "null").read_bytes() == b"old"
-    store.delete("bucket", "old", new.version)
-    assert store.path("bucket", "old").read_bytes() == b"old"
     store.close()
 
 

@@ -31,7 +31,7 @@ OPEN = "gate={min_accuracy: 0}"
 """A gate that passes all: what is compared are the models."""
 
 
-def digits(
+def main(
     seeds: Annotated[int, typer.Option(min=2, help="Searches, each with a seed of its own.")] = 5,
     first: Annotated[int, typer.Option(help="The first seed.")] = 0,
     json_file: JsonFile = None,
@@ -121,3 +121,7 @@ def interval(values: list[float]) -> tuple[float, float, float]:
     """Return (mean, low, high) by Student's t."""
     reach = student.ppf((1 + LEVEL) / 2, len(values) - 1) * stdev(values) / len(values) ** 0.5
     return mean(values), mean(values) - reach, mean(values) + reach
+
+
+if __name__ == "__main__":
+    typer.run(main)

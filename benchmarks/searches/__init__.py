@@ -1,1 +1,0 @@
-"""Whether a search pays, and whether it promotes luck."""
