@@ -68,9 +68,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (top / "my-project").mkdir()
     for name in ("train.py", "evaluate.py", "inference.py"):
         (top / "my-project" / name).touch()
-    (top / "recipes/theirs").mkdir()
-    (top / "recipes/theirs/inference.py").write_text("def model_fn(folder): ...\n")
-    (top / "recipes/theirs.parquet").touch()
     write_workload(top / "my-code")
     return top / "recipes"
 
