@@ -68,8 +68,8 @@ class FieldMessages:
         field = ".".join((*self._where, *path))
         if problem["type"] == "missing":
             if path[-1] in lacking.get(path[:-1], ()):
-                given = as_yaml(example(node, self._schema))
-                yield f"{field}: is missing; add it, such as {path[-1]}: {given}"
+                value = as_yaml(example(node, self._schema))
+                yield f"{field}: is missing; add it, such as {path[-1]}: {value}"
         elif problem["type"] != "value_error":
             yield f"{field}: is {brief(problem['input'])}; " + expectation(
                 node, problem["input"], self._schema
@@ -94,22 +94,22 @@ class FieldMessages:
         """Return the line of an unknown field: what it is called here, and where."""
         path, node = self._find(problem["loc"], unknown=True)
         name, section = path[-1], path[:-1]
-        known = [*properties(node, self._schema)]
+        names = [*properties(node, self._schema)]
         missing = lacking.get(section, [])
-        usual = NAMES.get(name.lower().replace("-", "_"))
-        close = get_close_matches(name, known, n=1, cutoff=0.75)
+        usual_name = NAMES.get(name.lower().replace("-", "_"))
+        close = get_close_matches(name, names, n=1, cutoff=0.75)
         if close:
-            found, fix = close[0], f"nearest valid name: {close[0]}"
-        elif usual in known:
-            found, fix = usual, f"it is called {usual} here"
-        elif elsewhere := self._places(name) or (self._places(usual) if usual else []):
-            found, fix = "", f"write {' or '.join(elsewhere)}"
+            field_name, fix = close[0], f"nearest valid name: {close[0]}"
+        elif usual_name in names:
+            field_name, fix = usual_name, f"it is called {usual_name} here"
+        elif elsewhere := self._places(name) or (self._places(usual_name) if usual_name else []):
+            field_name, fix = "", f"write {' or '.join(elsewhere)}"
         elif len(missing) == 1:
-            found, fix = missing[0], f"expected {missing[0]}"
+            field_name, fix = missing[0], f"expected {missing[0]}"
         else:
-            found, fix = "", nearest(name, known)
-        if found in missing:
-            missing.remove(found)
+            field_name, fix = "", nearest(name, names)
+        if field_name in missing:
+            missing.remove(field_name)
             fix += ", which is missing"
         remark = REMARKS.get(name.lower().replace("-", "_"), "")
         field = ".".join((*self._where, *path))
@@ -117,8 +117,8 @@ class FieldMessages:
 
     def _places(self, name: str) -> list[str]:
         """Return the fields of the whole recipe that have this name, if they are few."""
-        found = [path for path in _paths(self._others, self._others) if path[-1] == name]
-        return [".".join(path) for path in found] if len(found) <= 2 else []  # noqa: PLR2004
+        paths = [path for path in _paths(self._others, self._others) if path[-1] == name]
+        return [".".join(path) for path in paths] if len(paths) <= 2 else []  # noqa: PLR2004
 
     def _find(
         self, location: Sequence[str | int], *, unknown: bool = False
@@ -153,8 +153,8 @@ def _options(node: Schema, root: Schema) -> list[Schema]:
         return _options({**root["$defs"][node["$ref"].rpartition("/")[2]], **rest}, root)
     if several := node.get("anyOf") or node.get("oneOf"):
         outer = {key: node[key] for key in ("examples", "default") if node.get(key) is not None}
-        found = [one for option in several for one in _options(option, root)]
-        return [{**outer, **one} for one in found if one.get("type") != "null"]
+        options = [one for option in several for one in _options(option, root)]
+        return [{**outer, **one} for one in options if one.get("type") != "null"]
     return [node]
 
 
@@ -192,12 +192,12 @@ def expectation(node: Schema, value: Any, root: Schema) -> str:
     if "a finite number" in words:
         words.pop("a whole number", None)
     text = f"expected {' or '.join(words)}"
-    near = next((found for one in options if (found := _nearest(one, value)) is not None), None)
+    near = next((match for one in options if (match := _nearest(one, value)) is not None), None)
     if near is not None:
         return f"{text}; nearest valid value: {as_yaml(near)}"
-    shown = any("pattern" in one or "enum" in one for one in options)
-    given = None if shown else example(node, root)
-    return text if given in (None, {}) else f"{text}, such as {as_yaml(given)}"
+    has_form = any("pattern" in one or "enum" in one for one in options)
+    value_example = None if has_form else example(node, root)
+    return text if value_example in (None, {}) else f"{text}, such as {as_yaml(value_example)}"
 
 
 def _words(option: Schema, root: Schema) -> str:
@@ -229,9 +229,9 @@ def example(node: Schema, root: Schema) -> Any:
             return option["examples"][0]
         if option.get("default") not in (None, {}, [], ""):
             return option["default"]
-        found = _derived(option, root)
-        if found is not None:
-            return found
+        derived = _derived(option, root)
+        if derived is not None:
+            return derived
     return None
 
 
@@ -293,8 +293,8 @@ def _nearest_number(option: Schema, value: str | float) -> float | None:
     low, high = option.get("exclusiveMinimum"), option.get("exclusiveMaximum")
     if (low is not None and value <= low) or (high is not None and value >= high):
         return None  # no number is the nearest to a bound that is not in the range
-    found = _number(option, value)
-    return int(found) if found == int(found) and option.get("type") == "integer" else found
+    number = _number(option, value)
+    return int(number) if number == int(number) and option.get("type") == "integer" else number
 
 
 def _of_form(option: Schema, value: str) -> str | None:
@@ -311,9 +311,9 @@ def _of_form(option: Schema, value: str) -> str | None:
         behind = []
     examples = [*option.get("examples", ()), *filter(None, [option.get("default")])]
     beginnings = [one[:end] for one in examples for end in map(re.Match.end, PART.finditer(one))]
-    for found in filter(None, [*alone, *(b + form for form in behind for b in beginnings)]):
-        if re.search(option["pattern"], found):
-            return found
+    for candidate in filter(None, [*alone, *(b + form for form in behind for b in beginnings)]):
+        if re.search(option["pattern"], candidate):
+            return candidate
     return None
 
 

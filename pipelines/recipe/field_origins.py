@@ -71,18 +71,18 @@ def locate(line: str, origins: Origins, path: Path) -> Problem:
     if not colon or not re.fullmatch(r"[\w-]+(\.[^\s:]+)*", name):
         return Problem(str(path), "", line)
     field = tuple(name.split("."))
-    named = (origins.get((*field, word)) for word in re.findall(r"\w+", text)[:FIRST_WORDS])
+    mentioned = (origins.get((*field, word)) for word in re.findall(r"\w+", text)[:FIRST_WORDS])
     # Of a check across a section's fields the first that it names; of a missing one its section.
     above = (origins.get(field[:length]) for length in range(len(field), 0, -1))
     origin = origins.get(field) if field in origins and not _is_section(field, origins) else None
-    return Problem(origin or next(filter(None, (*named, *above)), str(path)), name, text)
+    return Problem(origin or next(filter(None, (*mentioned, *above)), str(path)), name, text)
 
 
 FIRST_WORDS = 12
 
 
 def _is_section(field: Field, origins: Origins) -> bool:
-    return any(other[: len(field)] == field and other != field for other in origins)
+    return any(longer[: len(field)] == field and longer != field for longer in origins)
 
 
 def field_origins(path: Path, overrides: Sequence[str], environment: str | None) -> Origins:
@@ -91,21 +91,21 @@ def field_origins(path: Path, overrides: Sequence[str], environment: str | None)
     Raises:
         RecipeError: a file cannot be read any more.
     """
-    found: Origins = {}
+    origins: Origins = {}
     for file in reversed(files(path)):
         try:
             node = yaml.compose(file.read_text(encoding="utf-8"), Loader=BoundedLoader)
         except (OSError, yaml.YAMLError) as error:
             raise RecipeError(f"{file}: cannot be read: {error}") from None
-        found |= {field: f"{file}:{line}" for field, line in _lines(node)}
+        origins |= {field: f"{file}:{line}" for field, line in _lines(node)}
     if environment is not None:
-        own = ("environments", environment)
-        found |= {field[2:]: origin for field, origin in found.items() if field[:2] == own}
+        section = ("environments", environment)
+        origins |= {field[2:]: origin for field, origin in origins.items() if field[:2] == section}
     for text in overrides:
         field = tuple(text.partition("=")[0].split("."))
-        found = {name: at for name, at in found.items() if name[: len(field)] != field}
-        found[field] = SET
-    return found
+        origins = {name: at for name, at in origins.items() if name[: len(field)] != field}
+        origins[field] = SET
+    return origins
 
 
 def _lines(node: yaml.Node | None, above: Field = ()) -> Iterator[tuple[Field, int]]:

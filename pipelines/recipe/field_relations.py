@@ -56,7 +56,7 @@ def refused(recipe: Recipe, *, partial: bool = False) -> Iterator[str]:
     for one in RELATIONS:
         if one.severity == "error":
             try:
-                yield from (": ".join(found) for found in one.check(recipe))
+                yield from (": ".join(finding) for finding in one.check(recipe))
             except AttributeError:
                 if not partial:
                     raise
@@ -66,7 +66,7 @@ def warnings(recipe: Recipe) -> Iterator[str]:
     """Yield a line ``field: problem`` for everything that is unlikely to be meant."""
     for one in RELATIONS:
         if one.severity == "warning":
-            yield from (": ".join(found) for found in one.check(recipe))
+            yield from (": ".join(finding) for finding in one.check(recipe))
 
 
 @relation("error")
@@ -80,9 +80,9 @@ def known_region(recipe: Recipe) -> Iterator[Found]:
 def known_instance_types(recipe: Recipe) -> Iterator[Found]:
     for name in ("shard", "train", "evaluate", "gate", "transform"):
         section = recipe.__dict__.get(name)
-        given = getattr(section, "instance_type", None)  # None: no section, or a wrong type
-        if given is not None and (why := refuse_type(given)):
-            yield f"{name}.instance_type", f"is {given!r}; {why}"
+        type_name = getattr(section, "instance_type", None)  # None: no section, or a wrong type
+        if type_name is not None and (why := refuse_type(type_name)):
+            yield f"{name}.instance_type", f"is {type_name!r}; {why}"
 
 
 @relation("error")
@@ -132,11 +132,11 @@ def _scaled(loop: TrainConfig) -> str:
 
 @relation("error")
 def thresholds_can_be_met(recipe: Recipe) -> Iterator[Found]:
-    limits, known = _limits(recipe), recipe.workload_spec.metrics
+    limits, metrics = _limits(recipe), recipe.workload_spec.metrics
     for name, threshold in recipe.gate.thresholds.items():
         bound, _, metric = name.partition("_")
         low, high = limits.get(metric, (-math.inf, math.inf))
-        worst = threshold < low or (threshold == low and known.get(metric) == "lower")
+        worst = threshold < low or (threshold == low and metrics.get(metric) == "lower")
         if bound == "max" and worst:
             unit = f", such as {-threshold:g}" if threshold < 0 else ""
             yield (
@@ -175,16 +175,16 @@ def margins_can_decide(recipe: Recipe) -> Iterator[Found]:
 
 @relation("warning")
 def thresholds_reject_worse_models(recipe: Recipe) -> Iterator[Found]:
-    limits, known = _limits(recipe), recipe.workload_spec.metrics
+    limits, metrics = _limits(recipe), recipe.workload_spec.metrics
     for name, threshold in recipe.gate.thresholds.items():
         bound, _, metric = name.partition("_")
         low, high = limits.get(metric, (-math.inf, math.inf))
-        better = known.get(metric)
+        better = metrics.get(metric)
         if (bound, better) in (("max", "higher"), ("min", "lower")):
-            other = f"{'min' if bound == 'max' else 'max'}_{metric}"
+            opposite = f"{'min' if bound == 'max' else 'max'}_{metric}"
             yield (
                 f"gate.{name}",
-                f"rejects the better models: {better} {metric} is better; {other}?",
+                f"rejects the better models: {better} {metric} is better; {opposite}?",
             )
         elif (bound == "min" and threshold <= low) or (bound == "max" and threshold >= high):
             yield f"gate.{name}", f"is {threshold:g}, which every model meets; it rejects none"
@@ -195,11 +195,11 @@ def _limits(recipe: Recipe) -> dict[str, tuple[float, float]]:
 
     Losses, errors and shares of the workloads here are never negative; of others a loss may be.
     """
-    known = recipe.workload_spec
+    spec = recipe.workload_spec
     low = 0.0 if recipe.train.loop and recipe.workload.name in shipped() else -math.inf
     return {
-        metric: (0.0 if metric in known.ranges else low, known.ranges.get(metric, math.inf))
-        for metric in known.metrics
+        metric: (0.0 if metric in spec.ranges else low, spec.ranges.get(metric, math.inf))
+        for metric in spec.metrics
     }
 
 
@@ -220,12 +220,12 @@ def search_sees_validations(recipe: Recipe) -> Iterator[Found]:
     loop, tune = recipe.train.loop, recipe.tune
     stops = tune is not None and (tune.stop_early or tune.strategy == "hyperband")
     if loop and tune and stops and loop.validation_interval >= loop.max_steps:
-        how = "tune.stop_early" if tune.stop_early else "tune.strategy hyperband"
+        method = "tune.stop_early" if tune.stop_early else "tune.strategy hyperband"
         yield (
             "train.loop.validation_interval",
             f"is {loop.validation_interval}, and the training ends after max_steps "
-            f"{loop.max_steps}: {how} compares trainings before their end; expected less, such as "
-            f"{max(1, loop.max_steps // 10)}",
+            f"{loop.max_steps}: {method} compares trainings before their end; expected less, "
+            f"such as {max(1, loop.max_steps // 10)}",
         )
 
 
@@ -261,8 +261,8 @@ def decay_after_warm_up(recipe: Recipe) -> Iterator[Found]:
 @relation("warning")
 def settings_have_an_effect(recipe: Recipe) -> Iterator[Found]:
     loop, train = recipe.train.loop, recipe.train
-    given = {f"train.{name}" for name in train.model_fields_set}
-    given |= {f"train.loop.{name}" for name in loop.model_fields_set} if loop else set()
+    fields = {f"train.{name}" for name in train.model_fields_set}
+    fields |= {f"train.loop.{name}" for name in loop.model_fields_set} if loop else set()
     used = {
         "train.max_wait_minutes": (train.spot, "spot: true"),
         "train.loop.decay_share": (loop and loop.schedule == "wsd", "schedule: wsd"),
@@ -270,5 +270,5 @@ def settings_have_an_effect(recipe: Recipe) -> Iterator[Found]:
         "train.loop.profile_at": (loop and loop.profile_steps, "profile_steps"),
     }
     for field, (is_used, setting) in used.items():
-        if field in given and not is_used:
+        if field in fields and not is_used:
             yield field, f"has no effect without {setting}"

@@ -23,29 +23,33 @@ def read_partially(model: type[Model], value: Any, wrong: Sequence[Location]) ->
 
     ``wrong``: where pydantic found something wrong in it.
     """
-    found = model.model_construct()
+    section_object = model.model_construct()
     content = _prepared(model, value)
     meant = _meant(model, content)
     for name, field in model.model_fields.items():
         key = field.alias or name
         inner = [place[1:] for place in wrong if place[:1] == (key,)]
         section = _section(field.annotation)
-        found.__dict__.pop(name, None)
+        section_object.__dict__.pop(name, None)
         if key not in content:
             if not field.is_required() and name not in meant:
-                found.__dict__[name] = field.get_default(call_default_factory=True)
+                section_object.__dict__[name] = field.get_default(call_default_factory=True)
         elif section and isinstance(content[key], Mapping):
-            found.__dict__[name] = read_partially(section, content[key], inner)
+            section_object.__dict__[name] = read_partially(section, content[key], inner)
         elif not inner:
             with suppress(ValidationError):  # only a check of the section's own takes this form
-                found.__dict__[name] = TypeAdapter(field.annotation).validate_python(content[key])
+                section_object.__dict__[name] = TypeAdapter(field.annotation).validate_python(
+                    content[key]
+                )
     others = {k: v for k, v in content.items() if k not in _names(model)}
     if model.model_config.get("extra") == "allow":
         wrong_names = {str(part) for place in wrong for part in place}
         extra = {name: v for name, v in others.items() if name not in wrong_names}
-        object.__setattr__(found, "__pydantic_extra__", extra)
-    object.__setattr__(found, "__pydantic_fields_set__", {*content} & {*model.model_fields})
-    return found
+        object.__setattr__(section_object, "__pydantic_extra__", extra)
+    object.__setattr__(
+        section_object, "__pydantic_fields_set__", {*content} & {*model.model_fields}
+    )
+    return section_object
 
 
 def broken_rules(section: BaseModel, above: Location = ()) -> Iterator[tuple[Location, str]]:
@@ -56,9 +60,9 @@ def broken_rules(section: BaseModel, above: Location = ()) -> Iterator[tuple[Loc
     for name, field in type(section).model_fields.items():
         inner = section.__dict__.get(name)
         if isinstance(inner, BaseModel) and name in section.model_fields_set:
-            found = [*broken_rules(inner, (*above, field.alias or name))]
-            yield from found
-            if found:  # the rules of the whole rely on those of its parts
+            faults = [*broken_rules(inner, (*above, field.alias or name))]
+            yield from faults
+            if faults:  # the rules of the whole rely on those of its parts
                 whole.__dict__.pop(name)
     for rule in type(section).__pydantic_decorators__.model_validators.values():
         if rule.info.mode != "after":
