@@ -165,7 +165,19 @@ class Recipe(Section):
     shard: ShardConfig = ShardConfig()
     """The shard step."""
 
-    train: TrainStepConfig
+    train: TrainStepConfig = Field(
+        examples=[
+            {
+                "instance_type": "ml.g5.xlarge",
+                "loop": {
+                    "max_steps": 1000,
+                    "global_batch": 16,
+                    "micro_batch": 4,
+                    "learning_rate": 0.001,
+                },
+            }
+        ]
+    )
     """The train step."""
 
     tune: TuneConfig | None = Field(default=None, exclude_if=lambda one: one is None)

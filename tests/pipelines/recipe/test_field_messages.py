@@ -250,6 +250,19 @@ def test_a_missing_field_is_named_at_its_section_with_an_example(folder: Path):
     assert lines[int(one.origin.rpartition(":")[2]) - 1] == "  loop:"
 
 
+@pytest.mark.parametrize("name", Recipe.model_json_schema()["required"])
+def test_a_recipe_can_have_the_example_of_a_missing_section(folder: Path, name: str):
+    tree = yaml.safe_load(LAPTOP.read_text(encoding="utf-8"))
+    path = folder / "recipe.yaml"
+    path.write_text(yaml.safe_dump({key: tree[key] for key in tree if key != name}))
+    (one,) = (each for each in problems(path) if each.field == name)
+    path.write_text(path.read_text() + one.text.partition("such as ")[2] + "\n")
+    try:
+        load(path)
+    except RecipeProblems as refused:
+        assert not [each for each in refused.problems if each.field.partition(".")[0] == name]
+
+
 def test_everything_is_named_at_once_in_the_order_of_its_lines(folder: Path):
     found = load_text(
         folder,

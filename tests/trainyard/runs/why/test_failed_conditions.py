@@ -91,6 +91,18 @@ def test_condition_file_value_and_demand_are_named(aws: Cloud, capsys: pytest.Ca
     assert "is not known (" in told and "NoSuchKey" in told
 
 
+def test_a_file_that_the_condition_names_by_its_address(aws: Cloud, capsys: pytest.CaptureFixture):
+    uri = {"Std:Join": {"On": "/", "Values": ["s3://bkt", "limits.json"]}}
+    limit = {"Std:JsonGet": {"S3Uri": uri, "Path": "most['of all']"}}
+    aws.put("limits.json", '{"most": {"of all": 3}}')
+    too_many = condition_step("Few", [compare("LessThan", 5, limit)], [], [fail_step("Many", "no")])
+    aws.create("addressed", [too_many])
+    arn = aws.start("addressed")
+    aws.ended(arn)
+    line = "Few was False: 5, demanded: less than most['of all'] in s3://bkt/limits.json is 3"
+    assert line in words(capsys, arn)
+
+
 def test_a_fail_step_of_no_condition_says_its_message(aws: Cloud, capsys: pytest.CaptureFixture):
     aws.create("always", [fail_step("Stop", "not on Sundays")])
     arn = aws.start("always")
