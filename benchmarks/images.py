@@ -14,9 +14,10 @@ import typer
 
 from benchmarks.harness import CHECKOUT, JsonFile, keep, show_table
 from pipelines.compile.compilation import WITH_WORKLOAD, step_code
-from pipelines.compile.image_packages import compare, published
+from pipelines.compile.image_packages import compare
 from pipelines.compile.package_lock import Entry, read
 from pipelines.recipe.read_recipe import load
+from trainyard.image_packages import published
 
 COUNTED = ("has", "replaced", "added", "not_published")
 

@@ -286,6 +286,7 @@ def test_a_killed_node_fails_the_step_and_nothing_is_left(deployed, verb, aws, s
 
 
 @pytest.mark.sweep
+@pytest.mark.timeout(900)  # AWS's two minutes between SIGTERM and SIGKILL are part of it
 def test_a_stopped_run_ends_the_wait_with_a_failure_status(deployed, verb, aws, state):
     settings = [*LONG, "train.instance_count=1"]
     execution = execution_arn(verb("upsert", "--start", settings=settings))

@@ -1,40 +1,15 @@
-"""Compare what our jobs install with what AWS publishes of its images (image_packages.yaml)."""
+"""Compare what our jobs install with what AWS publishes of its images."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from importlib.metadata import PackageNotFoundError, metadata
-from pathlib import Path
-from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from pipelines.compile.package_lock import Entry, used_in
-from trainyard.read_yaml import load_yaml
-from trainyard.validate.rules.images import IMAGE
-
-PUBLISHED = Path(__file__).with_name("image_packages.yaml")
-
-
-@dataclass(frozen=True, slots=True)
-class Image:
-    """An image of AWS whose packages are published."""
-
-    name: str
-    """Repository and version: ``pytorch-training 2.9.0``."""
-
-    python: str
-    source: str
-    packages: Mapping[str, str]
-    """Package → version or range."""
-
-    named: tuple[str, ...] = ()
-    """Packages whose version the source does not give."""
-
-    whole: bool = False
-    """Whether the source lists every package."""
+from trainyard.image_packages import Image, facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,26 +27,6 @@ class Comparison:
 
     broken: list[str]
     """Packages that cannot be installed there, or do not work there."""
-
-
-@cache
-def published() -> Mapping[str, Image | None]:
-    """Return name → image; None for one whose packages AWS does not publish."""
-    images: dict[str, Any] = _facts()["images"]
-    return {
-        name: Image(name, **facts) if isinstance(facts, dict) else None
-        for name, facts in images.items()
-    }
-
-
-def image_of(uri: str | None) -> Image | None:
-    """Return the image that a URI names by its tag; None if nothing is published of it."""
-    found = IMAGE.fullmatch(uri or "")
-    if not found:
-        return None
-    tag = f"{found['repository']} {found['tag'] or ''}-"
-    names = [name for name, image in published().items() if image and tag.startswith(f"{name}-")]
-    return published()[max(names, key=len)] if names else None
 
 
 def compare(entries: Sequence[Entry], image: Image) -> Comparison:
@@ -100,7 +55,7 @@ def _sort(found: Comparison, entry: Entry, image: Image) -> None:
 def _conflicts(used: Sequence[Entry], image: Image) -> Iterator[str]:
     """Iterate over the image's packages whose own demands the installed ones do not meet."""
     versions = {entry.name: entry.version for entry in used}
-    for package, demand in _facts()["limits"].items():
+    for package, demand in facts()["limits"].items():
         name, version = package.split()
         needed = Requirement(demand)
         installed = versions.get(needed.name)
@@ -131,8 +86,3 @@ def _unmet(entry: Entry, image: Image, installed: set[str]) -> Iterator[str]:
 def _published(said: str) -> SpecifierSet:
     """Return the range in which the image's version lies."""
     return SpecifierSet(f"=={said}" if said[:1].isdigit() else said)
-
-
-@cache
-def _facts() -> dict[str, Any]:
-    return load_yaml(PUBLISHED.read_text(encoding="utf-8"))

@@ -15,7 +15,7 @@ from pipelines.deploy.uploads import DEFINITION, definition_asset
 from trainyard.permissions.derived_roles import derive
 from trainyard.permissions.pipeline_subject import Subject
 from trainyard.permissions.role_table import roles
-from trainyard.permissions.role_template import BOUNDARY, dump
+from trainyard.permissions.role_template import BOUNDARY, dump, role_resources
 
 PIPELINE_ROLE = "PipelineRole"
 """Logical name of the pipeline's own role."""
@@ -106,18 +106,18 @@ def terraform(what: Infrastructure) -> str:
 def _terraform_roles(what: Infrastructure) -> dict[str, Any]:
     """Return the roles and policies of the CloudFormation template as Terraform's resources."""
     found: dict[str, Any] = {"aws_iam_role": {}, "aws_iam_role_policy": {}, "aws_iam_policy": {}}
-    for each in roles(what.subject):
-        resource = each.resource(what.subject, derive(what.subject, each.name))
+    policies = {each.name: derive(what.subject, each.name) for each in roles(what.subject)}
+    for logical, resource in role_resources(what.subject, policies).items():
         given = resource["Properties"]
         if resource["Type"] == "AWS::IAM::ManagedPolicy":
-            found["aws_iam_policy"][each.logical] = {
+            found["aws_iam_policy"][logical] = {
                 "name": given["ManagedPolicyName"],
                 "description": given["Description"],
                 "policy": literal(json.dumps(given["PolicyDocument"])),
                 "tags": literals(what.definition.tags),
             }
             continue
-        found["aws_iam_role"][each.logical] = {
+        found["aws_iam_role"][logical] = {
             "name": given["RoleName"],
             "path": given.get("Path", "/"),
             "description": given["Description"],
@@ -128,9 +128,9 @@ def _terraform_roles(what: Infrastructure) -> dict[str, Any]:
             ),
         }
         for policy in given["Policies"]:
-            found["aws_iam_role_policy"][each.logical] = {
+            found["aws_iam_role_policy"][logical] = {
                 "name": policy["PolicyName"],
-                "role": f"${{aws_iam_role.{each.logical}.name}}",
+                "role": f"${{aws_iam_role.{logical}.name}}",
                 "policy": literal(json.dumps(policy["PolicyDocument"])),
             }
     return found

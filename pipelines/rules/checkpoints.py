@@ -32,8 +32,8 @@ def checkpoints_elsewhere(job: Job) -> Iterator[Violation]:
 @rule(
     "warning",
     over=our_training,
-    why="two minutes' notice do not help: AWS's drivers keep SIGTERM from the ranks, so the work "
-    "since the last checkpoint is lost",
+    why="a machine that is gone without notice, or whose save takes more than the two minutes, "
+    "loses the work since the last checkpoint",
     fix="lower checkpoint_interval",
     source="docs/interruptions.md; sagemaker-training-toolkit#125 #173. How long a step takes is "
     "not known before the run: the bound is the interval's share of MaxRuntimeInSeconds",

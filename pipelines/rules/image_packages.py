@@ -7,9 +7,10 @@ from pathlib import Path
 from packaging.version import Version
 
 from pipelines.compile.compilation import JOBS, WITH_WORKLOAD, lines
-from pipelines.compile.image_packages import Image, compare, image_of
+from pipelines.compile.image_packages import compare
 from pipelines.compile.package_lock import PACKAGES, closure, read
 from pipelines.rules.trainyard_jobs import our_training
+from trainyard.image_packages import Image, image_of
 from trainyard.language.definition_document import Document
 from trainyard.validate.rules.images import aws_image
 from trainyard.validate.rules.job_view import Job, containers
@@ -35,7 +36,7 @@ def our_jobs(document: Document) -> Iterator[tuple[str, Job]]:
     "starts, after the machines were waited for",
     fix="leave the image out of the recipe, which takes AWS's PyTorch image, or name one with "
     "torch and Python 3.11 or newer",
-    source="pipelines/compile/image_packages.yaml: each image's source; pyproject.toml",
+    source="trainyard/image_packages.yaml: each image's source; pyproject.toml",
 )
 def image_cannot_run_job(ours: tuple[str, Job]) -> Iterator[Violation]:
     step, job = ours

@@ -124,7 +124,31 @@ class Program:
     description: str
 
 
-class ScriptDriver(DistributedConfig):
+class OwnDriver:
+    """Runs one of AWS's drivers, which lie beside it in the container, and hands SIGTERM on."""
+
+    @property
+    def driver_dir(self) -> str:
+        return str(Path(__file__).parent / "driver")
+
+    @property
+    def driver_script(self) -> str:
+        return "script_driver.py"
+
+
+class SignalledTorchrun(OwnDriver, Torchrun):
+    """Starts the loop's ranks by torchrun."""
+
+    driver: str = DRIVERS["torchrun"]
+
+
+class SignalledMPI(OwnDriver, MPI):
+    """Starts the loop's ranks by mpirun."""
+
+    driver: str = DRIVERS["mpi"]
+
+
+class ScriptDriver(OwnDriver, DistributedConfig):
     """Runs AWS's driver, or the user's own, and adds to the artifact: ``steps/train/driver``.
 
     The fields are sent to the container as distributed.json, where AWS's drivers read the first
@@ -144,14 +168,6 @@ class ScriptDriver(DistributedConfig):
     """Arguments whose value a search finds, so that only the job knows it."""
     mounted: list[str]
     """Channels that are file systems: their files are recorded by name and size."""
-
-    @property
-    def driver_dir(self) -> str:
-        return str(Path(__file__).parent / "driver")
-
-    @property
-    def driver_script(self) -> str:
-        return "script_driver.py"
 
 
 def loop_program(
@@ -258,11 +274,13 @@ def _distributed(config: TrainStepConfig, loop: TrainConfig) -> DistributedConfi
     processes = config.processes_per_node or None
     if config.launcher == "mpi":
         count, options = _mpi_options(config)
-        return MPI(process_count_per_node=count or None, mpi_additional_options=options or None)
+        return SignalledMPI(
+            process_count_per_node=count or None, mpi_additional_options=options or None
+        )
     if loop.strategy == "smp":
         smp = SMP(hybrid_shard_degree=loop.shard_degree)
-        return Torchrun(process_count_per_node=processes, smp=smp)
-    return Torchrun(process_count_per_node=processes)
+        return SignalledTorchrun(process_count_per_node=processes, smp=smp)
+    return SignalledTorchrun(process_count_per_node=processes)
 
 
 def _mpi_options(config: TrainStepConfig) -> tuple[int, list[str]]:

@@ -110,7 +110,7 @@ def train_step(
     """
     house = context.wheels("train") if program.source_code else None
     wheels = [s3_channel("wheels", house, "File")] if house else []
-    kind = SignalledTrainer if config.script else OfflineTrainer
+    kind = SignalledTrainer if program.source_code else OfflineTrainer
     checkpoints: str | PipelineVariable = (
         context.run_uri("checkpoints")
         if config.algorithm

@@ -100,6 +100,23 @@ def test_terraform_gets_the_same_policies_and_no_template_by_mistake():
     } | {"aws_iam_role.PipelineRole.arn"}
 
 
+@pytest.mark.parametrize("form", ["cloudformation", "terraform"])
+@pytest.mark.parametrize(
+    ("roles", "says"),
+    [
+        ((), "its role is arn:aws:iam::123456789012:role/trainyard, its jobs' arn:aws:iam::12345"),
+        # IAM has one role of a name, whatever its path and case
+        (("aws.job_role=arn:aws:iam::123456789012:role/team/Trainyard",), "are both called"),
+        (("aws.job_role=arn:aws:iam::123456789012:role/trainyard-laptop-events",), "EventsRole"),
+    ],
+)
+def test_two_roles_of_one_name_are_refused_in_every_language(form: str, roles, says: str):
+    given = [word for role in roles for word in ("--set", role)]
+    done = called("pipelines.infra", *LAPTOP, *given, "--as", form)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert says in done.stderr and "aws.job_role" in done.stderr
+
+
 def test_what_exists_is_referred_to():
     found = json.loads(rendered("terraform", "--no-roles", "--no-group"))["resource"]
     assert list(found) == ["aws_sagemaker_pipeline"]

@@ -253,7 +253,7 @@ class App:
         except ApiError as failure:
             return _error(failure)
         answer = reply.answer
-        if answer.status >= 400:
+        if answer.is_error:
             return _model_error(answer, request.path.split("/")[2])
         return Response(answer.body, 200, reply.headers, content_type=answer.content_type)
 
@@ -377,7 +377,7 @@ def _json(request: Request, handle: Callable[[str, dict], dict]) -> Response:
 def _model_error(answer: Answer, endpoint: str) -> Response:
     """Return the container's refusal as SageMaker passes it on, with where its log is."""
     said, place, group = answer.body.decode(errors="replace"), region(), _LOGS + endpoint
-    whose = "server" if answer.status >= 500 else "client"
+    whose = "client" if 400 <= answer.status < 500 else "server"
     console = f"https://{place}.console.aws.amazon.com/cloudwatch/home?region={place}"
     message = (
         f'Received {whose} error ({answer.status}) from primary with message "{said}". See '

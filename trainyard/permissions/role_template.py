@@ -25,6 +25,44 @@ BOUNDARY_PARAMETER = {
 }
 
 
+def role_resources(
+    subject: Subject, policies: Mapping[str, dict], *, shared: bool = False
+) -> dict[str, dict[str, Any]]:
+    """Return logical ID → CloudFormation's resource of each role and policy: what any language of
+    infrastructure is written from.
+
+    ``shared``: whether pipeline and jobs may share one role, which then has both policies.
+
+    Raises:
+        DefinitionError: the pipeline and its jobs share one role, the jobs have several, or two
+            roles have one name.
+    """
+    known = job_roles(subject)
+    if len(known) != 1 or (subject.role in known and not shared):
+        raise DefinitionError(
+            f"pipeline {subject.name}: its role is {subject.role}, its jobs' "
+            f"{', '.join(known) or 'none'}; the template gives each a role of its own: "
+            "name another in the jobs; in a recipe, set aws.job_role to another role than aws.role"
+        )
+    resources = {
+        each.logical: each.resource(subject, policies[each.name]) for each in roles(subject)
+    }
+    if subject.role in known:
+        _join(resources["PipelineRole"]["Properties"], resources.pop("JobRole")["Properties"])
+    owners: dict[str, str] = {}
+    for logical, resource in resources.items():
+        if name := resource["Properties"].get("RoleName"):
+            # IAM's names are unique in an account, whatever their path and case
+            other = owners.setdefault(name.lower(), logical)
+            if other != logical:
+                raise DefinitionError(
+                    f"pipeline {subject.name}: {other} and {logical} are both called {name!r}, and "
+                    "an account has one role of a name, whatever its path; name one of them "
+                    "otherwise; in a recipe: aws.role, aws.job_role"
+                )
+    return resources
+
+
 def template(
     subject: Subject,
     policies: Mapping[str, dict],
@@ -38,19 +76,10 @@ def template(
     ``shared``: whether pipeline and jobs may share one role, which then has both policies.
 
     Raises:
-        DefinitionError: the pipeline and its jobs share one role, or the jobs have several.
+        DefinitionError: the roles cannot be told apart, as in :func:`role_resources`.
     """
-    known = job_roles(subject)
-    if len(known) != 1 or (subject.role in known and not shared):
-        raise DefinitionError(
-            f"pipeline {subject.name}: its role is {subject.role}, its jobs' "
-            f"{', '.join(known) or 'none'}; the template gives each a role of its own: "
-            "name another in the jobs; in a recipe, set aws.job_role to another role than aws.role"
-        )
+    made = role_resources(subject, policies, shared=shared)
     substitute = _Substitution(subject)
-    made = {each.logical: each.resource(subject, policies[each.name]) for each in roles(subject)}
-    if subject.role in known:
-        _join(made["PipelineRole"]["Properties"], made.pop("JobRole")["Properties"])
     resources = {k: _tagged(substitute.apply(v), subject.tags) for k, v in made.items()}
     return {
         "AWSTemplateFormatVersion": "2010-09-09",

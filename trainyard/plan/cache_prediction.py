@@ -158,23 +158,32 @@ class Keys:
         return key_arguments(dict(step), arguments)
 
 
-def missing_output(history: History, name: str, run: Run, made: StepRun) -> str:
-    """Return the first place where nothing is left of the step's result; empty if all is there.
+def missing_output(history: History, run: Run, places: Mapping[str, str]) -> str:
+    """Return the first of ``places`` where nothing is left of the step's result; empty if all is
+    there.
 
     An output that no step of that execution read may have been empty: it counts only where every
     output is.
     """
-    if history.s3 is None or (step := step_of(run, name)) is None:
+    if history.s3 is None:
         return ""
-    try:
-        arguments = evaluate(step.get("Arguments") or {}, Past(run, history))
-    except ExpressionError:
-        return ""
-    places = dict(_places(name, arguments, made.job))
     empty = [uri for uri in places if not _holds(history.s3, uri)]
     text = json.dumps(run.document)
     read = [uri for uri in empty if places[uri] in text]
     return next(iter(read), empty[0] if empty and len(empty) == len(places) else "")
+
+
+def result_places(history: History, name: str, run: Run, made: StepRun) -> dict[str, str]:
+    """Return URI → reference by other steps of each output of the step in that execution; empty if
+    it cannot be known.
+    """
+    if (step := step_of(run, name)) is None:
+        return {}
+    try:
+        arguments = evaluate(step.get("Arguments") or {}, Past(run, history))
+    except ExpressionError:
+        return {}
+    return dict(_places(name, arguments, made.job))
 
 
 def _places(name: str, arguments: Mapping[str, Any], job: str) -> Iterator[tuple[str, str]]:
@@ -216,6 +225,9 @@ class Outcome:
 
     source: Run | None = None
     """Execution whose result is reused."""
+
+    places: tuple[str, ...] = ()
+    """URIs of the result that is reused, as far as they are known."""
 
 
 def predict(
@@ -299,8 +311,11 @@ class _Question:
         fresh = [(run, made) for run, made in same if self._now - made.ended <= self._lasts()]
         lost = ""
         for run, made in sorted(fresh, key=lambda each: each[1].ended, reverse=True):
-            if not (missing := missing_output(self._history, self._name, run, made)):
-                return Outcome(**runs | {"answer": "cached"}, why=f"as in run {run.id}", source=run)
+            places = result_places(self._history, self._name, run, made)
+            if not (missing := missing_output(self._history, run, places)):
+                runs["answer"] = "cached"
+                why = f"as in run {run.id}"
+                return Outcome(**runs, why=why, source=run, places=tuple(places))
             lost = lost or f"its result is gone: nothing is left in {missing}"
         if lost:
             return Outcome(**runs, why=lost)

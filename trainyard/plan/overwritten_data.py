@@ -1,7 +1,8 @@
 """Data that was written after the run whose result the cache reuses.
 
-The cache compares a step's arguments, and those contain only the data's prefix: the data there may
-have changed since the step read it. S3's listing does not show deleted objects.
+The cache compares a step's arguments, and those contain only the prefixes of its data and of its
+result: what lies there may have changed since the step read or made it. S3's listing does not show
+deleted objects.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,16 +23,19 @@ from trainyard.plan.s3_listing import MOST, listed
 from trainyard.plan.step_fields import CODE, steps
 
 FIX = "put new data under a new prefix, or turn the step's cache off"
+FIX_OUTPUT = "put Execution.PipelineExecutionId into its prefix, or turn the step's cache off"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overwritten:
-    """An input of a cached step that changed after the step read it."""
+    """An input of a cached step that changed after the step read it, or its output after it."""
 
     step: str
     uri: str
     run: str
-    """ID of the run that read it."""
+    """ID of the run that read or made it."""
+
+    is_output: bool
 
     fix: str
     """Advice on what to do about it."""
@@ -48,25 +52,32 @@ class Overwritten:
     """Reason why it cannot be known."""
 
     def __str__(self) -> str:
+        verb = "made" if self.is_output else "read"
         if self.refused:
             return (
                 f"{self.step} is cached, and it is not known whether {self.uri} is still what run "
-                f"{self.run} read: it cannot be listed ({self.refused})"
+                f"{self.run} {verb}: it cannot be listed ({self.refused})"
             )
         of = f"{self.looked_at:,}" if self.looked_at < MOST else f"the first {MOST:,}"
+        effect = (
+            "the next steps read those, as AWS does not look at the result that it reuses (an "
+            "emulator runs the step again when the bytes differ)"
+            if self.is_output
+            else "the run will not see them"
+        )
         return (
             f"{self.step} is cached, but {self.count:,} of {of} objects under {self.uri} were "
-            f"written after run {self.run} read them ({self.newest} at {self.when:%Y-%m-%d %H:%M} "
-            f"UTC): the run will not see them; {self.fix}"
+            f"written after run {self.run} {verb} them ({self.newest} at "
+            f"{self.when:%Y-%m-%d %H:%M} UTC): {effect}; {self.fix}"
         )
 
 
 def overwritten(
     s3: Any, document: Mapping[str, Any], outcomes: Sequence[Outcome], fix: str = FIX
 ) -> list[Overwritten]:
-    """Return the changed inputs of each cached step; parameters have their defaults.
+    """Return the changed inputs and outputs of each cached step; parameters have their defaults.
 
-    ``fix``: what to do about it, in the caller's words.
+    ``fix``: what to do about an input, in the caller's words.
     """
     everything, defaults = steps(document), values(document, {})
     found = []
@@ -74,6 +85,8 @@ def overwritten(
         if outcome.answer == "cached" and (run := outcome.source):
             for uri in dict.fromkeys(_inputs(everything[outcome.step], defaults)):
                 found.append(_look(s3, outcome.step, run, uri, fix))
+            for uri in outcome.places:
+                found.append(_look(s3, outcome.step, run, uri, FIX_OUTPUT, is_output=True))
     return [each for each in found if each.count or each.refused]
 
 
@@ -94,14 +107,16 @@ def _inputs(step: Mapping[str, Any], defaults: Mapping[str, Any]) -> Iterator[st
             yield uri
 
 
-def _look(s3: Any, step: str, run: Run, uri: str, fix: str) -> Overwritten:
-    read = run.steps[step].started
-    found = partial(Overwritten, step=step, uri=uri, run=run.id, fix=fix)
+def _look(
+    s3: Any, step: str, run: Run, uri: str, fix: str, *, is_output: bool = False
+) -> Overwritten:
+    then = run.steps[step].ended if is_output else run.steps[step].started
+    found = partial(Overwritten, step=step, uri=uri, run=run.id, fix=fix, is_output=is_output)
     try:
         there = listed(s3, uri)
     except ClientError as error:
         return found(refused=error_code(error))
-    since = [item for item in there if item["LastModified"] > read]
+    since = [item for item in there if item["LastModified"] > then]
     newest = max(since, key=lambda item: item["LastModified"], default=None)
     return found(
         count=len(since),

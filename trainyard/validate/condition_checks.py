@@ -8,7 +8,15 @@ from trainyard.language.definition_document import Document
 from trainyard.language.expressions import is_expression
 from trainyard.language.steps import Step
 from trainyard.validate.expression_checks import ANY, typed
-from trainyard.validate.location import REFUSED, Finding, Place, brief, suggestion
+from trainyard.validate.location import (
+    KINDER,
+    REFUSED,
+    Finding,
+    Place,
+    brief,
+    suggestion,
+    unknown_argument,
+)
 
 SOURCE = "SDK 3.27: conditions"
 NUMBERS = ("integer", "float")
@@ -19,6 +27,14 @@ def findings(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
     for step in document.steps:
         if step.type != "Condition":
             continue
+        if step.branch:
+            yield Place(step.name, step.path).warning(
+                "nested-condition",
+                f"the condition stands in a branch of the condition {step.branch[0]!r}",
+                why=KINDER,
+                fix="put its conditions into the outer one, with Or, or into a script",
+                source="developer guide, Condition step (no nested ones); SDK 3.27 composes them",
+            )
         place = Place(step.name, step.path).at("Arguments")
         conditions = step.arguments.get("Conditions")
         if not isinstance(conditions, list) or not conditions:
@@ -118,6 +134,7 @@ def _members(condition: dict, kind: str, place: Place) -> Iterator[Finding]:
                 why=f"{REFUSED}: unknown property",
                 fix=suggestion(key, list(MEMBERS[kind])),
                 source="#2746",
+                answer=unknown_argument(key),
             )
 
 

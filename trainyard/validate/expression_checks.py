@@ -19,7 +19,14 @@ from trainyard.language.expressions import (
     split_path,
 )
 from trainyard.language.steps import Step
-from trainyard.validate.location import REFUSED, Finding, Place, brief, suggestion
+from trainyard.validate.location import (
+    REFUSED,
+    Finding,
+    Place,
+    brief,
+    suggestion,
+    unknown_argument,
+)
 from trainyard.validate.step_properties import OUTPUT_TYPES, PropertyError, find
 
 ANY = "any"
@@ -154,6 +161,7 @@ def odd_member(
         why=f"{REFUSED}: unknown property",
         fix=suggestion(key, valid),
         source=f"{known_from}; the service's message in #2746",
+        answer=unknown_argument(key),
     )
 
 

@@ -35,8 +35,17 @@ class Finding:
     source: str
     """Source of the rule: AWS's page, botocore's shape, an issue's number."""
 
+    answer: str = ""
+    """CreatePipeline's own message for it, as people quote it; empty if it is not known."""
+
 
 REFUSED = "CreatePipeline refuses the definition"
+KINDER = (
+    "CreatePipeline has refused it, and nobody has published that it no longer does; "
+    "the emulator runs it"
+)
+UNREADABLE = "Unable to parse pipeline definition."
+"""Start of CreatePipeline's messages on a definition's form."""
 _PLAIN = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -57,7 +66,9 @@ class Place:
                 path += f".{key}" if _PLAIN.fullmatch(key) else f"[{key!r}]"
         return Place(self.step, path)
 
-    def error(self, rule: str, problem: str, *, why: str, fix: str, source: str) -> Finding:
+    def error(
+        self, rule: str, problem: str, *, why: str, fix: str, source: str, answer: str = ""
+    ) -> Finding:
         """Return a finding here that the service refuses, or that ends the run."""
         return Finding(
             rule=rule,
@@ -68,12 +79,18 @@ class Place:
             why=why,
             fix=fix,
             source=source,
+            answer=answer,
         )
 
     def warning(self, rule: str, problem: str, *, why: str, fix: str, source: str) -> Finding:
         """Return a finding here that may cost something."""
         found = self.error(rule, problem, why=why, fix=fix, source=source)
         return replace(found, severity="warning")
+
+
+def unknown_argument(name: str) -> str:
+    """Return CreatePipeline's message on a member that it does not take."""
+    return f"{UNREADABLE} Unknown Argument member '{name}'."
 
 
 def suggestion(name: Any, valid: list[str], shown: int = 8) -> str:

@@ -9,7 +9,15 @@ from trainyard.language.expressions import GET, JOIN, JSON_GET, is_expression
 from trainyard.language.steps import Step
 from trainyard.validate.botocore_shapes import Shape, pattern
 from trainyard.validate.expression_checks import ANY, Typed, typed
-from trainyard.validate.location import Finding, Place, brief, suggestion
+from trainyard.validate.location import (
+    REFUSED,
+    UNREADABLE,
+    Finding,
+    Place,
+    brief,
+    suggestion,
+    unknown_argument,
+)
 
 PYTHON = {
     "string": (str,),
@@ -182,6 +190,7 @@ def _unknown(name: str, value: dict, shape: Shape, place: Place) -> Finding:
         why="the service refuses the definition, or the request when the step starts",
         fix=suggestion(name, free),
         source=shape.source,
+        answer=unknown_argument(name),
     )
 
 
@@ -203,7 +212,14 @@ def _wrong_type(value: Any, shape: Shape, place: Place) -> Finding:
         why=REFUSED_WHY,
         fix=_convert(value, wanted),
         source=shape.source,
+        answer=_other_form(wanted),
     )
+
+
+def _other_form(wanted: str) -> str:
+    """Return CreatePipeline's message on a value that is no list or object (#2345, #3908)."""
+    form = {"list": "Array", "object": "Object"}.get(wanted)
+    return f"{UNREADABLE} Expecting start of Json {form}." if form else ""
 
 
 def _convert(value: Any, wanted: str) -> str:
@@ -216,24 +232,30 @@ def _convert(value: Any, wanted: str) -> str:
 
 def _wrong_expression(value: dict, found: Typed, shape: Shape, place: Place) -> Finding:
     wanted = JSON.get(shape.type, shape.type)
+    answer = _other_form(wanted)
+    if GET in value and not answer:
+        target = f"to argument of type [{wanted.capitalize()}]"
+        answer = f"Cannot assign property reference [{value[GET]}] {target}."
     text = value.get(GET, JOIN)
     if wanted == "string" and found.type in ("integer", "float", "boolean"):
         return place.error(
             "number-in-string",
             f"{text} is of type {found.type}, and a string is wanted here",
-            why="the service does not convert it: the request is refused when the step starts",
+            why=REFUSED,
             fix='write .to_string(), in JSON {"Std:Join": {"On": "", "Values": [{"Get": …}]}}',
             source=f"#4867 #2631, {shape.source}",
+            answer=answer,
         )
-    source = f"#2345, {shape.source}" if wanted in ("list", "object") else shape.source
+    source = f"#2345, {shape.source}" if wanted in ("list", "object") else f"#4867, {shape.source}"
     return place.error(
         "expression-type",
         f"{text} is of type {JSON.get(found.type, found.type)}, and {wanted} is wanted here",
-        why="the definition cannot be parsed, or the request is refused when the step starts",
+        why=REFUSED,
         fix=f"put the expression inside a {wanted}"
         if wanted in ("list", "object")
         else f"refer to something of type {wanted}, or change the parameter's Type",
         source=source,
+        answer=answer,
     )
 
 

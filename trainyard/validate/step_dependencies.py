@@ -7,7 +7,7 @@ from trainyard.language.definition_document import Document
 from trainyard.language.statuses import TRIGGERS
 from trainyard.language.steps import Step
 from trainyard.validate.expression_checks import odd_member
-from trainyard.validate.location import REFUSED, Finding, Place, brief, suggestion
+from trainyard.validate.location import KINDER, REFUSED, Finding, Place, brief, suggestion
 
 
 def findings(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
@@ -39,6 +39,14 @@ def _depends_on(step: Step, steps: dict[str, Step]) -> Iterator[Finding]:
                 source="SDK 3.27: FailStep is a terminal step",
             )
         else:
+            if target.type == "Condition":
+                yield place.warning(
+                    "waits-for-condition",
+                    f"{step.name} waits for the condition {name!r}",
+                    why=KINDER,
+                    fix=f"put {step.name!r} into its branches, or wait for the steps before it",
+                    source="#3565; SDK 3.27 takes any step in depends_on",
+                )
             yield from reachable(step, target, place, steps)
 
 

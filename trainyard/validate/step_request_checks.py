@@ -12,10 +12,10 @@ from trainyard.language.retries import GUIDE, MAX_ATTEMPTS
 from trainyard.language.step_types import STEP_TYPES
 from trainyard.language.step_types.job_steps import PROCESSING_JOB
 from trainyard.language.step_types.shape_form import ANYTHING, structure
-from trainyard.language.step_types.step_type import Choice
+from trainyard.language.step_types.step_type import Choice, Refused
 from trainyard.language.steps import Step
 from trainyard.validate.botocore_shapes import Shape, service_shape
-from trainyard.validate.location import Finding, Place, brief
+from trainyard.validate.location import REFUSED, Finding, Place, brief, unknown_argument
 from trainyard.validate.shape_fit import REFUSED_WHY, Fit
 
 PIPELINE = structure(
@@ -102,15 +102,10 @@ def _unknown(wanted: Shape, step: Step, place: Place) -> Iterator[Finding]:
 
 
 def _refused(step: Step, place: Place) -> Iterator[Finding]:
-    for name, instead in STEP_TYPES[step.type].refused.items():
-        if name in step.arguments:
-            yield place.at(name).error(
-                "not-in-a-pipeline",
-                f"{name} is not accepted in a {step.type} step",
-                why="CreatePipeline rejects the definition: the pipeline service sets it itself",
-                fix=f"remove it; use {instead} for it" if instead != "nothing" else "remove it",
-                source=f"SDK 3.27: the {step.type} step removes it",
-            )
+    for refused in STEP_TYPES[step.type].refused:
+        for value, there in _at(step.arguments, refused.where, place):
+            if isinstance(value, dict) and refused.member in value:
+                yield _not_taken(refused, step, there.at(refused.member))
     experiment = step.arguments.get("ExperimentConfig")
     for name in (
         experiment if isinstance(experiment, dict) and not is_expression(experiment) else ()
@@ -122,7 +117,19 @@ def _refused(step: Step, place: Place) -> Iterator[Finding]:
                 why="the pipeline's own experiment and trial are used for every step",
                 fix="set PipelineExperimentConfig of the pipeline",
                 source="SDK 3.27: Step._trim_experiment_config",
+                answer=unknown_argument(name),
             )
+
+
+def _not_taken(refused: Refused, step: Step, place: Place) -> Finding:
+    return place.error(
+        "not-in-a-pipeline",
+        f"{refused.member} is not accepted in a {step.type} step",
+        why=f"{REFUSED}: the pipeline service sets it itself, or does not know it",
+        fix=f"remove it; use {refused.instead} for it" if refused.instead else "remove it",
+        source=refused.source,
+        answer=unknown_argument(refused.member),
+    )
 
 
 def _choices(step: Step, place: Place) -> Iterator[Finding]:

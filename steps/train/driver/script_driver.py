@@ -1,4 +1,4 @@
-"""Run the driver that starts a user's script, hand SIGTERM on, and describe the model.
+"""Run the driver that starts the ranks, hand SIGTERM on, and describe the model of a user's script.
 
 It lies beside AWS's drivers in the container, and like them needs only the standard library: an
 image of any framework will do. The script itself is started by AWS's driver as usual. The added
@@ -42,6 +42,8 @@ NOTE_SECONDS = 0.5
 def main() -> int:
     """Run the driver; return its exit status."""
     config = json.loads(os.environ["SM_DISTRIBUTED_CONFIG"])
+    if "parts" not in config:  # Trainyard's loop, which describes its model itself
+        return start(config, None)
     description = describe(config)
     note = resume(CHECKPOINTS, description)
     status = start(config, note if is_first() else None)
@@ -171,7 +173,7 @@ def start(config: dict[str, Any], note: dict[str, Any] | None) -> int:
     if note is not None:
         threading.Thread(target=keep_note, args=(CHECKPOINTS, note), daemon=True).start()
     here = Path(__file__).parent
-    own = config["launcher"] == "own"
+    own = config.get("launcher") == "own"
     driver = CODE / config["driver"] if own else here / config["driver"]
     # As for a program: its own folder first; a user's driver can also import common.utils.
     sys.path[:0] = [str(driver.parent), str(here.parent)]

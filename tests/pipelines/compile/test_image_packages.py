@@ -4,29 +4,15 @@ from importlib.metadata import version
 
 from packaging.requirements import Requirement
 
-from pipelines.compile.image_packages import Image, compare, image_of, published
+from pipelines.compile.image_packages import compare
 from pipelines.compile.package_lock import Entry
-
-ECR = "683313688378.dkr.ecr.us-east-1.amazonaws.com"
+from trainyard.image_packages import Image
 
 
 def entry(name: str, marker: str = "") -> Entry:
     """A package as it is installed here, as the lock has it."""
     line = Requirement(f"{name}=={version(name)}{marker and f'; {marker}'}")
     return Entry(name, version(name), line, (), frozenset())
-
-
-def test_the_longest_version_in_a_tag_names_the_image():
-    found = image_of(f"{ECR}/sagemaker-scikit-learn:1.4-2-py312-cpu-py3")
-    assert found and found.name == "sagemaker-scikit-learn 1.4-2-py312" and found.python == "3.12"
-    old = image_of(f"{ECR}/sagemaker-scikit-learn:1.4-2-cpu-py3")
-    assert old and old.python == "3.10"
-    assert image_of(f"{ECR}/sagemaker-scikit-learn:1.4-20-cpu-py3") is None
-    assert image_of("own/image:1") is image_of(None) is None
-
-
-def test_smp_images_are_known_and_not_published():
-    assert published()["smdistributed-modelparallel 2.5.1"] is None
 
 
 def test_each_package_is_sorted_by_what_is_published():

@@ -16,7 +16,6 @@ import psutil
 
 from tests.trainyard.emulator.standin import make_client
 from trainyard.emulator.client_environment import applied
-from trainyard.emulator.jobs.job import STOP_GRACE
 from trainyard.emulator.sagemaker_api import SageMaker
 from trainyard.emulator.server import Endpoint, serve
 
@@ -75,6 +74,12 @@ class Cloud:
 
     def log(self, kind: str, job: str, node: str = "algo-1") -> list[str]:
         """Return the job's own log lines, without those that the emulator marks."""
+        return [
+            line for line in self.all_lines(kind, job, node) if not line.startswith("[emulator] ")
+        ]
+
+    def all_lines(self, kind: str, job: str, node: str = "algo-1") -> list[str]:
+        """Return the lines of the job's log."""
         group = f"/aws/sagemaker/{kind}Jobs"
         streams = self.logs.describe_log_streams(
             logGroupName=group, logStreamNamePrefix=f"{job}/{node}-"
@@ -82,8 +87,7 @@ class Cloud:
         events = self.logs.get_log_events(
             logGroupName=group, logStreamName=streams[0]["logStreamName"], startFromHead=True
         )
-        lines = [event["message"] for event in events["events"]]
-        return [line for line in lines if not line.startswith("[emulator] ")]
+        return [event["message"] for event in events["events"]]
 
     def processes(self, job: str) -> list[psutil.Process]:
         """Return the main processes of the job's nodes that are alive."""
@@ -158,8 +162,10 @@ class Gate:
 
 
 @contextlib.contextmanager
-def cloud(state: Path, stop_grace: float = STOP_GRACE) -> Iterator[Cloud]:
-    """Start an emulator. ``stop_grace``: seconds from SIGTERM to SIGKILL for a stopped job."""
+def cloud(state: Path, stop_grace: float = 1.0) -> Iterator[Cloud]:
+    """Start an emulator. ``stop_grace``: seconds from SIGTERM to SIGKILL for a stopped job, whose
+    shell mostly does not handle it; AWS's are two minutes.
+    """
     make = functools.partial(SageMaker, stop_grace=stop_grace)
     with serve(state, make_sagemaker=make) as endpoint:
         yield Cloud(endpoint, state)

@@ -8,8 +8,8 @@ import boto3
 import pytest
 
 from pipelines.start import start
-from tests.trainyard.emulator.harness import ROLE, Cloud, cloud, pipeline
-from tests.trainyard.plan.test_cache_prediction import EXECUTION, join, output, step
+from tests.trainyard.emulator.harness import ROLE, Cloud, cloud, pipeline, train_step
+from tests.trainyard.plan.test_cache_prediction import EXECUTION, cache, join, output, step
 from trainyard.plan import overwritten_data as looking
 from trainyard.plan.cache_prediction import predict
 from trainyard.plan.execution_history import History
@@ -124,3 +124,46 @@ def test_a_step_whose_result_was_deleted_runs_and_so_does_what_follows(aws: Clou
     assert planned()["Next"][0] == "runs"
     after = aws.steps(aws.run(NAME)[0]["PipelineExecutionArn"])
     assert not [name for name, step in after.items() if "CacheHitResult" in step]
+
+
+def test_a_result_that_another_run_wrote_over_is_not_passed_on_unsaid(aws: Cloud):
+    """One place in every run: the cache of the first run's key would hand on the second's data."""
+    entry = {"Name": "Rate", "Type": "String", "DefaultValue": "1"}
+    make = step("Make", to="s3://bkt/fixed/all")
+    make["Arguments"]["Environment"] = {"RATE": {"Get": "Parameters.Rate"}}
+    make["Arguments"]["AppSpecification"]["ContainerArguments"] = [
+        "echo $RATE > /opt/ml/processing/out/x"
+    ]
+    train = train_step("Train", "echo 1 > /opt/ml/model/x", **cache())  # a folder for each job
+    body = pipeline([make, train], Parameters=[entry])
+    aws.sm.create_pipeline(
+        PipelineName="fixed",
+        PipelineDefinition=json.dumps(body),
+        RoleArn=ROLE,
+        ClientRequestToken="f" * 32,
+    )
+
+    def notes(rate: str) -> list[str]:
+        document = started_with(body, {"Rate": rate})
+        outcomes = predict(document, "fixed", History(aws.sm, "fixed"), datetime.now(UTC))
+        assert [each.answer for each in outcomes] == ["cached", "cached"]
+        return [str(each) for each in overwritten(aws.s3, document, outcomes)]
+
+    first = aws.run("fixed")[0]["PipelineExecutionArn"].rpartition("/")[2]
+    time.sleep(1.1)
+    assert notes("1") == []
+    aws.run("fixed", {"Rate": "2"})
+    time.sleep(1.1)
+    assert notes("2") == []
+    (note,) = notes("1")
+    assert note.startswith(
+        "Make is cached, but 1 of 1 objects under s3://bkt/fixed/all were written after run "
+        f"{first} made them (fixed/all/x at 20"
+    )
+    assert note.endswith(f"; {looking.FIX_OUTPUT}")
+    steps = aws.steps(aws.run("fixed", {"Rate": "1"})[0]["PipelineExecutionArn"])
+    assert "CacheHitResult" not in steps["Make"] and "CacheHitResult" in steps["Train"]
+    time.sleep(1.1)
+    aws.put("fixed/all/y", "by hand")
+    (note,) = notes("1")
+    assert "1 of 2 objects under s3://bkt/fixed/all" in note

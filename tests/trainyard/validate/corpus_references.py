@@ -475,6 +475,22 @@ REFERENCES = [
         "warning",
     ),
     Fault(
+        "a condition in a branch",
+        "nested_conditions",
+        put("Steps/0/DisplayName", "as it is"),
+        "nested-condition",
+        "$.Steps[0].Arguments.IfSteps[0]",
+        "warning",
+    ),
+    Fault(
+        "a step that waits for a condition",
+        "nested_conditions",
+        add("Steps", {"Name": "N", "Type": "Fail", "Arguments": {}, "DependsOn": ["Outer"]}),
+        "waits-for-condition",
+        "$.Steps[1].DependsOn[0]",
+        "warning",
+    ),
+    Fault(
         "property file misspelt",
         "gate",
         put(f"{LEFT}/Std:JsonGet/PropertyFile", get("Steps.Process.PropertyFiles.Reprot")),

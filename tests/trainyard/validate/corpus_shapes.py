@@ -722,6 +722,26 @@ ARGUMENTS = [
         f"{J}.ExperimentConfig.ExperimentName",
     ),
     Fault(
+        "further data of a model",
+        "model",
+        put("Steps/1/Arguments/PrimaryContainer/AdditionalModelDataSources", []),
+        "not-in-a-pipeline",
+        "$.Steps[1].Arguments.PrimaryContainer.AdditionalModelDataSources",
+    ),
+    Fault(
+        "further data of a model in a chain of containers",
+        "model",
+        both(
+            put(
+                "Steps/1/Arguments/Containers",
+                [{"Image": "a"}, {"Image": "a", "AdditionalModelDataSources": []}],
+            ),
+            drop("Steps/1/Arguments/PrimaryContainer"),
+        ),
+        "not-in-a-pipeline",
+        "$.Steps[1].Arguments.Containers[1].AdditionalModelDataSources",
+    ),
+    Fault(
         "certified for the marketplace",
         "registration",
         put("Steps/1/Arguments/CertifyForMarketplace", True),

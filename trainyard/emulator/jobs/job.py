@@ -28,9 +28,9 @@ from trainyard.emulator.container_access import Access, granted
 from trainyard.emulator.internal_client import Aws
 from trainyard.emulator.jobs.failure_reason import OFFLINE, reason
 from trainyard.emulator.jobs.job_files import JobFolder
-from trainyard.emulator.jobs.missing_imports import import_warnings
 from trainyard.emulator.jobs.request_checks import Check
-from trainyard.emulator.jobs.transfers import ClientFault, check_destinations
+from trainyard.emulator.jobs.script_imports import import_warnings, scripts, version_notice
+from trainyard.emulator.jobs.transfers import ClientFault, check_destinations, split_uri
 from trainyard.emulator.json_documents import write_json
 from trainyard.emulator.request_scope import Thread, region
 from trainyard.emulator.retrying_write import Late
@@ -140,6 +140,14 @@ class Job(ABC):
         """Return a context manager that uploads continuously while the nodes run."""
         return contextlib.nullcontext()
 
+    def image(self) -> str:
+        """Return the image that the interpreter replaces."""
+        return ""
+
+    def own_imports(self) -> set[str]:
+        """Return what a program of the image itself imports."""
+        return set()
+
     def publish(self, nodes: list[Node], outcome: Outcome) -> None:  # noqa: B027 - a hook
         """Upload the results of a job that did not fail."""
 
@@ -156,10 +164,11 @@ class Job(ABC):
         self.save()
         Thread(target=self._run, args=(ended,), name=self.name, daemon=True).start()
 
-    def stop(self, grace: float | None = None) -> None:
-        """Send SIGTERM to every process of the job, SIGKILL to the rest after ``grace`` seconds.
+    def stop(self, grace: float | None = None, unheard: float | None = None) -> None:
+        """Send SIGTERM to the job's first processes, SIGKILL to all after ``grace`` seconds.
 
-        A second call can only shorten the grace.
+        ``unheard``: seconds in its place if none of them handles SIGTERM. A second call can only
+        shorten the grace.
         """
         with self.lock:
             if self.status in JOB_ENDED:
@@ -168,7 +177,7 @@ class Job(ABC):
                 self._stop.set()
                 self.set_status("Stopping")
             if self._cluster:
-                self._cluster.stop(self.place.stop_grace if grace is None else grace)
+                self._cluster.stop(self.place.stop_grace if grace is None else grace, unheard)
 
     def wait(self, timeout: float | None = None) -> bool:
         return self._done.wait(timeout)
@@ -251,12 +260,14 @@ class Job(ABC):
                 node.environment |= access.environment(isolation.loopback)
             self.stage(node, hosts)
             self.place.aws.staged(self.name, node.name, node.ml)
-            self._name_what_lacks(node)
+            self._name_what_differs(node, self.image())
             isolation.prepare(node, hosts)
         with self.lock:
             self._check_stop()
             route = access.route if access else None
-            self._cluster = Cluster(self.directory, nodes, isolation, self._line, route)
+            self._cluster = Cluster(
+                self.directory, nodes, isolation, self._line, route, report=self.say
+            )
         self.enter(self.KIND)
         try:
             with self.sync(nodes):
@@ -267,10 +278,16 @@ class Job(ABC):
             self.say(hosts[0], f"{fault}.")  # what ended the job is the reason of its failure
         self._conclude(nodes, self._outcome)
 
-    def _name_what_lacks(self, node: Node) -> None:
-        for line in import_warnings(node):
+    def _name_what_differs(self, node: Node, image: str) -> None:
+        """Log which packages the interpreter lacks, or has of other versions than the image."""
+        started = scripts(node, lambda uri: self.place.objects.path(*split_uri(uri)))
+        for line in import_warnings(node, started):
             self.say(node.name, line)
             log.warning("%s: %s", self.name, line)
+        imports = set().union(self.own_imports(), *(script.imports for script in started))
+        installs = "\n".join(script.installs for script in started)
+        if line := version_notice(node.python, image, imports, installs):
+            self.say(node.name, line)
 
     def _conclude(self, nodes: list[Node], outcome: Outcome) -> None:
         failed = outcome.failure

@@ -104,14 +104,19 @@ class TrainingJob(Job):
         self._write_config(node, hosts)
         self._say_what_is_ignored(node)
         node.command = image_entrypoint.command(self.request, self.place.python)
-        image = self.request["AlgorithmSpecification"]["TrainingImage"]
         node.environment |= {
             "TRAINING_JOB_NAME": self.name,
             "TRAINING_JOB_ARN": self.arn,
             **image_entrypoint.environment(self.request),
             **self.request.get("Environment", {}),
         }
-        node.environment |= container_images.own_packages(image, node.environment)
+        node.environment |= container_images.own_packages(self.image(), node.environment)
+
+    def image(self) -> str:
+        return self.request["AlgorithmSpecification"]["TrainingImage"]
+
+    def own_imports(self) -> set[str]:
+        return {"xgboost"} if builtin_algorithms.without_script(self.request) else set()
 
     def _say_what_is_ignored(self, node: Node) -> None:
         """Log ignored members; SDK v2 sets a profiler rule in every job, so none is refused."""

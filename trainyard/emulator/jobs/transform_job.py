@@ -85,9 +85,9 @@ class TransformJob(Job):
     def instances(self) -> int:
         return self.request["TransformResources"]["InstanceCount"]
 
-    def stop(self, grace: float | None = None) -> None:
+    def stop(self, grace: float | None = None, unheard: float | None = None) -> None:
         """Stop at once: a transform job's containers have nothing to save."""
-        super().stop(grace)
+        super().stop(grace, unheard)
         with self.lock:
             instances = list(self._instances)
         for instance in instances:

@@ -11,14 +11,18 @@ from typing import Any
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.request_shapes import model
 from trainyard.validate import step_dependencies, step_request_checks
-from trainyard.validate.location import Finding
+from trainyard.validate.location import UNREADABLE, Finding
 from trainyard.validate.outer_form import read
 
-READABLE = frozenset({"form", "parameter-enum", "parameter-default", "type"})
-"""Rules that must hold before a definition can be read further."""
-REFUSED = READABLE | {
+REFUSED = {
+    "form",
+    "parameter-enum",
+    "parameter-default",
+    "type",
     "not-json",
     "unknown-member",  # "Unknown Argument member": aws/sagemaker-python-sdk#3472, #2746
+    "number-in-string",  # "Cannot assign property reference … to argument of type": #4867, #2631
+    "expression-type",
     "length",  # "Model validation failed - container … length": #2554, kedro-sagemaker#14
     "not-in-a-pipeline",  # #3472
     "after-fail",  # the API's FailStep is a terminal step
@@ -26,24 +30,16 @@ REFUSED = READABLE | {
     "name",
 }
 DEEPEST = 100  # levels of nested lists and objects; a nested step takes four
-_PREFIX = "Unable to parse pipeline definition."  # start of the service's own messages
 
 
-def check(text: str, rules: frozenset[str] = REFUSED) -> None:
-    """Raise ``ValidationException`` with the first error that ``rules`` find in a definition."""
+def check(text: str) -> None:
+    """Raise ``ValidationException`` with the first error that AWS refuses in a definition."""
     if wrong := next(
-        (f for f in _findings(text) if f.severity == "error" and f.rule in rules), None
+        (f for f in _findings(text) if f.severity == "error" and f.rule in REFUSED), None
     ):
         step = f" Step {wrong.step!r}:" if wrong.step else ""
-        raise _refused(f"{_cause(wrong)}{step} {wrong.path}: {wrong.problem}; {wrong.fix}")
-
-
-def _cause(wrong: Finding) -> str:
-    """Return the service's own words for it, where they are known; ours follow them."""
-    if wrong.rule in ("unknown-member", "not-in-a-pipeline"):
-        return f" Unknown Argument member '{wrong.path.rpartition('.')[2]}'."
-    wanted = {"list": "Array", "object": "Object"}.get(wrong.problem.rpartition("not of type ")[2])
-    return f" Expecting start of Json {wanted}." if wanted else ""
+        where = f"{step} {wrong.path}: {wrong.problem}; {wrong.fix}"
+        raise ApiError("ValidationException", f"{wrong.answer or UNREADABLE}{where}")
 
 
 def check_size(text: str) -> None:
@@ -96,4 +92,4 @@ def _inside(value: Any) -> Iterator[Any]:
 
 
 def _refused(what: str) -> ApiError:
-    return ApiError("ValidationException", f"{_PREFIX}{what}")
+    return ApiError("ValidationException", f"{UNREADABLE}{what}")

@@ -217,14 +217,13 @@ class Pipelines:
             definition_form.check_size(text)
         else:
             raise invalid("expected a PipelineDefinition or a PipelineDefinitionS3Location")
-        definition_form.check(text, definition_form.READABLE)
+        definition_form.check(text)
         for step in parse(text).steps.values():
             refuse(step, self._python)
             try:
                 step_cache.expiry(step)
             except ApiError as error:
                 raise invalid(f"step {step.name!r}: {error.message}") from None
-        definition_form.check(text)
         return text
 
     def _definition(self, name: str, number: int) -> str:

@@ -25,6 +25,11 @@ SUPERVISOR = {"PATH": os.environ.get("PATH", SYSTEM_PATH), "LANG": "C.UTF-8"}
 environment of any process of its user that it sees."""
 PEER_GRACE = 1.0  # seconds between SIGTERM and SIGKILL for the nodes beside a failed one
 DRAIN = 10.0  # seconds to wait for a log's end when all processes have ended
+UNHEARD = (
+    "SIGTERM reaches the first process of this container alone. That one does not handle it, and "
+    "passes it on to no script, as on AWS (aws/sagemaker-training-toolkit#125). All are killed "
+    "{}: save checkpoints while the job runs."
+)
 OnLine = Callable[[str, str], None]
 
 
@@ -56,6 +61,7 @@ class Cluster:
     """The nodes of one job. ``on_line(node, line)`` gets each log line, from several threads.
 
     ``route``: their way to the endpoint if they have their own network; None: they cannot reach it.
+    ``report(node, text)`` gets what is to be known about a stop.
     """
 
     def __init__(
@@ -65,21 +71,27 @@ class Cluster:
         isolation: Isolation,
         on_line: OnLine,
         route: Route | None = None,
+        report: OnLine = lambda node, text: None,
     ) -> None:
         self._directory = directory
         self._nodes = nodes
         self._isolation = isolation
-        self._on_line = on_line
+        self._on_line, self._report = on_line, report
         self._doors = Doors(route, directory) if route and isolation.loopback else None
         self._events: queue.SimpleQueue[dict] = queue.SimpleQueue()
         self._outcome = Outcome()
         self._kill_at: float | None = None
+        self._unheard_grace = 0.0
         self._terminating = False
+        self._deaf: set[str] = set()
         self._waiting = {node.name for node in nodes}
 
-    def stop(self, grace: float) -> None:
-        """Send SIGTERM to every process, SIGKILL to the rest after ``grace`` seconds."""
-        self._events.put({"stop": grace})
+    def stop(self, grace: float, unheard: float | None = None) -> None:
+        """Send SIGTERM to each node's first process, SIGKILL to all after ``grace`` seconds.
+
+        ``unheard``: seconds in its place if none of the processes handles SIGTERM.
+        """
+        self._events.put({"stop": grace, "unheard_grace": grace if unheard is None else unheard})
 
     def run(self, limit: float | None, grace: float) -> Outcome:
         """Run the nodes to their end; return when none of their processes is left.
@@ -98,7 +110,7 @@ class Cluster:
                 if event.get("timeout"):
                     deadline = None
                     self._outcome.timed_out = True
-                    self._terminate(grace)
+                    self._terminate(grace, grace)
                 else:
                     self._react(event)
         finally:
@@ -192,9 +204,11 @@ class Cluster:
             raise EmulatorError(f"cannot start the job's nodes: {event['error']}")
         if "stop" in event:
             self._outcome.stopped = True
-            self._terminate(event["stop"])
+            self._terminate(event["stop"], event["unheard_grace"])
         elif "pid" in event:
             self._started(event["node"], event["pid"])
+        elif "unheard" in event:
+            self._not_heard(event["node"])
         elif "status" in event:
             self._ended(Exit(event["node"], event["status"]))
 
@@ -209,17 +223,26 @@ class Cluster:
         if not self._terminating:  # we caused later ends
             self._outcome.exits.append(end)
             if end.status != 0 and self._waiting:
-                self._terminate(PEER_GRACE)
+                self._terminate(PEER_GRACE, PEER_GRACE)
 
-    def _terminate(self, grace: float) -> None:
-        """Send SIGTERM to all; a second call can only bring SIGKILL nearer."""
+    def _terminate(self, grace: float, unheard: float) -> None:
+        """Send SIGTERM; a second call can only bring SIGKILL nearer."""
         kill_at = time.monotonic() + grace
         if not self._terminating:
             self._terminating = True
-            self._kill_at = kill_at
+            self._kill_at, self._unheard_grace = kill_at, unheard
             self._tell("terminate")
         elif self._kill_at is not None:
             self._kill_at = min(self._kill_at, kill_at)
+
+    def _not_heard(self, node: str) -> None:
+        self._deaf.add(node)
+        seconds = self._unheard_grace
+        if self._outcome.stopped or self._outcome.timed_out:  # else a node beside it has failed
+            when = f"in {seconds:g} s" if seconds else "at once, on AWS 120 s later"
+            self._report(node, UNHEARD.format(when))
+        if self._waiting <= self._deaf and self._kill_at is not None:
+            self._kill_at = min(self._kill_at, time.monotonic() + seconds)
 
     def _tell(self, word: str) -> None:
         with contextlib.suppress(BrokenPipeError):  # it has ended: the event is on its way

@@ -1,11 +1,13 @@
-"""The Python that replaces container images: whether it runs, and which modules it lacks."""
+"""The Python that replaces container images: whether it runs, and which packages it has."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 
 from trainyard.common.errors import EmulatorError
+from trainyard.image_packages import Installed
 
 OWN = Path(sys.executable).absolute()  # may be relative; jobs start elsewhere
 _FIND = """
@@ -15,6 +17,21 @@ specs = {name: find_spec(name) for name in sys.argv[1:]}
 print(*(name for name, spec in specs.items() if not spec))
 files = {name: spec.cached for name, spec in specs.items() if spec}
 print(*(name for name, file in files.items() if file and not os.path.exists(file)))
+"""
+
+_VERSIONS = """
+import json, platform, sys
+from importlib.metadata import PackageNotFoundError, distribution
+found = {}
+for name in sys.argv[1:]:
+    try:
+        package = distribution(name)
+    except PackageNotFoundError:
+        continue
+    top = (package.read_text("top_level.txt") or "").split()
+    top = top or sorted({file.parts[0].partition(".")[0] for file in package.files or ()})
+    found[name] = [package.version, top]
+print(json.dumps([platform.python_version(), found]))
 """
 
 
@@ -47,3 +64,11 @@ def find_modules(python: Path, modules: Iterable[str]) -> tuple[list[str], list[
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     missing, uncompiled = done.stdout.splitlines()
     return missing.split(), uncompiled.split()
+
+
+def installed_packages(python: Path, packages: Iterable[str]) -> tuple[str, dict[str, Installed]]:
+    """Return the interpreter's version, and what it has of the packages."""
+    command = [str(python), "-I", "-c", _VERSIONS, *sorted(packages)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    version, found = json.loads(done.stdout)
+    return version, {name: Installed(own, tuple(top)) for name, (own, top) in found.items()}

@@ -80,21 +80,22 @@ class Namespaces:
 
         We may not create /opt/ml there; so /opt becomes a folder of the job with all of /opt
         bound into it. The user's ~/.aws is covered: a job must not find credentials by its path.
+        Folders may be there, of a container that is started again.
         """
         opt = job / "opt"
         for name in ("ml", "home"):
-            (opt / name).mkdir(parents=True)
+            (opt / name).mkdir(parents=True, exist_ok=True)
         mounts = []
         for entry in Path("/opt").iterdir():
-            if entry.is_symlink():
-                (opt / entry.name).symlink_to(os.readlink(entry))
-            elif entry.name not in ("ml", "home"):
-                target = opt / entry.name
-                target.mkdir() if entry.is_dir() else target.touch()
+            target = opt / entry.name
+            if entry.is_symlink() and not target.is_symlink():
+                target.symlink_to(os.readlink(entry))
+            elif not entry.is_symlink() and entry.name not in ("ml", "home"):
+                target.mkdir(exist_ok=True) if entry.is_dir() else target.touch()
                 mounts.append(["mount", "--rbind", str(entry), str(target)])
         mounts.append(["mount", "--rbind", str(opt), "/opt"])
         if (credentials := Path.home() / ".aws").is_dir():
-            (job / "empty").mkdir()
+            (job / "empty").mkdir(exist_ok=True)
             mounts.append(["mount", "--bind", str(job / "empty"), str(credentials)])
         return mounts
 

@@ -6,10 +6,11 @@ it is process 1, so the kernel kills all remaining processes when it exits. Stan
 SPEC    {"setup": [argv, ...], "loopback": bool, "nodes": [{name, argv, env, cwd, log}, ...],
         "doors": {"channel": descriptor, "addresses": [[host, port], ...],
                   "internet": bool} or null}
-stdin   ``terminate`` (SIGTERM, see ``terminate``) or ``kill`` (SIGKILL), one word a line.
+stdin   ``terminate`` (SIGTERM, see ``terminate``) or ``kill`` (SIGKILL of all), a word a line.
         End of file means that the emulator ended, even by SIGKILL: kill all, exit.
 stdout  one JSON object a line: {"node", "pid"} started, {"node", "status"} ended (negative:
-        the signal), {"error"} could not start.
+        the signal), {"node", "unheard"} SIGTERM would not have been handled, {"error"} could not
+        start.
 """
 
 import contextlib
@@ -164,21 +165,22 @@ def add_address(label: str, host: str) -> None:
 def obey(everyone: Everyone | Tree, running: dict[int, str]) -> None:
     for line in sys.stdin:
         if line.strip() == "terminate":
-            terminate(everyone, list(running))
+            terminate(running)
         else:
             everyone.signal(signal.SIGKILL)
     finish(everyone)
 
 
-def terminate(everyone: Everyone | Tree, first: list[int]) -> None:
-    """Send SIGTERM to each node's first process, as Docker does, if all of them handle it.
+def terminate(running: dict[int, str]) -> None:
+    """Send SIGTERM to each node's first process, and to no other, as a container engine does.
 
-    Else send it to every process: a shell that does not forward it would be the only one to get it.
+    It is process 1 of its container there, to which the kernel passes no signal that it does not
+    handle (pid_namespaces(7)): a shell neither ends nor passes it on, and what it runs goes on.
     """
-    if not all(map(catches, first)):
-        everyone.signal(signal.SIGTERM)
-        return
-    for pid in first:
+    for pid, name in list(running.items()):
+        if not catches(pid):
+            say(node=name, unheard=True)
+            continue
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
 

@@ -6,7 +6,6 @@ fleet ends when its last request has been answered.
 """
 
 import contextlib
-import http.client
 import logging
 import threading
 import time
@@ -19,7 +18,7 @@ from trainyard.emulator.jobs.job import Place
 from trainyard.emulator.request_scope import Thread
 from trainyard.emulator.serving.deployment import Deployment
 from trainyard.emulator.serving.fleet import Fleet, Turns, Variant
-from trainyard.emulator.serving.serving_instance import Answer
+from trainyard.emulator.serving.serving_instance import Answer, NoAnswerError
 
 LOOK = 0.1  # seconds between checks of the alarms
 log = logging.getLogger(__name__)
@@ -106,9 +105,9 @@ class Endpoint:
             began = time.monotonic()
             try:
                 answer = variant.instance.invoke(body, headers)
-            except (OSError, http.client.HTTPException) as error:
-                message = f"the container of {self.name} did not answer: {error}"
-                answer = Answer(500, message.encode(), "text/plain")
+            except NoAnswerError as error:
+                log.warning("endpoint %s: %s", self.name, error)
+                answer = error.answer
             return Served(answer, fleet.config, variant, time.monotonic() - began)
 
     def describe(self) -> dict:

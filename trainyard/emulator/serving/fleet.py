@@ -84,7 +84,8 @@ class Variant:
 
     def _line(self, host: str, line: str) -> None:
         stream = self._stream if len(self.containers) == 1 else f"{self._stream}/{host}"
-        self._logs.append(self._group, stream, (line,))
+        if line:  # CloudWatch Logs takes no empty message
+            self._logs.append(self._group, stream, (line,))
 
 
 class Fleet:

@@ -89,7 +89,7 @@ class Invocations:
         self, endpoint: Endpoint, served: Served, body: bytes, kind: str, inference: str
     ) -> None:
         config = served.config.get("DataCaptureConfig") or {}
-        if not config.get("EnableCapture") or served.answer.status >= 400:
+        if not config.get("EnableCapture") or served.answer.is_error:
             return
         key = endpoint.name, served.config["EndpointConfigName"]
         with self._lock:
@@ -104,7 +104,8 @@ class Invocations:
             (endpoint.name, variant.name, config),
             (served.seconds, seconds - served.seconds),
         )
-        invocation(self._place.metrics, names, served.answer.status, times, variant.count)
+        status = served.answer.status or 500  # without an answer: the server's error
+        invocation(self._place.metrics, names, status, times, variant.count)
 
 
 def _wanted(find: Callable[[str], Endpoint], path: str) -> Endpoint:

@@ -6,6 +6,7 @@ write the script and a row here.
 """
 
 import fnmatch
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,10 +35,28 @@ class ModelServer:
     install: str
     """Packages that pip installs for these modules."""
 
+    crash: tuple[int, bytes, str]
+    """Status, body and content type that a request gets whose process ends meanwhile."""
+
     @property
     def path(self) -> Path:
         return SCRIPTS / self.script
 
+
+WORKER_DIED = json.dumps(
+    {"code": 500, "type": "InternalServerException", "message": "Worker died."}, indent=2
+).encode()
+"""TorchServe's answer (frontend, WorkerLifeCycle)."""
+BAD_GATEWAY = b"""<html>\r
+<head><title>502 Bad Gateway</title></head>\r
+<body>\r
+<center><h1>502 Bad Gateway</h1></center>\r
+<hr><center>nginx</center>\r
+</body>\r
+</html>\r
+"""
+"""Answer of nginx, before gunicorn in AWS's XGBoost and scikit-learn images."""
+_NGINX = (502, BAD_GATEWAY, "text/html")
 
 SERVERS = (
     ModelServer(
@@ -46,6 +65,7 @@ SERVERS = (
         script="pytorch_model.py",
         modules=("sagemaker_pytorch_serving_container",),
         install="sagemaker-pytorch-inference",
+        crash=(500, WORKER_DIED, "application/json"),
     ),
     ModelServer(
         name="AWS's XGBoost server",
@@ -53,6 +73,7 @@ SERVERS = (
         script="xgboost_model.py",
         modules=("xgboost", "scipy", "numpy"),
         install="xgboost-cpu",
+        crash=_NGINX,
     ),
     ModelServer(
         name="AWS's scikit-learn server",
@@ -60,6 +81,7 @@ SERVERS = (
         script="sklearn_model.py",
         modules=("sklearn", "numpy"),
         install="scikit-learn",
+        crash=_NGINX,
     ),
 )
 """The model servers; the first also serves images that a user has mapped

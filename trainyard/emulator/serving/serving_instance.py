@@ -22,9 +22,10 @@ from trainyard.emulator.api import ApiError
 from trainyard.emulator.container_access import Access
 from trainyard.emulator.jobs.failure_reason import excerpt
 from trainyard.emulator.jobs.job import TAIL, Place
+from trainyard.emulator.jobs.script_imports import read_imports, version_notice
 from trainyard.emulator.jobs.transfers import ClientFault, download, select, split_uri
 from trainyard.emulator.request_scope import Thread, region
-from trainyard.emulator.runtime.cluster import Cluster
+from trainyard.emulator.runtime.cluster import Cluster, Outcome
 from trainyard.emulator.runtime.isolation import choose
 from trainyard.emulator.runtime.node import Node, base_environment, host_names
 from trainyard.emulator.runtime.relocation import remove_scratch
@@ -33,6 +34,9 @@ from trainyard.emulator.serving.model_containers import Container
 STARTUP = 600.0  # longest wait for an answer of /ping, in seconds
 ANSWER = 60.0  # longest wait for a container's answer, in seconds (InvokeEndpoint's docs)
 GRACE = 1.0  # seconds from SIGTERM to SIGKILL
+LONGEST_PAUSE = 60.0  # seconds before a container that keeps ending is started again, at most
+CALM = 60.0  # seconds of serving after which an end counts as the first again
+LAST_WORDS = 2.0  # seconds to wait for the log of a container that broke a connection off
 SOCKET = "serve.sock"
 log = logging.getLogger(__name__)
 
@@ -50,13 +54,36 @@ class Answer:
     cause: str = ""
     """The exception behind status 500, if the server's page does not contain it."""
 
+    @property
+    def is_error(self) -> bool:
+        """Whether InvokeEndpoint answers with a ModelError; status 0: there was no answer."""
+        return not self.status or self.status >= 400
+
+
+TIMED_OUT = Answer(
+    0,
+    b"Your invocation timed out while waiting for a response from container primary. Review the "
+    b"latency metrics for each container in Amazon CloudWatch, resolve the issue, and try again.",
+    "text/plain",
+)
+"""The service's answer in place of a container that gives none."""
+
+
+class NoAnswerError(OSError):
+    """A container gave no answer; ``answer`` is what AWS answers then."""
+
+    def __init__(self, answer: Answer, why: str) -> None:
+        super().__init__(why)
+        self.answer = answer
+
 
 class Instance:
     """The containers of one model, which requests pass in order: serial inference.
 
     Its methods are thread-safe. ``line(container, text)`` gets their logs; ``grant`` is their
     access to AWS while they run. ``status`` is ``Starting``, ``Ready`` or ``Failed``, with the
-    reason in ``failure``.
+    reason in ``failure``. Containers that end after they were Ready are started again, as an
+    image's server and SageMaker do; requests wait meanwhile.
     """
 
     def __init__(
@@ -74,8 +101,9 @@ class Instance:
         self._nodes = [Node(host, directory / host, python=place.python) for host in hosts]
         self._line, self._grant, self._environment = line, grant, environment or {}
         self._tails = {host: deque[str](maxlen=TAIL) for host in hosts}
-        self._late = ""
+        self._late = self._last_words = ""
         self._decided = threading.Event()
+        self._serving, self._ended = threading.Event(), threading.Event()
         self._stopping = threading.Event()
         self._cluster: Cluster | None = None
         self._thread = Thread(target=self._run, name=directory.name, daemon=True)
@@ -93,29 +121,52 @@ class Instance:
         """Stop the containers; return when none of their processes is left."""
         self._stopping.set()
         self._decided.set()
-        if self._cluster:
-            self._cluster.stop(GRACE)
+        self._serving.set()
+        if cluster := self._cluster:
+            cluster.stop(GRACE)
         if self._thread.ident:
             self._thread.join()
 
-    def invoke(self, body: bytes, headers: dict[str, str], seconds: float = ANSWER) -> Answer:
+    def invoke(self, body: bytes, headers: dict[str, str], seconds: float | None = None) -> Answer:
         """Send ``POST /invocations``; each container gets the answer of the previous one.
 
-        Raises :class:`OSError` or :class:`http.client.HTTPException` if there is no answer.
+        Raises :class:`NoAnswerError`.
         """
+        seconds = ANSWER if seconds is None else seconds
         answer = self.ask("POST", "/invocations", body, headers, seconds)
-        for node in self._nodes[1:]:
-            if answer.status >= 400:
+        for number in range(1, len(self._nodes)):
+            if answer.is_error:
                 break
             passed = headers | {"Content-Type": answer.content_type}
-            answer = self._ask(node, "POST", "/invocations", answer.body, passed, seconds)
+            answer = self._answer(number, "POST", "/invocations", answer.body, passed, seconds)
         return answer
 
     def ask(
         self, method: str, path: str, body: bytes, headers: dict[str, str], seconds: float = ANSWER
     ) -> Answer:
-        """Return the first container's answer."""
-        return self._ask(self._nodes[0], method, path, body, headers, seconds)
+        """Return the first container's answer. Raises :class:`NoAnswerError`."""
+        return self._answer(0, method, path, body, headers, seconds)
+
+    def _answer(
+        self,
+        number: int,
+        method: str,
+        path: str,
+        body: bytes,
+        headers: dict[str, str],
+        seconds: float,
+    ) -> Answer:
+        late = f"there was no answer within {seconds:g} s"
+        if not self._serving.wait(seconds):
+            raise NoAnswerError(TIMED_OUT, late)
+        try:
+            return self._ask(self._nodes[number], method, path, body, headers, seconds)
+        except TimeoutError:
+            raise NoAnswerError(TIMED_OUT, late) from None
+        except (OSError, http.client.HTTPException) as error:
+            self._ended.wait(LAST_WORDS)
+            died = Answer(*self._containers[number].server.crash)
+            raise NoAnswerError(died, self._last_words or str(error)) from None
 
     # life
 
@@ -132,6 +183,7 @@ class Instance:
                 remove_scratch(node)
             shutil.rmtree(self._directory, ignore_errors=True)
             self._decided.set()
+            self._serving.set()  # who waits learns that nobody answers
 
     def _live(self, access: Access | None) -> None:
         isolation, hosts = choose(), [node.name for node in self._nodes]
@@ -142,13 +194,42 @@ class Instance:
             self._stage(node, container)
             isolation.prepare(node, hosts)
         route = access.route if access else None
-        self._cluster = Cluster(self._directory, self._nodes, isolation, self._hear, route)
+        ends = 0
+        while not self._stopping.is_set():
+            cluster = self._cluster = Cluster(
+                self._directory, self._nodes, isolation, self._hear, route
+            )
+            if self._stopping.is_set():
+                return
+            threading.Thread(target=self._wait_for_ping, args=(cluster,), daemon=True).start()
+            began = time.monotonic()
+            outcome, self._cluster = cluster.run(None, GRACE), None
+            said = self._late or excerpt(hosts[0], self._tails) or "its log is empty"
+            self._last_words = f"the container ended: {said}"
+            if self.status != "Ready":
+                return self._become("Failed", self._last_words)
+            self._serving.clear()
+            self._ended.set()
+            ends = 1 if time.monotonic() - began > CALM else ends + 1
+            self._pause(outcome, ends)
+
+    def _pause(self, outcome: Outcome, ends: int) -> None:
+        """Log how the containers ended, for the ``ends``-th time in a row, and wait: not at all
+        after the first time, then twice as long each time.
+        """
         if self._stopping.is_set():
             return
-        threading.Thread(target=self._wait_for_ping, daemon=True).start()
-        self._cluster.run(None, GRACE)
-        said = excerpt(hosts[0], self._tails) or "its log is empty"
-        self._become("Failed", f"the container ended: {self._late or said}")
+        pause = min(LONGEST_PAUSE, 2.0 ** (ends - 2)) if ends > 1 else 0.0
+        status = outcome.failure.status if outcome.failure else 0
+        how = f"signal {-status}" if status < 0 else f"exit status {status}"
+        when = f"in {pause:g} s" if pause else "at once"
+        text = f"The model's container ended with {how}, time {ends} in a row: it is started again"
+        self._line(self._nodes[0].name, f"[emulator] {text} {when}.")
+        log.warning("%s: %s %s", self._directory, text, when)
+        for node in self._nodes:
+            (node.tmp / SOCKET).unlink(missing_ok=True)
+        self._late = ""
+        self._stopping.wait(pause)
 
     def _stage(self, node: Node, container: Container) -> None:
         node.make_directories("/opt/ml/model")
@@ -159,6 +240,8 @@ class Instance:
         if (code := container.environment.get("SAGEMAKER_SUBMIT_DIRECTORY", "")).startswith("s3:"):
             node.make_directories("/opt/ml/code")  # where AWS's containers unpack it
             self._unpack(code, node.inside("/opt/ml/code"))
+        if notice := version_notice(node.python, container.image, _imports(node, container)):
+            self._line(node.name, f"[emulator] {notice}")
         start = f'exec "$0" {str(container.server.path)!r} "${{TMPDIR:-/tmp}}/{SOCKET}"'
         node.command = ["/bin/sh", "-c", start, str(node.python)]
 
@@ -173,17 +256,19 @@ class Instance:
         ):
             unpack(tar, target)
 
-    def _wait_for_ping(self) -> None:
+    def _wait_for_ping(self, cluster: Cluster) -> None:
         end, waiting = time.monotonic() + STARTUP, list(self._nodes)
-        while self.status == "Starting" and not self._stopping.is_set():
+        while self._cluster is cluster and not self._stopping.is_set():
             with contextlib.suppress(OSError, http.client.HTTPException):
                 while waiting and self._ask(waiting[0], "GET", "/ping", b"", {}, 2).status == 200:
                     waiting.pop(0)
             if not waiting:
+                self._ended.clear()
+                self._serving.set()
                 return self._become("Ready")
-            if time.monotonic() > end and self._cluster:
+            if time.monotonic() > end:
                 self._late = f"/ping did not answer within {STARTUP:g} s"
-                return self._cluster.stop(GRACE)
+                return cluster.stop(GRACE)
             time.sleep(0.05)
 
     def _ask(
@@ -214,6 +299,16 @@ class Instance:
     def _hear(self, host: str, line: str) -> None:
         self._tails[host].append(line)
         self._line(host, line)
+
+
+def _imports(node: Node, container: Container) -> set[str]:
+    """Return what the container's server and the user's script beside the model import."""
+    name = container.environment.get("SAGEMAKER_PROGRAM") or "inference.py"
+    found = set(container.server.modules)
+    for folder in map(node.inside, ("/opt/ml/code", "/opt/ml/model/code")):
+        if (folder / name).is_file():
+            found |= read_imports(folder / name, folder)
+    return found
 
 
 class _Connection(http.client.HTTPConnection):

@@ -3,7 +3,6 @@ whole or not at all.
 """
 
 import gzip
-import http.client
 import io
 from collections import deque
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from typing import BinaryIO, cast
 
 from trainyard.emulator.jobs.failure_reason import shorten, without_native_frames
 from trainyard.emulator.jobs.transfers import Source, join_key, split_uri
-from trainyard.emulator.serving.serving_instance import Answer, Instance
+from trainyard.emulator.serving.serving_instance import Answer, Instance, NoAnswerError
 from trainyard.emulator.storage.blob import CHUNK, Blob
 from trainyard.emulator.storage.object_store import ObjectStore
 from trainyard.emulator.transform.data_processing import (
@@ -185,11 +184,11 @@ class Transformer:
             last = number + 1 == self._tries
             try:
                 answer = self._instance.invoke(body, headers, self._seconds)
-            except (OSError, http.client.HTTPException) as error:
+            except NoAnswerError as error:
                 if self._stop.is_set():
                     raise Ended from None
                 if last or self._instance.status == "Failed":
-                    why = self._instance.failure or f"the container did not answer: {error}"
+                    why = self._instance.failure or str(error)
                     raise ObjectFailed(f"AlgorithmError: {why}") from None
                 continue
             if answer.status < 400:

@@ -268,8 +268,8 @@ class TuningJob:
                 said, why = self._watch.verdict(name, defined.rule, [t["name"] for t in trials])
                 for line in said:
                     self._say(name, line)
-                if why:
-                    self._halt(name, why)
+                if why:  # a trial that hears of no stop would only keep the others waiting
+                    self._halt(name, why, unheard=0.0)
 
     def _running(self) -> list[Result]:
         return [result for result in self.results() if not result.ended]
@@ -281,13 +281,13 @@ class TuningJob:
             job.wait()
         self.results()
 
-    def _halt(self, name: str, why: str) -> None:
+    def _halt(self, name: str, why: str, unheard: float | None = None) -> None:
         with self.lock:
             self._trial(name).setdefault("stopped", why)
             self._save()
         self._say(name, why)
         if job := self._live.get(name):
-            job.stop()
+            job.stop(unheard=unheard)
 
     def _say(self, name: str, text: str) -> None:
         """Write a line of the emulator's own to the log of a running job."""

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainyard.language.step_types.shape_form import list_of, structure
-from trainyard.language.step_types.step_type import Choice, Job, StepType
+from trainyard.language.step_types.step_type import Choice, Job, Refused, StepType
 
+REMOVED = "SDK 3.27: the {} step removes it"
 DOCUMENTED, REMEMBERED = "botocore: {} (documentation)", "API reference: {}, from memory"
 
 TRAINING_JOB = Job(
@@ -193,10 +194,14 @@ AUTOML = StepType(
         )
     },
     made_up="AutoMLJobName",
-    refused={
-        "ModelDeployConfig": "a Model step and an endpoint",
-        "GenerateCandidateDefinitionsOnly": "nothing",
-    },
+    refused=(
+        Refused(
+            member="ModelDeployConfig",
+            instead="a Model step and an endpoint",
+            source=REMOVED.format("AutoML"),
+        ),
+        Refused(member="GenerateCandidateDefinitionsOnly", source=REMOVED.format("AutoML")),
+    ),
     cached=True,
     retried=True,
     metadata="AutoMLJob",

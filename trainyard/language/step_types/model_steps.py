@@ -1,7 +1,7 @@
 """Steps that create, register and serve models."""
 
-from trainyard.language.step_types.job_steps import DOCUMENTED, REMEMBERED
-from trainyard.language.step_types.step_type import Choice, StepType
+from trainyard.language.step_types.job_steps import DOCUMENTED, REMEMBERED, REMOVED
+from trainyard.language.step_types.step_type import Choice, Refused, StepType
 
 MODEL = StepType(
     name="Model",
@@ -10,6 +10,10 @@ MODEL = StepType(
     made_up="ModelName",
     choices=(
         Choice(members=("PrimaryContainer", "Containers"), source=REMEMBERED.format("CreateModel")),
+    ),
+    refused=tuple(
+        Refused(member="AdditionalModelDataSources", where=where, source="#4994")
+        for where in (("PrimaryContainer",), ("Containers", 0))
     ),
     retried=True,
     role="ExecutionRoleArn",
@@ -20,11 +24,10 @@ REGISTER_MODEL = StepType(
     name="RegisterModel",
     request="CreateModelPackageInput",
     describe="DescribeModelPackageOutput",
-    refused={
-        "ModelPackageName": "nothing",
-        "CertifyForMarketplace": "nothing",
-        "Description": "nothing",
-    },
+    refused=tuple(
+        Refused(member=member, source=f"#3472; {REMOVED.format('RegisterModel')}")
+        for member in ("ModelPackageName", "CertifyForMarketplace", "Description")
+    ),
     choices=(
         Choice(
             members=("ModelPackageGroupName", "ModelPackageName"),

@@ -55,6 +55,20 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """A member of ``request`` that CreatePipeline does not take in a step."""
+
+    member: str
+    where: tuple[str | int, ...] = ()
+    """Path to the structure that has it, as in :class:`Choice`."""
+
+    instead: str = ""
+    """What does the same; empty if nothing does."""
+
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepType:
     """A type of step. Facts for a single tool are with that tool, under ``name``."""
 
@@ -90,8 +104,7 @@ class StepType:
     made_up: str = ""
     """Required member of ``request`` that the service makes up; the SDK trims it."""
 
-    refused: Mapping[str, str] = field(default_factory=dict)
-    """Members of ``request`` that a step may not have → the replacement, or ``nothing``."""
+    refused: tuple[Refused, ...] = ()
 
     choices: tuple[Choice, ...] = ()
     fields: Body = field(default_factory=dict)

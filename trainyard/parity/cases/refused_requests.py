@@ -2,9 +2,11 @@
 
 from trainyard.parity.case_table import case
 from trainyard.parity.recording import Run
-from trainyard.parity.small_steps import SCIKIT_LEARN, definition, fail, given
+from trainyard.parity.small_steps import SCIKIT_LEARN, definition, fail, given, joined
 
 DESCRIBE = "sagemaker.describe_"
+PARAMETER = {"Name": "N", "Type": "Integer"}
+NUMBER = {"Get": "Parameters.N"}
 
 
 @case()
@@ -21,6 +23,7 @@ def what_create_pipeline_refuses(run: Run) -> None:
         "unknown-parameter": definition([fail("A", {"Get": "Parameters.No"})]),
         "after-fail": definition([fail("A", "a"), fail("B", "b") | {"DependsOn": ["A"]}]),
         "no-duration": definition([fail("A", "a") | age]),
+        "number-in-text": definition([fail("A", NUMBER)], PARAMETER),
     }
     for name, text in wrong.items():
         run.create(name, text)
@@ -28,8 +31,7 @@ def what_create_pipeline_refuses(run: Run) -> None:
 
 @case()
 def what_start_refuses(run: Run) -> None:
-    parameter = {"Name": "N", "Type": "Integer"}
-    run.create("starts", definition([fail("A", {"Get": "Parameters.N"})], parameter))
+    run.create("starts", definition([fail("A", joined(NUMBER))], PARAMETER))
     run.start("starts")
     run.start("starts", **given(N="x"))
     run.start("starts", **given(Other="1"))

@@ -9,6 +9,7 @@ says how sure that is. If no cause is found, the result says so.
 import re
 from dataclasses import dataclass, replace
 
+from trainyard.image_packages import STANDS_IN
 from trainyard.runs.why.clues import (
     FAILING,
     HARMLESS,
@@ -50,6 +51,9 @@ _STATES = re.compile(
 
 _PREFIX = re.compile(r"^(?:Algorithm|Client|InternalServer)Error: ?")
 """Prefix that SageMaker writes before the reason of a program or its container."""
+
+_OF_AN_INTERFACE = ("AttributeError", "ImportError", "TypeError")
+"""Exceptions that Python raises for a function, or an argument of one, that is not there."""
 
 _QUOTED = re.compile(r'ErrorMessage\s+"(?P<message>[^"].*?)"?\s*(?:Command|$)', re.DOTALL)
 
@@ -172,7 +176,7 @@ def _cause(evidence: Evidence, clue: Clue, certainty: Certainty) -> Cause:
         source=signature.source,
         rank=clue.raised.rank if clue.raised else clue.line.rank,
     )
-    return _shown(evidence, clue.line, cause)
+    return _shown(evidence, clue.line, _or_versions(evidence, cause, clue.raised))
 
 
 def _exception(evidence: Evidence, one: Raised, certainty: Certainty) -> Cause:
@@ -184,7 +188,26 @@ def _exception(evidence: Evidence, one: Raised, certainty: Certainty) -> Cause:
         fix=f"mend {one.place}, or what it was given" if one.place else "",
         rank=one.rank,
     )
-    return _shown(evidence, one.line, cause)
+    return _shown(evidence, one.line, _or_versions(evidence, cause, one))
+
+
+def _or_versions(evidence: Evidence, cause: Cause, one: Raised | None) -> Cause:
+    """Return the cause with another possible one: packages here are of other versions than those of
+    the image, and a library raised the exception, or an interface is not as the program expects.
+    """
+    said = (line.text.partition(STANDS_IN)[2] for line in evidence.lines if STANDS_IN in line.text)
+    differs = next(said, "").strip()
+    if not (one and differs and (one.is_of_a_library or one.kind in _OF_AN_INTERFACE)):
+        return cause
+    image, _, packages = differs.partition(": ")
+    also = f"It may also be a version: unlike {image}, this Python has {packages}"
+    fix = "if it is a version, name an interpreter that has the image's: --python PATH"
+    return replace(
+        cause,
+        certainty="likely" if cause.certainty == "certain" else cause.certainty,
+        sentence=f"{cause.sentence.rstrip('.')}. {also}",
+        fix="; ".join(filter(None, (cause.fix.rstrip("."), fix))),
+    )
 
 
 def _raised(one: Raised) -> str:

@@ -1,5 +1,6 @@
 """Check data inputs: input modes, manifests, file systems."""
 
+import posixpath
 from collections.abc import Iterator
 from typing import Any
 
@@ -103,6 +104,51 @@ def gzip_input_without_pipe(job: Job) -> Iterator[Violation]:
             mode, where = s3.get("S3InputMode"), f"ProcessingInputs[{index}].S3Input"
             if mode != "Pipe":
                 yield job.at(f"{where}.S3CompressionType", f"Gzip with input mode {mode}")
+
+
+ROOT = "/opt/ml/processing"
+
+
+def _folders(job: Job) -> Iterator[tuple[str, str]]:
+    """Iterate over path and LocalPath of each input and output that SageMaker itself moves."""
+    kinds = ("S3Input", "DatasetDefinition", "S3Output")
+    for where in ("ProcessingInputs", "ProcessingOutputConfig.Outputs"):
+        for index, item in job.items(where):
+            for kind in () if job.document.value(item.get("AppManaged")) is True else kinds:
+                at = f"{where}[{index}].{kind}.LocalPath"
+                place = job.document.value(item.get(kind))
+                folder = place.get("LocalPath") if isinstance(place, dict) else None
+                if isinstance(folder, str):
+                    yield at, folder
+
+
+@rule(
+    "error",
+    over=processing,
+    why="the service refuses the job; of two inputs, without a word",
+    fix="give each input a folder of its own",
+    source="#4939",
+)
+def inputs_share_a_folder(job: Job) -> Iterator[Violation]:
+    first: dict[str, str] = {}
+    for at, folder in _folders(job):
+        if at.startswith("ProcessingInputs"):
+            other = first.setdefault(posixpath.normpath(folder), at)
+            if other != at:
+                yield job.at(at, f"{folder!r} is the folder of {other.partition('.')[0]}, too")
+
+
+@rule(
+    "error",
+    over=processing,
+    why="the service refuses the job: it moves files from and to there only",
+    fix=f"choose a folder under {ROOT}/",
+    source="developer guide, byoc-input-and-output: the path must begin with it",
+)
+def folder_outside_processing(job: Job) -> Iterator[Violation]:
+    for at, folder in _folders(job):
+        if not f"{posixpath.normpath(folder)}/".startswith(f"{ROOT}/"):
+            yield job.at(at, f"{folder!r} is not under {ROOT}/")
 
 
 @rule(

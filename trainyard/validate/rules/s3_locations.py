@@ -19,6 +19,7 @@ from trainyard.validate.rules.job_view import (
     training,
 )
 from trainyard.validate.rules.rule import Violation, rule, steps, whole
+from trainyard.validate.step_dependencies import waits_for
 
 BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 OF_BUCKET = re.compile(r"([a-z0-9][a-z0-9.-]*)?")
@@ -27,20 +28,27 @@ S3_FIELDS = ("S3Uri", "S3OutputPath", "ModelDataUrl", "S3OutputUri")
 LARGEST_VOLUME = 16384
 
 
+def _fields(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Iterate over (path, unresolved value) of S3 locations."""
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _fields(item, f"{path}[{index}]")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            here = member(path, str(key))
+            if key in S3_FIELDS:
+                yield here, item
+            else:
+                yield from _fields(item, here)
+
+
 def _locations(value: Any, path: str) -> Iterator[tuple[str, str, bool]]:
     """Iterate over (path, text, whether it is complete) of S3 locations: of a join, the part before
     the first expression.
     """
-    if isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from _locations(item, f"{path}[{index}]")
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            here = member(path, str(key))
-            if key in S3_FIELDS and (text := _beginning(item)):
-                yield here, *text
-            else:
-                yield from _locations(item, here)
+    for here, item in _fields(value, path):
+        if text := _beginning(item):
+            yield here, *text
 
 
 def _beginning(value: Any) -> tuple[str, bool] | None:
@@ -203,6 +211,59 @@ def output_overwritten_by_next_run(document: Document) -> Iterator[Violation]:
 def _has_expression(value: Any) -> bool:
     """Return whether anything in ``value`` differs from run to run."""
     return any(JOIN not in expression for expression, _ in expressions(value))
+
+
+@rule(
+    "warning",
+    over=whole,
+    why="nothing orders the two: the step reads what an earlier run left there, or finds nothing",
+    fix="refer to the other step's output (Steps.<name>…S3Uri), or name that step in DependsOn",
+    source="developer guide, Pipelines overview: references and DependsOn are the order",
+)
+def reads_without_waiting(document: Document) -> Iterator[Violation]:
+    places = [
+        (job, _location(document, uri).rstrip("/"))
+        for job, _, uri in (*_outputs(document), *_models(document))
+    ]
+    earlier = _earlier_steps(document)
+    for step in document.steps:
+        for path, uri in _fields(step.own_arguments, f"{step.path}.Arguments"):
+            place = _location(document, uri).rstrip("/")
+            if not place or any(word in path for word in WRITTEN):
+                continue
+            writers = (job.step for job, address in places if _overlap(place, job, address))
+            for writer in writers:
+                ordered = writer.name in (step.name, *earlier[step.name])
+                if not (ordered or step.name in earlier[writer.name] or _exclusive(writer, step)):
+                    problem = f"reads {place}, which {writer.name} writes, and does not wait for it"
+                    yield Violation(step=step, path=path, problem=problem)
+                    break
+
+
+def _overlap(place: str, job: Job, address: str) -> bool:
+    """Return whether what the job writes at ``address`` is read at ``place``."""
+    if f"{address}/".startswith(f"{place}/"):
+        return True
+    # a training job writes beneath its address in a folder with its own name
+    return job.kind != "training" and f"{place}/".startswith(f"{address}/")
+
+
+WRITTEN = ("Output", "CheckpointConfig")
+"""In the path of an S3 location: the job writes there."""
+
+
+def _earlier_steps(document: Document) -> dict[str, set[str]]:
+    """Return step → all that have ended when it starts."""
+    waits = waits_for(document)
+    found: dict[str, set[str]] = {}
+    for name in waits:
+        earlier, rest = set(), [*waits[name]]
+        while rest:
+            if (other := rest.pop()) not in earlier:
+                earlier.add(other)
+                rest += waits.get(other, ())
+        found[name] = earlier
+    return found
 
 
 @rule(

@@ -135,6 +135,14 @@ def test_what_cannot_run_is_refused_at_once(aws: Cloud, entry: dict, message: st
         aws.process("refused", "true", ProcessingInputs=[entry])
 
 
+def test_two_inputs_in_one_folder_are_refused_as_on_aws(aws: Cloud) -> None:
+    entries = [s3_input("in", "s3://bkt/raw"), s3_input("in", "s3://bkt/code")]
+    entries[1]["InputName"] = "code"
+    entries[1]["S3Input"]["LocalPath"] += "/"
+    with pytest.raises(botocore.exceptions.ClientError, match="'code': .* of 'in', too"):
+        aws.process("folder", "true", ProcessingInputs=entries)
+
+
 def test_an_unknown_image_is_refused(aws: Cloud) -> None:
     request = processing("true")
     request["AppSpecification"]["ImageUri"] = "tensorflow:2"

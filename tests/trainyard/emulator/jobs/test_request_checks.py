@@ -136,7 +136,7 @@ def test_what_could_never_run_is_refused_with_its_step(pipelines: Pipelines, mes
         train(InputDataConfig=[channel(InputMode=GET, CompressionType=GET)]),
         train(AlgorithmSpecification={"TrainingImage": GET, "TrainingInputMode": GET}),
         transform(SplitType=GET),
-        endpoint({"AsyncInferenceConfig": GET}, {"ServerlessConfig": GET, "InstanceType": GET}),
+        endpoint({}, {"InstanceType": GET}),
     ],
 )
 def test_what_a_value_decides_is_left_to_the_run(pipelines: Pipelines, step: dict) -> None:

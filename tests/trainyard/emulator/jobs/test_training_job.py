@@ -8,7 +8,7 @@ from pathlib import Path
 import botocore.exceptions
 import pytest
 
-from tests.trainyard.emulator.harness import Cloud, channel, cloud, training, until
+from tests.trainyard.emulator.harness import PATIENCE, Cloud, Gate, channel, cloud, training, until
 
 pytestmark = pytest.mark.long
 
@@ -222,6 +222,47 @@ def test_stop_kills_what_ignores_sigterm(tmp_path: Path) -> None:
         aws.sm.stop_training_job(TrainingJobName="stubborn")
         assert aws.trained("stubborn")["TrainingJobStatus"] == "Stopped"
         assert not [process for process in family if process.is_running()]
+
+
+HANDLER = """import pathlib, signal, time
+heard = pathlib.Path('/opt/ml/model/heard')
+signal.signal(signal.SIGTERM, lambda *_: heard.touch())
+print('ready', flush=True)
+while True: time.sleep(0.05)
+"""
+
+
+def test_sigterm_does_not_reach_the_script_behind_a_shell(tmp_path: Path) -> None:
+    """AWS's shells and drivers do not pass it on: aws/sagemaker-training-toolkit#125, #173."""
+    script = f'python -c "{HANDLER}"; echo after > /opt/ml/model/after'
+    with cloud(tmp_path, stop_grace=0.5) as aws:
+        aws.sm.create_training_job(TrainingJobName="deaf", **training(script))
+        until(lambda: aws.log("Training", "deaf") == ["ready"])
+        aws.sm.stop_training_job(TrainingJobName="deaf")
+        assert aws.trained("deaf")["TrainingJobStatus"] == "Stopped"
+        assert not aws.keys("models/deaf")
+        [line] = [line for line in aws.all_lines("Training", "deaf") if "SIGTERM" in line]
+        assert line.startswith("[emulator] SIGTERM reaches the first process of this container")
+        assert "killed in 0.5 s" in line
+
+
+@pytest.mark.parametrize("limit", [1, 3600])
+def test_a_first_process_without_a_handler_goes_on_until_it_is_killed(
+    tmp_path: Path, limit: int
+) -> None:
+    """Process 1 of a container gets no signal that it does not handle: pid_namespaces(7)."""
+    with cloud(tmp_path, stop_grace=PATIENCE) as aws:
+        gate, lines = Gate(aws), lambda: aws.all_lines("Training", "goes-on")
+        script = f"echo ready; {gate.wait}; echo whole > /opt/ml/model/w"
+        request = training(script) | {"StoppingCondition": {"MaxRuntimeInSeconds": limit}}
+        aws.sm.create_training_job(TrainingJobName="goes-on", **request)
+        until(lambda: "ready" in lines())
+        if limit > 1:
+            aws.sm.stop_training_job(TrainingJobName="goes-on")
+        until(lambda: any("SIGTERM" in line for line in lines()))
+        gate.open()
+        assert aws.trained("goes-on")["TrainingJobStatus"] == "Stopped"
+        assert archive_of(aws, "goes-on") == {"w": b"whole\n"}
 
 
 def test_the_runtime_limit(aws: Cloud) -> None:

@@ -21,6 +21,7 @@ def input_fn(body, content_type):
 def predict_fn(rows, model):
     assert os.environ["SAGEMAKER_BATCH"] == "true"
     if rows[0][0] == "sleep": time.sleep(60)
+    if rows[0][0] == "die": os._exit(3)
     return [str(model * sum(map(float, row))) for row in rows]
 def output_fn(answers, accept): return "\\n".join(answers) + "\\n"
 """
@@ -89,6 +90,19 @@ def test_each_object_has_its_output_or_none_and_the_failed_one_is_named(batch):
     assert any("BatchStrategy=SINGLE_RECORD" in line for line in lines)
     assert any("Bad HTTP status received from algorithm: 500" in line for line in lines)
     assert not list((batch.state / "jobs/several").glob("algo-*"))
+
+
+def test_a_record_that_ends_the_container_costs_its_object_alone(batch):
+    batch.put("mortal/a.csv", "die,1\n")
+    batch.put("mortal/b.csv", "1,2\n")
+    client = {"ModelClientConfig": {"InvocationsMaxRetries": 0}}
+    found = transform(batch, "mortal", "mortal/", output={"S3OutputPath": "s3://bkt/mortal-out"},
+                      **client)  # fmt: skip
+    assert found["TransformJobStatus"] == "Failed"
+    assert "1 of 2 objects failed" in found["FailureReason"]
+    assert "s3://bkt/mortal/a.csv" in found["FailureReason"]
+    assert "the container ended" in found["FailureReason"]
+    assert batch.keys("mortal-out") == ["mortal-out/b.csv.out"]
 
 
 def test_gzip_a_manifest_and_a_join(batch):

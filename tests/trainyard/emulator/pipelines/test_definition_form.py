@@ -23,6 +23,7 @@ from trainyard.emulator.api import ApiError
 from trainyard.emulator.pipelines import definition_form
 from trainyard.emulator.pipelines.pipeline_versions import Pipelines
 from trainyard.emulator.storage.object_store import ObjectStore
+from trainyard.validate import check
 
 DEFINITIONS = Path("tests/trainyard/validate/definitions")
 
@@ -68,6 +69,76 @@ FAULTS = {
 @pytest.mark.parametrize("said", FAULTS)
 def test_what_aws_refuses_at_create_is_refused_there(pipelines, said: str):
     assert said in create(pipelines, json.dumps(pipeline(FAULTS[said])))
+
+
+GET_COUNT = {"Get": "Parameters.Count"}
+TYPED = [
+    {"Name": "Count", "Type": "Integer", "DefaultValue": 3},
+    {"Name": "Share", "Type": "Float", "DefaultValue": 0.5},
+    {"Name": "Fast", "Type": "Boolean", "DefaultValue": True},
+    {"Name": "Kind", "Type": "String", "DefaultValue": "x"},
+]
+LAMBDA = {
+    "Name": "ask",
+    "Type": "Lambda",
+    "FunctionArn": "arn:aws:lambda:us-east-1:123456789012:function:ask",
+    "Arguments": {},
+    "OutputParameters": [{"OutputName": "count", "OutputType": "Integer"}],
+}
+COUNTED = "Steps.ask.OutputParameters['count']"
+WRONG_TYPES = {
+    "[Parameters.Count] to argument of type [String]": [
+        process_step("slow", "sleep 60"),
+        process_step("p", "true", ("slow",), arguments={"Environment": {"N": GET_COUNT}}),
+    ],
+    "[Parameters.Share] to argument of type [String]": [
+        train_step("t", "true", arguments={"HyperParameters": {"x": {"Get": "Parameters.Share"}}})
+    ],
+    "[Parameters.Fast] to argument of type [String]": [
+        condition_step(  # in a branch that does not run
+            "c",
+            [compare("Equals", 1, 2)],
+            [
+                process_step(
+                    "p", "true", arguments={"Environment": {"N": {"Get": "Parameters.Fast"}}}
+                )
+            ],
+            [],
+        )
+    ],
+    f"[{COUNTED}] to argument of type [String]": [
+        LAMBDA,
+        process_step("p", "true", arguments={"Environment": {"N": {"Get": COUNTED}}}),
+    ],
+    "[Parameters.Kind] to argument of type [Integer]": [
+        train_step(
+            "t",
+            "true",
+            arguments={"StoppingCondition": {"MaxRuntimeInSeconds": {"Get": "Parameters.Kind"}}},
+        )
+    ],
+}
+
+
+@pytest.mark.parametrize("reference", WRONG_TYPES)
+def test_a_reference_of_another_type_is_refused_in_aws_words(pipelines, reference: str):
+    """aws/sagemaker-python-sdk#4867: CreatePipeline answers this, before anything has run."""
+    text = json.dumps(pipeline(WRONG_TYPES[reference], Parameters=TYPED))
+    assert create(pipelines, text).startswith(f"Cannot assign property reference {reference}.")
+    found = next(f for f in check(text) if f.answer)
+    assert found.severity == "error"
+    assert found.why == "CreatePipeline refuses the definition"
+
+
+def test_a_number_as_text_and_a_number_for_a_number_are_accepted(pipelines):
+    text = {"Std:Join": {"On": "", "Values": [GET_COUNT]}}
+    steps = [
+        process_step("p", "true", arguments={"Environment": {"N": text}}),
+        train_step(
+            "t", "true", arguments={"StoppingCondition": {"MaxRuntimeInSeconds": GET_COUNT}}
+        ),
+    ]
+    assert create(pipelines, json.dumps(pipeline(steps, Parameters=TYPED))) == ""
 
 
 @pytest.mark.parametrize(

@@ -207,11 +207,12 @@ def test_values_that_cannot_be_had_fail_the_step_with_the_reason(aws: Cloud) -> 
     assert steps["Gate"]["FailureReason"].startswith("property file 'metrics' of step 'Evaluate'")
 
 
-def test_a_number_in_a_string_field_is_refused_as_on_aws(aws: Cloud) -> None:
-    step = train_step(
-        "Train", "true", arguments={"HyperParameters": {"lr": {"Get": "Parameters.Max"}}}
-    )
-    aws.create("typed", [step], Parameters=[FLOAT])
+def test_a_number_that_only_the_run_knows_is_refused_in_a_string_field(aws: Cloud) -> None:
+    script = """echo '{"loss": 0.5}' > /opt/ml/processing/out/metrics.json"""
+    output = {"out": "s3://bkt/number"}
+    evaluate = process_step("Evaluate", script, outputs=output, PropertyFiles=[FILE])
+    rate = {"HyperParameters": {"lr": json_get("Evaluate", "metrics", "loss")}}
+    aws.create("typed", [evaluate, train_step("Train", "true", arguments=rate)])
     _, steps = aws.run("typed")
     assert steps["Train"]["FailureReason"].startswith(
         "ClientError: Failed to invoke sagemaker:CreateTrainingJob. Error Details:"

@@ -5,7 +5,7 @@ import json
 import botocore.exceptions
 import pytest
 
-from tests.trainyard.emulator.harness import ROLE, Cloud, cloud, fail_step, pipeline
+from tests.trainyard.emulator.harness import ROLE, Cloud, cloud, fail_step, pipeline, process_step
 
 
 @pytest.fixture(scope="module")
@@ -91,11 +91,11 @@ def test_a_name_is_taken_once(aws: Cloud) -> None:
 @pytest.mark.parametrize(
     ("definition", "message"),
     [
-        ("{", "not valid JSON"),
+        ("{", "not a JSON object"),
         (json.dumps(pipeline([fail_step("F", {"Get": "Parameters.x"})])), "step 'F' refers"),
         (
-            json.dumps(pipeline([fail_step("F", "") | {"CacheConfig": {"ExpireAfter": "soon"}}])),
-            "step 'F': ExpireAfter 'soon'",
+            json.dumps(pipeline([process_step("P", "true", CacheConfig={"ExpireAfter": "soon"})])),
+            "step 'P': ExpireAfter 'soon'",
         ),
     ],
 )

@@ -5,6 +5,7 @@ import json
 import os
 import socket
 import tarfile
+from importlib.metadata import version
 from pathlib import Path
 
 import psutil
@@ -13,6 +14,7 @@ from botocore.exceptions import ClientError
 
 from tests.trainyard.emulator.harness import PATIENCE, ROLE, Cloud, cloud, until
 from tests.trainyard.emulator.standin import make_client
+from trainyard.emulator.serving import serving_instance
 from trainyard.emulator.serving.serving_instance import _Connection
 
 pytestmark = pytest.mark.slow
@@ -218,6 +220,74 @@ def test_variants_share_requests_and_are_captured(served):
         "observedContentType": "text/csv", "mode": "INPUT", "data": "who", "encoding": "CSV"
     }  # fmt: skip
     assert line["eventVersion"] == "0" and line["eventMetadata"]["eventId"]
+
+
+MORTAL = """
+import os, pathlib, sklearn
+STAMP = pathlib.Path("/tmp/broken")
+def model_fn(model_dir):
+    if STAMP.exists(): raise RuntimeError("it does not load any more")
+    return os.getpid()
+def input_fn(body, content_type): return body.decode() if isinstance(body, bytes) else body
+def predict_fn(text, model):
+    if text == "break": STAMP.touch()
+    if text in ("die", "break"): os._exit(3)
+    return "alive"
+def output_fn(answer, accept): return answer
+"""
+
+
+def log_of(cloud: Cloud, endpoint: str) -> list[str]:
+    group = f"/aws/sagemaker/Endpoints/{endpoint}"
+    [stream] = cloud.logs.describe_log_streams(logGroupName=group)["logStreams"]
+    events = cloud.logs.get_log_events(
+        logGroupName=group, logStreamName=stream["logStreamName"], startFromHead=True
+    )
+    return [event["message"] for event in events["events"]]
+
+
+def test_a_model_process_that_ends_is_started_again(served, monkeypatch):
+    """The request that met its end gets nginx's 502, as in AWS's image; later ones wait."""
+    model(served, "mortal", "x", MORTAL)
+    config(served, "mortal", {"mortal": 1})
+    served.sm.create_endpoint(EndpointName="mortal", EndpointConfigName="mortal")
+    assert settled(served, "mortal")["EndpointStatus"] == "InService"
+    for _ in range(2):
+        with pytest.raises(ClientError) as died:
+            invoke(served, "mortal", "die")
+        assert died.value.response["Error"]["Code"] == "ModelError"
+        assert died.value.response["OriginalStatusCode"] == 502
+        assert "<h1>502 Bad Gateway</h1>" in died.value.response["OriginalMessage"]
+        assert invoke(served, "mortal", "again")[0] == "alive"
+        assert settled(served, "mortal")["EndpointStatus"] == "InService"
+    ends = [line for line in log_of(served, "mortal") if "container ended" in line]
+    assert [line.partition("exit status ")[2] for line in ends] == [
+        "3, time 1 in a row: it is started again at once.",
+        "3, time 2 in a row: it is started again in 1 s.",
+    ]
+
+    monkeypatch.setattr(serving_instance, "ANSWER", 2.0)
+    with pytest.raises(ClientError):
+        invoke(served, "mortal", "break")
+    with pytest.raises(ClientError) as late:
+        invoke(served, "mortal", "again")
+    assert late.value.response["OriginalStatusCode"] == 0
+    assert "Received server error (0) from primary" in str(late.value)
+    assert "Your invocation timed out" in late.value.response["OriginalMessage"]
+    until(lambda: any("time 4 in a row" in line for line in log_of(served, "mortal")))
+    assert settled(served, "mortal")["EndpointStatus"] == "InService"
+    served.sm.delete_endpoint(EndpointName="mortal")
+    assert not list((served.state / "endpoints").glob("mortal/*"))
+
+
+def test_the_log_of_an_endpoint_names_what_is_of_another_version(served):
+    model(served, "older", "x", MORTAL)
+    config(served, "older", {"older": 1})
+    served.sm.create_endpoint(EndpointName="older", EndpointConfigName="older")
+    settled(served, "older")
+    [line] = [line for line in log_of(served, "older") if "stands in for" in line]
+    assert f"scikit-learn {version('scikit-learn')} (there 1.2.1)" in line
+    served.sm.delete_endpoint(EndpointName="older")
 
 
 def test_an_update_serves_the_next_one_and_a_broken_one_leaves_the_last(served):

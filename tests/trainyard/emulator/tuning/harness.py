@@ -23,9 +23,9 @@ PRINT = 'echo "loss=$(hp x);" && echo model > /opt/ml/model/m'
 
 
 @contextlib.contextmanager
-def tuning_cloud(state: Path, folder: Path) -> Iterator[Cloud]:
+def tuning_cloud(state: Path, folder: Path, stop_grace: float = 1.0) -> Iterator[Cloud]:
     """Start an emulator. ``folder``: for the interpreter that replaces images, and its
-    ``train``.
+    ``train``. ``stop_grace``: seconds from SIGTERM to SIGKILL for a stopped job.
     """
     folder.mkdir(parents=True, exist_ok=True)
     python, train = folder / "python3", folder / "train"
@@ -33,7 +33,7 @@ def tuning_cloud(state: Path, folder: Path) -> Iterator[Cloud]:
         python.symlink_to(sys.executable)
         train.write_text(TRAIN)
         train.chmod(0o755)
-    make = functools.partial(SageMaker, python=python)
+    make = functools.partial(SageMaker, python=python, stop_grace=stop_grace)
     with serve(state, make_sagemaker=make) as endpoint:
         yield Cloud(endpoint, state)
 

@@ -127,7 +127,8 @@ def test_a_target_ends_the_tuning(cloud: Cloud) -> None:
     assert values[-1] <= 3 and all(value > 3 for value in values[:-1])
 
 
-def test_early_stopping_stops_what_is_worse_than_the_median(cloud: Cloud) -> None:
+def test_early_stopping_stops_what_is_worse_than_the_median(tmp_path: Path) -> None:
+    """At once: the shell that runs it does not handle SIGTERM, and the next job waits."""
     search = config(
         "Grid",
         None,
@@ -136,8 +137,11 @@ def test_early_stopping_stops_what_is_worse_than_the_median(cloud: Cloud) -> Non
         TrainingJobEarlyStoppingType="Auto",
     )
     stuck = definition(CURVE.replace("echo model", "[ $(hp x) = 1 ] || sleep 600; echo model"))
-    found = tune(cloud, "early", request(search, TrainingJobDefinition=stuck))
-    jobs = trained(cloud, "early")
+    with tuning_cloud(tmp_path / "aws", tmp_path / "image", stop_grace=600) as cloud:
+        found = tune(cloud, "early", request(search, TrainingJobDefinition=stuck))
+        jobs = trained(cloud, "early")
+        lines = cloud.all_lines("Training", jobs[1]["TrainingJobName"])
+    assert any("All are killed at once, on AWS 120 s later" in line for line in lines)
     assert [job["TrainingJobStatus"] for job in jobs] == ["Completed", "Stopped"]
     assert [job["ObjectiveStatus"] for job in jobs] == ["Succeeded", "Succeeded"]
     assert found["TrainingJobStatusCounters"]["Stopped"] == 1

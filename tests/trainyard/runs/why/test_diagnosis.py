@@ -351,3 +351,43 @@ def test_an_exception_that_tells_of_another_process_is_no_cause():
 def test_what_is_tried_again_is_no_cause():
     text = "Insufficient capacity error from EC2 while launching instances, retrying!"
     assert logged(text).certainty == "unknown"
+
+
+NOTICE = (
+    "[emulator] This Python stands in for sagemaker-scikit-learn 1.2-1: "
+    "numpy 2.4.1 (there 1.24.1), pandas 3.0.2 (there 1.1.3)"
+)
+RECORD = """Traceback (most recent call last):
+  File "/opt/ml/code/train.py", line 9, in main
+    model.fit(frame, target)
+  File "/usr/lib/site-packages/sklearn/utils/validation.py", line 1053, in check_array
+    array = _asarray_with_order(array, order=order, dtype=dtype)
+ValueError: could not convert string to float: 'AA'"""
+REMOVED = """Traceback (most recent call last):
+  File "/opt/ml/code/train.py", line 4, in main
+    frame = pd.read_csv(path, squeeze=True)
+TypeError: read_csv() got an unexpected keyword argument 'squeeze'"""
+OWN = """Traceback (most recent call last):
+  File "/opt/ml/code/train.py", line 4, in main
+    raise ValueError("the corpus has no text")
+ValueError: the corpus has no text"""
+
+
+@pytest.mark.parametrize("log", [RECORD, REMOVED])
+def test_other_versions_than_the_images_are_a_possible_cause(log: str):
+    """Text in pandas 3 has column of dtype object: the data is blamed for it."""
+    before, found = logged(log), logged(f"{NOTICE}\n{log}")
+    assert "version" not in before.sentence
+    assert found.sentence.startswith(before.sentence.rstrip("."))
+    assert found.sentence.endswith(
+        "It may also be a version: unlike sagemaker-scikit-learn 1.2-1, this Python has "
+        "numpy 2.4.1 (there 1.24.1), pandas 3.0.2 (there 1.1.3)"
+    )
+    assert found.certainty == "likely"
+    assert found.fix.endswith("name an interpreter that has the image's: --python PATH")
+
+
+def test_what_the_program_itself_refuses_is_not_the_versions():
+    assert logged(f"{NOTICE}\n{OWN}").sentence == logged(OWN).sentence
+    killed = "Killed process 90 (python) total-vm:1kB"
+    assert "version" not in logged(f"{NOTICE}\n{killed}").sentence

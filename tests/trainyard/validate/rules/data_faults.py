@@ -4,6 +4,7 @@ from tests.trainyard.validate.rules.definitions import (
     KEY,
     Change,
     add,
+    default,
     drop,
     file_system_channel,
     hyper,
@@ -23,7 +24,14 @@ from tests.trainyard.validate.rules.fault import (
     retry,
 )
 
+FOLDER = "ProcessingOutputConfig.Outputs.0.S3Output.LocalPath"
+TUNE_DATA = "TrainingJobDefinition.InputDataConfig.0.DataSource.S3DataSource.S3Uri"
 SUMMARY = "Steps.Tune.TrainingJobSummaries[{}].TrainingJobName"
+
+
+def input_at(folder: str, **more: object) -> dict[str, object]:
+    """An input of a processing job, into ``folder``."""
+    return {"InputName": "more", "S3Input": {"S3Uri": "s3://bucket/m", "LocalPath": folder}, **more}
 
 
 def summary(rank: int) -> Change:
@@ -259,6 +267,44 @@ OF_DATA = (
             {"OutputName": "b", "S3Output": {"S3Uri": run_uri("Shard", "out")}},
         ),
         of_a_branch=put("Publish", OUTPUT, run_uri("Evaluate", "out")),
+    ),
+    *of(
+        "reads-without-waiting",
+        the_same=(
+            put("Tune", TUNE_DATA, "s3://bucket/in"),
+            put("Publish", OUTPUT, "s3://bucket/in/"),
+        ),
+        a_part=(
+            put("Score", "TransformInput.DataSource.S3DataSource.S3Uri", "s3://bucket/a/part"),
+            put("Shard", OUTPUT, {"Get": "Parameters.InputUri"}),
+            default("InputUri", "s3://bucket/a"),
+        ),
+        the_whole=put("Tune", TUNE_DATA, run_uri("Shard")),
+        of_a_run=put(
+            "Score", "TransformInput.DataSource.S3DataSource.S3Uri", run_uri("Evaluate", "out")
+        ),
+        models=put("Score", "TransformInput.DataSource.S3DataSource.S3Uri", run_uri("train")),
+        model=put("Tune", TUNE_DATA, run_uri("score", "x")),
+    ),
+    *of(
+        "inputs-share-a-folder",
+        two=add("Shard", "ProcessingInputs", input_at("/opt/ml/processing/input/raw")),
+        slash=add("Shard", "ProcessingInputs", input_at("/opt/ml/processing/input//raw/")),
+        query=add(
+            "Shard",
+            "ProcessingInputs",
+            {
+                "InputName": "q",
+                "DatasetDefinition": {"LocalPath": "/opt/ml/processing/input/raw"},
+            },
+        ),
+    ),
+    *of(
+        "folder-outside-processing",
+        output=put("Shard", FOLDER, "/opt/ml/output"),
+        sibling=put("Shard", FOLDER, "/opt/ml/processing2/out"),
+        above=put("Shard", FOLDER, "/opt/ml/processing/../out"),
+        input=put("Shard", "ProcessingInputs.0.S3Input.LocalPath", "/data"),
     ),
     *of(
         "output-overwritten-by-next-run",

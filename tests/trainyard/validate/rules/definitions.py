@@ -300,6 +300,15 @@ def add(step: str, path: str, value: Any) -> Change:
     return change
 
 
+def depends_on(step: str, *others: str) -> Change:
+    """Let the step wait for others."""
+
+    def change(definition: dict[str, Any]) -> None:
+        _step(definition, step)["DependsOn"] = list(others)
+
+    return change
+
+
 def hyper(step: str, **values: str) -> Change:
     """Set hyperparameters."""
 

@@ -1,5 +1,6 @@
 """Changes next to the faults that are right, or not the rule's business: it must be silent."""
 
+from tests.trainyard.validate.rules.data_faults import FOLDER, TUNE_DATA, input_at
 from tests.trainyard.validate.rules.definitions import (
     CPU_IMAGE,
     GPU_IMAGE,
@@ -7,6 +8,7 @@ from tests.trainyard.validate.rules.definitions import (
     RUNTIME,
     WAIT,
     add,
+    depends_on,
     drop,
     file_system_channel,
     hyper,
@@ -212,6 +214,43 @@ NEAR = (
             put("Shard", "ProcessingInputs.0.S3Input.S3DataType", "ManifestFile"),
             put("Train", "CheckpointConfig.S3Uri", "s3://b/all-checkpoints"),
         ),
+    ),
+    *of(
+        "reads-without-waiting",
+        waits=(put("Publish", OUTPUT, "s3://bucket/in"), depends_on("Tune", "Publish")),
+        waits_for_who_waits=(  # Train reads what Shard writes
+            put("Evaluate", "ProcessingInputs.0.S3Input.S3Uri", run_uri("Shard", "out")),
+            depends_on("Evaluate", "Train"),
+        ),
+        the_last_run=(  # Shard goes on from what Evaluate will write
+            put("Shard", "ProcessingInputs.0.S3Input.S3Uri", "s3://bucket/state"),
+            put("Evaluate", OUTPUT, "s3://bucket/state"),
+        ),
+        its_own=(
+            put("Shard", "ProcessingInputs.0.S3Input.S3Uri", "s3://bucket/state"),
+            put("Shard", OUTPUT, "s3://bucket/state"),
+        ),
+        other_branch=(
+            put("Publish", "ProcessingInputs.0.S3Input.S3Uri", "s3://bucket/x"),
+            put("Archive", OUTPUT, "s3://bucket/x"),
+        ),
+        sibling=put("Tune", TUNE_DATA, run_uri("Shard", "out-2")),
+        beneath_models=put("Tune", TUNE_DATA, run_uri("train", "data")),
+    ),
+    *of(
+        "inputs-share-a-folder",
+        nested=add("Shard", "ProcessingInputs", input_at("/opt/ml/processing/input")),
+        managed=add(
+            "Shard", "ProcessingInputs", input_at("/opt/ml/processing/input/raw", AppManaged=True)
+        ),
+        an_output=put("Shard", FOLDER, "/opt/ml/processing/input/raw"),
+    ),
+    *of(
+        "folder-outside-processing",
+        slash=put("Shard", FOLDER, "/opt/ml/processing/out/"),
+        itself=put("Shard", FOLDER, "/opt/ml/processing"),
+        managed=add("Shard", "ProcessingInputs", input_at("/data", AppManaged=True)),
+        of_run_time=put("Shard", FOLDER, {"Get": "Steps.Train.TrainingJobName"}),
     ),
     *of(
         "output-overwritten-by-next-run",

@@ -5,6 +5,7 @@ container has its own network.
 """
 
 import os
+import signal
 import socketserver
 import subprocess
 import sys
@@ -103,6 +104,7 @@ def serve(answer: Callable[[bytes, dict[str, str]], Answer]) -> None:
 
     It is called when the model is loaded; only then does /ping answer.
     """
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     Handler.answer = staticmethod(answer)
     with Server(sys.argv[1], Handler) as server:
         server.serve_forever()
