@@ -18,7 +18,7 @@ from pipelines.recipe.config import Recipe
 from pipelines.recipe.read_recipe import load
 from pipelines.registry.promotion_record import evidence_of
 from pipelines.registry.verification import first_mismatch, verify
-from pipelines.serving.endpoint_requests import Release
+from pipelines.serving.endpoint_requests import CAPTURED, Release
 from pipelines.serving.rollout import Outcome, go_back, release
 from trainyard.common.errors import GateError, RecipeError
 from trainyard.terminal import Need, console, needs, run
@@ -31,7 +31,7 @@ def prepared(package: str, recipe: Recipe, *, quick: bool) -> Release:
         GateError: it is not Approved, of another group, or does not match its record.
     """
     account = resolve(recipe.aws)
-    capture = f"s3://{account.bucket}/{recipe.aws.prefix}/{recipe.pipeline.name}/captured"
+    capture = f"s3://{account.bucket}/{recipe.aws.prefix}/{recipe.pipeline.name}/{CAPTURED}"
     found = Release(recipe, package, account.job_role, capture)
     _ = found.deploy  # a recipe without an endpoint
     shown = evidence_of(package).registered

@@ -35,7 +35,7 @@ def output_fn(answer, accept): return json.dumps(answer), "application/json"
 SAID: list[str] = []
 
 
-def packaged(number: int, level: float) -> str:
+def packaged(number: int, level: float, group: str = "models") -> str:
     """Register and approve a model whose answers have that mean; return its package's ARN."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w:gz") as tar:
@@ -51,7 +51,7 @@ def packaged(number: int, level: float) -> str:
         "Environment": {"SAGEMAKER_PROGRAM": "inference.py"},
     }
     made = sagemaker.create_model_package(
-        ModelPackageGroupName="models",
+        ModelPackageGroupName=group,
         ModelApprovalStatus="Approved",
         InferenceSpecification={"Containers": [container]},
     )
