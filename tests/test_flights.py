@@ -141,7 +141,7 @@ def test_new_flights_are_scored_as_an_endpoint_of_the_model_would(outputs, fligh
     found = {key: body for key, body in outputs.items() if key.startswith("transform/")}
     for start in (0, 50):
         lines = [json.loads(x) for x in found[f"transform/scores/{start}.csv.jsonl"].splitlines()]
-        kept = [line["input"].pop("flight") for line in lines]
+        kept = [line["kept"]["flight"] for line in lines]
         assert kept == flights["flight"][start : start + 50].astype(str).tolist()
         for line in lines[:5]:
             assert line["answer"] == served.answer({"record": line["input"]})

@@ -150,11 +150,17 @@ class Scoring:
             if isinstance(one, Exception) and not isinstance(one, DataError):
                 raise one
         reasons = {row: str(one) for row, one in enumerate(answers) if isinstance(one, DataError)}
-        shown = [n for n in names if n in self.keep or self.columns[n].kind != "bytes"]
-        rows = zip(batch.lines.tolist(), inputs, answers, strict=True)
+        asked = [n for n in self.columns if n in self.keep or self.columns[n].kind != "bytes"]
+        kept = [name for name in self.keep if name not in self.columns]
         good = [
-            _line(raw, line, input={name: one[name] for name in shown}, answer=answer)
-            for line, one, answer in rows
+            _line(
+                raw,
+                line,
+                input={name: one[name] for name in asked},
+                **({"kept": {name: one[name] for name in kept}} if kept else {}),
+                answer=answer,
+            )
+            for line, one, answer in zip(batch.lines.tolist(), inputs, answers, strict=True)
             if not isinstance(answer, Exception)
         ]
         bad = without(batch, reasons).bad

@@ -120,6 +120,7 @@ def test_files_of_every_format_are_read(s3: Any):
     table = io.BytesIO()
     pq.write_table(pa.table({"a": [1.5, None], "b": ["x", "y"]}), table)
     score = {"source": "f", "line": 1, "input": {"a": 3, "b": "z"}, "answer": {"p": 0.1}}
+    score |= {"kept": {"order_id": "7"}}  # no feature: the model was not asked with it
     put(s3, "b/1.csv", "\ufeffa,b\n1,é\n".encode())
     put(s3, "b/2.jsonl.gz", gzip.compress(json.dumps(score).encode() + b"\n\n"))
     put(s3, "b/3.parquet", table.getvalue())

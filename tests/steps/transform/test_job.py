@@ -73,9 +73,8 @@ def test_every_record_has_an_endpoints_answer_or_a_reason(root: Path):
     served = open_served(root / "processing/input/model")
     scores = lines(found["scores/june/a.csv.jsonl"]) + lines(found["scores/b.jsonl.jsonl"])
     for one in scores:
-        asked = {name: value for name, value in one["input"].items() if name != "order"}
-        assert one["answer"] == served.answer({"record": asked})  # bit for bit
-    assert [one["input"]["order"] for one in scores[:6]] == [
+        assert one["answer"] == served.answer({"record": one["input"]})  # bit for bit
+    assert [one["kept"]["order"] for one in scores[:6]] == [
         "100",
         "101",
         "102",
@@ -142,7 +141,11 @@ def test_a_text_that_cannot_be_scored_is_quarantined_with_its_reason(tmp_path: P
     found = transformed(tmp_path, "--max_bad_share", "0.5")
     first, third = lines(found["scores/a.txt.jsonl"])
     assert first["answer"] == served.answer({"text": "def f(x):"})
-    assert third["input"] == {"order": None, "text": "    return größer"} and third["line"] == 3
+    assert (
+        third["input"] == {"text": "    return größer"}
+        and third["kept"] == {"order": None}
+        and third["line"] == 3
+    )
     [name] = [name for name in found if name.startswith("quarantine/") and "summary" not in name]
     [bad] = lines(found[name])
     assert (bad["line"], bad["excerpt"]) == (2, "order: None, text: 'q'")
