@@ -62,6 +62,8 @@ def main(
     with console.status("reading models, executions, objects"):
         left = contents(*what)
     console.print(_table(left, definition.name, group, f"s3://{place.bucket}/{prefix}/"))
+    for line in _names_of(left.deployed) if left.deployed else ():
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
     shared = prefix.rpartition("/")[0]
     console.print(STAYS.format(bucket=place.bucket, shared=shared), highlight=False)
     if not remove:
@@ -110,14 +112,22 @@ def _table(left: Contents, name: str, group: str, root: str) -> Table:
 def _rows_of(left: Deployed) -> Iterator[tuple[str, str, str, str]]:
     gone = "what it serves is not registered any more"
     if left.status:
-        why = f"{left.kept_by}; aws sagemaker delete-endpoint --endpoint-name {left.endpoint}"
-        is_ = ("kept", why) if left.kept_by else ("removed", gone)
-        yield f"endpoint {left.endpoint}", left.status, *is_
+        is_ = "kept" if left.kept_by else "removed"
+        yield f"endpoint {left.endpoint}", left.status, is_, left.kept_by or gone
+    what = "its models, configurations, alarms"
     if left.kept:
-        what = f"models, configurations, alarms {', '.join(left.kept)}"
         yield what, str(len(left.kept)), "kept", "of packages that are registered"
-    if names := dict.fromkeys((*left.models, *left.configs, *left.alarms)):
-        yield f"models, configurations, alarms {', '.join(names)}", str(len(names)), "removed", gone
+    if left.removed:
+        yield what, str(len(left.removed)), "removed", "of packages that are not"
+
+
+def _names_of(left: Deployed) -> Iterator[str]:
+    """Iterate over a line for each name: a table would break them."""
+    if left.kept_by:
+        name = left.endpoint
+        yield f"kept: endpoint {name}: aws sagemaker delete-endpoint --endpoint-name {name}"
+    for is_, names in (("kept", left.kept), ("removed", left.removed)):
+        yield from (f"{is_}: {name}" for name in names)
 
 
 def _remove_deployed(left: Deployed, region: str) -> None:

@@ -51,6 +51,11 @@ class Deployed:
     alarms: tuple[str, ...]
     """Names of what serves a package that is not registered any more."""
 
+    @property
+    def removed(self) -> tuple[str, ...]:
+        """Return the names of all three, each once: a model and its configuration have one."""
+        return (*dict.fromkeys((*self.configs, *self.models, *self.alarms)),)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:
@@ -131,25 +136,13 @@ def _deployed(
     group = group.rpartition("/")[2]
     start = names_begin(endpoint, group)
     versions = [arn.rpartition("/")[2] for arn in registered if f":model-package/{group}/" in arn]
+    cloudwatch = client("cloudwatch", region)
+    with_start, begin = {"NameContains": start}, {"AlarmNamePrefix": start}
     names = {
-        "configs": [
-            one["EndpointConfigName"]
-            for page in sagemaker.get_paginator("list_endpoint_configs").paginate(NameContains=start)
-            for one in page["EndpointConfigs"]
-        ],
-        "models": [
-            one["ModelName"]
-            for page in sagemaker.get_paginator("list_models").paginate(NameContains=start)
-            for one in page["Models"]
-        ],
-        "alarms": [
-            one["AlarmName"]
-            for page in client("cloudwatch", region).get_paginator("describe_alarms").paginate(
-                AlarmNamePrefix=start
-            )
-            for one in page["MetricAlarms"]
-        ],
-    }  # fmt: skip
+        "configs": _listed(sagemaker, "list_endpoint_configs", "EndpointConfigName", **with_start),
+        "models": _listed(sagemaker, "list_models", "ModelName", **with_start),
+        "alarms": _listed(cloudwatch, "describe_alarms", "AlarmName", **begin),
+    }
     form = re.compile(rf"{re.escape(start)}(\d+)(-\w+)?")
     found = {kind: {each: match[1] for each in all_ if (match := form.fullmatch(each))}
              for kind, all_ in names.items()}  # fmt: skip
@@ -162,7 +155,9 @@ def _deployed(
         kept_by = f"it serves {config}, which no deployment of group {group} made"
     elif there and found["configs"][config] in versions:
         kept_by = f"it serves {group}/{found['configs'][config]}, which is registered"
-    kept = {each for all_ in found.values() for each, version in all_.items() if version in versions}
+    kept = {
+        each for all_ in found.values() for each, version in all_.items() if version in versions
+    }
     return Deployed(
         endpoint=endpoint,
         status=there["EndpointStatus"] if there else None,
@@ -170,6 +165,13 @@ def _deployed(
         kept=tuple(sorted(kept)),
         **{kind: tuple(sorted({*all_} - kept)) for kind, all_ in found.items()},
     )
+
+
+def _listed(client_: Any, operation: str, member: str, **request: str) -> Iterator[str]:
+    for page in client_.get_paginator(operation).paginate(**request):
+        for items in page.values():
+            if isinstance(items, list):
+                yield from (one[member] for one in items)
 
 
 def rests_on(

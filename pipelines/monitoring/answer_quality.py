@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 from scipy.stats import t as student
 
-from pipelines.monitoring.asked_records import UNREADABLE, Asked, inside, lines_of_days
+from pipelines.monitoring.asked_records import Asked, lines_of_days
 from pipelines.monitoring.drift import QUALITY, Change
 from pipelines.recipe.config import Recipe
 from pipelines.recipe.monitor_section import Monitor
 from pipelines.registry.package_evidence import Absent
 from pipelines.registry.promotion_record import evidence_of
+from pipelines.serving.captured_answers import UNREADABLE, inside
 from pipelines.serving.rollout import serving
 from trainyard.common.errors import DataError, RecipeError, nearest
 

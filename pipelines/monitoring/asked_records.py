@@ -10,7 +10,6 @@ import io
 import json
 import random
 import zlib
-from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -20,6 +19,7 @@ from types import MappingProxyType
 from typing import Any
 
 from pipelines.registry.package_evidence import split
+from pipelines.serving.captured_answers import UNREADABLE, body
 from trainyard.aws_clients import service_errors
 from trainyard.common.errors import DataError
 
@@ -28,8 +28,6 @@ MOST = 10_000
 NO_VARIANT = ""
 """Variant of a record that is not captured."""
 TIME = "%Y-%m-%dT%H:%M:%SZ"
-UNREADABLE = (AttributeError, LookupError, TypeError, ValueError, RecursionError)
-"""What reading JSON of another form raises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +130,7 @@ def add_captured(
         if not start <= at.replace(tzinfo=start.tzinfo) < end:
             return
         sides = event["captureData"]
-        asked = _body(sides["endpointInput"])
+        asked = body(sides["endpointInput"])
         if not isinstance(asked, dict):
             raise ValueError("the request is not a JSON object")
         truth = truths.get(name)
@@ -140,26 +138,13 @@ def add_captured(
         source.unread, source.why = source.unread + 1, repr(error)
         return
     try:
-        answer = _body(sides["endpointOutput"])
+        answer = body(sides["endpointOutput"])
     except UNREADABLE:  # not captured, or no JSON: the features are compared
         answer = None
     request = Asked(_record(asked), answer, variant, truth, at)
     source.add(request)
     if source.judged is not None and name in truths:
         source.judged.add(request)
-
-
-def _body(side: Mapping[str, str]) -> Any:
-    """Return a captured body. Raises one of ``UNREADABLE``, also for a body that is not JSON."""
-    data = b64decode(side["data"]) if side["encoding"] == "BASE64" else side["data"]
-    return json.loads(data)
-
-
-def inside(answer: Any, path: str) -> Any:
-    """Return what stands in an answer at ``path``, whose dots lead into objects; None without."""
-    for member in path.split("."):
-        answer = answer.get(member) if isinstance(answer, dict) else None
-    return answer
 
 
 def _record(asked: dict[str, Any]) -> dict[str, Any]:

@@ -265,6 +265,21 @@ class Recipe(Section):
         return self
 
     @model_validator(mode="after")
+    def _answers_have_what_is_compared(self) -> Self:
+        known = self.workload_spec.answer_numbers
+        compare = self.deploy.compare if self.deploy else None
+        for field, path in (
+            ("deploy.compare.quality", compare.quality if compare else None),
+            ("monitor.prediction", self.monitor.prediction if self.monitor else None),
+        ):
+            if known and path and path not in known:
+                raise ValueError(
+                    f"{field}: {path!r} is no number in the answers of workload {self.kind}; "
+                    f"{nearest(path, [*known])}"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _weights_are_the_loops(self) -> Self:
         if self.data is None or not self.data.inputs:
             return self

@@ -133,12 +133,15 @@ def test_what_serves_a_package_stays_as_long_as_it_and_captured_requests_stay(aw
 
 @pytest.mark.sweep
 def test_an_endpoint_that_serves_another_model_is_not_the_pipelines(aws, monkeypatch):
-    _, sagemaker = aws
+    s3, sagemaker = aws
     monkeypatch.setattr(rollout, "LOOK", 0.2)
+    s3.create_bucket(Bucket="trainyard-laptop")
     sagemaker.create_model_package_group(ModelPackageGroupName="others")
     recipe = load(LAPTOP, ["deploy.endpoint=shared"])
     assert release(Release(recipe, packaged(2, 1.0, "others"), ROLE, "s3://b/c"), print).served
     left = contents(*WHAT, "shared").deployed
-    assert left is not None and "shared-others-1, which no deployment of group group" in left.kept_by
+    assert (
+        left is not None and "shared-others-1, which no deployment of group group" in left.kept_by
+    )
     assert not (left.kept or left.configs or left.models or left.alarms)
     sagemaker.delete_endpoint(EndpointName="shared")

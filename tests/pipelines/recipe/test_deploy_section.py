@@ -25,6 +25,10 @@ def release(*sets: str) -> Release:
         (["deploy.compare={quality: bits_per_byte}"], "set capture_share"),
         (["deploy.compare={}", "deploy.shift=all_at_once"], "needs both models to answer"),
         (["deploy.endpoint=a_b"], "deploy.endpoint"),
+        (
+            ["deploy.capture_share=1", "deploy.compare={quality: bit_per_byte}"],
+            "deploy.compare.quality: 'bit_per_byte' is no number .* nearest valid name: bits_per_b",
+        ),
         (["deploy.instance=x"], "instance_type"),
     ],
 )

@@ -14,7 +14,7 @@ from tests.training.workloads.tabular.tables import dataset, pack, table
 from training.export import artifact, inference
 from training.export.request_handler import Served, open_served
 from training.export.weight_location import Held
-from training.workloads import load
+from training.workloads import load, spec
 from training.workloads.tabular.model import inputs
 from trainyard.common.errors import DataError
 
@@ -39,6 +39,12 @@ def tabular(tmp_path_factory) -> Served:
     workload = load("tabular", TABULAR)
     workload.fit(dataset(tmp_path_factory.mktemp("train"), TABULAR, {"a": table(300, 1)}))
     return saved(tmp_path_factory.mktemp("tabular"), "tabular", TABULAR, workload)
+
+
+def test_the_answers_have_the_numbers_that_a_recipe_may_name(language, tabular):
+    text, record = {"text": "def f(x):"}, records(1)[0]
+    assert {*language.answer(text)} == {*(spec("language_model").answer_numbers or ())}
+    assert {*tabular.answer(record)} == {*(spec("tabular").answer_numbers or ())}
 
 
 def test_a_text_costs_what_its_samples_cost(language):
