@@ -148,4 +148,4 @@ def test_new_flights_are_scored_as_an_endpoint_of_the_model_would(outputs, fligh
     summaries = [json.loads(body) for key, body in found.items() if "summary" in key]
     assert [(one["records"], one["scored"]) for one in summaries] == [(51, 50)] * 2
     bad = [json.loads(body) for key, body in found.items() if re.search(r"quarantine/\w+\.j", key)]
-    assert [(one["line"], one["reason"]) for one in bad] == [(51, BROKEN)] * 2
+    assert [(one["line"], one["reason"]) for one in bad] == [(52, BROKEN)] * 2

@@ -82,13 +82,13 @@ def test_every_record_has_an_endpoints_answer_or_a_reason(root: Path):
         "104",
         "106",
     ]
-    assert [one["line"] for one in scores[:6]] == [1, 2, 3, 4, 5, 7]
+    assert [one["line"] for one in scores[:6]] == [2, 3, 4, 5, 6, 8]
     frame = pd.DataFrame([one["input"] for one in scores[:39]])
     assert frame["weight"].tolist() == table(40, 3).drop(index=5)["weight"].tolist()
     bad = [one for name, text in found.items() if name.endswith(".jsonl") and "quar" in name
            for one in lines(text)]  # fmt: skip
     assert sorted((one["source"], one["line"]) for one in bad) == [
-        ("b.jsonl", 4), ("b.jsonl", 5), ("b.jsonl", 21), ("june/a.csv", 6),
+        ("b.jsonl", 4), ("b.jsonl", 5), ("b.jsonl", 21), ("june/a.csv", 7),
     ]  # fmt: skip
     assert any("'heavy', expected a number" in one["reason"] for one in bad)
     summary = json.loads(found["quarantine/summary-algo-1.json"])
@@ -167,3 +167,16 @@ def test_a_suffix_that_nothing_reads_ends_the_job_before_anything_is_scored(root
     with pytest.raises(DataError, match=r"^z\.xlsx: raw data of this suffix cannot be read"):
         transformed(root)
     assert outputs(root) == {}
+
+
+def test_a_line_is_that_of_the_file(root: Path):
+    """With blank lines before it, below a header, and after a record of several lines."""
+    rows = ["", "", "order,colour,size,weight,age", "", *["a,red,S,1,1"], '"b\nc",red,S,1,1', ""]
+    rows += ["d,red,S,1,1", "e,red,S,heavy,1"]
+    (root / "processing/input/records/june/a.csv").write_text("\n".join(rows) + "\n")
+    found = transformed(root, "--max_bad_share", "0.5")
+    scores = lines(found["scores/june/a.csv.jsonl"])
+    assert {one["kept"]["order"]: one["line"] for one in scores} == {"a": 5, "b\nc": 6, "d": 9}
+    texts = [text for name, text in found.items() if name.endswith(".jsonl")]
+    bad = [one for text in texts for one in lines(text) if "reason" in one]
+    assert [one["line"] for one in bad if one["source"] == "june/a.csv"] == [10]
