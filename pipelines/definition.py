@@ -9,8 +9,9 @@ import pipelines.compile.quiet_sdk  # prepares the SDK: must come first
 # isort: on
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from sagemaker.core.helper.pipeline_variable import PipelineVariable
 from sagemaker.core.workflow.parameters import Parameter
@@ -115,11 +116,27 @@ def build(
         kms_key=recipe.aws.kms_key,
         budget=recipe.budget,
         deploy=recipe.deploy,
+        recipe_fields=dict(_outside(recipe.model_dump(mode="json", by_alias=True))),
         account=account_number(recipe.aws, origin.environment),
         environment=origin.environment,
         wheelhouses=tuple(compilation.wheelhouses.values()),
         fallback_instance_types=recipe.train.fallback_instance_types,
     )
+
+
+OUTSIDE = ("budget.", "deploy.", "monitor.", "promotion.", "train.fallback_instance_types",
+           "aws.input_keys")  # fmt: skip
+"""Fields of a recipe that its definition does not hold, or how their paths begin."""
+
+
+def _outside(tree: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
+    """Iterate over path and JSON of the recipe's fields that the definition does not hold."""
+    for name, value in tree.items():
+        path = f"{above}{name}"
+        if isinstance(value, Mapping):
+            yield from _outside(value, f"{path}.")
+        elif path.startswith(OUTSIDE):
+            yield path, json.dumps(value)
 
 
 class Compilation:
