@@ -7,6 +7,9 @@ from pydantic import Field, model_validator
 
 from steps.config import InstanceType, Section
 
+LATENCY_MINUTES = 3
+"""Least minutes between shifts in which an alarm on the latency of two minutes can go off."""
+
 
 class Comparison(Section):
     """Sequential comparison of the new model with the serving one while both answer.
@@ -52,7 +55,8 @@ class Deploy(Section):
     off; null for none."""
 
     max_p95_ms: float | None = Field(default=None, gt=0)
-    """95th percentile of the model's latency in a minute, beyond which an alarm goes off."""
+    """95th percentile of the model's latency in a minute, beyond which in two minutes in a row an
+    alarm goes off: a process's first request is slow, whatever the model."""
 
     compare: Comparison | None = None
     """Sequential comparison with the serving model."""
@@ -67,6 +71,11 @@ class Deploy(Section):
             raise ValueError(
                 f"share: {self.share:g} of {self.instance_count} instances is {canary}, more than "
                 "half; take more instances, or shift: all_at_once"
+            )
+        if self.max_p95_ms and self.bake_minutes < LATENCY_MINUTES:
+            raise ValueError(
+                f"bake_minutes: {self.bake_minutes:g} is too short for max_p95_ms, whose alarm "
+                f"looks at two minutes in a row; take {LATENCY_MINUTES} or more"
             )
         if self.compare and self.compare.quality and not self.capture_share:
             raise ValueError("compare.quality: is read from captured answers; set capture_share")

@@ -10,6 +10,9 @@ from trainyard.common.errors import RecipeError
 
 PERIOD = 60
 """Seconds that an alarm looks at: SageMaker's metrics of endpoints are of one minute."""
+MINUTES = 2
+"""Minutes in a row whose latency has to be too high. With few requests a minute's p95 is its
+slowest, and a process's first is slow whatever the model."""
 NAMESPACE, WORSE = "Trainyard", "WorseThanServing"
 """CloudWatch metric by which a comparison rolls back."""
 COMPARED = 10
@@ -138,6 +141,7 @@ def alarms(release: Release) -> Iterator[dict[str, Any]]:
             | {
                 "MetricName": "ModelLatency",  # in microseconds
                 "ExtendedStatistic": "p95",
+                "EvaluationPeriods": MINUTES,
             }
         )
     if deploy.compare:
