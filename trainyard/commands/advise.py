@@ -175,6 +175,12 @@ def _model(
     fields, layout = _fields(settings)
     offers = advice_options.multiplying(offers, layout.get("precision", "bf16").split(","))
     model = _trained({**fields, **options}, architecture, shapes, offers[0].machine.gpu)
+    space = advice_options.space(layout)
+    if (stages := min(space.pipeline) * min(space.interleave)) > model.layers:
+        raise RecipeError(
+            f"--set pipeline={layout.get('pipeline', '1')}: is {stages} stages or more; expected "
+            f"at most one for each of the {model.layers} layers: pipeline={model.layers}"
+        )
     partial = model.lora_rank > 0 or (shapes is not None and shapes.trained < shapes.parameters)
     tunes = fine_tune or partial
     batch = _usual_batch(model.sequence, architecture)
@@ -186,7 +192,7 @@ def _model(
         "global_batch": batch,
         "from_trained": tunes,
         "offers": offers,
-        "space": advice_options.space(layout),
+        "space": space,
         "shapes": shapes,
     }
 

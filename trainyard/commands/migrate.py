@@ -26,11 +26,8 @@ from trainyard.common.errors import DefinitionError, RecipeError
 from trainyard.equality.verdict import Answer
 from trainyard.migration.proof import Sides, prove
 from trainyard.migration.rewriting import Migrated, migrate
-<<<<<<< HEAD
 from trainyard.terminal import Need, needs
-=======
 from trainyard.migration.signatures import Fit, fit
->>>>>>> affff04c (Migrate: a call that cannot run is named, and a proof holds for names of the time)
 from trainyard.validate.finding_display import JsonOption
 
 

@@ -143,6 +143,11 @@ def test_fine_tuning_gets_no_rule_of_pretraining(
             "--set tensor=2: expected 1 with quantization nf4",
         ),
         ((*SMALL, "--set", "lora_rank=9999"), "lora_rank 9999: expected at most hidden, 4096"),
+        ((*SMALL, "--set", "pipeline=64"), "--set pipeline=64: is 64 stages or more; expected at"),
+        (
+            (*SMALL, "--instances", "ml.p3.16xlarge", "--set", "attention=flash2"),
+            "attention flash2: does not run on V100-16; take flash",
+        ),
         (
             (*SMALL, "--instances", "ml.p4d.24xlarge", "--set", "precision=fp8"),
             "precision fp8: ml.p4d.24xlarge (A100-40): expected a device with fp8",
