@@ -26,8 +26,8 @@ from trainyard.common.errors import DefinitionError, RecipeError
 from trainyard.equality.verdict import Answer
 from trainyard.migration.proof import Sides, prove
 from trainyard.migration.rewriting import Migrated, migrate
-from trainyard.terminal import Need, needs
 from trainyard.migration.signatures import Fit, fit
+from trainyard.terminal import Need, needs
 from trainyard.validate.finding_display import JsonOption
 
 
