@@ -96,41 +96,30 @@ def test_every_record_has_an_endpoints_answer_or_a_reason(root: Path):
     assert summary["objects"]["june/a.csv"]["records"] == 40
 
 
-@pytest.mark.parametrize("at", [0, 3, *(pytest.param(n, marks=pytest.mark.sweep) for n in (1, 7))])
-def test_killed_and_run_again_it_gives_the_same_bytes(root: Path, monkeypatch, at: int):
-    monkeypatch.setattr(scored_object, "PART", 8)
-    write, written, again = scored_object._write, [], []
-
-    def noting(path, key, part):
-        again.append(path)
-        write(path, key, part)
-
-    monkeypatch.setattr(scored_object, "_write", noting)
-    whole, parts = transformed(root), len(again)
+def test_a_killed_job_leaves_no_file_that_a_retry_could_take_for_whole(root: Path, monkeypatch):
+    whole = transformed(root)
     (root / "processing/output").rename(root / "whole")
+    monkeypatch.setattr(scored_object, "PART", 8)
+    score_part, scored = scored_object.Scoring._scored, []
 
     class Killed(BaseException):
         pass
 
-    def killing(path, key, part):
-        if len(written) == at:
-            path.write_bytes(b"torn")
+    def score_three(scoring, raw, batch):
+        if len(scored) == 3:
             raise Killed
-        written.append(path)
-        write(path, key, part)
+        scored.append(raw)
+        return score_part(scoring, raw, batch)
 
-    monkeypatch.setattr(scored_object, "_write", killing)
-    with pytest.raises(Killed):
-        transformed(root)
-    again.clear()
-    monkeypatch.setattr(scored_object, "_write", noting)
-    (root / "processing/output/scores/.b.tmp").touch()
+    with monkeypatch.context() as patch:
+        patch.setattr(scored_object.Scoring, "_scored", score_three)
+        with pytest.raises(Killed):
+            transformed(root)
+    assert {raw.name for raw in scored} and not {*outputs(root)} & {
+        "quarantine/summary-algo-1.json"
+    }
+    assert all(content == whole[name] for name, content in outputs(root).items())
     assert transformed(root) == whole
-    assert not {*written} & {*again} and len(again) == parts - at
-    assert transformed(root) == whole and len(again) == parts - at, "all was done already"
-    (root / "processing/output/scores/b.jsonl.jsonl").write_text("changed")
-    assert transformed(root) == whole
-    assert transformed(root, "--keep") != whole
 
 
 def test_a_text_that_cannot_be_scored_is_quarantined_with_its_reason(tmp_path: Path):
