@@ -64,7 +64,7 @@ from steps.processing import output_uri, split_argument
 from steps.register.model_card import Data
 from steps.register.step import register_step
 from steps.shard.step import shard_step
-from steps.train.job_program import algorithm_program, loop_program, script_program
+from steps.train.job_program import loop_program, script_program
 from steps.train.step import Found, train_step
 from steps.train.train_script import Project
 from steps.transform.step import transform_step
@@ -159,7 +159,7 @@ class Compilation:
         self.context = self._context()
         self.training = (
             parts_of(recipe, self.project, self.image)
-            if recipe.train.loop is None
+            if self.project
             else loop_parts(recipe, source, CHECKOUT)
         )
 
@@ -213,11 +213,9 @@ class Compilation:
         )  # fmt: skip
 
     def train(self, shard: ProcessingStep | None) -> TrainingStep:
-        """Create the step that trains: Trainyard's loop, the user's script, AWS's algorithm."""
+        """Create the step that trains: Trainyard's loop, or the user's script."""
         context, config = self.context, self.recipe.train
-        if config.algorithm:
-            program = algorithm_program(config)
-        elif self.project:
+        if self.project:
             searched = [*self.recipe.tune.ranges] if self.recipe.tune else []
             given = (self.project, shard, self.training, searched)
             program = script_program(context, config, *given)

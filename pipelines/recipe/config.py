@@ -218,9 +218,7 @@ class Recipe(Section):
 
     @property
     def kind(self) -> str:
-        """Return the workload's name, ``script`` for your own script, or AWS's algorithm."""
-        if self.train.algorithm:
-            return self.train.algorithm.partition(":")[0]
+        """Return the workload's name, ``script`` for your own script."""
         return script_section.NAME if self.train.script else self.workload.name
 
     @property
@@ -258,7 +256,7 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _fits_the_program(self) -> Self:
-        given = self.data is not None, self.transform is not None, self.images.training
+        given = self.data is not None, self.transform is not None
         script_section.check(self.train, self.evaluate, self.inference.script, *given)
         if self.train.loop is None:
             script_section.check_gate(self.gate, self.evaluate, self.inference.script)

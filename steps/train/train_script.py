@@ -1,4 +1,4 @@
-"""The train step's settings where the training is your own script, or an algorithm of AWS's."""
+"""The train step's settings where the training is your own script."""
 
 import json
 import re
@@ -44,16 +44,11 @@ class Project:
 
 
 class ScriptSettings(Section):
-    """A training script or AWS's algorithm, its inputs, and the launcher of its processes."""
+    """A training script, its inputs, and the launcher of its processes."""
 
     script: str | None = None
     """A training script of your own (.py, or .sh with launcher none), relative to the recipe: it
     runs unchanged, and its whole folder is sent with it. Instead of ``loop``."""
-
-    algorithm: str | None = Field(default=None, exclude_if=lambda one: one is None)
-    """One of AWS's own algorithms, as xgboost or linear-learner, in its newest version, or with one
-    (xgboost:1.7-1). ``arguments`` are its hyperparameters, and it reads ``channels``. Instead of
-    ``loop`` or ``script``."""
 
     source: str | None = None
     """Folder that is sent, relative to the recipe; it must hold the script; default: the script's
@@ -78,10 +73,6 @@ class ScriptSettings(Section):
         default_factory=dict, max_length=18, exclude_if=lambda given: not given
     )
     """Name → file system (FSx for Lustre, EFS), which is mounted as the channel of that name."""
-
-    content_types: dict[str, str] = Field(default_factory=dict, exclude_if=lambda one: not one)
-    """Channel → MIME type of its data, for an algorithm of AWS's: ``train: text/csv``. Without one
-    an algorithm takes its own default: xgboost's is text/libsvm."""
 
     metrics: dict[str, str] = Field(default_factory=dict, max_length=MOST_METRICS)
     """Name → regular expression with one group, by which SageMaker reads the metric's value from
