@@ -27,7 +27,7 @@ from trainyard.foresight.batch_rows import answer_file
 from trainyard.foresight.model_shapes import Shapes
 from trainyard.foresight.question import Offer, Question, number
 from trainyard.foresight.rules_of_thumb import ADAPTED_BATCH, MODELS, TUNED_BATCH, Model, published
-from trainyard.foresight.setting import Setting
+from trainyard.foresight.setting import ENDS, Setting
 from trainyard.terminal import Need, needs, pairs
 from trainyard.validate.finding_display import JsonOption
 
@@ -176,7 +176,7 @@ def _model(
     offers = advice_options.multiplying(offers, layout.get("precision", "bf16").split(","))
     model = _trained({**fields, **options}, architecture, shapes, offers[0].machine.gpu)
     space = advice_options.space(layout)
-    if (stages := min(space.pipeline) * min(space.interleave)) > model.layers:
+    if (stages := min(space.pipeline) * min(space.interleave)) > model.layers + ENDS:
         raise RecipeError(
             f"--set pipeline={layout.get('pipeline', '1')}: is {stages} stages or more; expected "
             f"at most one for each of the {model.layers} layers: pipeline={model.layers}"

@@ -18,6 +18,8 @@ Optimizer = Literal["adamw", "adamw_8bit", "sgd", "momentum", "none"]
 
 BEFORE_AMPERE = frozenset({"T4", "V100-16", "V100-32"})
 """Devices without bfloat16 (NVIDIA A100 Tensor Core GPU Architecture, 2020, table 4)."""
+ENDS = 2
+"""Embedding and output, which Llama 3 counted as layers: 128 stages of 126 (arXiv:2407.21783)."""
 KERNELS = {"flash1": frozenset({"V100-16", "V100-32"}), "flash2": BEFORE_AMPERE,
            "cudnn": BEFORE_AMPERE}  # fmt: skip
 """Attention kernel → devices of the table that it does not run on: FlashAttention 1 begins with
@@ -169,7 +171,8 @@ class Setting(BaseModel):
     @classmethod
     def _known(cls, name: str) -> str:
         if name not in GPUS:
-            raise ValueError(f"no such device; {nearest(name, [*GPUS])}")
+            names = dict.fromkeys((*GPUS, *(known.partition("-")[0] for known in GPUS)))
+            raise ValueError(f"no such device; {nearest(name, [*names])}")
         return name
 
     @model_validator(mode="after")
@@ -213,10 +216,10 @@ class Setting(BaseModel):
     @model_validator(mode="after")
     def _runs_on_the_device(self) -> Self:
         stages = self.pipeline * self.interleave
-        if stages > self.layers:
+        if stages > self.layers + ENDS:
             raise ValueError(
                 f"pipeline {self.pipeline} × interleave {self.interleave} is {stages} stages: "
-                f"expected at most one for each of the {self.layers} layers"
+                f"expected at most one for each of the {self.layers} layers, embedding and output"
             )
         usual = "fp16" if self.gpu in BEFORE_AMPERE else "bf16"
         slow = self.precision == "bf16" and self.gpu in BEFORE_AMPERE
