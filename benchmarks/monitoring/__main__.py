@@ -59,7 +59,7 @@ def changes(sides: Sequence[dict], *also: Change, least_psi: float = LEAST_PSI) 
     return compare(before, now, quantities, error=ERROR, least_psi=least_psi, also=also)
 
 
-def _named(seed: int, sizes: tuple[int, int], fault: str) -> set[str]:
+def _drifted_features(seed: int, sizes: tuple[int, int], fault: str) -> set[str]:
     before, now = draw(seed, sizes, False)
     return {one.feature for one in changes((before, spoil(now, fault, seed))) if one.drifted}
 
@@ -134,7 +134,7 @@ def main(
     table = Table("requests", "fault", "named", "named alone", box=None)
     for sizes in SIZES:
         for fault, feature in FAULTS.items():
-            weeks_named = [_named(seed, sizes, fault) for seed in range(drifted)]
+            weeks_named = [_drifted_features(seed, sizes, fault) for seed in range(drifted)]
             named = sum(feature in names for names in weeks_named) / drifted
             alone = sum(names == {feature} for names in weeks_named) / drifted
             failed |= named < POWER

@@ -60,10 +60,10 @@ class FieldMessages:
         unknown = [p for p in problems if p["type"] == "extra_forbidden"]
         lines = [self._unknown(problem, lacking) for problem in unknown]
         # What an unknown name stood for is said once, and not as missing, too.
-        lines += [line for p in problems if p not in unknown for line in self._one(p, lacking)]
+        lines += [line for p in problems if p not in unknown for line in self._describe(p, lacking)]
         return [*dict.fromkeys(lines)]
 
-    def _one(self, problem: ErrorDetails, lacking: Mapping[tuple, list[str]]) -> Iterator[str]:
+    def _describe(self, problem: ErrorDetails, lacking: Mapping[tuple, list[str]]) -> Iterator[str]:
         path, node = self._find(problem["loc"])
         field = ".".join((*self._where, *path))
         if problem["type"] == "missing":

@@ -81,7 +81,9 @@ class Calls(cst.CSTVisitor):
 
     def visit_Assign(self, node: cst.Assign) -> None:
         for target in node.targets:
-            self._classes.setdefault(code(target.target), set()).add(self._made(node.value))
+            self._classes.setdefault(code(target.target), set()).add(
+                self._created_class(node.value)
+            )
 
     def visit_Call(self, node: cst.Call) -> None:
         self._calls.append((self._line(node), node))
@@ -95,7 +97,7 @@ class Calls(cst.CSTVisitor):
     def resolved(self) -> Iterator[tuple[int, str, dict[str, Any]]]:
         """Iterate over (line, code, what the probe gets) of imports and calls."""
         for line, name in self._imports:
-            yield line, f"import of {name}", _asked(name, "", None)
+            yield line, f"import of {name}", _call_question(name, "", None)
         for line, call in self._calls:
             name, method = "", ""
             if isinstance(call.func, cst.Attribute):
@@ -103,13 +105,13 @@ class Calls(cst.CSTVisitor):
             if not name:
                 name, method = self._facts.sdk_name(call.func) or "", ""
             if is_v3(name):
-                yield line, code(call.func), _asked(name, method, call)
+                yield line, code(call.func), _call_question(name, method, call)
 
     def _class(self, value: cst.BaseExpression) -> str:
-        names = self._classes.get(code(value), {self._made(value)})
+        names = self._classes.get(code(value), {self._created_class(value)})
         return min(names) if len(names) == 1 else ""
 
-    def _made(self, value: cst.BaseExpression) -> str:
+    def _created_class(self, value: cst.BaseExpression) -> str:
         return (self._facts.sdk_name(value.func) or "") if isinstance(value, cst.Call) else ""
 
     def _line(self, node: cst.CSTNode) -> int:
@@ -117,7 +119,7 @@ class Calls(cst.CSTVisitor):
         return place.start.line
 
 
-def _asked(name: str, method: str, call: cst.Call | None) -> dict[str, Any]:
+def _call_question(name: str, method: str, call: cst.Call | None) -> dict[str, Any]:
     arguments = call.args if call else ()
     unpacked = any(argument.star for argument in arguments)
     return {
