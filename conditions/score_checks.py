@@ -11,7 +11,7 @@ from conditions.gate_check import AgainstBaseline, Check, Direction, Slice, meas
 from conditions.gate_evidence import Compared, Evidence
 from conditions.improvement import improvement
 from conditions.no_champion import NONE, UNRESOLVED
-from conditions.score_tables import BASELINE, ScoreTables, Wanted, read
+from conditions.score_tables import BASELINE, ScoreTables, TableRequest, read
 from trainyard.common.errors import GateError
 
 AGREEMENT = 1e-3
@@ -42,7 +42,7 @@ def judge(folder: Path, evaluation: Any, demands: Demands) -> ScoreChecks:
         return _undecided(demands, UNCOUNTED)
     try:
         _refuse_other_champion(evaluation, demands)
-        sums = read(folder, _wanted(demands))
+        sums = read(folder, _table_request(demands))
         _refuse_disagreement(evaluation, sums, has_champion=champion != NONE)
         baselines = list(_against_baselines(folder, evaluation, sums, demands))
         full = _against_full(folder, evaluation, demands) if demands["int8"] else {}
@@ -118,11 +118,11 @@ COLD_START = (
 )
 
 
-def _wanted(demands: Demands) -> Wanted:
+def _table_request(demands: Demands) -> TableRequest:
     needs = {need for check in of_scores(demands) for need in check.needs}
     champion = None if demands.champion in (NONE, UNRESOLVED) else demands.champion
     metrics = compared_metrics(demands.values)
-    return Wanted(
+    return TableRequest(
         metrics={metric: demands.directions[metric] for metric in metrics},
         champion=champion,
         model=demands.model,
@@ -133,7 +133,7 @@ def _wanted(demands: Demands) -> Wanted:
 
 
 def _declared(demands: Demands) -> dict[str, Any]:
-    """Return the fields of ``Wanted`` that every comparison has."""
+    """Return the fields of ``TableRequest`` that every comparison has."""
     level = 1 - demands.limits_at
     return {"range": demands["range"], "clip": demands["clip"], "level": level}
 
@@ -213,7 +213,7 @@ def _against_baselines(
     }
     for path in sorted(folder.glob(f"{BASELINE}*.parquet")):
         name = path.stem.removeprefix(BASELINE)
-        wanted = Wanted(
+        wanted = TableRequest(
             metrics=stated,
             champion=None,
             model=demands.model,
@@ -238,7 +238,7 @@ def _against_full(folder: Path, evaluation: Any, demands: Demands) -> dict[str, 
     """
     metrics = {metric: demands.directions[metric] for metric in demands["int8"]}
     common = _declared(demands)
-    wanted = Wanted(metrics=metrics, champion=None, model=demands.model, full=True, **common)
+    wanted = TableRequest(metrics=metrics, champion=None, model=demands.model, full=True, **common)
     sums = read(folder, wanted)
     _refuse_other_split("the full model", sums)
     scored, full = sums.other_description.get("artifact_sha256"), evaluation["full"]

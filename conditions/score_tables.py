@@ -40,7 +40,7 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class TableRequest:
     """The scores to read."""
 
     metrics: Mapping[str, Direction]
@@ -86,7 +86,7 @@ class SliceSums:
 class ScoreTables:
     """The tables, joined: a row for each example, each model's sums beside the other's."""
 
-    wanted: Wanted
+    wanted: TableRequest
     rows: pa.Table
     description: Mapping[str, Any]
     """Metadata of the model's table."""
@@ -202,13 +202,13 @@ class ScoreTables:
         return declared.get(metric)
 
 
-def read(folder: Path, wanted: Wanted) -> ScoreTables:
+def read(folder: Path, wanted: TableRequest) -> ScoreTables:
     """Read the model's table, and that of the wanted champion, baseline or full model.
 
     Raises:
-        GateError: a file is missing, damaged or not what ``Wanted`` says; an example stands in a
-            table twice; the two hold other examples, or the same of other group or weight; a number
-            is missing, not finite, or beyond the declared range.
+        GateError: a file is missing, damaged or not what ``TableRequest`` says; an example stands
+            in a table twice; the two hold other examples, or the same of other group or weight; a
+            number is missing, not finite, or beyond the declared range.
     """
     names = [wanted.model, *([wanted.other] if wanted.other else [])]
     if wanted.other is None and (folder / "champion.parquet").exists():
@@ -236,7 +236,7 @@ def read(folder: Path, wanted: Wanted) -> ScoreTables:
     return read_tables
 
 
-def _read_table(folder: Path, name: str, wanted: Wanted) -> tuple[pa.Table, dict[str, Any]]:
+def _read_table(folder: Path, name: str, wanted: TableRequest) -> tuple[pa.Table, dict[str, Any]]:
     """Return the columns that are wanted, and the file's metadata."""
     file = parquet.ParquetFile(folder / f"{name}.parquet", page_checksum_verification=True)
     description = _read_description(file.schema_arrow, name, wanted)
@@ -277,7 +277,7 @@ def _merged_copies(table: pa.Table, name: str, examples: int) -> pa.Table:
     return merged.rename_columns([back.get(column, column) for column in merged.column_names])
 
 
-def _read_description(schema: pa.Schema, model: str, wanted: Wanted) -> dict[str, Any]:
+def _read_description(schema: pa.Schema, model: str, wanted: TableRequest) -> dict[str, Any]:
     """Return the file's metadata, after checking that it matches ``wanted``."""
     name = f"{model}.parquet"
     try:
@@ -300,7 +300,7 @@ def _read_description(schema: pa.Schema, model: str, wanted: Wanted) -> dict[str
     return stated
 
 
-def _columns(schema: pa.Schema, name: str, wanted: Wanted) -> list[str]:
+def _columns(schema: pa.Schema, name: str, wanted: TableRequest) -> list[str]:
     """Return the columns to read: of the judged model's table slices and predictions, too."""
     metrics = wanted.metrics
     columns = ["example", "group", *(f"{m}.{part}" for m in metrics for part in ("sum", "weight"))]
@@ -334,7 +334,7 @@ def _refuse_type(name: str, stored: pa.DataType) -> None:
         raise GateError(f"the scores' column {name} is {stored}")
 
 
-def _joined(tables: list[pa.Table], wanted: Wanted) -> pa.Table:
+def _joined(tables: list[pa.Table], wanted: TableRequest) -> pa.Table:
     """Return the rows of both tables, which must hold the same examples, groups and weights."""
     own, other = tables
     own = _numbered(own)
@@ -354,7 +354,7 @@ def _joined(tables: list[pa.Table], wanted: Wanted) -> pa.Table:
     return rows
 
 
-def _doubled(table: pa.Table, wanted: Wanted) -> pa.Table:
+def _doubled(table: pa.Table, wanted: TableRequest) -> pa.Table:
     """Return the rows of a table without another beside it: each model's sums are its own."""
     for metric in wanted.metrics:
         table = table.append_column(f"{metric}.sum{OTHER}", table[f"{metric}.sum"])

@@ -16,50 +16,49 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from pipelines.advice.recipe_advice import changes, keep, space, trained, write
+from pipelines.advice.recipe_advice import Trained, changes, keep, space, trained, write
 from pipelines.advice.training_setting import of_description, of_recipe
-from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, SetOption
+from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeChoice, recipe_for
 from pipelines.recipe.config import Recipe
 from pipelines.recipe.read_recipe import load
+from trainyard.commands import advise
+from trainyard.commands.advise import REGION, needs_shape, needs_tokens
 from trainyard.common.errors import ForesightError, RecipeError
 from trainyard.foresight import advice_options
-from trainyard.foresight.advice import Advice, Candidate, advise, candidate
+from trainyard.foresight.advice import Advice, Candidate, candidate
 from trainyard.foresight.advice_display import days, layout
 from trainyard.foresight.losing_reasons import fills, lasting, why_not
-from trainyard.foresight.question import Question
 from trainyard.foresight.setting import Setting
-from trainyard.terminal import console, refuse_place, run
-from trainyard.validate.finding_display import JsonOption
+from trainyard.terminal import Need, console, extend_verb, has_value, refuse_place, run
 
 HOUR = 3600.0
 OWN = "train.instance_type"
-REGION = "us-east-1"
-"""Region of the prices where the recipe names none."""
+MOST_NODES = 16
 
 
-def main(
-    recipe: Annotated[Path | None, typer.Option("--recipe", help="The recipe's YAML file.")] = None,
-    overrides: SetOption = NOT_GIVEN,
-    environment: EnvOption = None,
-    instances: Annotated[
-        str | None,
+TRAINING_OPTIONS = ("model", "layers", "hidden", "shapes", "tokens", "sequence", "global_batch",
+                    "region", "rows", "fine_tune")  # fmt: skip
+"""Options that describe a training; a recipe says all of it."""
+
+
+def recipe_training(
+    values: Mapping[str, Any],
+    recipe: RecipeChoice = None,
+    given: Annotated[
+        list[str],
         typer.Option(
-            metavar="TYPE,…", help="Instance types; default: the recipe's own and its fallbacks."
+            "--set",
+            metavar="FIELD=VALUE",
+            help="Override one field of the recipe; without one, as trainyard advise has it.",
         ),
-    ] = None,
-    max_nodes: advice_options.MaxNodesOption = 16,
-    deadline: advice_options.DeadlineOption = None,
-    budget: advice_options.BudgetOption = None,
-    spot: advice_options.SpotOption = False,
-    mixture: advice_options.MixtureOption = False,
+    ] = NOT_GIVEN,
+    environment: EnvOption = None,
     data: Annotated[
         Path | None, typer.Option(help="Shards, for a workload that needs data to be traced.")
     ] = None,
     apply: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the recipe that adopts the first.")
     ] = None,
-    as_json: JsonOption = False,
-    learn_from: advice_options.CalibrateOption = None,
     trace: Annotated[
         bool,
         typer.Option(
@@ -67,56 +66,65 @@ def main(
             help="Instead: trace the workload's model, and keep its shapes for plan and validate.",
         ),
     ] = False,
-) -> None:
-    """Advise machines and a layout for a recipe's training."""
-    if learn_from is not None:
-        advice_options.learn(learn_from, _setting)
-        raise typer.Exit
+) -> Mapping[str, Any]:
+    """Return the recipe's training as what is advised on."""
     if recipe is None:
-        raise RecipeError("advise on what? give --recipe FILE")
+        learns = values["learn_from"] is not None and values["setting"] is None
+        return {"setting_of": _setting} if learns else {}
+    if conflicts := [name for name in TRAINING_OPTIONS if has_value(values[name])]:
+        option = conflicts[0].replace("_", "-")
+        raise RecipeError(f"--{option}: follows from {recipe}; leave it out, or --recipe")
     if apply is not None:
         refuse_place(apply)
-    loaded = load(recipe, overrides, environment)
+    loaded = load(recipe, given, environment)
     if trace:
         place = keep(loaded, recipe, data)
-        said = f"written: {place}; plan, validate, budget and watch read it; commit it"
-        console.print(said, markup=False)
+        line = f"written: {place}; plan, validate, budget and watch read it; commit it"
+        console.print(line, markup=False)
         raise typer.Exit
-    known = trained(loaded, recipe, data)
-    names = (instances, "--instances") if instances else (_own(loaded), OWN)
-    region = loaded.aws.region or REGION
+    training = trained(loaded, recipe, data)
+
+    def conclude(advice: Advice) -> None:
+        if not values["as_json"]:
+            _remark(advice, loaded, training.assumed)
+        if advice.ranked and apply is not None:
+            to_print = not values["as_json"]
+            _apply(advice.ranked[0], apply, loaded, recipe, given, environment, said=to_print)
+
+    return {"subject": lambda: _question(loaded, training, recipe, values), "conclude": conclude}
+
+
+def _question(
+    recipe: Recipe, training: Trained, path: Path, values: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the fields of the question about the recipe's training."""
+    instances = values["instances"]
+    names = (instances, "--instances") if instances else (_own(recipe), OWN)
+    region = recipe.aws.region or REGION
     offers, elsewhere = advice_options.allowed(names[0], region, names[1])
-    offers = advice_options.multiplying(offers, (known.fields["precision"],))
-    loop = loaded.train.loop
+    offers = advice_options.multiplying(offers, (training.fields["precision"],))
+    loop = recipe.train.loop
     assert loop is not None  # noqa: S101 (``trained`` has checked)
     try:
-        model = Setting(gpu=offers[0].machine.gpu, **known.fields)
+        model = Setting(gpu=offers[0].machine.gpu, **training.fields)
     except ValidationError as error:
-        raise RecipeError(f"{recipe}: {advice_options.first_problem(error, ())}") from None
-    question = Question(
-        model=model,
-        tokens=float(loop.max_steps) * loop.global_batch * model.sequence,
-        global_batch=loop.global_batch,
-        offers=offers,
-        elsewhere=elsewhere,
-        max_nodes=max_nodes,
-        deadline=advice_options.deadline_hours(deadline),
-        budget=budget or loaded.budget.usd_per_run,
-        region=region,
-        how=advice_options.bought(spot=loaded.train.spot or spot, mixture=mixture),
-        learning_rate=loop.learning_rate,
-        from_trained=loaded.begins_with_model,
-        space=space(loaded, model.precision),
-        shapes=known.shapes,
-        **advice_options.corrected(offers),
-    )
-    advice = advise(question)
-    advice_options.tell(advice, as_json)
-    if not as_json:
-        _remark(advice, loaded, known.assumed)
-    if advice.ranked and apply is not None:
-        _apply(advice.ranked[0], apply, loaded, recipe, overrides, environment, said=not as_json)
-    raise typer.Exit(0 if advice.ranked else advice_options.NOTHING_FITS)
+        raise RecipeError(f"{path}: {advice_options.first_problem(error, ())}") from None
+    spot = recipe.train.spot or values["spot"]
+    return {
+        "model": model,
+        "tokens": float(loop.max_steps) * loop.global_batch * model.sequence,
+        "global_batch": loop.global_batch,
+        "offers": offers,
+        "elsewhere": elsewhere,
+        "max_nodes": values["max_nodes"] or MOST_NODES,
+        "budget": values["budget"] or recipe.budget.usd_per_run,
+        "region": region,
+        "how": advice_options.bought(spot=spot, mixture=values["mixture"]),
+        "learning_rate": loop.learning_rate,
+        "from_trained": recipe.begins_with_model,
+        "space": space(recipe, model.precision),
+        "shapes": training.shapes,
+    }
 
 
 def _setting(job: Mapping[str, Any]) -> Setting:
@@ -224,6 +232,20 @@ def _apply(
         plan = f"python -m pipelines.plan --recipe {place}{env}"
         console.print(f"written: {place}; {plan}", markup=False)
 
+
+def _describes(values: Mapping[str, Any]) -> bool:
+    return values["recipe"] is None and needs_shape(values)
+
+
+main = extend_verb(
+    advise.main,
+    recipe_training,
+    Need(("recipe", "layers", "model", "shapes"), _describes, exclusive=False),
+    Need(("hidden",), lambda values: _describes(values) and values["layers"] is not None),
+    Need(("tokens",), lambda values: values["recipe"] is None and needs_tokens(values)
+         and any(values[name] is not None for name in ("layers", "model", "shapes"))),
+    recipe_for("environment", "data", "apply", "trace"),
+)  # fmt: skip
 
 if __name__ == "__main__":
     run(main)

@@ -21,7 +21,7 @@ from typing import Annotated, Any
 import typer
 
 from conditions.no_champion import NONE
-from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, SetOption, needs_recipe
+from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, SetOption, recipe_for
 from pipelines.recipe.read_recipe import load
 from pipelines.registry.champion import (
     approved,
@@ -41,7 +41,7 @@ from trainyard.aws_clients import client, service_errors
 from trainyard.common.errors import GateError, RecipeError
 from trainyard.runs.execution import Execution
 from trainyard.runs.run_summary import model_package
-from trainyard.terminal import console, run
+from trainyard.terminal import Need, console, needs, run
 
 LONGEST = 1024  # characters of an ApprovalDescription
 
@@ -245,6 +245,11 @@ def _registry(reference: str) -> Any:
     return client("sagemaker", reference.split(":")[3] if reference.count(":") >= 5 else None)
 
 
+@needs(
+    Need(("package", "execution", "rollback")),
+    Need(("reject_for",), lambda values: values["rollback"] is not None),
+    recipe_for("overridden", "environment"),
+)
 def main(
     package: Annotated[str | None, typer.Argument(metavar="MODEL_PACKAGE_ARN")] = None,
     reason: Annotated[
@@ -271,11 +276,6 @@ def main(
     ] = None,
 ) -> None:
     """Approve a model package after checking it again; or reject it; or roll back."""
-    if sum(given is not None for given in (package, execution, rollback)) != 1:
-        raise RecipeError("give a MODEL_PACKAGE_ARN, --execution ARN, or --rollback GROUP")
-    needs_recipe(environment, recipe)
-    if rollback is not None and not reject_for:
-        raise RecipeError("--rollback: say why with --reject REASON; it is recorded")
     if automatic and (execution is None or reason or reject_for):
         raise RecipeError("--automatic: needs --execution ARN and nothing else: no person decides")
     if automatic:

@@ -15,19 +15,11 @@ from pipelines.registry.run_overrides import overrides
 from pipelines.run_report.run_panels import PANELS, judge
 from pipelines.start import start
 from trainyard.aws_clients import client
-from trainyard.commands.console import PortOption, RegionOption, WriteOption, serve
+from trainyard.commands import console
 from trainyard.common.errors import GateError
 from trainyard.console.app_hooks import Application, Described, Owner
 from trainyard.language.parameters import as_given, declared
-from trainyard.local_state import served
-from trainyard.terminal import run
-
-
-@served()
-def main(port: PortOption = 0, region: RegionOption = None, write: WriteOption = False) -> None:
-    """Show all pipelines, runs and models in the browser, with our panels; until Ctrl-C."""
-    serve(port, region, write, APPLICATION)
-
+from trainyard.terminal import extend_verb, run
 
 # ``pipelines.approve`` approves, with all its checks; ``pipelines.start`` starts:
 # it passes the champion to the run, takes its number in the ledger and keeps to the budget.
@@ -107,6 +99,7 @@ OWNERS = (
 """Actions that ``python -m pipelines.console`` adds to the console."""
 
 APPLICATION = Application(owners=OWNERS, panels=PANELS, judge=judge)
+main = extend_verb(console.main, lambda values: {"application": APPLICATION})
 
 
 if __name__ == "__main__":

@@ -9,8 +9,9 @@ import pipelines.compile.quiet_sdk  # prepares the SDK: must come first
 # isort: on
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from sagemaker.core.helper.pipeline_variable import PipelineVariable
 from sagemaker.core.workflow.parameters import Parameter
@@ -49,6 +50,7 @@ from pipelines.compile.wheelhouse import Wheelhouse, requirements_of
 from pipelines.recipe.aws_account import Account, account_number, resolve
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, SetOption
 from pipelines.recipe.config import Recipe
+from pipelines.recipe.field_origins import located_problems
 from pipelines.recipe.read_recipe import load
 from pipelines.registry.champion import NO_CHAMPION
 from steps.config import ProcessingCompute
@@ -62,7 +64,7 @@ from steps.processing import output_uri, split_argument
 from steps.register.model_card import Data
 from steps.register.step import register_step
 from steps.shard.step import shard_step
-from steps.train.job_program import algorithm_program, loop_program, script_program
+from steps.train.job_program import loop_program, script_program
 from steps.train.step import Found, train_step
 from steps.train.train_script import Project
 from steps.transform.step import transform_step
@@ -114,11 +116,27 @@ def build(
         kms_key=recipe.aws.kms_key,
         budget=recipe.budget,
         deploy=recipe.deploy,
+        recipe_fields=dict(_outside(recipe.model_dump(mode="json", by_alias=True))),
         account=account_number(recipe.aws, origin.environment),
         environment=origin.environment,
         wheelhouses=tuple(compilation.wheelhouses.values()),
         fallback_instance_types=recipe.train.fallback_instance_types,
     )
+
+
+OUTSIDE = ("budget.", "deploy.", "monitor.", "promotion.", "train.fallback_instance_types",
+           "aws.input_keys")  # fmt: skip
+"""Fields of a recipe that its definition does not hold, or how their paths begin."""
+
+
+def _outside(tree: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
+    """Iterate over path and JSON of the recipe's fields that the definition does not hold."""
+    for name, value in tree.items():
+        path = f"{above}{name}"
+        if isinstance(value, Mapping):
+            yield from _outside(value, f"{path}.")
+        elif path.startswith(OUTSIDE):
+            yield path, json.dumps(value)
 
 
 class Compilation:
@@ -141,7 +159,7 @@ class Compilation:
         self.context = self._context()
         self.training = (
             parts_of(recipe, self.project, self.image)
-            if recipe.train.loop is None
+            if self.project
             else loop_parts(recipe, source, CHECKOUT)
         )
 
@@ -195,11 +213,9 @@ class Compilation:
         )  # fmt: skip
 
     def train(self, shard: ProcessingStep | None) -> TrainingStep:
-        """Create the step that trains: Trainyard's loop, the user's script, AWS's algorithm."""
+        """Create the step that trains: Trainyard's loop, or the user's script."""
         context, config = self.context, self.recipe.train
-        if config.algorithm:
-            program = algorithm_program(config)
-        elif self.project:
+        if self.project:
             searched = [*self.recipe.tune.ranges] if self.recipe.tune else []
             given = (self.project, shard, self.training, searched)
             program = script_program(context, config, *given)
@@ -372,11 +388,13 @@ def from_recipe(
     path: Path, overrides: Sequence[str] = (), environment: str | None = None
 ) -> CompiledPipeline:
     """Read, resolve and compile a recipe, as every verb does that builds a definition."""
-    recipe = started(load(path, overrides, environment))
-    source = path.parent / recipe.workload.source if recipe.workload.source else None
-    commit, origin = current_commit(CHECKOUT), origin_of(path, overrides, environment, CHECKOUT)
-    account = resolve(recipe.aws)
-    return build(recipe, account, commit=commit, source=source, home=path.parent, origin=origin)
+    recipe = load(path, overrides, environment)
+    with located_problems(path, overrides, environment):
+        recipe = started(recipe)
+        source = path.parent / recipe.workload.source if recipe.workload.source else None
+        commit, origin = current_commit(CHECKOUT), origin_of(path, overrides, environment, CHECKOUT)
+        account = resolve(recipe.aws)
+        return build(recipe, account, commit=commit, source=source, home=path.parent, origin=origin)
 
 
 def main(

@@ -24,6 +24,7 @@ from pipelines.monitoring.period import Period, look
 from pipelines.recipe.aws_account import account_number, refuse_other_caller, resolve
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, SetOption
 from pipelines.recipe.read_recipe import load
+from pipelines.serving.endpoint_requests import CAPTURED
 from pipelines.start import start
 from trainyard.aws_clients import client, service_errors
 from trainyard.common.errors import RecipeError
@@ -97,7 +98,7 @@ def main(
     s3 = client("s3", account.region)
     sagemaker = client("sagemaker", account.region)
     record = recorded(loaded, monitor, sagemaker, deploy.endpoint) if monitor.truths else None
-    period = look(s3, loaded, monitor, f"{root}/captured/{deploy.endpoint}", end, record)
+    period = look(s3, loaded, monitor, f"{root}/{CAPTURED}/{deploy.endpoint}", end, record)
     folder = f"{root}/monitoring/{end:%Y-%m-%dT%H-%M-%SZ}"
     write(s3, folder, period, monitor.least_psi, loaded.aws.kms_key)
     counts = f"{period.asked.number:,} requests, baseline {period.baseline.number:,} records"

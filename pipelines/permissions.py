@@ -4,30 +4,30 @@ python -m pipelines.permissions --recipe recipes/prod.yaml --role job
 python -m pipelines.permissions --recipe recipes/prod.yaml --template > infra/roles.yaml
 python -m pipelines.permissions --recipe recipes/prod.yaml --check infra/roles.yaml
 python -m pipelines.permissions --recipe recipes/laptop.yaml --deploy
-python -m pipelines.permissions --definition pipeline.json --name demo --region us-east-1 \
+python -m pipelines.permissions pipeline.json --name demo --region us-east-1 \
     --pipeline-role arn:aws:iam::111122223333:role/demo --role pipeline
 """
 
-from pathlib import Path
-from typing import Annotated
+from collections.abc import Mapping
+from functools import partial
+from typing import Annotated, Any
 
 import typer
 
 import pipelines.rules  # noqa: F401 - our definitions must also keep our rules
 from pipelines.deploy.recipe_subject import from_recipe
 from pipelines.deploy.roles_stack import deploy
-from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, SetOption, needs_recipe
-from trainyard.common.errors import DefinitionError
-from trainyard.permissions.pipeline_subject import from_file
-from trainyard.permissions.policy_answer import (
-    CheckOption,
-    EndpointsOption,
-    JobRoleOption,
-    RoleOption,
-    TemplateOption,
-    answer,
+from pipelines.recipe.cli_options import (
+    NOT_GIVEN,
+    ONE_SUBJECT,
+    EnvOption,
+    RecipeChoice,
+    SetOption,
+    recipe_for,
 )
-from trainyard.terminal import run
+from trainyard.commands import permissions
+from trainyard.commands.permissions import FILE_FACTS, output_need
+from trainyard.terminal import extend_verb, run
 
 HEAD = """\
 # The roles around one pipeline, derived from its definition. Do not edit; create it again with
@@ -35,43 +35,38 @@ HEAD = """\
 """
 
 
-def main(
-    recipe: Annotated[Path | None, typer.Option(help="The recipe's YAML file.")] = None,
+def recipe_subject(
+    values: Mapping[str, Any],
+    recipe: RecipeChoice = None,
     overrides: SetOption = NOT_GIVEN,
     environment: EnvOption = None,
-    definition: Annotated[Path | None, typer.Option(help="Any definition JSON instead.")] = None,
-    name: Annotated[str, typer.Option(help="With --definition: the pipeline's name.")] = "",
-    region: Annotated[str, typer.Option(help="With --definition: its region.")] = "",
-    pipeline_role: Annotated[str, typer.Option(help="With --definition: its role's ARN.")] = "",
     root: Annotated[
-        str | None, typer.Option(help="With --definition: s3://… under which an upsert writes.")
+        str | None, typer.Option(help="Without a recipe: s3://… under which an upsert writes.")
     ] = None,
-    role: RoleOption = None,
-    job_role: JobRoleOption = None,
-    as_template: TemplateOption = False,
-    check: CheckOption = None,
-    as_endpoints: EndpointsOption = False,
     to_deploy: Annotated[
         bool,
         typer.Option("--deploy", help="Create or update the stack of all roles, PIPELINE-roles."),
     ] = False,
-) -> None:
-    """Derive least-privilege policies from a definition; only --deploy needs AWS."""
-    needs_recipe(environment, recipe)
-    if recipe is not None and definition is None:
-        subject = from_recipe(recipe, overrides, environment)
-    elif definition is not None and recipe is None:
-        subject = from_file(
-            definition, name=name, region=region, role=pipeline_role, root=root, asked=role
-        )
-    else:
-        raise DefinitionError("whose permissions? give either --recipe FILE or --definition FILE")
+) -> Mapping[str, Any]:
+    """Return the recipe as the subject of the policies."""
+    arguments: dict[str, Any] = {"root": root}
     if to_deploy:
-        print(deploy(subject))
-        return
-    named = f"{recipe} --env {environment}" if environment else recipe
-    answer(subject, HEAD.format(recipe=named), role, job_role, as_template, check, as_endpoints)
+        arguments["deliver"] = lambda subject: print(deploy(subject))
+    if recipe is None:
+        return arguments
+    recipe_text = f"{recipe} --env {environment}" if environment else recipe
+    subject = partial(from_recipe, recipe, overrides, environment)
+    return {**arguments, "subject": subject, "head": HEAD.format(recipe=recipe_text)}
 
+
+main = extend_verb(
+    permissions.main,
+    recipe_subject,
+    ONE_SUBJECT,
+    recipe_for("overrides", "environment"),
+    *FILE_FACTS,
+    output_need("to_deploy"),
+)
 
 if __name__ == "__main__":
     run(main)

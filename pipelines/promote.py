@@ -51,7 +51,7 @@ from pipelines.registry.verification import (
 from steps.gate.config import GateConfig
 from trainyard.aws_clients import assumed, client, service_errors
 from trainyard.common.errors import GateError, RecipeError
-from trainyard.terminal import console, errors, run
+from trainyard.terminal import Need, console, errors, needs, run
 
 SESSION = "promotion"
 NOT_COPIED = ("base's bytes",)
@@ -303,6 +303,7 @@ def _exists(sagemaker: Any, group: str) -> bool:
     )
 
 
+@needs(Need(("package", "policies")), Need(("environment",)))
 def main(
     recipe: RecipeOption,
     package: Annotated[str | None, typer.Argument(metavar="MODEL_PACKAGE_ARN")] = None,
@@ -314,8 +315,6 @@ def main(
     ] = None,
 ) -> None:
     """Promote an Approved package to the account of an environment, with its evidence."""
-    if (package is None) == (policies is None):
-        raise RecipeError("give a MODEL_PACKAGE_ARN, or --policies ROLE_ARN")
     sides = both_sides(recipe, overridden, environment)
     if policies:
         print(json.dumps(documents(sides.way, policies), indent=2))

@@ -17,9 +17,8 @@ package group at the start. So the run can be repeated, whatever is approved aft
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -35,23 +34,26 @@ from pipelines.recipe.cli_options import (
     NOT_GIVEN,
     ChampionOption,
     EnvOption,
+    RecipeChoice,
     SetOption,
-    StopOption,
-    WaitOption,
     pipeline_name,
+    recipe_for,
 )
 from pipelines.registry import ledger
 from pipelines.registry.champion import champion_parameters
 from pipelines.run_report.gate_lines import DISPLAY
 from trainyard.aws_clients import client, service_errors
+from trainyard.commands import start as verb
+from trainyard.commands.start import FROM_STEP
 from trainyard.common.errors import PlanError, RecipeError, nearest
+from trainyard.language.evaluation import arn_variables
 from trainyard.language.parameters import values
 from trainyard.language.steps import steps_of
 from trainyard.plan.overwritten_data import overwritten
 from trainyard.runs.execution import LONGEST
 from trainyard.runs.live_watch import watch
 from trainyard.runs.selective_rerun import Again, plan
-from trainyard.terminal import console, pairs, run
+from trainyard.terminal import Need, console, extend_verb, run
 
 FAILED = 1  # exit status of watch for a run that ended so
 
@@ -208,58 +210,71 @@ def _looked_at(
     return {"PipelineExecutionDescription": why[:LONGEST]}
 
 
-def main(
-    recipe: Annotated[Path | None, typer.Option(help="The recipe whose pipeline to start.")] = None,
+StartFunction = Callable[[Mapping[str, str], Again | None, str | None], str]
+
+
+def follow(
+    arn: str,
+    parameters: Mapping[str, str],
+    *,
+    start_again: StartFunction,
+    region: str | None,
+    stop_on_interrupt: bool = False,
+) -> int:
+    """Watch the run, and further ones on the recipe's other machines while there is no capacity for
+    its training; approve the model where the recipe says automatic. Return the exit status.
+
+    ``start_again`` starts such a further run with parameters, from a step.
+    """
+    types, parameters = set[str](), dict(parameters)
+    pipeline = str(arn_variables(arn)["PipelineName"])
+    while True:
+        status = watch(arn, region=region, stop_on_interrupt=stop_on_interrupt, display=DISPLAY)
+        instance_type = next_type(arn, types, region) if status == FAILED else None
+        if instance_type is None:
+            break
+        types.add(instance_type)
+        console.print(f"no capacity: the training on {instance_type} instead", highlight=False)
+        again, parameters[TYPE] = plan(STEP, arn, pipeline, region), instance_type
+        arn = start_again(parameters, again, region)
+    if status == 0:
+        approve_after(arn, region)
+    return status
+
+
+def recipe_pipeline(
+    values: Mapping[str, Any],
+    recipe: RecipeChoice = None,
     overrides: SetOption = NOT_GIVEN,
     environment: EnvOption = None,
-    pipeline: Annotated[str | None, typer.Option(help="The pipeline's name instead.")] = None,
-    parameter: Annotated[
-        list[str], typer.Option(metavar="NAME=VALUE", help="A pipeline parameter for this run.")
-    ] = NOT_GIVEN,
     champion: ChampionOption = None,
     over_budget: Annotated[
         str | None, typer.Option(metavar="REASON", help="Start it beyond its budget; recorded.")
     ] = None,
-    first: Annotated[
-        str | None,
-        typer.Option(
-            "--from", metavar="STEP", help="Run it and what depends on it; reuse the rest."
-        ),
-    ] = None,
-    execution: Annotated[
-        str | None, typer.Option(metavar="ARN", help="With --from: run to reuse; default: newest.")
-    ] = None,
-    wait: WaitOption = False,
-    stop_on_interrupt: StopOption = False,
-) -> None:
-    """Start an execution of a pipeline that was upserted."""
-    name, region, account = pipeline_name(recipe, overrides, pipeline, environment)
-    if name is None:
-        raise RecipeError("which pipeline? give --recipe FILE or --pipeline NAME")
-    given = pairs("--parameter", parameter)
-    earlier = plan(first, execution, name, region) if first else None
-    if execution and not first:
-        raise RecipeError("--execution: needs --from STEP, which reuses it; give --from too")
-    refuse_other_caller(account, region)
-    started = start(
-        name, given, champion=champion, region=region, over_budget=over_budget, again=earlier
-    )
-    if not wait:
-        return
-    follow = partial(watch, region=region, stop_on_interrupt=stop_on_interrupt, display=DISPLAY)
-    status, tried = follow(started), set[str]()
-    while status == FAILED and (other := next_type(started, tried, region)):
-        tried.add(other)
-        console.print(f"no capacity: the training on {other} instead", highlight=False)
-        earlier, given[TYPE] = plan(STEP, started, name, region), other
-        started = start(
-            name, given, champion=champion, region=region, over_budget=over_budget, again=earlier
-        )
-        status = follow(started)
-    if status == 0:
-        approve_after(started, region)
-    raise typer.Exit(status)
+) -> Mapping[str, Any]:
+    """Return how our pipeline is started."""
+    name, region, account = pipeline_name(recipe, overrides, values["pipeline"], environment)
+    assert name is not None  # noqa: S101 (the verb needs one of both)
+    region = region or values["region"]
 
+    def start_pipeline(
+        parameters: Mapping[str, str], again: Again | None, region: str | None
+    ) -> str:
+        refuse_other_caller(account, region)
+        options = {"champion": champion, "over_budget": over_budget, "region": region}
+        return start(name, parameters, again=again, **options)
+
+    following = partial(follow, start_again=start_pipeline)
+    return {"pipeline": name, "region": region, "start": start_pipeline, "follow": following}
+
+
+main = extend_verb(
+    verb.main,
+    recipe_pipeline,
+    Need(("recipe", "pipeline")),
+    recipe_for("overrides", "environment"),
+    FROM_STEP,
+)
 
 if __name__ == "__main__":
     run(main)

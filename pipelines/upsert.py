@@ -15,7 +15,6 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from pipelines.approve import approve_after
 from pipelines.compile.compilation import CompiledPipeline
 from pipelines.compile.training_inputs import refuse_other_base
 from pipelines.deploy import budget, saved_plan, upsert_lock, upsert_records
@@ -27,18 +26,15 @@ from pipelines.recipe.cli_options import (
     ChampionOption,
     EnvOption,
     SetOption,
-    StopOption,
-    WaitOption,
 )
 from pipelines.registry.champion import champion_parameters
-from pipelines.run_report.gate_lines import DISPLAY
-from pipelines.start import start
+from pipelines.start import follow, start
 from trainyard.aws_clients import client, service_errors
-from trainyard.common.errors import PlanError, RecipeError
+from trainyard.commands.start import StopOption, WaitOption
+from trainyard.common.errors import PlanError
 from trainyard.plan import deployed_pipeline
 from trainyard.plan.deployed_pipeline import Deployed, State
-from trainyard.runs.live_watch import watch
-from trainyard.terminal import console, run
+from trainyard.terminal import Need, console, needs, run
 
 LOCK_SECONDS = 600.0
 SETTLES = 5  # seconds in which DescribePipeline must show what UpdatePipeline was given
@@ -158,6 +154,7 @@ def _verify(sagemaker: Any, wanted: State) -> None:
     )
 
 
+@needs(Need(("recipe", "plan"), exclusive=False))
 def main(
     recipe: Annotated[
         Path | None, typer.Option("--recipe", help="The recipe's YAML file; else the plan's.")
@@ -184,16 +181,20 @@ def main(
         highlight=False,
     )
     if start_it or wait:
-        execution = start(definition.name, {}, champion=champion, region=definition.region)
+
+        def start_pipeline(parameters: Any, again: Any, region: str | None) -> str:
+            options = {"champion": champion, "region": region}
+            return start(definition.name, parameters, again=again, **options)
+
+        execution = start_pipeline({}, None, definition.region)
         if wait:
-            status = watch(
+            status = follow(
                 execution,
+                {},
+                start_again=start_pipeline,
                 region=definition.region,
                 stop_on_interrupt=stop_on_interrupt,
-                display=DISPLAY,
             )
-            if status == 0:
-                approve_after(execution, definition.region)
             raise typer.Exit(status)
 
 
@@ -206,8 +207,7 @@ def _compiled(
     if planned and recipe is None:
         recipe, overrides = planned.recipe, planned.overrides
     environment = environment or (planned.environment if planned else None)
-    if recipe is None:
-        raise RecipeError("what to upsert? give --recipe FILE, or --plan plan.json")
+    assert recipe is not None  # noqa: S101 (the verb needs one, or a plan, which names it)
     from pipelines.definition import from_recipe  # loads the SDK, which takes seconds
 
     definition = from_recipe(recipe, overrides, environment)

@@ -1,19 +1,30 @@
 """Settings that several steps share."""
 
+from typing import Annotated
+
 from pydantic import Field
 
 from steps.job_arguments import Settings
 
 Section = Settings
 """Section of a recipe."""
-S3_URI = r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/\S*)?$"
-"""Pattern of a place in S3."""
+S3Uri = Annotated[
+    str,
+    Field(
+        pattern=r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/\S*)?$",
+        examples=["s3://my-bucket/folder"],
+    ),
+]
+"""A place in S3. What errors show of a pattern are the examples beside it, here as everywhere."""
+InstanceType = Annotated[
+    str, Field(pattern=r"^ml\.[a-z0-9-]+\.[a-z0-9]+$", examples=["ml.m5.large"])
+]
 
 
 class ProcessingCompute(Section):
     """The machines that a processing step runs on."""
 
-    instance_type: str = Field(default="ml.m5.large", pattern=r"^ml\.[a-z0-9-]+\.[a-z0-9]+$")
+    instance_type: InstanceType = "ml.m5.large"
     """SageMaker instance type of every instance."""
 
     instance_count: int = Field(default=1, ge=1, le=100)

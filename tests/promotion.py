@@ -104,9 +104,8 @@ class Accounts:
             Bucket=sides.way.bucket, Policy=json.dumps(found[f"bucket {sides.way.bucket}"])
         )
         mine = self.client(number, "iam")
-        allow = {"Effect": "Allow", "Principal": {"AWS": number}, "Action": "sts:AssumeRole"}
-        document = json.dumps({"Version": "2012-10-17", "Statement": [allow]})
-        mine.create_role(RoleName="promoter", AssumeRolePolicyDocument=document)
+        document = found[f"{promoter}: trust"]
+        mine.create_role(RoleName="promoter", AssumeRolePolicyDocument=json.dumps(document))
         mine.put_role_policy(
             RoleName="promoter",
             PolicyName="promotion",

@@ -316,7 +316,7 @@ def test_a_stopped_run_ends_the_wait_with_a_failure_status(deployed, verb, aws, 
             marks=pytest.mark.sweep,
         ),
         pytest.param(
-            "train.loop.learning_rate=1e30 train.instance_count=1",
+            "train.loop.weight_decay=1e30 train.instance_count=1",
             "nothing is saved: lower",
             marks=pytest.mark.sweep,
         ),

@@ -17,6 +17,7 @@ import typer
 from pipelines.new import kinds, write
 from pipelines.recipe.read_recipe import load
 from tests.conftest import CHECKOUT
+from trainyard.terminal import missing_lines, typer_command
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"(\$ )?(make|source|python|pip|trainyard|git) ")
@@ -75,11 +76,13 @@ def _refused(module: str, words: list[str]) -> str | None:
     except ModuleNotFoundError as missing:
         return str(missing)
     app = typer.Typer(add_completion=False)
-    app.command(context_settings=getattr(verb, "SETTINGS", {}))(verb.main)
+    app.command(context_settings=getattr(verb, "SETTINGS", {}))(typer_command(verb.main))
     try:
         context = typer.main.get_command(app).make_context(module, [*words])
     except USAGE as error:
         return str(error)
+    if lines := missing_lines(verb.main, context.params):
+        return "; ".join(lines)
     inner = context.params.get("command")
     return refused([*inner]) if inner else None
 
@@ -108,7 +111,8 @@ def test_what_would_not_begin_is_found():
         "python -m trainyard wach": "wach",
         "trainyard watch --every 3": "--every",
         "trainyard run -- python -m pipelines.upsert --strat": "--strat",
-        "python -m pipelines.plan --recipe a.yaml --json yes": "yes",
+        "python -m pipelines.plan --recipe a.yaml --json yes": "only one of",
+        "python -m pipelines.plan --env prod": "--recipe FILE",
         "python -m ruff check": "does not install",
         "trainyard-watch": "not known",
     }

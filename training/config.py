@@ -43,17 +43,17 @@ class TrainConfig(Layout):
     argument.
     """
 
-    max_steps: int = Field(ge=1)
+    max_steps: int = Field(ge=1, examples=[300])
     """Optimizer steps of the whole training."""
 
-    global_batch: int = Field(ge=1)
+    global_batch: int = Field(ge=1, examples=[16])
     """Samples per optimizer step, over all ranks and micro-batches."""
 
-    micro_batch: int = Field(ge=1)
+    micro_batch: int = Field(ge=1, examples=[4])
     """Samples that one rank takes through the model at once. Of a model with BatchNorm, or with
     dropout other than training.dropout's, it shapes the weights."""
 
-    learning_rate: FiniteFloat = Field(gt=0)
+    learning_rate: FiniteFloat = Field(gt=0, examples=[0.001])
     """Peak learning rate, reached at the end of the warm-up."""
 
     reference_batch: int = Field(default=0, ge=0)

@@ -37,7 +37,9 @@ class StartFrom(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
-    checkpoint: str | None = Field(default=None, pattern=URI + r"/?$")
+    checkpoint: str | None = Field(
+        default=None, pattern=URI + r"/?$", examples=["s3://my-bucket/run/checkpoints"]
+    )
     """S3 URI of another training's checkpoint (…/checkpoints/<key>/<identity>/step-00000500), or of
     its folder, of which the newest is used. The training goes on at its step, with weights,
     optimizer state and averages, by the schedule that the settings give now."""
@@ -48,19 +50,29 @@ class StartFrom(BaseModel):
     max_steps; any other difference is an error. Weights of data.inputs that change only after the
     checkpoint's step do not count as a difference."""
 
-    model_package: str | None = Field(default=None, pattern=MODEL_PACKAGE)
+    model_package: str | None = Field(
+        default=None,
+        pattern=MODEL_PACKAGE,
+        examples=["arn:aws:sagemaker:us-east-1:111122223333:model-package/my-models/1"],
+    )
     """ARN of a registered model: the training begins at step 1 with its weights. Its files are
     looked up in the registry when the definition is compiled."""
 
-    model: str | None = Field(default=None, pattern=URI + r"/?$")
+    model: str | None = Field(
+        default=None, pattern=URI + r"/?$", examples=["s3://my-bucket/run/model.tar.gz"]
+    )
     """S3 URI of the model's model.tar.gz, or of the folder with its files, if the registry need not
     be asked or does not hold the model."""
 
-    hugging_face: str | None = Field(default=None, pattern=URI + r"/?$")
+    hugging_face: str | None = Field(
+        default=None, pattern=URI + r"/?$", examples=["s3://my-bucket/llama-3-8b"]
+    )
     """S3 URI of a folder in Hugging Face's layout: config.json, safetensors (with their index),
     tokenizer.json. The training begins at step 1 with its weights."""
 
-    model_sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
+    model_sha256: str | None = Field(
+        default=None, pattern=r"^[0-9a-f]{64}$", examples=["0123456789abcdef" * 4]
+    )
     """SHA-256 of that file, or of that folder (the job's log prints it); a different one is an
     error. None: not checked."""
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainyard.common.errors import DefinitionError, ServiceError
+from trainyard.terminal import Need
 
 if TYPE_CHECKING:
     from trainyard.plan.deployed_pipeline import Deployed
@@ -16,6 +17,7 @@ DefinitionArgument = Annotated[
 PipelineOption = Annotated[
     str | None, typer.Option("--pipeline", metavar="NAME", help="A pipeline in AWS, by name.")
 ]
+ONE_DEFINITION = Need(("definition", "pipeline"))
 RegionOption = Annotated[str | None, typer.Option(help="Region; default: the environment's.")]
 
 

@@ -79,12 +79,12 @@ def _report(
     gate = rates["gate 0"]
     ranged = WORLDS[world].largest is not None
 
-    def shown(name: str) -> str:
+    def as_percent(name: str) -> str:
         return f"{100 * rates[name].median:.1f}" if ranged or "undeclared" not in name else ""
 
     section.rows.append(
-        (world, f"{groups:,}", shown("gate 0"), f"{100 * gate.low:.1f}–{100 * gate.high:.1f}",
-         *map(shown, ("undeclared 0", "usual 0", "gate 4", "undeclared 4", "usual 4", "gate 2",
+        (world, f"{groups:,}", as_percent("gate 0"), f"{100 * gate.low:.1f}–{100 * gate.high:.1f}",
+         *map(as_percent, ("undeclared 0", "usual 0", "gate 4", "undeclared 4", "usual 4", "gate 2",
                       "undeclared 2")))
     )  # fmt: skip
     section.data.setdefault(world, {})[str(groups)] = {n: data(one) for n, one in rates.items()}

@@ -49,8 +49,8 @@ def tail(source: Source, count: int, spread: float = 1.0) -> Floats:
     return np.exp(spread**2 / 2) - source.lognormal(0, spread, count)
 
 
-def alike(moved: Callable[[Source, int], Floats], sized: bool = False) -> Draw:
-    """Return the world of these differences, with equal weights or unlike ones."""
+def weigh_groups(moved: Callable[[Source, int], Floats], sized: bool = False) -> Draw:
+    """Return a draw of these differences, with equal weights or unlike ones."""
     return lambda source, count: (
         moved(source, count),
         sizes(source, count) if sized else equal(count),
@@ -159,40 +159,40 @@ def log_normal(spread: float) -> Callable[[Source, int], Floats]:
 
 
 WORLDS: dict[str, World] = {
-    "normal": World(draw=alike(normal(1))),
-    "normal, unlike sizes": World(draw=alike(normal(1), sized=True)),
+    "normal": World(draw=weigh_groups(normal(1))),
+    "normal, unlike sizes": World(draw=weigh_groups(normal(1), sized=True)),
     "spread that follows size": World(draw=spread_by_size),
-    "Student's t with 2 degrees": World(draw=alike(lambda s, n: s.standard_t(2, n))),
-    "negative correlation within": World(draw=alike(opposed, sized=True)),
+    "Student's t with 2 degrees": World(draw=weigh_groups(lambda s, n: s.standard_t(2, n))),
+    "negative correlation within": World(draw=weigh_groups(opposed, sized=True)),
     "one group with 20 % of the weight": World(draw=one_heavy_group),
-    "exponential loss": World(draw=alike(lambda s, n: 1 - s.exponential(1, n))),
-    "log-normal gain, σ 1": World(draw=alike(lambda s, n: -tail(s, n))),
-    "log-normal loss, σ 1": World(draw=alike(log_normal(1))),
-    "log-normal loss, σ 1.5": World(draw=alike(log_normal(1.5))),
-    "log-normal loss, σ 2": World(draw=alike(log_normal(2))),
-    "Pareto loss, 1.5": World(draw=alike(lambda s, n: 2 - s.pareto(1.5, n))),
+    "exponential loss": World(draw=weigh_groups(lambda s, n: 1 - s.exponential(1, n))),
+    "log-normal gain, σ 1": World(draw=weigh_groups(lambda s, n: -tail(s, n))),
+    "log-normal loss, σ 1": World(draw=weigh_groups(log_normal(1))),
+    "log-normal loss, σ 1.5": World(draw=weigh_groups(log_normal(1.5))),
+    "log-normal loss, σ 2": World(draw=weigh_groups(log_normal(2))),
+    "Pareto loss, 1.5": World(draw=weigh_groups(lambda s, n: 2 - s.pareto(1.5, n))),
     "worse by log-normal length": World(draw=lengths),
-    "70 % tie, log-normal, sizes": World(draw=alike(mixed(0.3, tail, nothing), sized=True)),
-    "90 % tie, log-normal": World(draw=alike(mixed(0.1, tail, nothing))),
-    "90 % nearly tie, log-normal": World(draw=alike(mixed(0.1, tail, normal(0.01)))),
+    "70 % tie, log-normal, sizes": World(draw=weigh_groups(mixed(0.3, tail, nothing), sized=True)),
+    "90 % tie, log-normal": World(draw=weigh_groups(mixed(0.1, tail, nothing))),
+    "90 % nearly tie, log-normal": World(draw=weigh_groups(mixed(0.1, tail, normal(0.01)))),
     "80 % nearly tie, log-normal, sizes": World(
-        draw=alike(mixed(0.2, tail, normal(0.1)), sized=True)
+        draw=weigh_groups(mixed(0.2, tail, normal(0.1)), sized=True)
     ),
     "30 % tie, 60 % normal, 10 % σ 1.5": World(
-        draw=alike(mixed(0.1, log_normal(1.5), mixed(2 / 3, normal(0.1), nothing)))
+        draw=weigh_groups(mixed(0.1, log_normal(1.5), mixed(2 / 3, normal(0.1), nothing)))
     ),
-    "atom at the margin": World(draw=alike(atom)),
-    "much worse on 5 % of groups": World(draw=alike(rare(0.05))),
-    "much worse on 1 % of groups": World(draw=alike(rare(0.01))),
-    "hidden clusters of 3": World(draw=alike(hidden_clusters)),
-    "days, AR 0.5, in order": World(draw=alike(days), ordered=True),
-    "wins and losses": World(draw=alike(signs(1.0)), largest=1, gains=2),
-    "wins and losses, 80 % tie": World(draw=alike(signs(0.2)), largest=1, gains=2),
-    "accuracy 0.7": World(draw=alike(hits(0.7)), largest=1, gains=1),
-    "accuracy 0.98": World(draw=alike(hits(0.98)), largest=1, gains=1),
-    "MRR": World(draw=alike(reciprocal_ranks), largest=1, gains=0.5),
-    "NDCG near 1": World(draw=alike(gains_near_one), largest=1, gains=0.1),
-    "10 % of groups lost whole": World(draw=alike(lost_whole), largest=1, gains=10 / 9),
+    "atom at the margin": World(draw=weigh_groups(atom)),
+    "much worse on 5 % of groups": World(draw=weigh_groups(rare(0.05))),
+    "much worse on 1 % of groups": World(draw=weigh_groups(rare(0.01))),
+    "hidden clusters of 3": World(draw=weigh_groups(hidden_clusters)),
+    "days, AR 0.5, in order": World(draw=weigh_groups(days), ordered=True),
+    "wins and losses": World(draw=weigh_groups(signs(1.0)), largest=1, gains=2),
+    "wins and losses, 80 % tie": World(draw=weigh_groups(signs(0.2)), largest=1, gains=2),
+    "accuracy 0.7": World(draw=weigh_groups(hits(0.7)), largest=1, gains=1),
+    "accuracy 0.98": World(draw=weigh_groups(hits(0.98)), largest=1, gains=1),
+    "MRR": World(draw=weigh_groups(reciprocal_ranks), largest=1, gains=0.5),
+    "NDCG near 1": World(draw=weigh_groups(gains_near_one), largest=1, gains=0.1),
+    "10 % of groups lost whole": World(draw=weigh_groups(lost_whole), largest=1, gains=10 / 9),
 }
 
 

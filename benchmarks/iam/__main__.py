@@ -39,7 +39,7 @@ from trainyard.permissions.policy_evaluation import Decision, Policies, Request,
 
 LAPTOP = "recipes/laptop.yaml"
 FEW = (
-    *("train.loop.max_steps=20", "train.loop.validation_interval=10"),
+    *("train.loop.max_steps=20", "train.loop.warmup_steps=2", "train.loop.validation_interval=10"),
     *("gate.max_bits_per_byte=20", "gate.below_baseline=null"),
 )
 """What makes the laptop's run short, and its gate pass."""

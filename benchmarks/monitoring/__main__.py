@@ -6,9 +6,9 @@ Without drift the share of weeks in which anything is called drift must be at mo
 point (upper 95 % limit, Clopper and Pearson 1934); Holm's correction is also judged alone, without
 an effect size. With drift in two features exactly these two have to be named. In a third row the
 answers have truths, and an alarm of the metric counts, too; a second table judges the metric alone,
-also where truths depend on each other. Evidently's DataDriftPreset, with its defaults, sees the
-first of these weeks in a Python of its own; a second row is without its two features of many
-values.
+also where truths depend on each other; a third has faults of what sends the requests. Evidently's
+DataDriftPreset, with its defaults, sees the first of these weeks in a Python of its own; a second
+row is without its two features of many values.
 """
 
 import json
@@ -22,12 +22,14 @@ from rich.table import Table
 from scipy.stats import beta
 
 from benchmarks.monitoring.answered_weeks import DEPENDENCE, INDEPENDENT, METRIC, quality
-from benchmarks.monitoring.weeks import CATEGORIES, DRIFTED, draw
+from benchmarks.monitoring.weeks import CATEGORIES, DRIFTED, FAULTS, draw, spoil
 from pipelines.monitoring.drift import Change, compare
 from trainyard.quality.tables import Cells
 from trainyard.terminal import console, run
 
 ERROR, LEAST_PSI = 0.05, 0.1
+POWER = 0.95
+"""Least share of weeks in which a fault has to be named."""
 JOINT = "with truths"
 SIZES = ((500, 500), (2000, 500))
 """Requests of baseline and week."""
@@ -41,8 +43,8 @@ def ours(weeks: int, sizes: tuple[int, int], drift: bool) -> Iterator[tuple[str,
     """Yield what the monitor names, and what it does by the tests alone."""
     found = [changes(draw(seed, sizes, drift)) for seed in range(weeks)]
     yield "monitor", [{one.feature for one in week if one.drifted} for week in found]
-    certain = [{one.feature for one in week if one.chance <= ERROR} for week in found]
-    yield "its tests alone", certain
+    certain = [changes(draw(seed, sizes, drift), least_psi=0) for seed in range(weeks)]
+    yield "its tests alone", [{one.feature for one in week if one.drifted} for week in certain]
     found = [
         changes(draw(seed, sizes, drift), quality(seed, INDEPENDENT, drift))
         for seed in range(weeks)
@@ -50,11 +52,16 @@ def ours(weeks: int, sizes: tuple[int, int], drift: bool) -> Iterator[tuple[str,
     yield JOINT, [{one.feature for one in week if one.drifted} for week in found]
 
 
-def changes(sides: Sequence[dict], *also: Change) -> list[Change]:
+def changes(sides: Sequence[dict], *also: Change, least_psi: float = LEAST_PSI) -> list[Change]:
     """Return the changes between both sides, and those that are given."""
     before, now = ({name: cells(values) for name, values in one.items()} for one in sides)
     quantities = before.keys() - CATEGORIES.keys()
-    return compare(before, now, quantities, error=ERROR, least_psi=LEAST_PSI, also=also)
+    return compare(before, now, quantities, error=ERROR, least_psi=least_psi, also=also)
+
+
+def _drifted_features(seed: int, sizes: tuple[int, int], fault: str) -> set[str]:
+    before, now = draw(seed, sizes, False)
+    return {one.feature for one in changes((before, spoil(now, fault, seed))) if one.drifted}
 
 
 def cells(values: Sequence) -> Cells:
@@ -123,6 +130,15 @@ def main(
         failed |= limit > ERROR + 0.01
         shares = sum(calm) / len(calm), limit, sum(worse) / len(worse)
         table.add_row(kind, *(f"{share:.1%}" for share in shares))
+    console.print(table)
+    table = Table("requests", "fault", "named", "named alone", box=None)
+    for sizes in SIZES:
+        for fault, feature in FAULTS.items():
+            weeks_named = [_drifted_features(seed, sizes, fault) for seed in range(drifted)]
+            named = sum(feature in names for names in weeks_named) / drifted
+            alone = sum(names == {feature} for names in weeks_named) / drifted
+            failed |= named < POWER
+            table.add_row("{:,}, {:,}".format(*sizes), fault, f"{named:.1%}", f"{alone:.1%}")
     console.print(table)
     raise typer.Exit(1 if failed else 0)
 

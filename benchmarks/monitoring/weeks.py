@@ -10,6 +10,12 @@ DRIFTED = ("amount", "carrier")
 CATEGORIES = {"carrier": 8, "country": 60, "device": 3, "product": 400}
 """Category → its number of values, of frequencies as 1 / rank."""
 Columns = dict[str, np.ndarray]
+FAULTS = {
+    "product: every value another": "product",
+    "price: x 1000 in 8 %": "price",
+    "speed: -999 in 5 %": "speed",
+}
+"""Fault of what sends a week's requests → the feature that it changes."""
 
 
 def draw(seed: int, sizes: tuple[int, int], drift: bool) -> tuple[Columns, Columns]:
@@ -20,6 +26,20 @@ def draw(seed: int, sizes: tuple[int, int], drift: bool) -> tuple[Columns, Colum
     """
     random = np.random.default_rng((seed, drift))
     return _requests(random, sizes[0], False), _requests(random, sizes[1], drift)
+
+
+def spoil(columns: Columns, fault: str, seed: int) -> Columns:
+    """Return a week's features with one of ``FAULTS``."""
+    name = FAULTS[fault]
+    values = columns[name].copy()
+    share = np.random.default_rng((seed, 13)).random(len(values))
+    if name == "product":
+        values = np.array([f"new {value}" for value in values], object)
+    elif name == "price":
+        values[share < 0.08] *= 1000
+    else:
+        values[share < 0.05] = -999.0
+    return {**columns, name: values}
 
 
 def _requests(random: np.random.Generator, size: int, drift: bool) -> Columns:

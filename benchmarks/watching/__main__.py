@@ -85,7 +85,7 @@ def judged(case: Case, processes: list[Lines]) -> list[Event]:
 
 
 def learned(processes: list[Lines]) -> bool | None:
-    """Whether the loss of held-out samples, which no rule but ``overfitting`` looks at, was lower
+    """Whether the loss of held-out samples, which no rule looks at, was lower
     at the last step that has it than at the first; None where fewer than two have it.
     """
     every = {line["step"]: line["validation_loss"] for lines in processes for line in lines

@@ -46,20 +46,6 @@ class Fault:
         return Case(f"fault-{number:02d}", self.data, self.world, LEARNS | self.settings)
 
 
-def loss_times_1000(given: list[str], environment: dict[str, str], root: Path, rank: int) -> None:
-    """From the 60th step on: a loss that is added up where it was averaged."""
-    from training.strategies.single import Single
-
-    score, count = Single.score, [0]
-
-    def scaled(self: Any, outputs: Any, batch: Any) -> Any:
-        count[0] += self.model.training
-        return score(self, outputs, batch) * (1000 if count[0] > 60 else 1)
-
-    Single.score = scaled
-    run_rank(given, environment, root, rank)
-
-
 def rate_times_1000(given: list[str], environment: dict[str, str], root: Path, rank: int) -> None:
     """From the 61st step on: a schedule that was changed in the middle."""
     from training import loop
@@ -67,53 +53,6 @@ def rate_times_1000(given: list[str], environment: dict[str, str], root: Path, r
     rate = loop.learning_rate
     loop.learning_rate = lambda config, step: rate(config, step) * (1000 if step >= 60 else 1)
     run_rank(given, environment, root, rank)
-
-
-def deep_sigmoids(given: list[str], environment: dict[str, str], root: Path, rank: int) -> None:
-    """Sixteen layers of sigmoids, without a way around them."""
-    from torch import nn
-
-    def deep(model: Any) -> None:
-        layers = [part for _ in range(16) for part in (nn.Linear(16, 16), nn.Sigmoid())]
-        model.dropout = nn.Sequential(*layers)
-
-    _with_model(deep)
-    run_rank(given, environment, root, rank)
-
-
-def cut_off(given: list[str], environment: dict[str, str], root: Path, rank: int) -> None:
-    """A layer whose output does not reach the loss."""
-    from torch import nn
-
-    class CutOff(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(16, 16)
-
-        def forward(self, x: Any) -> Any:
-            return x + 0.0 * self.layer(x)
-
-    _with_model(lambda model: setattr(model, "dropout", CutOff()))
-    run_rank(given, environment, root, rank)
-
-
-def _with_model(change: Callable[[Any], None]) -> None:
-    """Have the toy's model made otherwise."""
-    import sys
-
-    from tests.training.trainings import CHECKOUT, TOYS
-
-    sys.path[:0] = [str(CHECKOUT), str(TOYS)]
-    from toys.ragged import workload
-
-    made = workload.Model
-
-    def changed(dropout: float) -> Any:
-        model = made(dropout)
-        change(model)
-        return model
-
-    workload.Model = changed
 
 
 def sleeping_rank(given: list[str], environment: dict[str, str], root: Path, rank: int) -> None:
@@ -127,20 +66,6 @@ def sleeping_rank(given: list[str], environment: dict[str, str], root: Path, ran
         return outputs(self, model, batch)
 
     Single.outputs = late
-    run_rank(given, environment, root, rank)
-
-
-def resting_steps(given: list[str], environment: dict[str, str], root: Path, rank: int) -> None:
-    """Make each sixth step take far longer."""
-    from training.strategies.single import Single
-
-    begin = Single.begin
-
-    def rested(self: Any, step: int) -> None:
-        time.sleep(2.5 * (step % 6 == 5))
-        begin(self, step)
-
-    Single.begin = rested
     run_rank(given, environment, root, rank)
 
 
@@ -174,14 +99,8 @@ FAULTS = (
     Fault("loss_not_falling", "learning rate × 1000", settings={"learning_rate": 3.0}),
     Fault("loss_not_falling", "learning rate × 1000 from step 61 on", rank=rate_times_1000),
     Fault("loss_not_falling", "weights as good as frozen", settings={"learning_rate": 1e-12}),
-    Fault("overfitting", "16 samples", "few", {"max_steps": 300}),
-    Fault("exploding_gradients", "the loss × 1000 from step 61 on", rank=loss_times_1000),
-    Fault("vanishing_gradients", "16 layers of sigmoids", "ragged", RAGGED, deep_sigmoids),
-    Fault("dead_updates", "a layer that does not reach the loss", "ragged", RAGGED, cut_off),
-    Fault("dead_updates", "weights as good as frozen", settings={"learning_rate": 1e-12}),
     Fault("stalled_rank", "rank 1 of 2 sleeps", rank=sleeping_rank, world=2,
           settings={"strategy": "ddp", "global_batch": 16, "max_steps": 60}),
-    Fault("step_outliers", "each sixth step sleeps", rank=resting_steps),
     Fault("data_bottleneck", "each read sleeps", rank=slow_reader),
     Fault("checkpoint_failing", "no file beyond 100 kB", rank=full_disk),
     Fault("cost_beyond_plan", "planned for a hundredth of a second",

@@ -66,7 +66,7 @@ def of_recipe(recipe: Recipe, shapes: Shapes | None = None) -> Ours:
     """
     train = recipe.train
     if train.loop is None:
-        raise ForesightError(f"nobody knows what {train.script or train.algorithm} computes")
+        raise ForesightError(f"nobody knows what {train.script} computes")
     settings = recipe.workload_config.model_dump(mode="json")
     cluster = _cluster(train.instance_type, train.instance_count, train.processes_per_node)
     return _ours(train.loop, _of(recipe.workload.name, settings, shapes), train.tuning, cluster)
@@ -81,7 +81,7 @@ def model_of(recipe: Recipe) -> tuple[dict[str, Any], tuple[str, ...]]:
     """
     train = recipe.train
     if train.loop is None:
-        raise ForesightError(f"nobody knows what {train.script or train.algorithm} computes")
+        raise ForesightError(f"nobody knows what {train.script} computes")
     numbers = numbers_of(train.loop, train.tuning)
     model, assumed = _model(LanguageModelConfig.model_validate(recipe.workload.config))
     return {**model, **numbers, "compile": train.loop.compile}, assumed

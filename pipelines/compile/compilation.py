@@ -139,6 +139,9 @@ class CompiledPipeline:
     deploy: Deploy | None = None
     """The endpoint that serves the model."""
 
+    recipe_fields: Mapping[str, str] = field(default_factory=dict)
+    """Path → JSON of the recipe's fields that the definition does not hold."""
+
     account: str | None = None
     """Number of the account that it may be upserted in; None for any."""
 

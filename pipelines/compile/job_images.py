@@ -1,22 +1,15 @@
 """Choose the container image that each step runs in."""
 
-from importlib import resources
-
-import sagemaker.core
 from sagemaker.core import image_uris
 
 from pipelines.recipe.config import Recipe
 from steps.train.library_support import SMP_IMAGES
-from trainyard.common.errors import RecipeError, nearest
+from trainyard.common.errors import RecipeError
 
 
 def training_image(recipe: Recipe, region: str) -> str:
-    """Return the recipe's own image, else that of AWS's algorithm, else AWS's PyTorch or SMP
-    training image for the instance type.
-    """
+    """Return the recipe's own image, else AWS's PyTorch or SMP image for the instance type."""
     instance_type = recipe.train.instance_type
-    if recipe.train.algorithm:
-        return _algorithm(recipe, recipe.train.algorithm, region, instance_type, "training")
     if recipe.images.training:
         return recipe.images.training
     if recipe.train.loop and recipe.train.loop.strategy == "smp":
@@ -40,52 +33,11 @@ def evaluation_image(recipe: Recipe, region: str) -> str:
 
 
 def inference_image(recipe: Recipe, region: str) -> str:
-    """Return the recipe's own image, else that of AWS's algorithm, else AWS's PyTorch inference
-    image for the first inference instance.
+    """Return the recipe's own image, else AWS's PyTorch inference image for the first inference
+    instance.
     """
     instance_type = recipe.register_.inference_instances[0]
-    if recipe.train.algorithm and not recipe.images.inference:
-        return _algorithm(recipe, recipe.train.algorithm, region, instance_type, "inference")
     return recipe.images.inference or _pytorch(recipe, region, instance_type, "inference")
-
-
-def algorithms() -> list[str]:
-    """Return the names of AWS's own algorithms: in the SDK's table, those that train and serve by
-    an image of version 1, which no framework does.
-    """
-    folder = resources.files(sagemaker.core) / "image_uri_config"
-    names = sorted(path.name.removesuffix(".json") for path in folder.iterdir())
-    return [name for name in names if {"training", "inference"} <= _scopes(name)]
-
-
-def _scopes(name: str) -> set[str]:
-    config = image_uris.config_for_framework(name)
-    scopes = {scope: config for scope in config.get("scope", ())} or config
-    return {scope for scope, found in scopes.items() if "1" in found.get("versions", ())}
-
-
-def _algorithm(recipe: Recipe, algorithm: str, region: str, instance_type: str, scope: str) -> str:
-    name, _, version = algorithm.partition(":")
-    if name not in (known := algorithms()):
-        raise RecipeError(
-            f"train.algorithm: is {name!r}, which is not one of AWS's; {nearest(name, known)}"
-        )
-    config = image_uris.config_for_framework(name)
-    versions = [*config.get(scope, config)["versions"]]
-    if version and version not in versions:
-        raise RecipeError(
-            f"train.algorithm: is {algorithm!r}; {name} has the versions {', '.join(versions)}"
-        )
-    return _retrieved(
-        recipe,
-        region,
-        f"train.algorithm: AWS has no {algorithm} {scope} image",
-        "choose another version or region",
-        framework=name,
-        version=version or versions[-1],
-        instance_type=instance_type,
-        image_scope=scope,
-    )
 
 
 def _smp(recipe: Recipe, region: str, instance_type: str) -> str:
@@ -131,8 +83,8 @@ def _retrieved(recipe: Recipe, region: str, lack: str, fix: str, **asked: str) -
     """
     try:
         uri = image_uris.retrieve(region=region, **asked)
-    except (ValueError, KeyError) as error:
-        raise RecipeError(f"{lack} in {region}: {error}; {fix}") from None
+    except (ValueError, KeyError):  # its text lists all regions, and advises another SDK
+        raise RecipeError(f"{lack} in {region}; {fix}") from None
     registry = recipe.images.registry
     return f"{registry}/{uri.partition('/')[2]}" if registry else uri
 

@@ -18,7 +18,7 @@ from conditions.gate_documents import OriginRecord, RecipeRecord
 from pipelines.compile.compilation import Asset
 from pipelines.recipe.aws_account import Account
 from pipelines.recipe.config import Recipe
-from pipelines.recipe.read_recipe import sha256
+from pipelines.recipe.extended_recipe import sha256
 from steps.train.config import TrainStepConfig
 from training.identity import Parts
 from trainyard.aws_clients import service_errors

@@ -223,9 +223,8 @@ def _requirements(folder: Path, files: dict[str, bytes], path: Path, field: str)
     return ADDED
 
 
-def parts_of(recipe: Recipe, project: Project | None, image: str) -> Parts:
-    """Return the parts that a script's weights depend on, or those of AWS's algorithm, as far as
-    they are known before the run.
+def parts_of(recipe: Recipe, project: Project, image: str) -> Parts:
+    """Return the parts that a script's weights depend on, as far as they are known before the run.
 
     The number of processes is not in it, as with Trainyard's own loop.
     """
@@ -238,9 +237,6 @@ def parts_of(recipe: Recipe, project: Project | None, image: str) -> Parts:
     }
     if train.file_systems:
         settings["file_systems"] = train.model_dump(mode="json")["file_systems"]
-    if project is None:
-        settings["content_types"] = train.content_types
-        return Parts(workload=recipe.kind, workload_config={}, settings=settings, code={})
     settings |= {
         "script": project.script,
         "requirements": project.requirements,

@@ -18,10 +18,10 @@ from pipelines.recipe.config import Recipe
 from pipelines.recipe.read_recipe import load
 from pipelines.registry.promotion_record import evidence_of
 from pipelines.registry.verification import first_mismatch, verify
-from pipelines.serving.endpoint_requests import Release
+from pipelines.serving.endpoint_requests import CAPTURED, Release
 from pipelines.serving.rollout import Outcome, go_back, release
 from trainyard.common.errors import GateError, RecipeError
-from trainyard.terminal import console, run
+from trainyard.terminal import Need, console, needs, run
 
 
 def prepared(package: str, recipe: Recipe, *, quick: bool) -> Release:
@@ -31,7 +31,7 @@ def prepared(package: str, recipe: Recipe, *, quick: bool) -> Release:
         GateError: it is not Approved, of another group, or does not match its record.
     """
     account = resolve(recipe.aws)
-    capture = f"s3://{account.bucket}/{recipe.aws.prefix}/{recipe.pipeline.name}/captured"
+    capture = f"s3://{account.bucket}/{recipe.aws.prefix}/{recipe.pipeline.name}/{CAPTURED}"
     found = Release(recipe, package, account.job_role, capture)
     _ = found.deploy  # a recipe without an endpoint
     shown = evidence_of(package).registered
@@ -49,6 +49,7 @@ def _say(line: str) -> None:
     console.print(line, highlight=False, markup=False)
 
 
+@needs(Need(("package", "rollback")))
 def main(
     recipe: RecipeOption,
     package: Annotated[str | None, typer.Argument(metavar="MODEL_PACKAGE_ARN")] = None,
@@ -62,8 +63,6 @@ def main(
     ] = False,
 ) -> None:
     """Deploy a package to the recipe's endpoint, or return to what served before."""
-    if (package is None) != rollback:
-        raise RecipeError("give a MODEL_PACKAGE_ARN, or --rollback")
     loaded = load(recipe, overridden, environment)
     refuse_other_caller(account_number(loaded.aws, environment), loaded.aws.region)
     if rollback:

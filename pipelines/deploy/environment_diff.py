@@ -39,7 +39,8 @@ class Comparison:
 
 
 def compared(before: CompiledPipeline, now: CompiledPipeline) -> Comparison:
-    """Return what differs in ``now``: names, places, settings, steps.
+    """Return what differs in ``now``: names, places, settings, steps, and the recipe's fields that
+    no definition holds, such as those of the endpoint.
 
     The record that names commit and environment is left out: it differs always.
     """
@@ -48,6 +49,12 @@ def compared(before: CompiledPipeline, now: CompiledPipeline) -> Comparison:
         Change(sign="~", path=path, old=old, new=new)
         for path, old, new in zip(("PipelineName", "Region", "Root"), *places, strict=True)
         if old != new
+    )
+    fields = before.recipe_fields, now.recipe_fields
+    changes += tuple(
+        Change(sign="~" if old and new else "+" if new else "-", path=path, old=old, new=new)
+        for path in sorted({*fields[0], *fields[1]})
+        if (old := fields[0].get(path)) != (new := fields[1].get(path))
     )
     diff = compare(_placeless(before), _placeless(now))
     names = (str(before.environment), str(now.environment))

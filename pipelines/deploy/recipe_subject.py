@@ -11,6 +11,7 @@ from pipelines.compile.compilation import CompiledPipeline
 from pipelines.recipe.config import Recipe
 from pipelines.recipe.read_recipe import load
 from pipelines.serving.endpoint_requests import (
+    CAPTURED,
     Release,
     alarms,
     configuration,
@@ -48,7 +49,7 @@ def subject(definition: CompiledPipeline, recipe: Recipe) -> Subject:
         return found
     group = recipe.register_.model_package_group.rpartition("/")[2]
     package = found.arn("sagemaker", f"model-package/{group}/*")
-    new = Release(recipe, package, job_roles(found)[0], f"{root}/captured")
+    new = Release(recipe, package, job_roles(found)[0], f"{root}/{CAPTURED}")
     return replace(found, beside=tuple(_served(found, new)), application=new)
 
 

@@ -2,12 +2,13 @@
 
 A model package, or a model created from it, rests on each object that its description names, that
 the jobs of the execution which registered it name, and on that execution: SageMaker deletes the
-executions of a pipeline with the pipeline.
+executions of a pipeline with the pipeline. What serves a package stays as long as the package does,
+and captured requests are nobody's but the account's.
 """
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,8 @@ from botocore.exceptions import ClientError
 
 from pipelines.deploy.pipeline_objects import listing
 from pipelines.deploy.upsert_records import LOCK
+from pipelines.serving.endpoint_requests import CAPTURED, names_begin
+from pipelines.serving.rollout import BUSY, described
 from trainyard.aws_clients import client, error_code, service_errors
 from trainyard.common.errors import PlanError
 from trainyard.language.statuses import ENDED
@@ -29,14 +32,43 @@ MISSING = ("ValidationException", "ResourceNotFound", "ResourceNotFoundException
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Deployed:
+    """What deployments at the recipe's endpoint left."""
+
+    endpoint: str
+
+    status: str | None
+    """Status of the endpoint; None if it is not there."""
+
+    kept_by: str
+    """What the endpoint stays for; empty if it is to be removed, or not there."""
+
+    kept: tuple[str, ...]
+    """Names of models and configurations of packages that are registered."""
+
+    configs: tuple[str, ...]
+    models: tuple[str, ...]
+    alarms: tuple[str, ...]
+    """Names of what serves a package that is not registered any more."""
+
+    @property
+    def removed(self) -> tuple[str, ...]:
+        """Return the names of all three, each once: a model and its configuration have one."""
+        return (*dict.fromkeys((*self.configs, *self.models, *self.alarms)),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:
-    """Everything that upserts and runs of one pipeline left in an account."""
+    """Everything that upserts, runs and deployments of one pipeline left in an account."""
 
     removed: dict[str, int]
     """Key of an object that nothing rests on → bytes."""
 
     kept: dict[str, int]
     """Key of an object that a model rests on → bytes."""
+
+    captured: dict[str, int]
+    """Key of an object with captured requests → bytes; it is kept."""
 
     models: list[str]
     """ARNs of the model packages and models that rest on something here."""
@@ -50,12 +82,18 @@ class Contents:
     exists: bool
     """True if the pipeline is there."""
 
+    deployed: Deployed | None
+    """None for a recipe without an endpoint."""
 
-def contents(name: str, group: str, region: str, bucket: str, prefix: str) -> Contents:
-    """Return what pipeline ``name`` left: its objects are those below ``prefix``.
+
+def contents(
+    name: str, group: str, region: str, bucket: str, prefix: str, endpoint: str | None = None
+) -> Contents:
+    """Return what pipeline ``name`` left: its objects are those below ``prefix``, and ``endpoint``
+    serves the packages of its ``group``.
 
     Raises:
-        PlanError: an execution of the pipeline has not ended.
+        PlanError: an execution of the pipeline, or a deployment at the endpoint, has not ended.
         ServiceError: something cannot be read, so that it is not known what models rest on.
     """
     root = f"s3://{bucket}/{prefix}/"
@@ -63,8 +101,11 @@ def contents(name: str, group: str, region: str, bucket: str, prefix: str) -> Co
         sagemaker = client("sagemaker", region)
         own = _ended(sagemaker, name)
         packages = list(described_packages(sagemaker, group))
+        deployed = _deployed(sagemaker, region, endpoint, group, {arn for arn, _ in packages})
+        gone = deployed.models if deployed else ()
+        used = [one for one in described_models(sagemaker) if one[0].rpartition("/")[2] not in gone]
         models, executions, named = [], set(), set()
-        for arn, description in [*packages, *described_models(sagemaker)]:
+        for arn, description in [*packages, *used]:
             uses, ours = rests_on(sagemaker, description, name, region, root)
             if uses:
                 models.append(arn)
@@ -73,15 +114,64 @@ def contents(name: str, group: str, region: str, bucket: str, prefix: str) -> Co
         found = {f"{prefix}/{key}": size
                  for key, (size, _) in listing(client("s3", region), bucket, prefix)
                  if key != f"definitions/{LOCK}"}  # fmt: skip
+    captured = {key: found.pop(key) for key in [*found] if key.startswith(f"{prefix}/{CAPTURED}/")}
     heads = tuple(uri.removeprefix(f"s3://{bucket}/") for uri in named)
     return Contents(
         removed={key: size for key, size in found.items() if not key.startswith(heads)},
         kept={key: size for key, size in found.items() if key.startswith(heads)},
+        captured=captured,
         models=models,
         executions=sorted(executions.intersection(own or ())),
         packages=sum(f"/{group}/" in arn or arn.startswith(f"{group}/") for arn, _ in packages),
         exists=own is not None,
+        deployed=deployed,
     )
+
+
+def _deployed(
+    sagemaker: Any, region: str, endpoint: str | None, group: str, registered: Collection[str]
+) -> Deployed | None:
+    if endpoint is None:
+        return None
+    group = group.rpartition("/")[2]
+    start = names_begin(endpoint, group)
+    versions = [arn.rpartition("/")[2] for arn in registered if f":model-package/{group}/" in arn]
+    cloudwatch = client("cloudwatch", region)
+    with_start, begin = {"NameContains": start}, {"AlarmNamePrefix": start}
+    names = {
+        "configs": _listed(sagemaker, "list_endpoint_configs", "EndpointConfigName", **with_start),
+        "models": _listed(sagemaker, "list_models", "ModelName", **with_start),
+        "alarms": _listed(cloudwatch, "describe_alarms", "AlarmName", **begin),
+    }
+    form = re.compile(rf"{re.escape(start)}(\d+)(-\w+)?")
+    found = {kind: {each: match[1] for each in all_ if (match := form.fullmatch(each))}
+             for kind, all_ in names.items()}  # fmt: skip
+    there = described(sagemaker, endpoint)
+    if there and there["EndpointStatus"] in BUSY:
+        raise PlanError(f"endpoint {endpoint}: is {there['EndpointStatus']}: wait for its end")
+    config = there["EndpointConfigName"] if there else ""
+    kept_by = ""
+    if there and config not in found["configs"]:
+        kept_by = f"it serves {config}, which no deployment of group {group} made"
+    elif there and found["configs"][config] in versions:
+        kept_by = f"it serves {group}/{found['configs'][config]}, which is registered"
+    kept = {
+        each for all_ in found.values() for each, version in all_.items() if version in versions
+    }
+    return Deployed(
+        endpoint=endpoint,
+        status=there["EndpointStatus"] if there else None,
+        kept_by=kept_by,
+        kept=tuple(sorted(kept)),
+        **{kind: tuple(sorted({*all_} - kept)) for kind, all_ in found.items()},
+    )
+
+
+def _listed(client_: Any, operation: str, member: str, **request: str) -> Iterator[str]:
+    for page in client_.get_paginator(operation).paginate(**request):
+        for items in page.values():
+            if isinstance(items, list):
+                yield from (one[member] for one in items)
 
 
 def rests_on(

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 from scipy.stats import t as student
 
-from pipelines.monitoring.asked_records import Asked, inside, lines_of_days
+from pipelines.monitoring.asked_records import Asked, lines_of_days
 from pipelines.monitoring.drift import QUALITY, Change
 from pipelines.recipe.config import Recipe
 from pipelines.recipe.monitor_section import Monitor
 from pipelines.registry.package_evidence import Absent
 from pipelines.registry.promotion_record import evidence_of
+from pipelines.serving.captured_answers import UNREADABLE, inside
 from pipelines.serving.rollout import serving
 from trainyard.common.errors import DataError, RecipeError, nearest
 
@@ -99,7 +100,7 @@ def truths(s3: Any, uri: str, start: datetime, end: datetime) -> dict[str, float
             event = json.loads(line)
             given = event["groundTruthData"]["data"]
             found[event["eventMetadata"]["eventId"]] = _number(given)
-        except (ValueError, KeyError, TypeError) as error:
+        except UNREADABLE as error:
             raise DataError(
                 f"{where}: {error!r}; a line of ground truths is {{'groundTruthData': {{'data': "
                 "'1', 'encoding': 'CSV'}, 'eventMetadata': {'eventId': '…'}, 'eventVersion': '0'}"
@@ -141,7 +142,9 @@ def judged(
 def _fits(metric: str, predicted: Any, truth: float | None) -> bool:
     if truth is None or isinstance(predicted, bool) or not isinstance(predicted, int | float):
         return False
-    return metric not in OF_PROBABILITIES or (0 <= predicted <= 1 and truth in (0, 1))
+    if metric in OF_PROBABILITIES:
+        return 0 <= predicted <= 1 and truth in (0, 1)
+    return _number(predicted) is not None  # neither NaN nor beyond float64
 
 
 def _notes(record: Recorded, rows: int, compared: int) -> Iterator[str]:

@@ -9,15 +9,17 @@ import gzip
 import io
 import json
 import random
-from base64 import b64decode
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from operator import attrgetter
 from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import Any
 
 from pipelines.registry.package_evidence import split
+from pipelines.serving.captured_answers import UNREADABLE, body
 from trainyard.aws_clients import service_errors
 from trainyard.common.errors import DataError
 
@@ -39,6 +41,8 @@ class Asked:
     """The endpoint's variant that answered: it is named after the model's version."""
     truth: float | None = None
     """What the answer should have been, where that is known and a number."""
+    at: datetime | None = None
+    """When it was captured, in UTC."""
 
 
 @dataclass
@@ -72,7 +76,7 @@ def captured(
     end: datetime,
     truths: Mapping[str, float | None] = MappingProxyType({}),
 ) -> Source:
-    """Return what was captured from ``start`` to before ``end``, both in UTC.
+    """Return what was captured from ``start`` to before ``end``, both in UTC, by time.
 
     Args:
         root: S3 URI of the endpoint's captured data; variants are the folders in it.
@@ -90,11 +94,12 @@ def captured(
         folders = [each["Prefix"] for page in pages for each in page.get("CommonPrefixes", ())]
     for folder in folders:
         for _, line in lines_of_days(s3, f"s3://{bucket}/{folder}", start, end):
-            _take(found, line, folder[len(prefix) : -1], (start, end), truths)
+            add_captured(found, line, folder[len(prefix) : -1], (start, end), truths)
+    found.kept.sort(key=attrgetter("at"))
     return found
 
 
-def lines_of_days(s3: Any, uri: str, start: datetime, end: datetime) -> Iterator[tuple[str, str]]:
+def lines_of_days(s3: Any, uri: str, start: datetime, end: datetime) -> Iterator[tuple[str, bytes]]:
     """Iterate over (place, line) of the files below ``yyyy/mm/dd/`` of the days from ``start`` to
     ``end``. Raises ServiceError.
     """
@@ -103,54 +108,43 @@ def lines_of_days(s3: Any, uri: str, start: datetime, end: datetime) -> Iterator
     with service_errors(f"reading {uri}"):
         for day in (start + timedelta(days=n) for n in range(days)):
             for key in _keys(s3, bucket, f"{prefix}{day:%Y/%m/%d}/"):
-                body = s3.get_object(Bucket=bucket, Key=key)["Body"].read().decode()
+                body = s3.get_object(Bucket=bucket, Key=key)["Body"].read()
                 for number, line in enumerate(body.splitlines(), 1):
                     yield f"s3://{bucket}/{key}, line {number}", line
 
 
-def _take(
-    found: Source,
-    line: str,
+def add_captured(
+    source: Source,
+    line: bytes,
     variant: str,
     period: tuple[datetime, datetime],
     truths: Mapping[str, float | None],
 ) -> None:
+    """Add a captured line's request to ``source``, or count it as unread, whatever stands in it."""
     start, end = period
     try:
         event = json.loads(line)
         metadata = event["eventMetadata"]
+        name = metadata.get("inferenceId") or metadata.get("eventId")
         at = datetime.strptime(metadata["inferenceTime"], TIME)
         if not start <= at.replace(tzinfo=start.tzinfo) < end:
             return
         sides = event["captureData"]
-        asked = _body(sides["endpointInput"])
+        asked = body(sides["endpointInput"])
         if not isinstance(asked, dict):
             raise ValueError("the request is not a JSON object")
-    except (KeyError, ValueError) as error:
-        found.unread, found.why = found.unread + 1, repr(error)
+        truth = truths.get(name)
+    except UNREADABLE as error:
+        source.unread, source.why = source.unread + 1, repr(error)
         return
     try:
-        answer = _body(sides["endpointOutput"])
-    except (KeyError, ValueError):  # not captured, or no JSON: the features are compared
+        answer = body(sides["endpointOutput"])
+    except UNREADABLE:  # not captured, or no JSON: the features are compared
         answer = None
-    name = metadata.get("inferenceId") or metadata.get("eventId")
-    one = Asked(_record(asked), answer, variant, truths.get(name))
-    found.add(one)
-    if found.judged is not None and name in truths:
-        found.judged.add(one)
-
-
-def _body(side: Mapping[str, str]) -> Any:
-    """Return a captured body. Raises ValueError, also for a body that is not JSON."""
-    data = b64decode(side["data"]).decode() if side["encoding"] == "BASE64" else side["data"]
-    return json.loads(data)
-
-
-def inside(answer: Any, path: str) -> Any:
-    """Return what stands in an answer at ``path``, whose dots lead into objects; None without."""
-    for member in path.split("."):
-        answer = answer.get(member) if isinstance(answer, dict) else None
-    return answer
+    request = Asked(_record(asked), answer, variant, truth, at)
+    source.add(request)
+    if source.judged is not None and name in truths:
+        source.judged.add(request)
 
 
 def _record(asked: dict[str, Any]) -> dict[str, Any]:
@@ -159,7 +153,8 @@ def _record(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def of_files(s3: Any, uri: str) -> Source:
-    """Return the records of CSV, JSON Lines and Parquet files, or of a transform's scores.
+    """Return the records of CSV, JSON Lines and Parquet files, or of a transform's scores, in an
+    order drawn at random: that of a file is by no time.
 
     Raises:
         DataError: there is none, or a file cannot be read.
@@ -176,13 +171,14 @@ def of_files(s3: Any, uri: str) -> Source:
                 for row in _rows(PurePosixPath(key), body):
                     scored = isinstance(row.get("input"), dict) and "answer" in row
                     found.add(Asked(_record(row["input"]), row["answer"]) if scored else Asked(row))
-            except (ValueError, OSError, AttributeError) as error:
+            except (*UNREADABLE, OSError, EOFError, zlib.error, csv.Error) as error:
                 raise DataError(
                     f"s3://{bucket}/{key}: {error}; monitor.baseline is of CSV with a header, JSON "
                     "Lines or Parquet"
                 ) from None
     if not found.number:
         raise DataError(f"{uri}: holds no records; monitor.baseline names a file or a prefix")
+    random.Random(0).shuffle(found.kept)
     return found
 
 
@@ -196,7 +192,7 @@ def _rows(path: PurePosixPath, body: bytes) -> Iterator[dict[str, Any]]:
     elif path.suffix == ".csv":
         yield from csv.DictReader(io.StringIO(body.decode("utf-8-sig")))
     elif path.suffix in (".jsonl", ".ndjson"):
-        yield from (json.loads(line) for line in body.decode().splitlines() if line.strip())
+        yield from (json.loads(line) for line in body.splitlines() if line.strip())
     else:
         raise ValueError(f"format {path.suffix or 'without a suffix'} is not read")
 

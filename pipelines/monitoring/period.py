@@ -11,13 +11,13 @@ from pipelines.monitoring.asked_records import (
     Asked,
     Source,
     captured,
-    inside,
     of_files,
 )
 from pipelines.monitoring.drift import Change, compare
 from pipelines.monitoring.text_features import of_texts
 from pipelines.recipe.config import Recipe
 from pipelines.recipe.monitor_section import Monitor
+from pipelines.serving.captured_answers import number_at, without_number
 from trainyard.common.errors import DataError, RecipeError, nearest
 from trainyard.quality.statistics import FRACTIONAL, INTEGRAL, inferred_type
 from trainyard.quality.tables import Cells, Table, of_records
@@ -97,14 +97,27 @@ def compared(
     baseline: Source,
     record: Recorded | None = None,
 ) -> Period:
-    """Compare two sources. Raises RecipeError, DataError: the baseline lacks a feature."""
+    """Compare two sources.
+
+    Raises:
+        RecipeError: the baseline lacks a feature, or the answers the number to compare.
+        DataError: they have no column to compare.
+    """
     before, now = (_table(source.kept, recipe.kind == TEXTS) for source in (baseline, asked))
     config = None if recipe.train.loop is None else recipe.workload_config
     kinds = dict.fromkeys(getattr(config, "categories", ()), False)
     kinds |= dict.fromkeys(getattr(config, "numbers", ()), True)
-    names = monitor.features or [*kinds] or [*before.columns]
+    names, others = monitor.features or tuple(kinds), ()
     if not names:
-        raise DataError("monitor: the records of the baseline have no columns")
+        # of raw records, labels and identifiers were no part of a request
+        raw = all(one.variant == NO_VARIANT and one.answer is None for one in baseline.kept)
+        others = tuple(name for name in before.columns if raw and name not in now.columns)
+        names = tuple(name for name in before.columns if name not in others)
+    if not names:
+        raise DataError(
+            "monitor: the records of the baseline have no column that a request has; name those to "
+            "compare in monitor.features"
+        )
     for name in names:
         if name not in before.columns:
             near = nearest(name, [*before.columns])
@@ -116,7 +129,13 @@ def compared(
     before, now = (_chosen(table, names) for table in (before, now))
     quantities = {n for n in names if kinds.get(n, _is_number(before.columns[n]))}
     notes = [f"{asked.unread} requests not read: {asked.why}"] if asked.unread else []
+    if others:
+        notes.append(
+            f"{', '.join(others)}: not compared, no request has them; a feature is named in "
+            "monitor.features"
+        )
     if monitor.prediction:
+        _refuse_unknown(monitor.prediction, asked=asked.kept, baseline=baseline.kept)
         answers = _answers(monitor.prediction, baseline.kept, asked.kept)
         if all(answers):
             name = f"answer.{monitor.prediction}"
@@ -134,6 +153,15 @@ def compared(
     return Period(asked, baseline, now, before, tuple(changes), absent, tuple(notes), record)
 
 
+def _refuse_unknown(path: str, **sources: Sequence[Asked]) -> None:
+    """Raise RecipeError if there are answers, but none has a number at ``path``."""
+    for place, records in sources.items():
+        answers = [one.answer for one in records if one.answer is not None]
+        if wrong := without_number(path, answers):
+            where = "" if place == "asked" else " of the baseline"
+            raise RecipeError(f"monitor.prediction{where}: {wrong}")
+
+
 def _answers(path: str, *sources: Sequence[Asked]) -> list[Cells]:
     """Return the numbers at ``path`` of each source's answers, by variants that both have."""
     common = set.intersection(*({one.variant for one in source} for source in sources))
@@ -141,7 +169,7 @@ def _answers(path: str, *sources: Sequence[Asked]) -> list[Cells]:
         common = {one.variant for source in sources for one in source}
     return [
         [str(value) for one in source if one.variant in common
-         if isinstance(value := inside(one.answer, path), int | float)]
+         if (value := number_at(one.answer, path)) is not None]
         for source in sources
     ]  # fmt: skip
 

@@ -3,19 +3,22 @@ caller's account.
 """
 
 import os
-import re
 from dataclasses import dataclass
+from functools import cache
+from itertools import chain
+
+from botocore.session import Session
 
 from pipelines.recipe.aws_section import Aws, account_in, other_account
 from trainyard.aws_clients import client, service_errors
-from trainyard.common.errors import PlanError, RecipeError
+from trainyard.common.errors import PlanError, RecipeError, nearest
+from trainyard.validate.rules.images import ACCOUNTS
 
 SOURCES = {
     "region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
     "role": ("SAGEMAKER_PIPELINE_ROLE_ARN",),
     "bucket": ("ARTIFACT_BUCKET",),
 }
-REGION = re.compile(r"[a-z]+(-[a-z]+)+-\d+")
 JOB_ROLE = "SAGEMAKER_JOB_ROLE_ARN"
 
 
@@ -40,8 +43,8 @@ def resolve(aws: Aws) -> Account:
             role is of another account.
     """
     found = {field: getattr(aws, field) or _environment(field) for field in SOURCES}
-    if not REGION.fullmatch(found["region"]):
-        raise RecipeError(f"aws.region: is {found['region']!r}; expected a name like us-east-1")
+    if refused := refuse_region(found["region"]):
+        raise RecipeError(f"aws.region: is {found['region']!r}; {refused}")
     # Without a second role, one for both: the environment's is not mixed with a recipe's own.
     named = aws.job_role or (None if aws.role else os.environ.get(JOB_ROLE))
     account = Account(**found, job_role=named or found["role"])
@@ -49,6 +52,21 @@ def resolve(aws: Aws) -> Account:
     if refused:
         raise RecipeError(refused)
     return account
+
+
+def refuse_region(name: str) -> str | None:
+    """Say which region was meant; None when SageMaker has one of that name."""
+    known = _regions()
+    return None if name in known else f"no such region of SageMaker; {nearest(name, known)}"
+
+
+@cache
+def _regions() -> list[str]:
+    """Return SageMaker's regions, of botocore's table and that of AWS's images."""
+    session = Session()
+    partitions = session.get_available_partitions()
+    found = (session.get_available_regions("sagemaker", name) for name in partitions)
+    return sorted({*chain.from_iterable(found), *ACCOUNTS})
 
 
 def account_number(aws: Aws, environment: str | None) -> str | None:

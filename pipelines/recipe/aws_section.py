@@ -7,10 +7,23 @@ from pydantic import BeforeValidator, Field
 
 from steps.config import Section
 
+RoleArn = Annotated[
+    str,
+    Field(
+        pattern=r"^arn:aws[a-z-]*:iam::\d{12}:role/\S+$",
+        examples=["arn:aws:iam::111122223333:role/trainyard"],
+    ),
+]
+
 
 def _digits(account: Any) -> Any:
     """Return an account number as text; YAML reads twelve digits without quotes as a number."""
     return str(account) if type(account) is int else account
+
+
+AccountNumber = Annotated[
+    str, Field(pattern=r"^\d{12}$", examples=["111122223333"]), BeforeValidator(_digits)
+]
 
 
 def account_in(arn: str) -> str | None:
@@ -55,21 +68,21 @@ class Aws(Section):
     region: str | None = None
     """Region; default: AWS_REGION or AWS_DEFAULT_REGION."""
 
-    account: Annotated[str, BeforeValidator(_digits)] | None = Field(
-        default=None, pattern=r"^\d{12}$", exclude_if=lambda account: account is None
-    )
+    account: AccountNumber | None = Field(default=None, exclude_if=lambda account: account is None)
     """Account number, in quotes. Roles of another account are refused, and upsert and start change
     nothing with the credentials of another one."""
 
-    role: str | None = Field(default=None, pattern=r"^arn:aws[a-z-]*:iam::\d{12}:role/\S+$")
+    role: RoleArn | None = None
     """ARN of the role that the pipeline assumes; default: SAGEMAKER_PIPELINE_ROLE_ARN."""
 
-    job_role: str | None = Field(default=None, pattern=r"^arn:aws[a-z-]*:iam::\d{12}:role/\S+$")
+    job_role: RoleArn | None = None
     """ARN of the role that the jobs assume; default: SAGEMAKER_JOB_ROLE_ARN, else
     the pipeline's.
     """
 
-    bucket: str | None = Field(default=None, pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")
+    bucket: str | None = Field(
+        default=None, pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$", examples=["my-bucket"]
+    )
     """Bucket for code, shards, models and checkpoints; default: ARTIFACT_BUCKET."""
 
     prefix: str = Field(default="trainyard", pattern=r"^[\w.-]+(/[\w.-]+)*$")

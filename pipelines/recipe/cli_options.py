@@ -1,19 +1,20 @@
 """Command line options that the application's verbs share."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from pipelines.recipe.aws_account import account_number
 from pipelines.recipe.read_recipe import load
-from trainyard.common.errors import RecipeError
+from trainyard.terminal import Need, has_value
 
 START = "python -m pipelines.start"
 """Command that starts a run, for messages."""
 
 RecipeOption = Annotated[Path, typer.Option("--recipe", help="The recipe's YAML file.")]
+RecipeChoice = Annotated[Path | None, typer.Option("--recipe", help="The recipe's YAML file.")]
 SetOption = Annotated[
     list[str],
     typer.Option("--set", metavar="FIELD.PATH=VALUE", help="Override one field of the recipe."),
@@ -34,14 +35,31 @@ ChampionOption = Annotated[
         help="The model package to compare with; default: the latest Approved one of its group.",
     ),
 ]
-WaitOption = Annotated[
-    bool, typer.Option("--wait", help="Watch the run; exit 0 only when it Succeeded.")
-]
+ONE_SUBJECT = Need(("recipe", "definition", "pipeline"))
 
-StopOption = Annotated[
-    bool,
-    typer.Option("--stop-on-interrupt", help="With --wait: Ctrl-C also stops the run."),
-]
+
+def recipe_for(*options: str) -> Need:
+    """Return the need of a recipe for options that are about one."""
+    return Need(("recipe",), lambda values: any(has_value(values[name]) for name in options))
+
+
+def recipe_run_options(**application: Any) -> Callable[..., Mapping[str, Any]]:
+    """Return the options of a verb about a run by which a recipe names its pipeline.
+
+    ``application``: further arguments of the verb.
+    """
+
+    def run_options(
+        values: Mapping[str, Any],
+        recipe: NewestOfRecipe = None,
+        overrides: SetOption = NOT_GIVEN,
+        environment: EnvOption = None,
+    ) -> Mapping[str, Any]:
+        name, region, _ = pipeline_name(recipe, overrides, values["pipeline"], environment)
+        run = {"pipeline": name, "region": region or values["region"]}
+        return {**run, "start": START, **application}
+
+    return run_options
 
 
 def pipeline_name(
@@ -50,14 +68,7 @@ def pipeline_name(
     """Return the name and region of the pipeline that ``--recipe`` or ``--pipeline`` selects, and
     the account that it must be in.
     """
-    needs_recipe(environment, recipe)
     if recipe is None:
         return pipeline, None, None
     loaded = load(recipe, overrides, environment)
     return loaded.pipeline.name, loaded.aws.region, account_number(loaded.aws, environment)
-
-
-def needs_recipe(environment: str | None, recipe: Path | None) -> None:
-    """Refuse an environment of no recipe."""
-    if environment is not None and recipe is None:
-        raise RecipeError(f"--env {environment}: is of which recipe? give --recipe FILE, too")

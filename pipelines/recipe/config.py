@@ -15,7 +15,7 @@ from pipelines.recipe.machine_limits import refuse_batch, refuse_fallbacks, refu
 from pipelines.recipe.monitor_section import Monitor, refuse_monitor
 from pipelines.recipe.packages_section import Packages
 from pipelines.recipe.promotion_section import Promotion
-from steps.config import S3_URI, Section
+from steps.config import S3Uri, Section
 from steps.evaluate.config import EvaluateConfig
 from steps.gate.config import GateConfig, refuse_int8, threshold_parameter
 from steps.register.config import RegisterConfig
@@ -38,7 +38,7 @@ OVERRIDABLE = (
 class PipelineConfig(Section):
     """The pipeline as the service knows it."""
 
-    name: str = Field(pattern=r"^[a-zA-Z0-9](-*[a-zA-Z0-9]){0,255}$")
+    name: str = Field(pattern=r"^[a-zA-Z0-9](-*[a-zA-Z0-9]){0,255}$", examples=["my-pipeline"])
     """Name of the pipeline; upserting a recipe with the same name updates it."""
 
     description: str = Field(default="", max_length=3072)
@@ -59,19 +59,22 @@ class Images(Section):
     pytorch_version: str = Field(default="2.10.0", pattern=r"^\d+\.\d+(\.\d+)?$")
     """Version of AWS's PyTorch training image; the default is the newest that the SDK knows."""
 
-    python_version: str | None = Field(default=None, pattern=r"^py3\d+$")
+    python_version: str | None = Field(default=None, pattern=r"^py3\d+$", examples=["py312"])
     """Python version of that image, as py312; None for the one that AWS builds it with."""
 
     inference_version: str = Field(default="2.6.0", pattern=r"^\d+\.\d+(\.\d+)?$")
     """Version of AWS's PyTorch inference image; the default is the newest that the SDK knows."""
 
-    inference_python_version: str | None = Field(default=None, pattern=r"^py3\d+$")
+    inference_python_version: str | None = Field(
+        default=None, pattern=r"^py3\d+$", examples=["py312"]
+    )
     """Python version of the inference image; None for the one that AWS builds it with."""
 
     registry: str | None = Field(
         default=None,
         pattern=r"^\d{12}\.dkr\.ecr\.[a-z0-9-]+\.amazonaws\.com(\.cn)?(/[a-z0-9._-]+)*$",
         exclude_if=lambda registry: registry is None,
+        examples=["111122223333.dkr.ecr.us-east-1.amazonaws.com/mirror"],
     )
     """Registry that has AWS's images under their own names and tags, with a path before the name if
     need be: 111122223333.dkr.ecr.us-east-1.amazonaws.com/mirror; default: AWS's."""
@@ -95,7 +98,7 @@ class Workload(Section):
     config: dict[str, Any] = Field(default_factory=dict)
     """The workload's own settings, checked by its own typed configuration."""
 
-    tokenizer: str | None = Field(default=None, pattern=S3_URI)
+    tokenizer: S3Uri | None = None
     """S3 prefix of a Hugging Face ``tokenizer.json``, for workloads that use a tokenizer."""
 
     source: str | None = None
@@ -162,7 +165,19 @@ class Recipe(Section):
     shard: ShardConfig = ShardConfig()
     """The shard step."""
 
-    train: TrainStepConfig
+    train: TrainStepConfig = Field(
+        examples=[
+            {
+                "instance_type": "ml.g5.xlarge",
+                "loop": {
+                    "max_steps": 1000,
+                    "global_batch": 16,
+                    "micro_batch": 4,
+                    "learning_rate": 0.001,
+                },
+            }
+        ]
+    )
     """The train step."""
 
     tune: TuneConfig | None = Field(default=None, exclude_if=lambda one: one is None)
@@ -174,7 +189,7 @@ class Recipe(Section):
     inference: Inference = Inference()
     """Serving of requests with a script's model."""
 
-    gate: GateConfig
+    gate: GateConfig = Field(examples=[{"max_leaked_examples": 0}])
     """The gate step and its thresholds."""
 
     register_: RegisterConfig = Field(alias="register")
@@ -203,9 +218,7 @@ class Recipe(Section):
 
     @property
     def kind(self) -> str:
-        """Return the workload's name, ``script`` for your own script, or AWS's algorithm."""
-        if self.train.algorithm:
-            return self.train.algorithm.partition(":")[0]
+        """Return the workload's name, ``script`` for your own script."""
         return script_section.NAME if self.train.script else self.workload.name
 
     @property
@@ -243,10 +256,25 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _fits_the_program(self) -> Self:
-        given = self.data is not None, self.transform is not None, self.images.training
+        given = self.data is not None, self.transform is not None
         script_section.check(self.train, self.evaluate, self.inference.script, *given)
         if self.train.loop is None:
             script_section.check_gate(self.gate, self.evaluate, self.inference.script)
+        return self
+
+    @model_validator(mode="after")
+    def _answers_have_what_is_compared(self) -> Self:
+        known = self.workload_spec.answer_numbers
+        compare = self.deploy.compare if self.deploy else None
+        for field, path in (
+            ("deploy.compare.quality", compare.quality if compare else None),
+            ("monitor.prediction", self.monitor.prediction if self.monitor else None),
+        ):
+            if known and path and path not in known:
+                raise ValueError(
+                    f"{field}: {path!r} is no number in the answers of workload {self.kind}; "
+                    f"{nearest(path, [*known])}"
+                )
         return self
 
     @model_validator(mode="after")
@@ -265,6 +293,8 @@ class Recipe(Section):
     @model_validator(mode="after")
     def _gate_fits_workload(self) -> Self:
         known = self.workload_spec
+        if not known.metrics:  # of a script, which is refused for that
+            return self
         valid = [f"{bound}_{metric}" for metric in known.metrics for bound in ("max", "min")]
         fields = [*GateConfig.model_fields, *valid]
         for threshold in self.gate.thresholds:

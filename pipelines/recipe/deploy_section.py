@@ -5,7 +5,10 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from steps.config import Section
+from steps.config import InstanceType, Section
+
+LATENCY_MINUTES = 3
+"""Least minutes between shifts in which an alarm on the latency of two minutes can go off."""
 
 
 class Comparison(Section):
@@ -15,7 +18,7 @@ class Comparison(Section):
     at most the probability ``error``.
     """
 
-    quality: str | None = Field(default=None, pattern=r"^\w+(\.\w+)*$")
+    quality: str | None = Field(default=None, pattern=r"^\w+(\.\w+)*$", examples=["bits_per_byte"])
     """Number in the model's JSON answer that says how good it is, as bits_per_byte; a dot leads
     into an object. Default: only errors are compared."""
 
@@ -29,10 +32,10 @@ class Comparison(Section):
 class Deploy(Section):
     """The endpoint of the recipe's model, and how a new model comes into service."""
 
-    endpoint: str = Field(pattern=r"^[a-zA-Z0-9](-*[a-zA-Z0-9]){0,32}$")
+    endpoint: str = Field(pattern=r"^[a-zA-Z0-9](-*[a-zA-Z0-9]){0,32}$", examples=["my-endpoint"])
     """Name of the endpoint; of at most 33 characters, since configurations are named after it."""
 
-    instance_type: str = Field(default="ml.m5.large", pattern=r"^ml\.")
+    instance_type: InstanceType = "ml.m5.large"
     """Type of the instances."""
 
     instance_count: int = Field(default=2, ge=1)
@@ -52,7 +55,8 @@ class Deploy(Section):
     off; null for none."""
 
     max_p95_ms: float | None = Field(default=None, gt=0)
-    """95th percentile of the model's latency in a minute, beyond which an alarm goes off."""
+    """95th percentile of the model's latency in a minute, beyond which in two minutes in a row an
+    alarm goes off: a process's first request is slow, whatever the model."""
 
     compare: Comparison | None = None
     """Sequential comparison with the serving model."""
@@ -67,6 +71,11 @@ class Deploy(Section):
             raise ValueError(
                 f"share: {self.share:g} of {self.instance_count} instances is {canary}, more than "
                 "half; take more instances, or shift: all_at_once"
+            )
+        if self.max_p95_ms and self.bake_minutes < LATENCY_MINUTES:
+            raise ValueError(
+                f"bake_minutes: {self.bake_minutes:g} is too short for max_p95_ms, whose alarm "
+                f"looks at two minutes in a row; take {LATENCY_MINUTES} or more"
             )
         if self.compare and self.compare.quality and not self.capture_share:
             raise ValueError("compare.quality: is read from captured answers; set capture_share")

@@ -1,14 +1,15 @@
-"""Resolve a recipe that holds only its differences from another one, named by its field
-``extends``.
-"""
+"""Read a recipe's file, laid over the one that it extends, named by its field ``extends``."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from trainyard.common.errors import RecipeError
 from trainyard.common.hashes import file_sha256, lines_sha256
+from trainyard.read_yaml import BoundedLoader, load_yaml
 
 FIELD = "extends"
 LONGEST = 8  # most recipes in a chain
@@ -22,32 +23,37 @@ PLACES = {
 """Section → its fields whose value is a path relative to the recipe."""
 
 
-def read(path: Path, read_file: Callable[[Path], Tree]) -> Tree:
+def read(path: Path) -> Tree:
     """Read the recipe in ``path``, laid over the one that it extends, and so on.
 
-    Sections are merged field by field; all else, lists too, is replaced. Paths in an extended
+    Sections are merged field by field; all else, lists too, is replaced. Paths in an extend_verb
     recipe stay relative to that recipe.
 
     Raises:
-        RecipeError: ``extends`` is not a path, or the chain is circular.
+        RecipeError: a file is missing or no recipe, ``extends`` is not a path, or the chain is
+            circular.
     """
-    layers = [(file, tree) for file, tree in _chain(path, read_file)]
     merged: Tree = {}
-    for file, tree in reversed(layers):
+    for file, tree in reversed([*_chain(path)]):
         merged = over(merged, _moved(tree, file.parent, path.parent))
     merged.pop(FIELD, None)
     return merged
 
 
-def sha256(path: Path, read_file: Callable[[Path], Tree]) -> str:
+def files(path: Path) -> list[Path]:
+    """Return the recipe's file, the one that it extends, and so on."""
+    return [file for file, _ in _chain(path)]
+
+
+def sha256(path: Path) -> str:
     """Return the hash of the recipe's file; where it extends others, that of the list of all
     hashes.
     """
-    hashes = [file_sha256(file) for file, _ in _chain(path, read_file)]
+    hashes = [file_sha256(file) for file in files(path)]
     return hashes[0] if len(hashes) == 1 else lines_sha256(hashes)
 
 
-def _chain(path: Path, read_file: Callable[[Path], Tree]) -> Iterator[tuple[Path, Tree]]:
+def _chain(path: Path) -> Iterator[tuple[Path, Tree]]:
     """Yield the recipe, the one that it extends, and so on."""
     seen: list[Path] = []
     following: Path | None = path
@@ -99,3 +105,51 @@ def _moved(tree: Tree, home: Path, here: Path) -> Tree:
                 if isinstance(fields.get(name), str)
             }
     return moved
+
+
+def read_file(path: Path) -> Tree:
+    """Return the content of one recipe's file.
+
+    Raises:
+        RecipeError: the file cannot be read, or is not a YAML mapping.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        found = sorted(str(file) for file in path.parent.glob("*.yaml"))
+        raise RecipeError(
+            f"{path}: no such recipe; "
+            + (f"there are {', '.join(found)}" if found else f"{path.parent} holds no recipe")
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecipeError(f"{path}: cannot be read: {error}") from None
+    try:
+        tree = load_yaml(text, StrictLoader)
+    except yaml.YAMLError as error:
+        raise RecipeError(f"{path}: is not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(tree, dict):
+        raise RecipeError(
+            f"{path}: must be a mapping of sections (pipeline:, aws:, …), not {tree!r:.200}"
+        )
+    return tree
+
+
+class StrictLoader(BoundedLoader):
+    """Refuse equal keys; plain YAML silently takes the second of two.
+
+    A key that is not text is refused too: every field of a recipe has a name.
+    """
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[str] = set()
+        for each, _ in node.value:
+            if each.tag == "tag:yaml.org,2002:merge":  # <<: a key named otherwise wins
+                continue
+            key = self.construct_object(each, deep=True)
+            why = "is not a name" if not isinstance(key, str) else "stands twice" * (key in seen)
+            if why:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key!r:.200} {why}", each.start_mark
+                )
+            seen.add(key)
+        return super().construct_mapping(node, deep)

@@ -26,6 +26,13 @@ def refuse_batch(train: TrainStepConfig) -> str | None:
     return None
 
 
+def refuse_type(name: str) -> str | None:
+    """Say which instance type was meant; None when there is one of that name."""
+    if name in MACHINES:
+        return None
+    return f"no such instance type of training and processing; {nearest(name, [*MACHINES])}"
+
+
 def refuse_images(loop: TrainConfig, pytorch_version: str, own: str | None) -> str | None:
     """Say why the training image lacks what the loop needs; None when it has it, or when only the
     job can tell, in your own image (``own``).
@@ -58,7 +65,7 @@ def refuse_fallbacks(train: TrainStepConfig, *, encrypted: bool, parameter: bool
 def _refuse(train: TrainStepConfig, name: str, encrypted: bool) -> str | None:
     machine, usual = MACHINES.get(name), MACHINES.get(train.instance_type)
     if machine is None:
-        return f"{name}: no such type; {nearest(name, [*MACHINES])}"
+        return f"{name}: {refuse_type(name)}"
     if 0 < machine.accelerators < train.processes_per_node:
         return (
             f"{name} has {machine.accelerators} accelerators, and train.processes_per_node is "

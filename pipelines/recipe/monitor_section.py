@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from pipelines.recipe.deploy_section import Deploy
-from steps.config import S3_URI, Section
+from steps.config import S3Uri, Section
 
 
 class Monitor(Section):
@@ -12,7 +12,7 @@ class Monitor(Section):
     days: int = Field(default=7, ge=1)
     """Days that are looked at."""
 
-    baseline: str | None = Field(default=None, pattern=S3_URI)
+    baseline: S3Uri | None = None
     """S3 object or prefix of the records to compare with (CSV, JSON Lines or Parquet), or of the
     scores of a transform step; default: what the endpoint was asked before these days."""
 
@@ -23,11 +23,11 @@ class Monitor(Section):
     """Columns that are compared; default: the tabular workload's categories and numbers, with other
     models every column of the baseline."""
 
-    prediction: str | None = Field(default=None, pattern=r"^\w+(\.\w+)*$")
+    prediction: str | None = Field(default=None, pattern=r"^\w+(\.\w+)*$", examples=["probability"])
     """Number in the model's JSON answer that is compared, too, as probability; a dot leads into an
     object. Default: none."""
 
-    truths: str | None = Field(default=None, pattern=S3_URI)
+    truths: S3Uri | None = None
     """S3 prefix of ground truths, in Model Monitor's format: what ``prediction`` should have been
     (for a probability 0 or 1). The answers' metric is compared with the evaluation's."""
 
@@ -44,7 +44,11 @@ class Monitor(Section):
     retrain: bool = False
     """Whether ``pipelines.monitor --start`` may start the pipeline, within its budget."""
 
-    topic: str | None = Field(default=None, pattern=r"^arn:aws[a-z-]*:sns:[a-z0-9-]+:\d{12}:\S+$")
+    topic: str | None = Field(
+        default=None,
+        pattern=r"^arn:aws[a-z-]*:sns:[a-z0-9-]+:\d{12}:\S+$",
+        examples=["arn:aws:sns:us-east-1:111122223333:drift"],
+    )
     """ARN of the SNS topic that is told of drift."""
 
 

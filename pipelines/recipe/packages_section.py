@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Annotated, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -14,7 +14,7 @@ CODEARTIFACT = (
 )
 """Pattern of a repository's ARN (API reference, DomainName and RepositoryName)."""
 INDEX = r"^https://[^\s@/]+(/[^\s@?#]*)?$"
-PYTHON = r"^3\.\d+$"
+PythonVersion = Annotated[str, Field(pattern=r"^3\.\d+$", examples=["3.12"])]
 
 
 class Packages(Section):
@@ -25,7 +25,10 @@ class Packages(Section):
     must admit the jobs without a password."""
 
     codeartifact: str | None = Field(
-        default=None, pattern=CODEARTIFACT, exclude_if=lambda arn: arn is None
+        default=None,
+        pattern=CODEARTIFACT,
+        exclude_if=lambda arn: arn is None,
+        examples=["arn:aws:codeartifact:us-east-1:111122223333:repository/my-domain/pypi"],
     )
     """ARN of a CodeArtifact repository that every job asks instead, with a token that its role gets
     it as it starts. Needs the AWS CLI or boto3 in the image."""
@@ -34,7 +37,7 @@ class Packages(Section):
     """Jobs ask no index: ``python -m pipelines.package`` downloads the wheels and uploads them, and
     each job gets its own as a channel. They need no way out of their network."""
 
-    python: tuple[str, ...] = ()
+    python: tuple[PythonVersion, ...] = ()
     """Python versions that wheels are downloaded for, as "3.12"; default: that of AWS's image. An
     image of your own, and the emulator, may have another."""
 
@@ -49,14 +52,6 @@ class Packages(Section):
                 "fragment: everyone who may describe a job reads its environment"
             )
         return index
-
-    @field_validator("python", mode="before")
-    @classmethod
-    def _versions(cls, versions: Any) -> Any:
-        wrong = [v for v in versions if not (isinstance(v, str) and re.match(PYTHON, v))]
-        if wrong:
-            raise ValueError(f"is {wrong[0]!r}; expected a version in quotes, as '3.12'")
-        return versions
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:

@@ -1,10 +1,7 @@
 """The recipe's section ``promotion``: from which account packages come to this one."""
 
-from pydantic import Field
-
+from pipelines.recipe.aws_section import RoleArn
 from steps.config import Section
-
-ROLE = r"^arn:aws[a-z-]*:iam::\d{12}:role/\S+$"
 
 
 class Promotion(Section):
@@ -13,7 +10,7 @@ class Promotion(Section):
     source: str
     """Environment of this recipe whose Approved packages are promoted here."""
 
-    reader: str = Field(pattern=ROLE)
+    reader: RoleArn
     """ARN of the role of that environment's account that may read its registry and executions. This
     account's promoter assumes it; ``pipelines.promote --policies`` prints its policies."""
 

@@ -1,4 +1,4 @@
-"""Check the recipe of a script, or of AWS's algorithm: is all of it there, and what the gate sees.
+"""Check the recipe of a script: is all of it there, and what the gate sees.
 
 Without a workload package, the evaluation script scores each example, and the recipe says
 which metrics these scores are.
@@ -30,7 +30,7 @@ def spec_of(evaluate: EvaluateConfig) -> WorkloadSpec:
     return WorkloadSpec(
         config=NoSettings,
         metrics=evaluate.metrics,
-        primary_metric=next(iter(evaluate.metrics)),
+        primary_metric=next(iter(evaluate.metrics), ""),
         baselines=evaluate.baselines,
         baselines_scored=True,
         slices=lambda config: evaluate.slices,
@@ -43,14 +43,12 @@ def check(
     inference: str | None,
     data: bool,
     transform: bool,
-    image: str | None,
 ) -> None:
-    """Check that all fields of a script, or of an algorithm of AWS's, are given, or none of them.
+    """Check that all fields of a script are given, or none of them.
 
     Args:
         inference: the inference script.
         data, transform: whether the recipe has that section.
-        image: the recipe's own training image.
 
     Raises:
         ValueError: a field is missing, or not allowed; names the field.
@@ -60,8 +58,6 @@ def check(
             raise ValueError("data: is missing; the loop cannot do without it")
         _refuse_a_scripts(evaluate, inference)
         return
-    if train.algorithm:
-        _check_algorithm(train.algorithm, inference, data, image)
     if transform:
         raise ValueError(
             "transform: scores by a workload's answers, and only train.loop has a workload; remove "
@@ -85,25 +81,6 @@ def check(
                 f"{section}.channels: {', '.join(twice)}: the shards of the data section have that "
                 "name; choose another"
             )
-
-
-def _check_algorithm(name: str, inference: str | None, data: bool, image: str | None) -> None:
-    """Refuse the sections that an algorithm of AWS's has no use for. Raises: ValueError."""
-    if data:
-        raise ValueError(
-            f"data: is packed into shards, which {name} cannot read; remove it, and name the data "
-            "in train.channels"
-        )
-    if inference:
-        raise ValueError(
-            f"inference.script: has no place in the archive that {name} writes, and its image "
-            "answers requests itself; remove it"
-        )
-    if image:
-        raise ValueError(
-            f"images.training: train.algorithm {name} has an image; remove one of them, or give a "
-            "version, as in xgboost:1.7-1"
-        )
 
 
 def check_gate(gate: GateConfig, evaluate: EvaluateConfig, inference: str | None) -> None:

@@ -126,11 +126,7 @@ def _fixed(name: str, recipe: Recipe) -> str | None:
 
 
 def _refuse_script(tune: TuneConfig, train: TrainStepConfig) -> str | None:
-    if train.algorithm and tune.metric is None:
-        return (
-            f"tune.metric: is missing; name one that {train.algorithm} reports, as AWS's guide does"
-        )
-    if train.script and tune.metric not in train.metrics:
+    if tune.metric not in train.metrics:
         named: list[Any] = [*train.metrics]
         return (
             f"tune.metric: is {tune.metric!r}; a script's trainings are compared by one of "

@@ -14,7 +14,7 @@ from typing import Any
 
 from pipelines.compile.compilation import step_code
 from pipelines.compile.provenance_asset import changes_sha256, current_commit
-from pipelines.recipe import read_recipe
+from pipelines.recipe import extended_recipe
 from pipelines.registry.package_evidence import Evidence
 from pipelines.registry.record_checks import SHOWN, Mismatch, Unchecked, difference
 from trainyard.common.errors import DefinitionError, GateError, RecipeError
@@ -136,7 +136,7 @@ def recipe(evidence: Evidence, checkout: Path) -> str:
     """
     path, source = _recipe(evidence, checkout), evidence.provenance["recipe"]
     try:
-        found = read_recipe.sha256(path)
+        found = extended_recipe.sha256(path)
     except RecipeError as error:
         found = f"unknown ({error})"
     if found == source["file_sha256"]:

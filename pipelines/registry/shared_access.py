@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 
 from pipelines.recipe.aws_section import account_in
 from trainyard.aws_clients import error_code, service_errors
-from trainyard.common.errors import GateError
+from trainyard.common.errors import GateError, RecipeError
 from trainyard.permissions.policy_documents import Policy, read_policy
 from trainyard.permissions.policy_evaluation import Policies, Principal, Request, evaluate
 
@@ -67,8 +67,16 @@ class Way:
 
 def documents(way: Way, promoter: str) -> dict[str, Any]:
     """Return the policies that let the role ``promoter`` of the target promote, by where they
-    belong.
+    belong. Whoever may assume it there, by a policy of their own, promotes.
+
+    Raises:
+        RecipeError: the role is of another account.
     """
+    if account_in(promoter) != way.target:
+        raise RecipeError(
+            f"--policies {promoter}: is no role of account {way.target}, which promotes; give one, "
+            f"as {_partition(way.into.group)}:iam::{way.target}:role/promoter"
+        )
     bucket = f"{_partition(way.group)}:s3:::{way.bucket}"
     objects = f"{bucket}/{way.prefix}/*"
     listing = {"StringLike": {"s3:prefix": [f"{way.prefix}/*"]}}
@@ -98,6 +106,13 @@ def documents(way: Way, promoter: str) -> dict[str, Any]:
             _allow(["s3:GetObject"], objects, who),
             _allow(["s3:ListBucket"], bucket, who, listing),
         ),
+        f"{promoter}: trust": _policy(
+            _allow(
+                ["sts:AssumeRole"],
+                None,
+                {"AWS": f"{_partition(way.into.group)}:iam::{way.target}:root"},
+            )
+        ),
         f"{promoter}: policy": _policy(
             _allow(["sts:AssumeRole"], way.reader),
             _allow(["s3:GetObject"], objects),
@@ -106,6 +121,9 @@ def documents(way: Way, promoter: str) -> dict[str, Any]:
             *_registers(way.into),
         ),
     }
+    if account_in(way.into.group) != way.target:
+        registers = [one for one in _registers(way.into) if "sagemaker" in str(one["Resource"])]
+        found[f"group {way.into.group}"] = _policy(*(one | {"Principal": who} for one in registers))
     if way.key:
         found[f"key {way.key}"] = _policy(_allow(["kms:Decrypt"], "*", who))
     return found

@@ -9,7 +9,6 @@ from pipelines.recipe.data_section import Data
 from pipelines.recipe.script_section import NAME
 from pipelines.registry.package_evidence import Absent, Evidence
 from pipelines.registry.record_checks import SHOWN, Mismatch, Unchecked, same
-from steps.train.train_script import hyperparameter
 from steps.tune.config import TuneConfig
 from steps.workload_settings import as_hyperparameters
 from training.checkpoint.lineage import Lineage
@@ -33,8 +32,6 @@ def history(evidence: Evidence) -> str:
     """Check that every step used the recorded code and data, or those of the training
     it continues.
     """
-    if name := algorithm(evidence):
-        return _check_algorithm(evidence, name)
     training = evidence.json(evidence.source("Statistics")["S3Uri"])["model"]["training"]
     same("identity of the training", training["identity"], evidence.provenance.get("identity"),
          "provenance.json")  # fmt: skip
@@ -77,8 +74,6 @@ def artifact(evidence: Evidence) -> str:
 
     For your own script, trainyard.json is checked.
     """
-    if name := algorithm(evidence):
-        raise Unchecked(f"AWS's {name} does not record in its artifact how it was trained")
     config = DESCRIPTION if is_script(evidence) else CONFIG
     written = described(evidence)["training"]
     lineage = Lineage.model_validate({k: v for k, v in written.items() if k != "identity"})
@@ -145,53 +140,6 @@ def _check_script(evidence: Evidence, parts: Parts) -> None:
         same(f"{name} of the training", parts.settings.get(name), wanted.get(name), "recipe.json")
     same("image of the training", parts.settings["image"],
          evidence.job("Train")["AlgorithmSpecification"]["TrainingImage"], "its job")  # fmt: skip
-
-
-def algorithm(evidence: Evidence) -> str | None:
-    """Return AWS's algorithm that trained the model; None where a script or the loop did."""
-    found: str | None = evidence.recipe["train"].get("algorithm")
-    return found
-
-
-def _check_algorithm(evidence: Evidence, name: str) -> str:
-    """Check that the job gave the algorithm what the recipe says, and started nothing else."""
-    train, job = evidence.recipe["train"], evidence.job("Train")
-    started = job["AlgorithmSpecification"]
-    same("the image", started["TrainingImage"], evidence.provenance["images"]["Train"]["uri"],
-         "provenance.json")  # fmt: skip
-    same("the entry point", started.get("ContainerEntrypoint"), None, "recipe.json")
-    wanted = {key: hyperparameter(value) for key, value in train["arguments"].items()}
-    given = job.get("HyperParameters", {})
-    parsed = {key: _parsed(value) for key, value in given.items()}
-    wanted |= {key: given[key] for key in _found(evidence.recipe, parsed)}
-    for key in sorted({*given, *wanted}):
-        same(f"hyperparameter {key}", given.get(key), wanted.get(key), "recipe.json")
-    channels = {one["ChannelName"]: one for one in job["InputDataConfig"]}
-    uris = {key: _where(one["DataSource"]) for key, one in channels.items()}
-    types = {key: one["ContentType"] for key, one in channels.items() if "ContentType" in one}
-    same("the channels", uris, train["channels"] | train.get("file_systems", {}), "recipe.json")
-    same("the channels' content types", types, train.get("content_types", {}), "recipe.json")
-    return f"{name}, {len(given)} hyperparameters"
-
-
-def _where(source: dict[str, Any]) -> str | dict[str, str]:
-    """Return a channel's source as the recipe has it."""
-    if "S3DataSource" in source:
-        return source["S3DataSource"]["S3Uri"]
-    system = source["FileSystemDataSource"]
-    return {
-        "file_system_id": system["FileSystemId"],
-        "type": system["FileSystemType"],
-        "directory_path": system["DirectoryPath"],
-    }
-
-
-def _parsed(text: str) -> Any:
-    """Return a hyperparameter as the recipe has it: a number, or text."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
 
 
 def is_script(evidence: Evidence) -> bool:

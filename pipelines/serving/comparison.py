@@ -1,15 +1,19 @@
 """Compare a new model with the serving one, by errors and captured answers, while both serve."""
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pipelines.registry.package_evidence import split
+from pipelines.serving.captured_answers import answer, number_at, without_number
 from pipelines.serving.endpoint_requests import NAMESPACE, WORSE, Release
-from pipelines.serving.sequential_test import ErrorTest, MeanTest
+from pipelines.serving.sequential_test import FEWEST, ErrorTest, MeanTest
 from trainyard.aws_clients import service_errors
+from trainyard.common.errors import RecipeError
+
+LATEST = 10
+"""Files of captured answers that show which numbers the serving model answers with."""
 
 
 @dataclass
@@ -24,6 +28,8 @@ class Comparison:
     _since: datetime = field(default_factory=lambda: datetime.now(UTC))
     _counts: dict[str, tuple[int, int]] = field(default_factory=dict)
     _read: set[str] = field(default_factory=set)
+    _answers: dict[str, list[Any]] = field(default_factory=dict)
+    """Configuration → its first captured answers, at most ``FEWEST``."""
     _told: bool = False
 
     def __post_init__(self) -> None:
@@ -40,6 +46,25 @@ class Comparison:
             self.old_config: found["ProductionVariants"][0]["VariantName"],
         }
 
+    def refuse_unknown(self) -> None:
+        """Refuse a quality that the serving model's captured answers have no number for.
+
+        Raises:
+            RecipeError: there are answers, and none has it.
+        """
+        compare = self.new.deploy.compare
+        if compare is None or compare.quality is None:
+            return
+        with service_errors(f"reading what {self.new.deploy.endpoint} captured"):
+            files = sorted(self._files(self.old_config), key=lambda item: item["LastModified"])
+            lines = [line for item in files[-LATEST:] for line in self._lines(item["Key"])]
+        found = [one for line in lines if (one := answer(line)) is not None]
+        if wrong := without_number(compare.quality, found):
+            raise RecipeError(
+                f"deploy.compare.quality: {wrong}; nothing was deployed. Leave quality out to "
+                "compare errors alone"
+            )
+
     def look(self, say: Callable[[str], None]) -> None:
         """Compare what was answered since the last look; let the alarm go off if it is worse."""
         if self.new.deploy.compare is None or self._told:
@@ -54,11 +79,25 @@ class Comparison:
         worse = [
             *(["it fails more often"] if self.errors.worse else []),
             *(["its answers are worse"] if self.means and self.means.worse else []),
+            *(["its answers lack what is compared"] if self._lacks_quality() else []),
         ]
         if worse:
             self._told = True
             say(f"{self.new.package}: {' and '.join(worse)} than what serves; rolling back")
             self._alarm()
+
+    def result(self) -> str:
+        """Return how many answers were compared, or why none was; empty where none should be."""
+        if self.means is None:
+            return ""
+        new, old = self.means.counts
+        said = f"quality compared of {new:,} answers of the new and {old:,} of the serving model"
+        return said if new and old else f"{said}: that is, not compared; capture more of them"
+
+    def _lacks_quality(self) -> bool:
+        compare, answers = self.new.deploy.compare, self._answers.get(self.new.name, [])
+        path = compare.quality if compare else None
+        return bool(path and len(answers) >= FEWEST and without_number(path, answers))
 
     def _alarm(self) -> None:
         point = {
@@ -103,31 +142,31 @@ class Comparison:
 
     def _values(self, config: str) -> Iterator[float]:
         """Iterate over the quality of the answers captured since the last look."""
-        bucket, prefix = split(
-            f"{self.new.capture}/{self.new.deploy.endpoint}/{self._variants[config]}/"
-        )
+        compare = self.new.deploy.compare
+        first = self._answers.setdefault(config, [])
         with service_errors(f"reading what {self.new.deploy.endpoint} captured"):
-            pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
             fresh = [
                 item["Key"]
-                for page in pages
-                for item in page.get("Contents", ())
+                for item in self._files(config)
                 if item["Key"] not in self._read and item["LastModified"] >= self._since
             ]
             for key in fresh:
                 self._read.add(key)
-                body = self.s3.get_object(Bucket=bucket, Key=key)["Body"].read()
-                yield from self._qualities(body.decode())
+                for line in self._lines(key):
+                    one = answer(line)
+                    if one is not None and len(first) < FEWEST:
+                        first.append(one)
+                    value = number_at(one, compare.quality or "") if compare else None
+                    if value is not None:
+                        yield value
 
-    def _qualities(self, lines: str) -> Iterator[float]:
-        compare = self.new.deploy.compare
-        path = (compare.quality or "").split(".") if compare else []
-        for line in lines.splitlines():
-            output = json.loads(line)["captureData"].get("endpointOutput", {})
-            if output.get("encoding") != "JSON":
-                continue
-            value = json.loads(output["data"])
-            for member in path:
-                value = value.get(member) if isinstance(value, dict) else None
-            if isinstance(value, int | float):
-                yield float(value)
+    def _files(self, config: str) -> Iterator[Any]:
+        """Iterate over the files captured of a configuration."""
+        root = f"{self.new.capture}/{self.new.deploy.endpoint}/{self._variants[config]}/"
+        bucket, prefix = split(root)
+        pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
+        yield from (item for page in pages for item in page.get("Contents", ()))
+
+    def _lines(self, key: str) -> Iterator[bytes]:
+        bucket, _ = split(self.new.capture)
+        yield from self.s3.get_object(Bucket=bucket, Key=key)["Body"].read().splitlines()

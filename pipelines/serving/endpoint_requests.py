@@ -10,10 +10,15 @@ from trainyard.common.errors import RecipeError
 
 PERIOD = 60
 """Seconds that an alarm looks at: SageMaker's metrics of endpoints are of one minute."""
+MINUTES = 2
+"""Minutes in a row whose latency has to be too high. With few requests a minute's p95 is its
+slowest, and a process's first is slow whatever the model."""
 NAMESPACE, WORSE = "Trainyard", "WorseThanServing"
 """CloudWatch metric by which a comparison rolls back."""
 COMPARED = 10
 """Seconds that the alarm on it looks at."""
+CAPTURED = "captured"
+"""Folder of the captured requests, below the pipeline's prefix."""
 LONGEST_HOURS = 8  # of a deployment: MaximumExecutionTimeoutInSeconds is at most 28,800
 
 
@@ -42,7 +47,7 @@ class Release:
     def name(self) -> str:
         """Name of the model, and of the endpoint's configuration."""
         group, version = self.package.rpartition(":model-package/")[2].split("/")
-        return f"{self.deploy.endpoint}-{group[:25].rstrip('-')}-{version}"
+        return f"{names_begin(self.deploy.endpoint, group)}{version}"
 
     @property
     def variant(self) -> str:
@@ -52,6 +57,13 @@ class Release:
     @property
     def tags(self) -> list[dict[str, str]]:
         return [{"Key": k, "Value": v} for k, v in sorted(self.recipe.aws.tags.items())]
+
+
+def names_begin(endpoint: str, group: str) -> str:
+    """Return how the names begin of what deployments of a group's packages at an endpoint make:
+    models, configurations, alarms. A package's version follows.
+    """
+    return f"{endpoint}-{group[:25].rstrip('-')}-"
 
 
 def model(release: Release) -> dict[str, Any]:
@@ -129,6 +141,7 @@ def alarms(release: Release) -> Iterator[dict[str, Any]]:
             | {
                 "MetricName": "ModelLatency",  # in microseconds
                 "ExtendedStatistic": "p95",
+                "EvaluationPeriods": MINUTES,
             }
         )
     if deploy.compare:

@@ -69,6 +69,7 @@ def release(new: Release, say: Callable[[str], None]) -> Outcome:
     """Create or update the endpoint, and return when the new model serves, or is rolled back.
 
     Raises:
+        RecipeError: the serving model's answers have no such quality.
         ServiceError: AWS refused, or the endpoint is busy.
     """
     region = new.package.split(":")[3]
@@ -77,6 +78,10 @@ def release(new: Release, say: Callable[[str], None]) -> Outcome:
     before = described(sagemaker, name)
     if before and before["EndpointStatus"] != "InService":
         raise ServiceError(f"endpoint {name}: is {before['EndpointStatus']}; expected InService")
+    old = before["EndpointConfigName"] if before else None
+    watch = Comparison(new, old, sagemaker, cloudwatch, client("s3", region)) if old else None
+    if watch:
+        watch.refuse_unknown()
     with service_errors(f"deploying {new.package}"):
         _once(lambda: sagemaker.create_model(**model(new)))
         _once(lambda: sagemaker.create_endpoint_config(**configuration(new)))
@@ -93,9 +98,9 @@ def release(new: Release, say: Callable[[str], None]) -> Outcome:
                 EndpointConfigName=new.name,
                 DeploymentConfig=deployment(new.deploy, names),
             )
-    old = before["EndpointConfigName"] if before else None
-    watch = Comparison(new, old, sagemaker, cloudwatch, client("s3", region)) if old else None
     outcome = _settled(sagemaker, name, new.name, watch, say)
+    if watch and (compared := watch.result()):
+        say(f"{name}: {compared}")
     if outcome.served and old:
         _remember(sagemaker, name, old)
     return outcome

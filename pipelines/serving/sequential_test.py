@@ -122,6 +122,12 @@ class MeanTest:
             self.old.add(value)
 
     @property
+    def counts(self) -> tuple[int, int]:
+        """Return the number of values of the new and of the serving model."""
+        mine, theirs = self._waiting
+        return self.new.count + len(mine), self.old.count + len(theirs)
+
+    @property
     def gap(self) -> float:
         """Return the part of the difference that is beyond chance; more than 0 means worse."""
         if self.difference.count < FEWEST:

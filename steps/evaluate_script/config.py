@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from pydantic import Field, JsonValue, field_validator
 
-from steps.config import Section
+from steps.config import S3Uri, Section
 from steps.train.train_script import checked_channels
 
 Leaks = Literal["examples", "groups"]
@@ -40,7 +40,7 @@ class EvaluationScript(Section):
     arguments: dict[str, JsonValue] = Field(default_factory=dict, max_length=100)
     """Arguments of the script: ``floor: 0.01`` gives it ``--floor 0.01``."""
 
-    channels: dict[str, str] = Field(default_factory=dict, max_length=6)
+    channels: dict[str, S3Uri] = Field(default_factory=dict, max_length=6)
     """Name → S3 prefix: the script finds its objects in the folder $SM_CHANNEL_<NAME>. Where the
     recipe has a data section, the shards are further channels train and test. Channel train is not
     tested on."""

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from steps.config import Section
+from steps.config import InstanceType, Section
 
 ENDPOINT = "endpoint"
 """Customer metadata: the endpoint that the recipe deploys to, whose model is the champion."""
@@ -46,7 +46,8 @@ class RegisterConfig(Section):
 
     model_package_group: str = Field(
         pattern=r"^(arn:aws[a-z-]*:sagemaker:[a-z0-9-]+:\d{12}:model-package-group/)?"
-        r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}$"
+        r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}$",
+        examples=["my-models"],
     )
     """Name of the model package group; the step creates it when it does not exist. Or its ARN: a
     registry that another account shares, by the policy of its group; it must exist."""
@@ -79,7 +80,7 @@ class RegisterConfig(Section):
     response_types: tuple[str, ...] = ("application/json",)
     """MIME types that the model answers with."""
 
-    inference_instances: tuple[str, ...] = ("ml.m5.large",)
+    inference_instances: tuple[InstanceType, ...] = ("ml.m5.large",)
     """Instance types that an endpoint or a batch transform of the model may use."""
 
     card: CardConfig = CardConfig()

@@ -5,6 +5,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from steps.config import InstanceType
 from steps.train.file_system import FsxLustre
 from steps.train.library_support import refuse_machines, requirements
 from steps.train.train_script import ScriptSettings
@@ -20,36 +21,23 @@ from training.finetuning.adapters import (
 from training.starting_weights import StartFrom
 from training.watching.trackers import packages, tracking_uri
 from training.watching.watcher import Watching
-from trainyard.common.errors import nearest
 
 CHECKPOINTS = "/opt/ml/checkpoints"
 FLOAT8_PACKAGES = ("torchao",)  # further packages that float8 imports
-CHECKPOINTED = ("xgboost", "image-classification", "object-detection", "semantic-segmentation")
-"""AWS's algorithms that keep checkpoints, XGBoost from 0.90-1 on (developer guide,
-model-checkpoints)."""
-UNSAVED_MINUTES = 60
-"""Most minutes of a spot job whose algorithm keeps no checkpoints (developer guide,
-model-managed-spot-training)."""
 ACCELERATED = ("ml.p", "ml.g", "ml.trn", "ml.inf")  # instance families with GPUs or Neuron cores
 
 
 SCRIPTS_ALONE = {*ScriptSettings.model_fields} - {"launcher"}
-PROGRAMS = ("loop", "script", "algorithm")
-ALGORITHMS_OWN = ("algorithm", "arguments", "channels", "file_systems", "content_types")
-NOT_OF_ALGORITHMS = {"processes_per_node", "max_restarts", "start_from", "fsx"} | (
-    {*ScriptSettings.model_fields} - {*ALGORITHMS_OWN}
-)
+PROGRAMS = ("loop", "script")
 
 
 class TrainStepConfig(ScriptSettings):
-    """The training job: its machines, its data mode, and the loop, the script or the algorithm that
-    runs there.
-    """
+    """The training job: its machines, its data mode, and the loop or the script that runs there."""
 
-    instance_type: str = Field(default="ml.m5.large", pattern=r"^ml\.[a-z0-9-]+\.[a-z0-9]+$")
+    instance_type: InstanceType = "ml.m5.large"
     """SageMaker instance type of every node."""
 
-    fallback_instance_types: tuple[str, ...] = Field(default=(), max_length=8)
+    fallback_instance_types: tuple[InstanceType, ...] = Field(default=(), max_length=8)
     """Instance types to try in this order when there is no capacity for the type before:
     ``pipelines.start --wait`` starts the training again, on as many nodes, and reuses the results
     of earlier steps. Each must meet the same requirements as ``instance_type``."""
@@ -58,6 +46,7 @@ class TrainStepConfig(ScriptSettings):
         default=None,
         pattern=r"^arn:aws[a-z-]*:sagemaker:[a-z0-9-]*:[0-9]{12}:training-plan/\S+$",
         min_length=50,
+        examples=["arn:aws:sagemaker:us-east-1:111122223333:training-plan/p-1234567890"],
     )
     """ARN of a SageMaker training plan, whose reserved machines the job runs on (CreateTrainingPlan
     buys one, SearchTrainingPlanOfferings lists the offers). They are paid for with the plan,
@@ -123,8 +112,7 @@ class TrainStepConfig(ScriptSettings):
     stop or off), and its limits. A rule that is left out is on, and warns."""
 
     loop: TrainConfig | None = None
-    """The training loop; each field becomes a hyperparameter of the job. Instead of ``script`` or
-    ``algorithm``."""
+    """The training loop; each field becomes a hyperparameter of the job. Instead of ``script``."""
 
     @property
     def s3_mode(self) -> str:
@@ -167,14 +155,6 @@ class TrainStepConfig(ScriptSettings):
         if not self.processes_per_node and accelerated:
             return None
         return self.instance_count * (self.processes_per_node or 1)
-
-    @property
-    def keeps_checkpoints(self) -> bool:
-        """Return whether the training keeps checkpoints; of an algorithm's only a job on spot
-        machines: it would go on from those of other data.
-        """
-        name, _, version = (self.algorithm or "").partition(":")
-        return not name or (self.spot and name in CHECKPOINTED and version != "1")
 
     @property
     def packages(self) -> list[str]:
@@ -241,14 +221,12 @@ class TrainStepConfig(ScriptSettings):
             found = f"{' and '.join(given)} are set" if given else "none is set"
             raise ValueError(
                 f"{', '.join(PROGRAMS)}: {found}; set one: loop for a workload of Trainyard's, "
-                "script for a training script of your own, algorithm for one of AWS's"
+                "script for a training script of your own"
             )
         if self.loop:
             self._check_loop(self.loop)
         elif self.script:
             self._check_script(self.script)
-        else:
-            self._check_algorithm()
         return self
 
     @model_validator(mode="after")
@@ -297,9 +275,7 @@ class TrainStepConfig(ScriptSettings):
 
     def _check_loop(self, loop: TrainConfig) -> None:
         if given := self._given(SCRIPTS_ALONE):
-            raise ValueError(
-                f"{', '.join(given)}: not for the loop; remove it, or set script or algorithm"
-            )
+            raise ValueError(f"{', '.join(given)}: not for the loop; remove it, or set script")
         if self.launcher not in ("torchrun", "mpi"):
             raise ValueError(f"launcher {self.launcher} is only for a script; choose torchrun")
         if refused := refuse_machines(loop.strategy, self.launcher, self.instance_type):
@@ -318,33 +294,7 @@ class TrainStepConfig(ScriptSettings):
             if name in names and getattr(self, name) != field.get_default(call_default_factory=True)
         ]
 
-    def _check_algorithm(self) -> None:
-        if given := self._given(NOT_OF_ALGORITHMS):
-            raise ValueError(
-                f"{', '.join(given)}: not for an algorithm of AWS's, which has a program and "
-                "metrics of its own; remove it"
-            )
-        if not self.sources:
-            raise ValueError(
-                f"channels: is missing; say where {self.algorithm} finds its data, as in "
-                "{train: s3://bucket/prefix}"
-            )
-        for name in self.content_types:
-            if name not in self.sources:
-                near = nearest(name, [*self.sources])
-                raise ValueError(f"content_types.{name}: is not one of channels; {near}")
-        wait = self.max_wait_minutes or 0
-        if self.spot and not self.keeps_checkpoints and wait > UNSAVED_MINUTES:
-            raise ValueError(
-                f"max_wait_minutes: is {wait}; {self.algorithm} keeps no checkpoints, so SageMaker "
-                f"takes {UNSAVED_MINUTES} at most for spot; lower it, or turn spot off"
-            )
-
     def _check_script(self, script: str) -> None:
-        if self.content_types:
-            raise ValueError(
-                "content_types: for an algorithm of AWS's; a script knows its data; remove it"
-            )
         if self.start_from:
             raise ValueError(
                 "start_from is for the training loop; give the script its initial model as a "

@@ -10,10 +10,10 @@ from steps.config import Section
 class FsxLustre(Section):
     """An FSx for Lustre file system whose data repository association mirrors the S3 prefix."""
 
-    file_system_id: str = Field(pattern=r"^fs-[0-9a-f]{8,}$")
+    file_system_id: str = Field(pattern=r"^fs-[0-9a-f]{8,}$", examples=["fs-0123456789abcdef0"])
     """Id of the file system; it must be reachable from ``aws.vpc``."""
 
-    directory_path: str = Field(pattern=r"^/\S+[^/]$")
+    directory_path: str = Field(pattern=r"^/\S+[^/]$", examples=["/fsx/corpus"])
     """The folder (``/<mount name>/...``) that is associated with ``s3://<bucket>/<prefix>``."""
 
 
@@ -23,7 +23,7 @@ class FileSystem(FsxLustre):
     type: Literal["FSxLustre", "EFS"]
     """Kind of the file system."""
 
-    directory_path: str = Field(pattern=r"^/\S*$")
+    directory_path: str = Field(pattern=r"^/\S*$", examples=["/fsx/corpus"])
     """The folder: of FSx for Lustre ``/<mount name>/...``, of EFS any, ``/`` included."""
 
     @model_validator(mode="after")

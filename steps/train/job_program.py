@@ -1,4 +1,4 @@
-"""Define the program of the training job: Trainyard's loop, a user's script, or AWS's algorithm."""
+"""Define the program of the training job: Trainyard's loop, or a user's script."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -113,9 +113,8 @@ DRIVERS = {
 class Program:
     """The part of a training job's request that depends on what is trained."""
 
-    source_code: SourceCode | None
-    """What is sent and started; None: the image's own program is."""
-    distributed: DistributedConfig | None
+    source_code: SourceCode
+    distributed: DistributedConfig
     environment: Mapping[str, str]
     hyperparameters: Mapping[str, str | PipelineVariable]
     metrics: Sequence[tuple[str, str]]
@@ -244,29 +243,11 @@ def script_program(
 
 
 def _own_channels(config: TrainStepConfig) -> Iterator[Channel]:
-    """Iterate over the channels that a script or an algorithm has besides the shards."""
-    types = config.content_types
+    """Iterate over the channels that a script has besides the shards."""
     for name, uri in config.channels.items():
-        yield s3_channel(name, uri, config.s3_mode, types.get(name))
+        yield s3_channel(name, uri, config.s3_mode)
     for name, one in config.file_systems.items():
-        yield _mounted_channel(
-            name, one.file_system_id, one.type, one.directory_path, types.get(name)
-        )
-
-
-def algorithm_program(config: TrainStepConfig) -> Program:
-    """Return the program of the image of AWS's algorithm, on the recipe's channels. SageMaker
-    itself adds the metrics.
-    """
-    return Program(
-        source_code=None,
-        distributed=None,
-        environment=config.environment,
-        hyperparameters={name: hyperparameter(v) for name, v in config.arguments.items()},
-        metrics=(),
-        channels=[*_own_channels(config)],
-        description=f"Training by AWS's algorithm {config.algorithm}",
-    )
+        yield _mounted_channel(name, one.file_system_id, one.type, one.directory_path)
 
 
 def _distributed(config: TrainStepConfig, loop: TrainConfig) -> DistributedConfig:

@@ -1,4 +1,4 @@
-"""Declare the train step: a ModelTrainer on N nodes, for the loop, a script or AWS's algorithm."""
+"""Declare the train step: a ModelTrainer on N nodes, for the loop or a script."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -50,22 +50,17 @@ class Found:
         return {"best_training_job": self.training_job, "trainings_compared": self.compared}
 
 
-class OfflineTrainer(ModelTrainer):
-    """A ModelTrainer whose requests can be built without calling AWS."""
-
-    def _resolve_staging_bucket(self) -> tuple[str, str | None]:
-        """Return the session's bucket, without asking IAM whether the role may write
-        to it (#6019).
-        """
-        return self.sagemaker_session.default_bucket(), None
-
-
-class SignalledTrainer(OfflineTrainer):
-    """A trainer whose driver is the container's first process, which SageMaker sends SIGTERM to.
+class SignalledTrainer(ModelTrainer):
+    """A ModelTrainer whose requests can be built without calling AWS, and whose driver is the
+    container's first process, which SageMaker sends SIGTERM to.
 
     The SDK's command leaves two shells before it, which do not pass the signal on
     (sagemaker-training-toolkit #125, #173). So each is replaced, by ``exec``.
     """
+
+    def _resolve_staging_bucket(self) -> tuple[str, str | None]:
+        """Return the session's bucket, without asking IAM whether it may be written (#6019)."""
+        return self.sagemaker_session.default_bucket(), None
 
     def _prepare_train_script(
         self,
@@ -105,20 +100,14 @@ def train_step(
 
     ``checkpoint_key`` names the inputs of the training, as far as the definition knows them. The
     checkpoints' prefix must not hold the execution's id: CheckpointConfig is part of the step
-    cache's key, and a run that continues a lost one has to find it. Except an algorithm's of AWS's,
-    which would go on from those of other data.
+    cache's key, and a run that continues a lost one has to find it.
     """
-    house = context.wheels("train") if program.source_code else None
+    house = context.wheels("train")
     wheels = [s3_channel("wheels", house, "File")] if house else []
-    kind = SignalledTrainer if program.source_code else OfflineTrainer
-    checkpoints: str | PipelineVariable = (
-        context.run_uri("checkpoints")
-        if config.algorithm
-        else f"{context.root_uri}/checkpoints/{checkpoint_key}"
-    )
+    checkpoints: str | PipelineVariable = f"{context.root_uri}/checkpoints/{checkpoint_key}"
     if found:
         checkpoints = Join(on="/", values=[checkpoints, found.training_job])
-    trainer = kind(
+    trainer = SignalledTrainer(
         sagemaker_session=context.session,
         role=context.role,
         base_job_name="train",
@@ -133,14 +122,9 @@ def train_step(
             kms_key_id=context.kms_key,
             compression_type="NONE" if config.model_compression == "none" else None,
         ),
-        checkpoint_config=CheckpointConfig(s3_uri=checkpoints, local_path=CHECKPOINTS)
-        if config.keeps_checkpoints
-        else None,
+        checkpoint_config=CheckpointConfig(s3_uri=checkpoints, local_path=CHECKPOINTS),
         training_input_mode=config.s3_mode,
-        environment={
-            **(context.pip(WHEELS) if program.source_code else {}),
-            **program.environment,
-        },
+        environment={**context.pip(WHEELS), **program.environment},
         hyperparameters={**program.hyperparameters, **(found.values if found else {})},
         tags=[Tag(key=key, value=value) for key, value in sorted(context.tags.items())],
     )

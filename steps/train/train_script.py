@@ -1,4 +1,4 @@
-"""The train step's settings where the training is your own script, or an algorithm of AWS's."""
+"""The train step's settings where the training is your own script."""
 
 import json
 import re
@@ -8,10 +8,9 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, JsonValue, field_validator, model_validator
 
-from steps.config import Section
+from steps.config import S3Uri, Section
 from steps.train.file_system import FileSystem
 
-S3_PREFIX = r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/\S*)?$"
 CHANNEL_NAME = r"^[A-Za-z0-9._-]{1,64}$"
 """Pattern of a ChannelName (API reference, Channel)."""
 
@@ -45,16 +44,11 @@ class Project:
 
 
 class ScriptSettings(Section):
-    """A training script or AWS's algorithm, its inputs, and the launcher of its processes."""
+    """A training script, its inputs, and the launcher of its processes."""
 
     script: str | None = None
     """A training script of your own (.py, or .sh with launcher none), relative to the recipe: it
     runs unchanged, and its whole folder is sent with it. Instead of ``loop``."""
-
-    algorithm: str | None = Field(default=None, exclude_if=lambda one: one is None)
-    """One of AWS's own algorithms, as xgboost or linear-learner, in its newest version, or with one
-    (xgboost:1.7-1). ``arguments`` are its hyperparameters, and it reads ``channels``. Instead of
-    ``loop`` or ``script``."""
 
     source: str | None = None
     """Folder that is sent, relative to the recipe; it must hold the script; default: the script's
@@ -71,7 +65,7 @@ class ScriptSettings(Section):
     arguments: dict[str, JsonValue] = Field(default_factory=dict, max_length=MOST_ARGUMENTS)
     """Hyperparameters of the job: ``epochs: 3`` gives the script ``--epochs 3``."""
 
-    channels: dict[str, str] = Field(default_factory=dict, max_length=18)
+    channels: dict[str, S3Uri] = Field(default_factory=dict, max_length=18)
     """Name → S3 prefix: the script finds its objects in the folder $SM_CHANNEL_<NAME>. Where the
     recipe has a data section, the shards are further channels train and validation."""
 
@@ -79,10 +73,6 @@ class ScriptSettings(Section):
         default_factory=dict, max_length=18, exclude_if=lambda given: not given
     )
     """Name → file system (FSx for Lustre, EFS), which is mounted as the channel of that name."""
-
-    content_types: dict[str, str] = Field(default_factory=dict, exclude_if=lambda one: not one)
-    """Channel → MIME type of its data, for an algorithm of AWS's: ``train: text/csv``. Without one
-    an algorithm takes its own default: xgboost's is text/libsvm."""
 
     metrics: dict[str, str] = Field(default_factory=dict, max_length=MOST_METRICS)
     """Name → regular expression with one group, by which SageMaker reads the metric's value from
@@ -160,11 +150,9 @@ class ScriptSettings(Section):
 
 
 def checked_channels(given: dict[str, str]) -> dict[str, str]:
-    """Return the channels of a job. Raises: ValueError: a name or a URI is invalid; names it."""
-    for name, uri in given.items():
+    """Return the channels of a job. Raises: ValueError: a name is invalid; names it."""
+    for name in given:
         check_channel_name(name)
-        if not re.fullmatch(S3_PREFIX, uri):
-            raise ValueError(f"{name}: {uri!r} is not an S3 prefix such as s3://bucket/prefix")
     return given
 
 

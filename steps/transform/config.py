@@ -1,14 +1,12 @@
 """The transform step's settings."""
 
-from pydantic import Field
-
-from steps.config import S3_URI, ProcessingCompute
+from steps.config import ProcessingCompute, S3Uri
 from steps.transform.settings import TransformSettings
 
 
 class TransformConfig(TransformSettings, ProcessingCompute):
     """Batch scoring of further records by the model, once it is registered."""
 
-    input: str = Field(pattern=S3_URI)
+    input: S3Uri
     """S3 prefix of the records, in any format that the shard step reads; the columns that are only
     trained or evaluated with, such as the label, may be missing."""

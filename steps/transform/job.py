@@ -3,8 +3,7 @@
 python -m steps.transform.job [--keep NAME …] [--max_bad_share 0.01]
 
 Every record that goes in comes out, either in ``scores`` with its answer, or in ``quarantine`` with
-the reason. Killed at any moment and run again, the job does what is missing, and the files are byte
-by byte those of an undisturbed run.
+the reason. A file appears when it is whole, and the summary last.
 """
 
 import argparse
@@ -19,16 +18,14 @@ from steps.job_main import run
 from steps.shard import cluster, raw_objects
 from steps.shard.quarantine import check_share
 from steps.shard.readers import refuse_unknown
-from steps.shard.survey import Counts
-from steps.transform.scored_object import Scored, Scoring
+from steps.transform.scored_object import Scoring
 from steps.transform.settings import TransformSettings
 from training.cpu_cores import fit_threads
-from training.export import shipped_files
 from training.export.request_handler import open_served
 from training.starting_weights import BASE
 from trainyard.common import atomic_file
 from trainyard.common.errors import DataError
-from trainyard.common.hashes import file_sha256, json_sha256, lines_sha256
+from trainyard.common.hashes import json_sha256
 
 log = logging.getLogger(__name__)
 
@@ -46,27 +43,20 @@ def transform(options: argparse.Namespace) -> None:
     refuse_unknown(one.name for one in objects if not one.files)
     if not objects and len(instances.hosts) == 1:
         raise DataError("0 files in the records; upload some under transform.input")
-    found: dict[str, Scored] = {}
+    counts = []
     for raw in objects:
-        found[raw.name] = done = scoring.score(raw)
+        counts.append(done := scoring.score(raw))
         log.info("%s: %d records, %d of them bad", raw.name, done.records, done.quarantined)
-    counts = [
-        Counts(
-            name=name, records=one.records, duplicates=0, quarantined=one.quarantined,
-            reasons=one.reasons, units=[],
-        )
-        for name, one in found.items()
-    ]  # fmt: skip
     check_share(counts, options.max_bad_share, "transform.max_bad_share")
     records, bad = (sum(getattr(c, n) for c in counts) for n in ("records", "quarantined"))
     told = {"records": records, "scored": records - bad, "quarantined": bad}
     told["objects"] = {
-        raw.name: {"records": one.records, "quarantined": one.quarantined}
+        raw.name: {"records": done.records, "quarantined": done.quarantined}
         | {path.parent.name: path.name for path in scoring.files(raw) if path.exists()}
-        for raw in sorted(objects, key=lambda raw: raw.name)
-        for one in [found[raw.name]]
+        for raw, done in sorted(zip(objects, counts, strict=True), key=lambda pair: pair[0].name)
     }
-    told["model_sha256"] = scoring.identity["model"]
+    model = options.root / "processing/input/model"
+    told["model_sha256"] = evidence(model)["sha256"]
     path = scoring.output / f"quarantine/summary-{instances.host}.json"
     atomic_file.write(path, json.dumps(told, indent=1))
 
@@ -75,8 +65,6 @@ def _scoring(options: argparse.Namespace) -> Scoring:
     inputs, output = options.root / "processing/input", options.root / "processing/output"
     for folder in ("scores", "quarantine"):
         (output / folder).mkdir(parents=True, exist_ok=True)
-    for draft in output.rglob(".*.tmp"):  # of a run that was killed
-        draft.unlink()
     base = inputs / BASE if (inputs / BASE).is_dir() else None
     served = open_served(files_of(inputs / "model", options.root / "unpacked"), base)
     workload = served.workload
@@ -87,22 +75,8 @@ def _scoring(options: argparse.Namespace) -> Scoring:
         served=served,
         columns=workload.request_columns,
         keep=options.keep,
-        identity={
-            "model": evidence(inputs / "model")["sha256"],
-            "keep": " ".join(options.keep),
-            "code": _code(type(workload).__module__),
-        },
         output=output,
     )
-
-
-def _code(workload: str) -> str:
-    """Return the SHA-256 of the code that decides the result; ``workload``: its module."""
-    checkout = Path(__file__).parents[2]
-    rooms = shipped_files.of_rooms(checkout, ["steps/transform/", "steps/shard/", "training/"])
-    own = () if workload.startswith("training.") else shipped_files.beside(workload)
-    files = sorted({**dict(rooms), **dict(own)}.items())
-    return lines_sha256(f"{name} {file_sha256(path)}" for name, path in files)
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:

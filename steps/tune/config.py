@@ -16,10 +16,10 @@ Value = str | bool | int | FiniteFloat
 class Range(Section):
     """A range of numbers, its ends included."""
 
-    min: int | FiniteFloat
+    min: int | FiniteFloat = Field(examples=[0.0001])
     """Least value."""
 
-    max: int | FiniteFloat
+    max: int | FiniteFloat = Field(examples=[0.01])
     """Largest value."""
 
     scale: Literal["linear", "log"] = "linear"

@@ -148,6 +148,10 @@ def test_without_requests_there_is_nothing_to_say(aws):
         (["monitor.days=7"], "monitor: reads captured requests; set deploy.endpoint"),
         (["deploy.endpoint=live", "monitor.days=7"], "deploy.capture_share"),
         ([*SETS, "monitor.eror=0.1"], "error"),
+        (
+            [*SETS, "monitor.prediction=probabilty"],
+            r"monitor.prediction: 'probabilty' is no number .* nearest valid name: probability",
+        ),
         ([*SETS, "monitor.prediction=null", "monitor.truths=s3://bkt/t"], "name it in prediction"),
         ([*SETS, "monitor.metric=brier"], "name their prefix in monitor.truths"),
     ],

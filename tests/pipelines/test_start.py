@@ -121,8 +121,6 @@ def test_credentials_of_another_account_start_nothing(deployed, tmp_path):
         main(recipe, environment="prod")
     with pytest.raises(PlanError, match="for account 111122223333"):
         main(recipe, ["aws.account=111122223333", f"aws.role={other}"], environment="prod")
-    with pytest.raises(RecipeError, match="--env prod: is of which recipe"):
-        main(pipeline=PIPELINE, environment="prod")
     assert runs(sagemaker) == before
 
 

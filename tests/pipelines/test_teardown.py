@@ -9,8 +9,13 @@ import pytest
 
 from pipelines.definition import from_recipe
 from pipelines.deploy.removal_plan import contents
+from pipelines.recipe.read_recipe import load
+from pipelines.serving import rollout
+from pipelines.serving.endpoint_requests import Release
+from pipelines.serving.rollout import release
 from pipelines.upsert import upsert
 from tests.conftest import CHECKOUT, called
+from tests.pipelines.serving.test_rollout import packaged
 from tests.pipelines.upserting import NAME, clean_aws, definition
 from trainyard.common.errors import PlanError
 
@@ -80,3 +85,63 @@ def test_typed_by_its_name_a_pipeline_without_models_is_removed_whole(aws, monke
     assert sagemaker.list_pipelines(PipelineNamePrefix=name)["PipelineSummaries"] == []
     groups = sagemaker.list_model_package_groups(NameContains="trainyard-laptop")
     assert groups["ModelPackageGroupSummaryList"] == []
+
+
+@pytest.mark.sweep
+def test_what_serves_a_package_stays_as_long_as_it_and_captured_requests_stay(aws, monkeypatch):
+    s3, sagemaker = aws
+    monkeypatch.setattr(rollout, "LOOK", 0.2)
+    group, sets = "trainyard-laptop", ["deploy.endpoint=live", "deploy.capture_share=1"]
+    recipe, compiled = load(LAPTOP, sets), from_recipe(LAPTOP, sets)
+    upsert(compiled)
+    bucket, name = compiled.assets[0].bucket, compiled.name
+    sagemaker.create_model_package_group(ModelPackageGroupName=group)
+    package, root = packaged(1, 1.0, group), f"{recipe.aws.prefix}/{name}"
+    captured = f"{root}/captured/live/version-1/2026/11/28/12/a.jsonl"
+    s3.put_object(Bucket=bucket, Key=captured, Body=b"{}")
+    assert release(Release(recipe, package, ROLE, f"s3://{bucket}/{root}/captured"), print).served
+    asked = ["--recipe", str(LAPTOP), *(word for one in sets for word in ("--set", one))]
+
+    def torn_down() -> str:
+        monkeypatch.setattr(sys, "stdin", io.StringIO(f"{name}\n"))
+        done = called("pipelines.teardown", *asked, "--remove")
+        assert done.returncode == 0, done.stdout + done.stderr
+        return " ".join(done.stdout.split())
+
+    said = torn_down()
+    assert "endpoint live" in said and "it serves" in said and "kept" in said, said
+    endpoint = sagemaker.describe_endpoint(EndpointName="live")
+    config = endpoint["EndpointConfigName"]
+    assert endpoint["EndpointStatus"] == "InService" and config in said
+    assert s3.get_object(Bucket=bucket, Key=captured)["Body"].read() == b"{}"
+
+    upsert(compiled)
+    sagemaker.delete_model_package(ModelPackageName=package)
+    listed = called("pipelines.teardown", *asked)
+    assert "endpoint live" in listed.stdout
+    assert sagemaker.list_endpoints()["Endpoints"], "listing removes nothing"
+    torn_down()
+    assert sagemaker.list_endpoints()["Endpoints"] == []
+    assert sagemaker.list_endpoint_configs(NameContains="live-")["EndpointConfigs"] == []
+    assert sagemaker.list_models(NameContains="live-")["Models"] == []
+    alarms = boto3.client("cloudwatch").describe_alarms(AlarmNamePrefix="live-")
+    assert alarms["MetricAlarms"] == []
+    assert [one["Key"] for one in s3.list_objects_v2(Bucket=bucket, Prefix=root)["Contents"]] == [
+        captured
+    ]
+
+
+@pytest.mark.sweep
+def test_an_endpoint_that_serves_another_model_is_not_the_pipelines(aws, monkeypatch):
+    s3, sagemaker = aws
+    monkeypatch.setattr(rollout, "LOOK", 0.2)
+    s3.create_bucket(Bucket="trainyard-laptop")
+    sagemaker.create_model_package_group(ModelPackageGroupName="others")
+    recipe = load(LAPTOP, ["deploy.endpoint=shared"])
+    assert release(Release(recipe, packaged(2, 1.0, "others"), ROLE, "s3://b/c"), print).served
+    left = contents(*WHAT, "shared").deployed
+    assert (
+        left is not None and "shared-others-1, which no deployment of group group" in left.kept_by
+    )
+    assert not (left.kept or left.configs or left.models or left.alarms)
+    sagemaker.delete_endpoint(EndpointName="shared")

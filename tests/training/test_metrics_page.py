@@ -19,7 +19,7 @@ def spoken() -> str:
     """Return the page of a history with all metrics, as its server sends it."""
     page = MetricsPage(0)
     every = {source.key: 0.5 for m in OF_TRAINING for source in m.sources}
-    page.begin(0, [{"step": 1, "watch.overfitting": 0.1}, every, {"step": 7, "loss": 2.5}])
+    page.begin(0, [{"step": 1, "watch.data_bottleneck": 0.1}, every, {"step": 7, "loss": 2.5}])
     try:
         with urllib.request.urlopen("http://{}:{}/metrics".format(*page.address)) as answer:
             assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
@@ -36,7 +36,7 @@ def test_the_last_line_is_said_in_base_units(spoken):
     assert "\ntrainyard_train_step 7.0\n" in spoken and "\ntrainyard_train_loss 2.5\n" in spoken
     assert "\ntrainyard_train_memory_bytes 500000.0\n" in spoken
     assert '\ntrainyard_train_part_seconds{part="data"} 0.5\n' in spoken
-    assert '\ntrainyard_train_watch_findings_total{rule="overfitting"} 2.0\n' in spoken
+    assert '\ntrainyard_train_watch_findings_total{rule="data_bottleneck"} 2.0\n' in spoken
 
 
 def test_grafanas_dashboard_asks_for_what_is_there(spoken):

@@ -23,10 +23,13 @@ JSON = "application/json"
 
 
 def model_fn(model_dir: str) -> Served:
-    """Load the artifact, once per process."""
+    """Load the artifact, once per process, and warm it up: a fleet's first requests would go over
+    the limit of a latency that a deployment watches.
+    """
     from sagemaker_inference.transformer import Transformer  # the image has it
 
     served = open_served(Path(model_dir))
+    served.warm()
     Transformer.transform = lambda _, data, context: transform(served, data, context)
     return served
 

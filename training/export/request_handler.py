@@ -3,6 +3,7 @@
 Requests and answers are JSON objects; the workload defines their content.
 """
 
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,14 @@ from torch import nn
 from training.export.artifact import open_artifact
 from training.workloads import Workload
 from trainyard.common.errors import DataError
+
+WARM = 3
+"""Requests that warm a model up: some of a process's first ones are slow, not the first alone."""
+PIXEL = b64encode(
+    b"P6 1 1 255 \0\0\0"  # the smallest image that every decoder reads
+).decode()
+PLACEHOLDERS = {"text": "warm up", "number": 0.0, "timestamp": "1970-01-01", "bytes": PIXEL}
+"""Kind of a column → a value of a request that warms up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +43,22 @@ class Served:
         if isinstance(found, Exception):
             raise found
         return found
+
+    def warm(self) -> None:
+        """Answer requests that nobody asked, so that the first that somebody asks takes no longer
+        than others: modules are imported, kernels chosen, memory allocated. Never fails: what the
+        model cannot answer stays for its first request.
+        """
+        try:
+            columns = self.workload.request_columns
+            record = {name: PLACEHOLDERS.get(one.kind, "") for name, one in columns.items()}
+            lists = {name: one.length or 0 for name, one in columns.items() if one.kind == "list"}
+            record |= {name: [0.0] * length for name, length in lists.items()}
+            request = self.workload.request(record)
+        except Exception:  # noqa: BLE001 - a workload of one's own need not know a record
+            return
+        for _ in range(WARM):
+            self.answers([request])
 
     def answers(self, requests: Sequence[Any]) -> list[dict[str, Any] | Exception]:
         """Answer several requests together: an exception is the answer to one that has none, a

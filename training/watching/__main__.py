@@ -1,7 +1,7 @@
 """Watch a training that has its own loop, by the lines that it prints.
 
 python train.py | python -m training.watching
-python -m training.watching train.log --watch '{"overfitting": {"action": "stop"}}' --max-steps 9000
+python -m training.watching train.log --watch '{"stalled_rank": {"action": "stop"}}' --max-steps 90
 
 A line counts if it has loss=… or validation_loss=… (eval_loss=…); step=… is optional;
 docs/watching.md lists the metrics that the rules use. Prints its input, and a rule's line

@@ -43,11 +43,8 @@ NAMES = {
     "train:mfu": "mfu",
     # megabytes at most so far, of the rank with most: tensors on a CUDA device, else resident
     "train:memory_mb": "memory_mb",
-    # ‖update‖ / ‖weights‖ of a weight matrix in the last step, the median and the least, and the
-    # least root mean square of a gradient (training/watching/weight_updates.py)
+    # ‖update‖ / ‖weights‖ in the last step, median of the matrices (watching/weight_updates.py)
     "train:update_ratio": "update_ratio",
-    "train:update_ratio_least": "update_ratio_least",
-    "train:gradient_least": "gradient_least",
     # steps since the last whole checkpoint, and saves that failed since then
     "train:unsaved_steps": "unsaved_steps",
     "train:checkpoint_failures": "checkpoint_failures",

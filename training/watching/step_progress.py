@@ -192,9 +192,7 @@ class Progress:
         now, world = time.perf_counter(), self._ranks.world
         elapsed, steps = now - self._began, self._steps
         units, samples = self._units / elapsed, steps * self._config.global_batch
-        *seconds, memory = zip(
-            *(row[: -weight_updates.COUNT] for row in numbers.by_rank), strict=True
-        )
+        *seconds, memory = zip(*(row[:-1] for row in numbers.by_rank), strict=True)
         metrics = {
             "step": numbers.number,
             "loss": numbers.loss / numbers.units,
@@ -219,8 +217,8 @@ class Progress:
         """Return the gradient's norm and the updates that it caused (none if the step was left
         out); with float16 also the loss scale and the number of steps left out so far.
         """
-        measured = [row[-weight_updates.COUNT :] for row in numbers.by_rank]
-        counts = {"grad_norm": numbers.norm, **weight_updates.metrics(measured)}
+        ratios = [row[-1] for row in numbers.by_rank]
+        counts = {"grad_norm": numbers.norm, **weight_updates.metrics(ratios)}
         scaled = {"loss_scale": int(numbers.scale), "skipped_steps": numbers.skipped}
         return ({} if numbers.left_out else counts) | (scaled if numbers.scale else {})
 

@@ -158,7 +158,7 @@ class Watch:
         while not self._done.wait(BEAT):
             try:
                 self._say()
-                self._answer(self._store.add(self._asked, 0))
+                self._answer(self._store.add(self._question_key, 0))
                 if self._newer():
                     return self._follow()
                 if why := self._told():
@@ -283,7 +283,7 @@ class Watch:
     # who waits, and who lets the others wait
 
     @property
-    def _asked(self) -> str:
+    def _question_key(self) -> str:
         return f"{self._attempt.number}/asked"
 
     def _answer(self, asked: int) -> None:
@@ -300,10 +300,10 @@ class Watch:
 
     def _ask(self) -> dict[int, dict[str, Any]]:
         """Return rank → its answer, of those that answer within some beats."""
-        asked = self._store.add(self._asked, 1)
+        asked = self._store.add(self._question_key, 1)
         end = time.monotonic() + PATIENCE * BEAT
         while True:
-            self._answer(self._store.add(self._asked, 0))  # others may ask at the same time
+            self._answer(self._store.add(self._question_key, 0))  # others may ask at the same time
             said = dict(enumerate(self._read("at", self._attempt.number)))
             found = {rank: one for rank, one in said.items() if one and one["asked"] >= asked}
             if len(found) == self._ranks.world or time.monotonic() > end:
@@ -346,7 +346,7 @@ class Watch:
             elif patient:
                 message = self._behind(said)
             else:
-                message = self._found() or (
+                message = self._earlier_reason() or (
                     f"the connection of the ranks broke, though all of them live: {error}"
                 )
         except dist.DistError:
@@ -385,7 +385,7 @@ class Watch:
             f"{self.step() + 1}: {'; '.join(each)}"
         )
 
-    def _found(self) -> str:
+    def _earlier_reason(self) -> str:
         """Return what a rank found that ended before because of another."""
         ends = self._read("end", self._attempt.number)
         said = [end["reason"] for end in ends if end and end["lost"] and end["reason"]]

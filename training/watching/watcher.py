@@ -74,7 +74,7 @@ class Event:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The event as a line of the history: ``{"step": 120, "watch.overfitting": 0.07}``."""
+        """The event as a line of the history: ``{"step": 120, "watch.loss_not_falling": 0.07}``."""
         return {"step": self.step, f"watch.{self.rule}": float(self.found.value)}
 
     @property

@@ -1,7 +1,7 @@
-"""How much the weights change, and the smallest gradient: measured at logged steps only.
+"""How much the weights change: measured at logged steps only.
 
-Both are computed from AdamW's state after a step, so nothing is copied beforehand and the step
-itself is unchanged. They stay on the device, and go to the host with the line's other numbers.
+It is computed from AdamW's state after a step, so nothing is copied beforehand and the step
+itself is unchanged. It stays on the device, and goes to the host with the line's other numbers.
 Each rank measures the parts of the weights that it holds; of large ones only some elements.
 """
 
@@ -14,9 +14,6 @@ from torch import Tensor
 
 from training.initial.initial_values import local
 from training.optimizers import Lamb
-
-COUNT = 3
-"""Number of values that ``measured`` returns."""
 
 SAMPLED = 2**14
 """Approximate number of sampled elements of a matrix. Root mean squares of so many agree with those
@@ -31,25 +28,20 @@ gradient for hundreds of steps."""
 
 @torch.no_grad()
 def measured(optimizer: torch.optim.Optimizer, device: torch.device) -> Tensor:
-    """Return (3,) float64 on the device: over the weight matrices, ‖update‖ / ‖weights‖ of the
-    median and of the smallest, and the smallest root mean square of a gradient's elements.
+    """Return (1,) float64 on the device: ‖update‖ / ‖weights‖, the median over the weight matrices.
 
     The update is the last one, without weight decay. NaN if this rank holds no part of
     a matrix that AdamW or LAMB updates.
     """
-    rows = [row for group in optimizer.param_groups for row in _of_group(optimizer, group)]
-    if not rows:
-        return torch.full((COUNT,), torch.nan, dtype=torch.float64, device=device)
-    # Row by row: with cpu_offload some weights are the host's, and others the device's.
-    ratios, gradients = torch.stack([row.to(device) for row in rows]).unbind(1)
-    lowest = ratios.nan_to_num(nan=torch.inf).min()
-    return torch.stack([ratios.nanmedian(), lowest, gradients.min()])
+    ratios = [one for group in optimizer.param_groups for one in _ratios(optimizer, group)]
+    if not ratios:
+        return torch.full((1,), torch.nan, dtype=torch.float64, device=device)
+    # One by one: with cpu_offload some weights are the host's, and others the device's.
+    return torch.stack([ratio.to(device) for ratio in ratios]).nanmedian()[None]
 
 
-def _of_group(optimizer: torch.optim.Optimizer, group: dict) -> Iterator[Tensor]:
-    """Yield (update's ratio, gradient's root mean square) of each matrix; no ratio if weights are
-    0.
-    """
+def _ratios(optimizer: torch.optim.Optimizer, group: dict) -> Iterator[Tensor]:
+    """Yield the update's ratio of each matrix; NaN if its weights are 0."""
     beta1, beta2 = group.get("betas", (0.0, 0.0))
     for weight in group["params"]:
         state = optimizer.state.get(weight, {})
@@ -62,15 +54,13 @@ def _of_group(optimizer: torch.optim.Optimizer, group: dict) -> Iterator[Tensor]
         number = number.clamp(min=1)
         roots = held[2].sqrt()
         correction = (1 - beta2**number).sqrt()
-        gradient = torch.linalg.vector_norm(roots).double() / (roots.numel() ** 0.5 * correction)
         small = correction.to(roots.dtype)
         torch.div(held[1], roots.add_(small * group.get("eps", 1e-6)), out=roots)
         step = torch.linalg.vector_norm(roots).double() * correction / (1 - beta1**number)
         size = torch.linalg.vector_norm(held[0]).double()
         if isinstance(optimizer, Lamb):  # LAMB scales its step to the weights
             step = torch.where(step > 0, size, step)
-        ratio = torch.where(size > 0, group["lr"] * step / size, torch.nan)
-        yield torch.stack([ratio, gradient])
+        yield torch.where(size > 0, group["lr"] * step / size, torch.nan)
 
 
 def _sample(tensor: Tensor) -> Tensor:
@@ -85,16 +75,7 @@ def _sample(tensor: Tensor) -> Tensor:
     return flat[: len(flat) // BESIDE * BESIDE].view(-1, BESIDE)[::apart]
 
 
-def metrics(measured: Sequence[Sequence[float]]) -> dict[str, float]:
-    """Return the line's metrics from every rank's measurements, without those that no rank has."""
-    usual, least, gradients = (
-        [one for one in column if isfinite(one)] for column in zip(*measured, strict=True)
-    )
-    found: dict[str, float] = {}
-    if usual:
-        found["update_ratio"] = median(usual)
-    if least:
-        found["update_ratio_least"] = min(least)
-    if gradients:
-        found["gradient_least"] = min(gradients)
-    return found
+def metrics(ratios: Sequence[float]) -> dict[str, float]:
+    """Return the line's metric from every rank's measurement; none where no rank has one."""
+    finite = [ratio for ratio in ratios if isfinite(ratio)]
+    return {"update_ratio": median(finite)} if finite else {}

@@ -93,6 +93,10 @@ class WorkloadSpec:
     """Metrics that are ratios of sums over examples, so that the scores contain them and a champion
     can be compared in them. None: all metrics."""
 
+    answer_numbers: tuple[str, ...] | None = None
+    """Paths of the numbers in an endpoint's answer, a dot leading into an object: what a recipe may
+    name in ``deploy.compare.quality`` and ``monitor.prediction``. None: answers alone show them."""
+
     slices: Callable[[Any], tuple[str, ...]] = lambda config: ()
     """Function from settings to the slices of the examples (``evaluate.slices``)."""
 

@@ -12,7 +12,7 @@ an error, in a row, too.
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import log2
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,15 +22,16 @@ from pydantic import ValidationError
 
 from trainyard.common.errors import RecipeError
 from trainyard.foresight import advice_options, model_shapes
-from trainyard.foresight.advice import advise
+from trainyard.foresight.advice import Advice, advise
 from trainyard.foresight.batch_rows import answer_file
 from trainyard.foresight.model_shapes import Shapes
-from trainyard.foresight.question import Question, number
+from trainyard.foresight.question import Offer, Question, number
 from trainyard.foresight.rules_of_thumb import ADAPTED_BATCH, MODELS, TUNED_BATCH, Model, published
-from trainyard.foresight.setting import Setting
-from trainyard.terminal import pairs
+from trainyard.foresight.setting import ENDS, Setting
+from trainyard.terminal import Need, needs, pairs
 from trainyard.validate.finding_display import JsonOption
 
+MOST_NODES, REGION = 64, "us-east-1"
 BATCH_TOKENS = 4e6
 """Tokens per optimizer step where neither --global-batch nor a published model gives them: Llama
 2's (arXiv 2307.09288, table 1)."""
@@ -38,6 +39,30 @@ BATCH_TOKENS = 4e6
 DERIVED = {"gpu", "gpus", "gpus_per_node", "node_gbps", "accumulation", "data", "shard_degree"}
 
 
+def needs_shape(values: Mapping[str, Any]) -> bool:
+    """Return whether the command line describes a training, and no model that is known by name."""
+    alternatives = ("model", "shapes", "rows", "learn_from")
+    return not any(values[name] is not None for name in alternatives)
+
+
+def needs_tokens(values: Mapping[str, Any]) -> bool:
+    """Return whether no published model says how many tokens it was trained with."""
+    if any(values[name] is not None for name in ("rows", "learn_from")):
+        return False
+    if (name := values["model"]) is None:
+        return True
+    if name not in MODELS:
+        return False  # refused by its name
+    adapts = any("lora_rank" in text for text in values["given"])
+    return values["fine_tune"] or adapts or MODELS[name].tokens is None
+
+
+@needs(
+    Need(("layers", "model", "shapes"), needs_shape, exclusive=False),
+    Need(("hidden",), needs_shape),
+    Need(("tokens",), needs_tokens, lambda values: "300B"),
+    Need(("setting",), lambda values: values["learn_from"] is not None),
+)
 def main(
     model: Annotated[
         str | None, typer.Option(metavar="NAME", help=f"A published model: {', '.join(MODELS)}.")
@@ -69,11 +94,13 @@ def main(
     ] = None,
     deadline: advice_options.DeadlineOption = None,
     budget: advice_options.BudgetOption = None,
-    instances: advice_options.InstancesOption = advice_options.USUAL,
-    max_nodes: advice_options.MaxNodesOption = 64,
+    instances: advice_options.InstancesOption = None,
+    max_nodes: advice_options.MaxNodesOption = None,
     spot: advice_options.SpotOption = False,
     mixture: advice_options.MixtureOption = False,
-    region: Annotated[str, typer.Option(help="Region whose prices to use.")] = "us-east-1",
+    region: Annotated[
+        str | None, typer.Option(help="Region whose prices to use; default: us-east-1.")
+    ] = None,
     as_json: JsonOption = False,
     rows: Annotated[
         Path | None,
@@ -85,46 +112,89 @@ def main(
     learn_from: advice_options.CalibrateOption = None,
     setting: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="With --calibrate: the training's setting, as JSON."),
+        typer.Option(
+            metavar="FILE",
+            help="With --calibrate: the training's setting, as JSON; that of a training by "
+            "Trainyard's loop python -m pipelines.advise --calibrate reads from the job.",
+        ),
     ] = None,
+    *,
+    subject: Callable[[], dict[str, Any]] | None = None,
+    setting_of: Callable[[Mapping[str, Any]], Setting] | None = None,
+    conclude: Callable[[Advice], None] = lambda advice: None,
 ) -> None:
-    """Advise machines and a layout for a training."""
+    """Advise machines and a layout for a training.
+
+    An application's arguments: ``subject`` returns the fields of the question; ``setting_of`` reads
+    a job's setting; ``conclude`` is called with the advice when it was shown.
+    """
     if rows is not None:
         raise typer.Exit(0 if answer_file(rows, sys.stdout) else 1)
     if learn_from is not None:
-        stated = _setting(setting)
-        advice_options.learn(learn_from, lambda job: stated)
+        if setting_of is None:
+            assert setting is not None  # noqa: S101 (the verb needs it)
+            stated = _setting(setting)
+            setting_of = lambda job: stated  # noqa: E731
+        advice_options.learn(learn_from, setting_of)
         raise typer.Exit
-    known, read = published(model) if model else None, _shapes(shapes)
-    said, layout = _fields(given)
-    offers, elsewhere = advice_options.allowed(instances, region)
-    offers = advice_options.multiplying(offers, layout.get("precision", "bf16").split(","))
-    options = {"layers": layers, "hidden": hidden, "sequence": sequence}
-    trained = _trained({**said, **options}, known, read, offers[0].machine.gpu)
-    partial = trained.lora_rank > 0 or (read is not None and read.trained < read.parameters)
-    tunes = fine_tune or partial
-    usual = _usual_batch(trained.sequence, known)
-    if tunes:
-        usual = ADAPTED_BATCH if partial else TUNED_BATCH
-    question = Question(
-        model=trained,
-        tokens=_tokens(tokens, None if tunes else known),
-        global_batch=global_batch or usual,
-        from_trained=tunes,
-        offers=offers,
-        elsewhere=elsewhere,
-        max_nodes=max_nodes,
-        deadline=advice_options.deadline_hours(deadline),
-        budget=budget,
-        region=region,
-        how=advice_options.bought(spot=spot, mixture=mixture),
-        space=advice_options.space(layout),
-        shapes=read,
-        **advice_options.corrected(offers),
-    )
-    advice = advise(question)
+    question: dict[str, Any] = {
+        "max_nodes": max_nodes or MOST_NODES,
+        "deadline": advice_options.deadline_hours(deadline),
+        "budget": budget,
+        "how": advice_options.bought(spot=spot, mixture=mixture),
+    }
+    if subject:
+        question |= subject()
+    else:
+        question["region"] = region or REGION
+        question["offers"], question["elsewhere"] = advice_options.allowed(
+            instances or advice_options.USUAL, question["region"]
+        )
+        architecture = published(model) if model else None
+        options = {"layers": layers, "hidden": hidden, "sequence": sequence}
+        question |= _model(
+            architecture, _shapes(shapes), given, options, question["offers"], tokens, fine_tune
+        )
+        question["global_batch"] = global_batch or question["global_batch"]
+    advice = advise(Question(**question, **advice_options.corrected(question["offers"])))
     advice_options.tell(advice, as_json)
+    conclude(advice)
     raise typer.Exit(0 if advice.ranked else advice_options.NOTHING_FITS)
+
+
+def _model(
+    architecture: Model | None,
+    shapes: Shapes | None,
+    settings: Sequence[str],
+    options: Mapping[str, Any],
+    offers: Sequence[Offer],
+    tokens: str | None,
+    fine_tune: bool,
+) -> dict[str, Any]:
+    """Return the question's fields about a published model, shapes, or a size."""
+    fields, layout = _fields(settings)
+    offers = advice_options.multiplying(offers, layout.get("precision", "bf16").split(","))
+    model = _trained({**fields, **options}, architecture, shapes, offers[0].machine.gpu)
+    space = advice_options.space(layout)
+    if (stages := min(space.pipeline) * min(space.interleave)) > model.layers + ENDS:
+        raise RecipeError(
+            f"--set pipeline={layout.get('pipeline', '1')}: is {stages} stages or more; expected "
+            f"at most one for each of the {model.layers} layers: pipeline={model.layers}"
+        )
+    partial = model.lora_rank > 0 or (shapes is not None and shapes.trained < shapes.parameters)
+    tunes = fine_tune or partial
+    batch = _usual_batch(model.sequence, architecture)
+    if tunes:
+        batch = ADAPTED_BATCH if partial else TUNED_BATCH
+    return {
+        "model": model,
+        "tokens": _tokens(tokens, None if tunes else architecture),
+        "global_batch": batch,
+        "from_trained": tunes,
+        "offers": offers,
+        "space": space,
+        "shapes": shapes,
+    }
 
 
 def _fields(given: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -162,13 +232,8 @@ def _trained(
         raise RecipeError(advice_options.first_problem(error, [*Setting.model_fields])) from None
 
 
-def _setting(place: Path | None) -> Setting:
+def _setting(place: Path) -> Setting:
     """Return the setting of the training to learn from, which cannot be read from the job."""
-    if place is None:
-        raise RecipeError(
-            "--calibrate: what was trained? give --setting FILE, a line of --rows; of a training "
-            "by Trainyard's loop, python -m pipelines.advise --calibrate reads it from the job"
-        )
     try:
         return Setting.model_validate_json(place.read_text(encoding="utf-8"))
     except ValidationError as error:
@@ -192,8 +257,8 @@ def _shapes(place: Path | None) -> Shapes | None:
 def _tokens(text: str | None, known: Model | None) -> float:
     if text is not None:
         return number("--tokens", text)
-    if known is None or known.tokens is None:
-        raise RecipeError("--tokens: is missing; say how many the training takes, such as 300B")
+    assert known is not None  # noqa: S101 (else the verb needs --tokens)
+    assert known.tokens is not None  # noqa: S101
     return known.tokens
 
 

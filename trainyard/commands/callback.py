@@ -12,9 +12,13 @@ import typer
 from trainyard.common.errors import RecipeError
 from trainyard.local_state import served
 from trainyard.runs import waiting_callbacks
-from trainyard.terminal import console, pairs
+from trainyard.terminal import Need, console, needs, pairs
 
 
+@needs(
+    Need(("token",), lambda values: bool(values["succeed"] or values["fail"] or values["output"])),
+    Need(("succeed", "fail"), lambda values: values["token"] is not None),
+)
 def main(
     token: Annotated[
         str | None, typer.Argument(help="The step's token; without it, list the waiting steps.")
@@ -30,11 +34,7 @@ def main(
 ) -> None:
     """Answer a waiting callback step, e.g. an approval; without a token, list them."""
     if token is None:
-        if succeed or fail is not None or output:
-            raise RecipeError("which callback? give its token; trainyard callback lists them")
         return _list()
-    if succeed == (fail is not None):
-        raise RecipeError(f"callback {token}: give either --succeed or --fail REASON")
     if fail is not None and output:
         raise RecipeError("--output: a step that failed has no output parameters")
     arn = (

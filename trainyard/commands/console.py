@@ -28,17 +28,14 @@ WriteOption = Annotated[
 
 
 @served()
-def main(port: PortOption = 0, region: RegionOption = None, write: WriteOption = False) -> None:
+def main(
+    port: PortOption = 0,
+    region: RegionOption = None,
+    write: WriteOption = False,
+    *,
+    application: Application = NONE,
+) -> None:
     """Show all pipelines, runs and models in the browser; serves until Ctrl-C."""
-    serve(port, region, write, NONE)
-
-
-def serve(port: int, region: str | None, write: bool, application: Application) -> None:
-    """Print the address and serve until Ctrl-C, with the pages that ``application`` adds.
-
-    Raises:
-        ServiceError: the port is in use.
-    """
     stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.set())

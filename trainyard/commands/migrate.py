@@ -2,9 +2,11 @@
 
 trainyard migrate my_pipeline.py [--write] [--prove --old-python PYTHON [--put s3://B/KEY=FILE]]
 
-What has no counterpart is named by line. With --prove, the old script runs under a Python that has
-SDK v2, the new one under this one, and `trainyard equal` decides about their definitions. Exit
-status 0: everything is moved (and proven equal); 2: lines remain, or different; 1: an error.
+What has no counterpart is named by line, and so is each call of the new code that does not fit the
+signatures of the SDK v3 under --new-python. With --prove, the old script runs under a Python that
+has SDK v2, the new one under this one, and `trainyard equal` decides about their definitions. Exit
+status 0: everything is moved and fits (and is proven equal); 2: lines remain, do not fit or were
+not compared, or different; 1: an error.
 """
 
 import difflib
@@ -20,13 +22,16 @@ from trainyard.commands.equal import DIFFERENT
 from trainyard.commands.equal import lines as lines_of_answer
 from trainyard.commands.run import parsed
 from trainyard.common import atomic_file
-from trainyard.common.errors import RecipeError
+from trainyard.common.errors import DefinitionError, RecipeError
 from trainyard.equality.verdict import Answer
 from trainyard.migration.proof import Sides, prove
 from trainyard.migration.rewriting import Migrated, migrate
+from trainyard.migration.signatures import Fit, fit
+from trainyard.terminal import Need, needs
 from trainyard.validate.finding_display import JsonOption
 
 
+@needs(Need(("old_python",), lambda values: bool(values["prove_"])))
 def main(
     script: Annotated[Path, typer.Argument(help="A Python script that makes a pipeline.")],
     write: Annotated[bool, typer.Option("--write", help="Write the new code to SCRIPT.")] = False,
@@ -49,13 +54,15 @@ def main(
     as_json: JsonOption = False,
 ) -> None:
     """Propose SDK v3's code of a pipeline script, say what remains, and prove it."""
-    if prove_ and old_python is None:
-        raise RecipeError("--prove needs --old-python: a Python in which sagemaker<3 is installed")
     try:
         old = script.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as failure:
         raise RecipeError(f"{script}: cannot be read: {failure}") from None
-    moved, answer = migrate(old), None
+    try:
+        moved, answer = migrate(old), None
+    except DefinitionError as wrong:
+        raise DefinitionError(f"{script}: {wrong}") from None
+    calls = fit(moved.code, new_python)
     if prove_ and old_python is not None:
         puts = [parsed(text) for text in put or ()]
         files = {f"s3://{each.bucket}/{key}": path for each in puts for path, key in each.files()}
@@ -63,34 +70,55 @@ def main(
                       static=static, twice=twice)  # fmt: skip
         answer = prove(old, moved.code, sides)
     if as_json:
-        print(json.dumps(_as_json(moved, answer), indent=1))
+        print(json.dumps(_as_json(moved, calls, answer), indent=1))
     else:
-        print("\n".join(_lines(script, old, moved, answer)))
+        print("\n".join(_lines(script, old, moved, calls, answer)))
     if write:
         atomic_file.write(script, moved.code.encode())
-    raise typer.Exit(DIFFERENT if moved.remaining or (answer and answer.cause) else 0)
+    unproven = moved.remaining or calls.unfit or (calls.calls and not calls.sdk)
+    raise typer.Exit(DIFFERENT if unproven or (answer and answer.cause) else 0)
 
 
-def _as_json(moved: Migrated, answer: Answer | None) -> dict:
-    rows = {"remaining": moved.remaining, "without_loss": moved.without_loss}
+def _as_json(moved: Migrated, calls: Fit, answer: Answer | None) -> dict:
+    rows = {
+        "remaining": moved.remaining,
+        "without_loss": moved.without_loss,
+        "unfit": calls.unfit,
+    }
     found = {
         key: [{"line": r.line, "what": r.what, "why": r.why} for r in items]
         for key, items in rows.items()
     }
-    return {"code": moved.code, **found, "proof": answer.as_json() if answer else None}
+    return {
+        "code": moved.code,
+        "sdk": calls.sdk,
+        **found,
+        "proof": answer.as_json() if answer else None,
+    }
 
 
-def _lines(script: Path, old: str, moved: Migrated, answer: Answer | None) -> Iterator[str]:
+def _lines(
+    script: Path, old: str, moved: Migrated, calls: Fit, answer: Answer | None
+) -> Iterator[str]:
     names = f"a/{script.name}", f"b/{script.name}"
     yield from difflib.unified_diff(old.splitlines(), moved.code.splitlines(), *names, lineterm="")
     for title, items in (
         ("left out, which changes nothing", moved.without_loss),
         ("remains", moved.remaining),
+        (f"does not fit {calls.sdk}, in the new code", calls.unfit),
     ):
         for one in items:
             what = " ".join(one.what.split())
             yield f"{title}: line {one.line}: {what}: {one.why}"
     count = len(moved.remaining)
-    yield f"{count} remain" if count else "everything is moved"
+    result = f"{count} remain" if count else "everything is moved"
+    if calls.unfit:
+        result += f", {len(calls.unfit)} of {calls.calls} imports and calls do not fit"
+    elif calls.sdk:
+        result += f"; its {calls.calls} imports and calls fit {calls.sdk}"
+    elif calls.calls:
+        result += "; not compared with SDK v3: none is installed, name a Python by --new-python"
+    yield result
     if answer:
         yield from lines_of_answer(answer)
+        yield "both scripts ran at one moment: names of the time and of uuid4 are the same"

@@ -11,18 +11,25 @@ to be filled by hand: the exit status is then 2. It is 1 where --check finds a s
 gaps, an excess.
 """
 
-from typing import Annotated
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
-from trainyard.common.errors import DefinitionError
 from trainyard.definition_source import (
+    ONE_DEFINITION,
     DefinitionArgument,
     PipelineOption,
     RegionOption,
     deployed_pipeline,
 )
-from trainyard.permissions.pipeline_subject import from_definition, from_file
+from trainyard.permissions.pipeline_subject import (
+    Subject,
+    from_definition,
+    from_file,
+    missing_facts,
+)
 from trainyard.permissions.policy_answer import (
     CheckOption,
     EndpointsOption,
@@ -31,6 +38,8 @@ from trainyard.permissions.policy_answer import (
     TemplateOption,
     answer,
 )
+from trainyard.permissions.role_table import roles
+from trainyard.terminal import Need, needs
 
 HEAD = """\
 # The roles around the pipeline {name}, derived from its definition. Do not edit; make it again with
@@ -38,30 +47,77 @@ HEAD = """\
 """
 
 
+def _facts_to_name(values: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return what the definition's file does not say → an example; empty without a file."""
+    try:
+        body = Path(values["definition"]).read_text(encoding="utf-8")
+    except (TypeError, OSError, UnicodeDecodeError):  # no file, or one that is refused later
+        return {}
+    return missing_facts(body, values["role"])
+
+
+FILE_FACTS = tuple(
+    Need(
+        (fact,),
+        lambda values, fact=fact: fact in _facts_to_name(values),
+        lambda values, fact=fact: _facts_to_name(values)[fact],
+    )
+    for fact in ("name", "region", "pipeline_role")
+)
+"""What a definition's file does not say."""
+
+
+def output_need(*alternatives: str) -> Need:
+    """Return the need of something to print, or one of ``alternatives``."""
+    options = ("role", "as_template", "check", "as_endpoints", *alternatives)
+    names = lambda values: "|".join(each.name for each in roles())  # noqa: E731
+    return Need(options, example=names, exclusive=False)
+
+
+@needs(ONE_DEFINITION, *FILE_FACTS, output_need())
 def main(
     definition: DefinitionArgument = None,
     pipeline: PipelineOption = None,
     name: Annotated[str, typer.Option(help="With a file: the pipeline's name.")] = "",
     region: RegionOption = None,
-    pipeline_role: Annotated[str, typer.Option(help="With a file: its role's ARN.")] = "",
+    pipeline_role: Annotated[
+        str, typer.Option(metavar="ARN", help="With a file: its role's ARN.")
+    ] = "",
     role: RoleOption = None,
     job_role: JobRoleOption = None,
     as_template: TemplateOption = False,
     check: CheckOption = None,
     as_endpoints: EndpointsOption = False,
+    *,
+    subject: Callable[[], Subject] | None = None,
+    root: str | None = None,
+    head: str = HEAD,
+    deliver: Callable[[Subject], None] | None = None,
 ) -> None:
-    """Derive least-privilege policies from a definition."""
-    if definition is not None and pipeline is None:
-        subject = from_file(
-            definition, name=name, region=region or "", role=pipeline_role, asked=role
-        )
-    elif pipeline is not None and definition is None:
-        there = deployed_pipeline(pipeline, region)
-        state, where = there.state, there.arn.split(":")[3]
-        subject = from_definition(
-            state.definition, f"pipeline {pipeline}", name=pipeline, region=where, role=state.role
+    """Derive least-privilege policies from a definition.
+
+    An application's arguments: ``root``, s3://… under which an upsert writes; ``deliver``, what
+    else is done with the subject.
+    """
+    if subject:
+        pipeline_subject = subject()
+    elif definition:
+        pipeline_subject = from_file(
+            definition, name=name, region=region or "", role=pipeline_role, root=root, asked=role
         )
     else:
-        raise DefinitionError("give either a definition's JSON file or --pipeline NAME")
-    head = HEAD.format(name=subject.name)
-    answer(subject, head, role, job_role, as_template, check, as_endpoints)
+        deployed = deployed_pipeline(str(pipeline), region)
+        state = deployed.state
+        pipeline_subject = from_definition(
+            state.definition,
+            f"pipeline {pipeline}",
+            name=state.name,
+            region=deployed.arn.split(":")[3],
+            role=state.role,
+            root=root,
+        )
+    if deliver:
+        deliver(pipeline_subject)
+    else:
+        text = head.format(name=pipeline_subject.name)
+        answer(pipeline_subject, text, role, job_role, as_template, check, as_endpoints)

@@ -8,18 +8,19 @@ Changes nothing. Exit status 0: no change; 2: changes; 1: an error.
 """
 
 import json
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import typer
 
 from trainyard.aws_clients import client, service_errors
-from trainyard.common.errors import DefinitionError
 from trainyard.definition_source import (
     DefinitionArgument,
     PipelineOption,
     RegionOption,
-    deployed_pipeline,
-    read_definition,
+    definition_of,
 )
 from trainyard.local_state import served
 from trainyard.plan.deployed_pipeline import State, describe
@@ -28,42 +29,55 @@ from trainyard.plan.overwritten_data import overwritten
 from trainyard.plan.pipeline_plan import Plan, complete
 from trainyard.plan.plan_display import show
 from trainyard.plan.prices import load
+from trainyard.terminal import Need, needs
 from trainyard.validate import refuse_errors
 from trainyard.validate.finding_display import JsonOption
 
 CHANGES = 2
+"""Exit status where something would change."""
 
 
+@dataclass(frozen=True, slots=True)
+class PlanSubject:
+    """What is planned: a definition or a pipeline here, and an application's own."""
+
+    make: Callable[[], Plan]
+    as_json: Callable[[Plan], Mapping[str, Any]] = Plan.as_json
+    conclude: Callable[[Plan], None] = lambda plan: None
+    """Called with the plan when it was shown; raises TrainyardError if it must not be applied."""
+
+
+@needs(Need(("definition", "pipeline"), exclusive=False))
 @served()
 def main(
     definition: DefinitionArgument = None,
     pipeline: PipelineOption = None,
     region: RegionOption = None,
     as_json: JsonOption = False,
+    *,
+    subject: PlanSubject | None = None,
 ) -> None:
     """Show what updating a pipeline would change, and what its next run would do and cost."""
-    if definition is not None:
-        body, name = read_definition(definition), pipeline or definition.stem
-    elif pipeline is not None:
-        body, name = deployed_pipeline(pipeline, region).state.definition, pipeline
-    else:
-        raise DefinitionError("give a definition's JSON file, --pipeline NAME, or both")
-    refuse_errors(body, str(definition or pipeline))
-    plan = _made(body, name, region, is_known=pipeline is not None)
+    subject = subject or PlanSubject(lambda: _plan_of(definition, pipeline, region))
+    plan = subject.make()
     if as_json:
-        print(json.dumps(plan.as_json(), indent=1))
+        print(json.dumps(subject.as_json(plan), indent=1))
     else:
         show(plan)
+    subject.conclude(plan)
     raise typer.Exit(CHANGES if plan.deployed is None or plan.diff else 0)
 
 
-def _made(body: str, name: str, region: str | None, *, is_known: bool) -> Plan:
-    """Return the plan of a pipeline that only gets the definition ``body``."""
+def _plan_of(definition: Path | None, pipeline: str | None, region: str | None) -> Plan:
+    """Return the plan of a pipeline that only gets another definition, if one is given."""
+    body = definition_of(definition, None if definition else pipeline, region)
+    name = pipeline or (definition.stem if definition else "")
+    refuse_errors(body, str(definition or pipeline))
     with service_errors(f"planning pipeline {name}"):
         sagemaker, s3 = client("sagemaker", region), client("s3", region)
-        there = describe(sagemaker, name) if is_known else None
-        wanted = replace(there.state, definition=body) if there else State(name, body)
-        history = History(sagemaker, name if there else None, s3=s3)
-        plan = complete(wanted, there, history, load(sagemaker.meta.region_name))
+        deployed = describe(sagemaker, name) if pipeline is not None else None
+        wanted = replace(deployed.state, definition=body) if deployed else State(name, body)
+        history = History(sagemaker, name if deployed else None, s3=s3)
+        plan = complete(wanted, deployed, history, load(sagemaker.meta.region_name))
         found = overwritten(s3, wanted.document, plan.outcomes)
         return replace(plan, overwritten=tuple(found))

@@ -7,20 +7,32 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.progress import Progress, SpinnerColumn, TextColumn
 
+from trainyard.console.app_hooks import NONE, Application
 from trainyard.console.frozen_page import write
+from trainyard.definition_source import RegionOption
 from trainyard.local_state import served
-from trainyard.runs.execution import latest_execution
-from trainyard.terminal import ExecutionArgument, NewestOfPipeline, console, refuse_place
+from trainyard.runs.execution import START, latest_execution
+from trainyard.terminal import ExecutionArgument, NewestOfPipeline, console, errors, refuse_place
 
 
 @served()
 def main(
     execution: ExecutionArgument = None,
     pipeline: NewestOfPipeline = None,
+    region: RegionOption = None,
     out: Annotated[Path, typer.Option(help="File for the page.")] = Path("report.html"),
+    *,
+    application: Application = NONE,
+    start: str = START,
 ) -> None:
     """Write one self-contained page about a run."""
     refuse_place(out)
-    write(execution or latest_execution(pipeline), out)
+    arn = execution or latest_execution(pipeline, region, start)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"))
+    hidden = not errors.is_terminal
+    with Progress(*columns, console=errors, transient=True, disable=hidden) as progress:
+        progress.add_task(f"reading the run and drawing {out}")
+        write(arn, out, application.panels, region)
     console.print(f"report {out}")

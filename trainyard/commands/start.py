@@ -6,37 +6,71 @@ The step and all steps that depend on it run, with the earlier execution's param
 given. Without --execution the newest execution is reused, of --pipeline or of any pipeline.
 """
 
+from collections.abc import Callable, Mapping
 from typing import Annotated
 
 import typer
 
+from trainyard.definition_source import RegionOption
 from trainyard.runs import selective_rerun
 from trainyard.runs.live_watch import watch
-from trainyard.terminal import console, pairs
+from trainyard.runs.selective_rerun import Again
+from trainyard.terminal import Need, console, needs, pairs
+
+WaitOption = Annotated[
+    bool, typer.Option("--wait", help="Watch the run; exit 0 only when it Succeeded.")
+]
+StopOption = Annotated[
+    bool, typer.Option("--stop-on-interrupt", help="With --wait: Ctrl-C also stops the run.")
+]
 
 
+def start_again(parameters: Mapping[str, str], again: Again | None, region: str | None) -> str:
+    """Start any pipeline from one of its steps; return the execution's ARN."""
+    assert again is not None  # noqa: S101 (the verb needs a step)
+    for line in again.lines(parameters):
+        console.print(line, highlight=False, markup=False)
+    arn = selective_rerun.start(again, parameters, region)
+    console.print(f"started {arn}", highlight=False)
+    return arn
+
+
+FROM_STEP = Need(("step",), lambda values: values["execution"] is not None)
+
+
+@needs(Need(("step",)))
 def main(
-    step: Annotated[str, typer.Option("--from", metavar="STEP", help="The first step to run.")],
+    step: Annotated[
+        str | None,
+        typer.Option(
+            "--from", metavar="STEP", help="Run it and what depends on it; reuse the rest."
+        ),
+    ] = None,
     execution: Annotated[
         str | None, typer.Option(metavar="ARN", help="The execution to reuse; else the newest.")
     ] = None,
     pipeline: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The newest execution of that pipeline.")
+        str | None, typer.Option(metavar="NAME", help="The pipeline; its newest execution.")
     ] = None,
+    region: RegionOption = None,
     parameter: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="A pipeline parameter for this run."),
     ] = None,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Watch it; exit 0 only when it Succeeded.")
-    ] = False,
+    wait: WaitOption = False,
+    stop_on_interrupt: StopOption = False,
+    *,
+    start: Callable[[Mapping[str, str], Again | None, str | None], str] = start_again,
+    follow: Callable[..., int] = lambda arn, parameters, **options: watch(arn, **options),
 ) -> None:
-    """Start a pipeline again from one of its steps, and reuse the results that it needs."""
-    given = pairs("--parameter", parameter or [])
-    found = selective_rerun.plan(step, execution, pipeline)
-    for line in found.lines(given):
-        console.print(line, highlight=False, markup=False)
-    arn = selective_rerun.start(found, given)
-    console.print(f"started {arn}", highlight=False)
+    """Start a pipeline, or again from one of its steps with the results that it needs.
+
+    An application's ``start`` may start all of a pipeline; its ``follow`` watches, and does what
+    comes after the end.
+    """
+    parameters = pairs("--parameter", parameter or [])
+    again = selective_rerun.plan(step, execution, pipeline, region) if step else None
+    arn = start(parameters, again, region)
     if wait:
-        raise typer.Exit(watch(arn))
+        status = follow(arn, parameters, region=region, stop_on_interrupt=stop_on_interrupt)
+        raise typer.Exit(status)

@@ -6,22 +6,36 @@ trainyard validate --pipeline NAME [--region REGION]
 A file needs neither AWS nor credentials. Exit status 1 when there is an error.
 """
 
+from collections.abc import Callable
+
 from trainyard.definition_source import (
+    ONE_DEFINITION,
     DefinitionArgument,
     PipelineOption,
     RegionOption,
     definition_of,
 )
-from trainyard.validate import check
+from trainyard.terminal import needs
+from trainyard.validate import Finding, check
 from trainyard.validate.finding_display import JsonOption, report
 
 
+@needs(ONE_DEFINITION)
 def main(
     definition: DefinitionArgument = None,
     pipeline: PipelineOption = None,
     region: RegionOption = None,
     as_json: JsonOption = False,
+    *,
+    subject: Callable[[], tuple[str, list[Finding]]] | None = None,
 ) -> None:
-    """Find what is wrong with a definition. Exit 0 when there is no error, 1 when there is one."""
-    body = definition_of(definition, pipeline, region)
-    report(check(body), body, as_json)
+    """Find what is wrong with a definition. Exit 0 when there is no error, 1 when there is one.
+
+    ``subject``: returns an application's definition ("" without one), and all findings in it.
+    """
+    if subject:
+        body, findings = subject()
+    else:
+        body = definition_of(definition, pipeline, region)
+        findings = check(body)
+    report(findings, body, as_json)

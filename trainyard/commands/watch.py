@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
+from trainyard.definition_source import RegionOption
 from trainyard.local_state import served
-from trainyard.runs.execution import latest_execution
-from trainyard.runs.live_watch import watch
+from trainyard.runs.execution import START, latest_execution
+from trainyard.runs.live_watch import ANY, watch
+from trainyard.runs.run_display import Display
 from trainyard.terminal import ExecutionArgument, NewestOfPipeline
 
 PollOption = Annotated[float, typer.Option("--poll", min=0.1, help="Seconds between two looks.")]
@@ -19,7 +21,12 @@ PollOption = Annotated[float, typer.Option("--poll", min=0.1, help="Seconds betw
 def main(
     execution: ExecutionArgument = None,
     pipeline: NewestOfPipeline = None,
+    region: RegionOption = None,
     poll: PollOption = 1.0,
+    *,
+    display: Display = ANY,
+    start: str = START,
 ) -> None:
     """Watch an execution until it ends; exit status 0 only when it Succeeded."""
-    raise typer.Exit(watch(execution or latest_execution(pipeline), poll_seconds=poll))
+    arn = execution or latest_execution(pipeline, region, start)
+    raise typer.Exit(watch(arn, region=region, poll_seconds=poll, display=display))

@@ -5,7 +5,7 @@ trainyard why --text FILE     # a log, or a failure reason, from elsewhere; - fo
 
 In a job of GitHub Actions the cause is also on its summary page.
 
-Exit status 0: a cause is named; 2: no known cause matches; 1: an error, or nothing failed.
+Exit status 0: a cause is named, or nothing failed; 2: no known cause matches; 1: an error.
 """
 
 import json
@@ -17,15 +17,17 @@ from pathlib import Path
 from typing import Annotated, BinaryIO
 
 import typer
+from rich.console import Console
 
-from trainyard.common.errors import ServiceError, TrainyardError
+from trainyard.common.errors import TrainyardError
+from trainyard.language.statuses import ENDED
 from trainyard.local_state import served
 from trainyard.runs.execution import Execution, latest_execution
 from trainyard.runs.why.cause_display import add_to_summary, print_cause
 from trainyard.runs.why.diagnosis import Cause, diagnose
 from trainyard.runs.why.read_evidence import causes_of
-from trainyard.runs.why.step_evidence import of_text
-from trainyard.terminal import ExecutionArgument, NewestOfPipeline
+from trainyard.runs.why.step_evidence import Evidence, of_text
+from trainyard.terminal import ExecutionArgument, NewestOfPipeline, console, errors
 
 UNKNOWN = 2
 
@@ -45,7 +47,12 @@ def main(
     ] = False,
 ) -> None:
     """Say why an execution failed: its first cause, the lines that show it, what to do."""
-    causes = _causes(execution, pipeline) if text is None else [diagnose(of_text(_read(text)))]
+    if text is None:
+        causes = _causes(execution, pipeline, errors if as_json else console)
+    else:
+        causes = [diagnose(of_text(_read(text)))]
+    if not causes:
+        return
     for cause in causes:
         if as_json:
             print(json.dumps(asdict(cause)))
@@ -56,11 +63,18 @@ def main(
 
 
 @served()
-def _causes(execution: str | None, pipeline: str | None) -> list[Cause]:
-    arn = execution or latest_execution(pipeline)
-    if causes := causes_of(Execution(arn)):
+def _causes(execution: str | None, pipeline: str | None, out: Console) -> list[Cause]:
+    """Return the causes; none, and say so, if nothing failed."""
+    run = Execution(execution or latest_execution(pipeline))
+    if causes := causes_of(run):
         return causes
-    raise ServiceError(f"no step of {arn} failed")
+    answer = run.describe()
+    if reason := answer.get("FailureReason"):  # of the execution itself: no step had begun
+        return [diagnose(Evidence(step="", reason=reason))]
+    status = answer["PipelineExecutionStatus"]
+    until = "" if status in ENDED else " so far"
+    out.print(f"nothing failed{until}: {run.arn} {status}", markup=False, highlight=False)
+    return []
 
 
 def _is_known(cause: Cause) -> bool:

@@ -19,7 +19,10 @@ Command lines print it as one line and exit with status 1; steps write it to
 SageMaker takes the failure reason.
 """
 
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
+
+FEW = 5
+"""Valid names that a message lists, at most."""
 
 
 class TrainyardError(Exception):
@@ -73,7 +76,26 @@ class EmulatorError(TrainyardError):
     """The emulator cannot start, or cannot run a job."""
 
 
+def edits(first: str, second: str) -> int:
+    """Return how many letters were inserted, left out, changed or exchanged with the next."""
+    before, row = [], [*range(len(second) + 1)]
+    for i, letter in enumerate(first, 1):
+        earlier, before, row = before, row, [i]
+        for j, other in enumerate(second, 1):
+            cost = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != other))
+            if i > 1 < j and letter == second[j - 2] and first[i - 2] == other:
+                cost = min(cost, earlier[j - 2] + 1)
+            row.append(cost)
+    return row[-1]
+
+
 def nearest(name: str, valid: list[str]) -> str:
-    """Return ``nearest valid name: x`` when one is close, else all valid names."""
-    close = get_close_matches(name, valid, n=1, cutoff=0.5)
-    return f"nearest valid name: {close[0]}" if close else f"valid names: {', '.join(valid)}"
+    """Return ``nearest valid name: x`` when one is close, else the nearest few of all."""
+    if close := get_close_matches(name, valid, n=FEW, cutoff=0.5):
+        return f"nearest valid name: {min(close, key=lambda one: edits(name, one))}"
+    if not valid:
+        return "there is none to choose"
+    if len(valid) <= FEW:
+        return f"valid names: {', '.join(valid)}"
+    alike = sorted(valid, key=lambda one: -SequenceMatcher(None, name, one).ratio())
+    return f"the nearest of {len(valid)} valid names: {', '.join(alike[:FEW])}"

@@ -114,9 +114,8 @@ def _train(name: str, says: str, *keys: str, scale: float = 1.0, metric: str = "
 
 PARTS = ("data", "forward_backward", "communication", "optimizer", "checkpoint")
 RULES = (
-    *("checkpoint_failing", "cost_beyond_plan", "data_bottleneck", "dead_updates"),
-    *("exploding_gradients", "loss_not_falling", "overfitting", "stalled_rank", "step_outliers"),
-    "vanishing_gradients",
+    *("checkpoint_failing", "cost_beyond_plan", "data_bottleneck"),
+    *("loss_not_falling", "stalled_rank"),
 )
 OF_TRAINING = (
     _train("step", "Optimizer steps that are done", "step"),
@@ -140,8 +139,6 @@ OF_TRAINING = (
     _train("flops_utilisation_ratio", "Model FLOPs utilisation", "mfu"),
     _train("memory_bytes", "Most memory of a rank so far", "memory_mb", scale=1e6),
     _train("update_ratio", "Update over weights, median of the matrices", "update_ratio"),
-    _train("update_least_ratio", "The same of the smallest", "update_ratio_least"),
-    _train("gradient_least", "Smallest root mean square of a matrix's gradient", "gradient_least"),
     _train("unsaved_steps", "Steps in no checkpoint", "unsaved_steps"),
     _train("checkpoint_failures", "Saves that failed since the last whole checkpoint",
            "checkpoint_failures"),

@@ -20,11 +20,9 @@ from botocore.exceptions import BotoCoreError, ClientError
 from trainyard.common.errors import ServiceError
 from trainyard.console.account_cache import A_DAY, Account, Snapshot, each
 from trainyard.language import steps as language
-from trainyard.language.evaluation import Start, Unknown, arn_variables, evaluate, read_json
-from trainyard.language.expressions import ExpressionError, lookup
+from trainyard.language.evaluation import Unknown, evaluate
 from trainyard.language.parameters import values
 from trainyard.language.statuses import JOB_ENDED
-from trainyard.language.step_types import STEP_TYPES
 from trainyard.language.steps import Step as Declared
 from trainyard.language.steps import named
 from trainyard.plan.definition_diff import label
@@ -32,6 +30,7 @@ from trainyard.plan.s3_listing import listed
 from trainyard.plan.step_fields import HIDDEN, flat
 from trainyard.runs.evaluation_numbers import LARGEST, read_object
 from trainyard.runs.execution import Execution, Step
+from trainyard.runs.run_values import Resource, RunValues, describe_resource, resource_of
 from trainyard.runs.why.diagnosis import Cause
 from trainyard.runs.why.read_evidence import cause_of
 from trainyard.secrets import find
@@ -64,48 +63,10 @@ def defined(here: Account, arn: str) -> Defined:
     return here.lately(("step: defined", arn), read, UNCHANGING)
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
-    """A resource that a step created, or a job that it started."""
-
-    kind: str  # key in the step's Metadata: ``TrainingJob``, ``Model``, ``RegisterModel``
-    name: str
-    arn: str
-    operation: str  # operation that describes it: ``DescribeTrainingJob``
-
-
-def made_by(step: Step) -> Made | None:
-    """Return the step's resource, if it can be described; None otherwise.
-
-    A check's resource is its job; the Metadata have what it compares.
-    """
-    if step.job:
-        kind, name = step.job
-        return Made(kind, name, _arn(step.metadata), f"Describe{kind}")
-    for step_type in STEP_TYPES.values():
-        key, described = step_type.metadata_key, step_type.describe
-        arn = (step.metadata.get(key) or {}).get("Arn")
-        if arn and described and step_type.service == "sagemaker":
-            operation = described.removesuffix("Response").removesuffix("Output")
-            return Made(key, arn.rpartition("/")[2], arn, operation)
-    return None
-
-
-def _arn(metadata: Mapping[str, Any]) -> str:
-    of_all = (body for body in metadata.values() if isinstance(body, dict))
-    return next((arn for body in of_all if (arn := body.get("Arn") or body.get("CheckJobArn"))), "")
-
-
-def describe(here: Account, made: Made, seconds: float | None = None) -> dict[str, Any]:
-    """Return the Describe operation's answer, without the metadata of every answer; empty if
-    describing it needs more than a name.
-    """
-    model = here.sagemaker.meta.service_model.operation_model(made.operation)
-    required = model.input_shape.required_members
-    if len(required) != 1:
-        return {}
-    named = made.arn if required[0] == "ModelPackageName" else made.name
-    return here.ask(xform_name(made.operation), seconds, **{required[0]: named})
+def describe(here: Account, resource: Resource, seconds: float | None = None) -> dict[str, Any]:
+    """Return what :func:`describe_resource` does, kept for some seconds."""
+    key = ("step: resource", resource.operation, resource.arn or resource.name)
+    return here.lately(key, lambda: describe_resource(here.sagemaker, resource), seconds)
 
 
 SETTLED = 60.0  # seconds for which data of an ended step are reused: it may be retried
@@ -150,15 +111,15 @@ class Shown:
             return None
 
     @cached_property
-    def made(self) -> Made | None:
+    def resource(self) -> Resource | None:
         """Its job, or another resource that it created."""
-        return made_by(self.step) if self.step else None
+        return resource_of(self.step) if self.step else None
 
     @cached_property
     def description(self) -> dict[str, Any]:
         """The service's description of that resource; empty if there is none."""
         seconds = SETTLED if self.step and self.step.ended else None
-        return describe(self.here, self.made, seconds) if self.made else {}
+        return describe(self.here, self.resource, seconds) if self.resource else {}
 
     @property
     def type(self) -> str:
@@ -178,59 +139,28 @@ class Shown:
         return self.here.lately(key, lambda: cause_of(self.execution, one), good)
 
 
-class RunValues(Start):
-    """The values of an execution, as far as the service reports them."""
+def run_values(shown: Shown) -> RunValues:
+    """Return the values of the step's execution."""
+    here = shown.here
 
-    def __init__(self, here: Account, snapshot: Snapshot, defined: Defined, arn: str) -> None:
-        super().__init__(defined.parameters)
-        self._here, self._defined, self._arn = here, defined, arn
-        self._steps = {step.name: step for step in snapshot.steps}
-        self._began = snapshot.described.get("CreationTime")
-
-    def variable(self, name: str) -> Any:
-        known = arn_variables(self._arn)
-        if name == "StartDateTime" and isinstance(self._began, datetime):
-            return self._began.isoformat()
-        return known[name] if name in known else super().variable(name)
-
-    def property(self, step: str, path: str) -> Any:
-        if (found := self._steps.get(step)) is None:
-            return Unknown(f"{step} has not begun")
+    def read(uri: str) -> bytes:
         try:
-            return lookup(self._described(found), path, f"Steps.{step}.{path}")
-        except ExpressionError:
-            if found.status in ("Succeeded", "Executing"):
-                raise
-            return Unknown(f"{step} {found.status.lower()}, and has no {path}")
-
-    def _described(self, step: Step) -> Mapping[str, Any]:
-        """Return the document in which the step's properties are looked up."""
-        of_all = [body for body in step.metadata.values() if isinstance(body, dict)]
-        found = {key: value for body in of_all for key, value in body.items()}
-        if outputs := found.get("OutputParameters"):
-            found["OutputParameters"] = {one.get("Name"): one.get("Value") for one in outputs}
-        made = made_by(step)
-        try:
-            return found | (describe(self._here, made) if made else {})
-        except ServiceError as error:
-            raise ExpressionError(str(error)) from None
-
-    def property_file(self, step: str, name: str, path: str) -> Any:
-        declared = self._defined.step(step)
-        if declared is None:
-            raise ExpressionError(f"step {step!r} does not exist")
-        folder, file = language.property_file(declared.document, name)
-        uri = self.property(step, folder)
-        return uri if isinstance(uri, Unknown) else self.s3_file(f"{uri}/{file}", path)
-
-    def s3_file(self, uri: str, path: str) -> Any:
-        try:
-            found = self._here.lately(("step: file", uri), lambda: read_object(self._here.s3, uri))
+            found = here.lately(("step: file", uri), lambda: read_object(here.s3, uri))
         except (ClientError, BotoCoreError) as error:
-            raise ExpressionError(f"{uri}: {error}") from None
+            raise ServiceError(f"{uri}: {error}") from None
         if len(found[1]) > LARGEST:
-            raise ExpressionError(f"{uri} is too large to be read here")
-        return read_json(found[1], path, uri)
+            raise ServiceError(f"{uri} is too large to be read here")
+        return found[1]
+
+    return RunValues(
+        arn=shown.arn,
+        answer=shown.snapshot.described,
+        steps=shown.snapshot.steps,
+        document=shown.defined.document,
+        parameters=shown.defined.parameters,
+        describe=lambda resource: describe(here, resource),
+        read=read,
+    )
 
 
 def resolved(step: language.Step, values: RunValues) -> dict[str, Any]:
@@ -290,32 +220,32 @@ class Attempts:
 
 def attempts(here: Account, snapshot: Snapshot, step: Step) -> Attempts:
     """Return the step's attempts; none for a step that started no job."""
-    made = made_by(step)
-    if step.job is None or made is None or step.source:
+    resource = resource_of(step)
+    if step.job is None or resource is None or step.source:
         return Attempts(found=())
     others = {one.job[1] for one in snapshot.steps if one.job and one.name != step.name}
-    names = _names(here, made, others)
-    found = tuple(_attempt(here, step, replace(made, name=name)) for name in names[-MOST:])
+    names = _names(here, resource, others)
+    found = tuple(_attempt(here, step, replace(resource, name=name)) for name in names[-MOST:])
     return Attempts(found=found, note=_note(step, found))
 
 
-def _names(here: Account, made: Made, others: set[str]) -> list[str]:
+def _names(here: Account, resource: Resource, others: set[str]) -> list[str]:
     """Return the names of the step's jobs, in the order of creation; only its own if the names of
     other steps' jobs are not distinguishable.
     """
-    matched = _NAME.fullmatch(made.name)
+    matched = _NAME.fullmatch(resource.name)
     if matched is None:
-        return [made.name]
+        return [resource.name]
     prefix = matched["prefix"]
     clash = any((other := _NAME.fullmatch(name)) and other["prefix"] == prefix for name in others)
     if clash:  # these are the last jobs; the owners of earlier ones are not known
-        return [made.name]
+        return [resource.name]
     mine = [
         name
-        for name in _listed(here, made.kind, prefix)
+        for name in _listed(here, resource.kind, prefix)
         if (found := _NAME.fullmatch(name)) and found[1] == prefix
     ]
-    return [*(name for name in mine if name != made.name), made.name]
+    return [*(name for name in mine if name != resource.name), resource.name]
 
 
 def _listed(here: Account, kind: str, prefix: str) -> list[str]:
@@ -327,15 +257,17 @@ def _listed(here: Account, kind: str, prefix: str) -> list[str]:
     return names[::-1]
 
 
-def _attempt(here: Account, step: Step, made: Made) -> Attempt:
-    job = describe(here, replace(made, arn=f"{made.arn.rpartition('/')[0]}/{made.name}"))
-    status = job.get(f"{made.kind}Status", "Unknown")
+def _attempt(here: Account, step: Step, resource: Resource) -> Attempt:
+    job = describe(
+        here, replace(resource, arn=f"{resource.arn.rpartition('/')[0]}/{resource.name}")
+    )
+    status = job.get(f"{resource.kind}Status", "Unknown")
     created = job.get("CreationTime")
     return Attempt(
-        job=made.name,
+        job=resource.name,
         status=status,
         started=created,
-        ended=ended(job, made.kind) if status in JOB_ENDED else None,
+        ended=ended(job, resource.kind) if status in JOB_ENDED else None,
         reason=job.get("FailureReason") or job.get("ExitMessage") or "",
         description=job,
         is_earlier=bool(created and step.started and created < step.started),

@@ -16,7 +16,7 @@ WIDTH, HEIGHT, ACROSS = 8, 8, 3
 UNITS = (("_bytes", "bytes"), ("_seconds", "s"), ("_ratio", "percentunit"))
 """End of a measure's name → Grafana's unit."""
 
-LARGE = ("straggler_ratio", "update_ratio", "update_least_ratio")
+LARGE = ("straggler_ratio", "update_ratio")
 """Ratios that can exceed 1."""
 
 WINDOW = "$__rate_interval"

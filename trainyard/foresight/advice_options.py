@@ -148,10 +148,16 @@ BudgetOption = Annotated[
     float | None, typer.Option(help="Cost limit at p90 in USD, such as 250k.", parser=dollars)
 ]
 InstancesOption = Annotated[
-    str, typer.Option(metavar="TYPE,…", help="Instance types to choose from.")
+    str | None,
+    typer.Option(
+        metavar="TYPE,…", help=f"Instance types to choose from; default: a recipe's, else {USUAL}."
+    ),
 ]
 MaxNodesOption = Annotated[
-    int, typer.Option(min=1, max=100_000, help="Largest number of instances.")
+    int | None,
+    typer.Option(
+        min=1, max=100_000, help="Largest number of instances; default: 64, of a recipe's 16."
+    ),
 ]
 SpotOption = Annotated[bool, typer.Option("--spot", help="Use spot instances.")]
 MixtureOption = Annotated[

@@ -10,14 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar
 
-from trainyard.foresight.setting import Setting
+from trainyard.foresight.setting import BEFORE_AMPERE, Setting, kernel_refused
 
 Shard = Literal["none", "optimizer", "gradients", "full"]
 Recompute = Literal["none", "selective", "full"]
-
-
-BEFORE_AMPERE = frozenset({"T4", "V100-16", "V100-32"})
-"""Devices without bfloat16 (NVIDIA A100 Tensor Core GPU Architecture, 2020, table 4)."""
 
 
 class Fit(Protocol):
@@ -128,6 +124,8 @@ def fitting(
             "data": 0,
         }
     )
+    if kernel_refused(base.gpu, base.attention):
+        return
     for degrees, per_rank in _degrees(base, global_batch, space):
         micro = [size for size in space.micro_batch if _shares(per_rank, size, degrees)]
         for shard, shard_degree in _sharings(base, degrees, space):

@@ -16,6 +16,24 @@ from trainyard.foresight.gpus import GPUS, Gpu
 Optimizer = Literal["adamw", "adamw_8bit", "sgd", "momentum", "none"]
 
 
+BEFORE_AMPERE = frozenset({"T4", "V100-16", "V100-32"})
+"""Devices without bfloat16 (NVIDIA A100 Tensor Core GPU Architecture, 2020, table 4)."""
+ENDS = 2
+"""Embedding and output, which Llama 3 counted as layers: 128 stages of 126 (arXiv:2407.21783)."""
+KERNELS = {"flash1": frozenset({"V100-16", "V100-32"}), "flash2": BEFORE_AMPERE,
+           "cudnn": BEFORE_AMPERE}  # fmt: skip
+"""Attention kernel → devices of the table that it does not run on: FlashAttention 1 begins with
+Turing, 2 with Ampere (github.com/Dao-AILab/flash-attention, README), cuDNN's in Transformer Engine
+with Ampere."""
+
+
+def kernel_refused(gpu: str, attention: str) -> str | None:
+    """Return why an attention kernel does not run on a device; None if it does."""
+    if gpu not in KERNELS.get(attention, ()):
+        return None
+    return f"attention {attention}: does not run on {gpu}; take flash, the likely kernel, or full"
+
+
 class Setting(BaseModel):
     """A training on ``gpus`` devices; times and sizes are those of one optimizer step."""
 
@@ -106,7 +124,8 @@ class Setting(BaseModel):
     them. Also "sdpa" (flash), "flash_attention_2", "eager" (full)."""
 
     precision: Literal["fp32", "bf16", "fp16", "fp8"] = "bf16"
-    """Precision of the matrix products; also "bfloat16", "float8" …"""
+    """Precision of the matrix products; also "bfloat16", "float8" … Default on a device before
+    Ampere: fp16."""
 
     float8_gather: bool = False
     """True if FSDP gathers the blocks' weights in 8 bits (torchao's float8 all-gather). It needs
@@ -141,13 +160,19 @@ class Setting(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _in_our_words(cls, fields: Any) -> Any:
-        return field_aliases.translated(fields) if isinstance(fields, Mapping) else fields
+        if not isinstance(fields, Mapping):
+            return fields
+        found = field_aliases.translated(fields)
+        if found.get("gpu") in BEFORE_AMPERE and "precision" not in found:
+            return {**found, "precision": "fp16"}
+        return found
 
     @field_validator("gpu")
     @classmethod
     def _known(cls, name: str) -> str:
         if name not in GPUS:
-            raise ValueError(f"no such device; {nearest(name, [*GPUS])}")
+            names = dict.fromkeys((*GPUS, *(known.partition("-")[0] for known in GPUS)))
+            raise ValueError(f"no such device; {nearest(name, [*names])}")
         return name
 
     @model_validator(mode="after")
@@ -186,8 +211,24 @@ class Setting(BaseModel):
                 f"quantization {self.quantization}: expected adapters beside the frozen weights; "
                 "set lora_rank, such as 16"
             )
-        if self.precision == "fp8" and not self.device.fp8_tflops:
-            raise ValueError(f"precision fp8: {self.gpu} does not multiply in it; take bf16")
+        return self
+
+    @model_validator(mode="after")
+    def _runs_on_the_device(self) -> Self:
+        stages = self.pipeline * self.interleave
+        if stages > self.layers + ENDS:
+            raise ValueError(
+                f"pipeline {self.pipeline} × interleave {self.interleave} is {stages} stages: "
+                f"expected at most one for each of the {self.layers} layers, embedding and output"
+            )
+        usual = "fp16" if self.gpu in BEFORE_AMPERE else "bf16"
+        slow = self.precision == "bf16" and self.gpu in BEFORE_AMPERE
+        if slow or (self.precision == "fp8" and not self.device.fp8_tflops):
+            raise ValueError(
+                f"precision {self.precision}: {self.gpu} does not multiply in it; take {usual}"
+            )
+        if refused := kernel_refused(self.gpu, self.attention):
+            raise ValueError(refused)
         return self
 
     @property

@@ -20,6 +20,7 @@ from trainyard.equality.code_contents import content_digest
 from trainyard.equality.observed_run import Setting
 from trainyard.equality.static_comparison import Cause
 from trainyard.equality.verdict import Answer, decide
+from trainyard.validate import refuse_errors
 
 _RECORDER = Path(__file__).with_name("recorder.py")
 _SHOWN = 5
@@ -52,11 +53,12 @@ def prove(old: str, new: str, sides: Sides) -> Answer:
     """Return what ``trainyard equal`` answers about the definitions of two scripts.
 
     Raises:
-        DefinitionError: a script fails, or makes no pipeline.
+        DefinitionError: a script fails, makes no pipeline, or one that SageMaker would refuse.
         EmulatorError: the emulator cannot start here.
     """
     with tempfile.TemporaryDirectory(prefix="trainyard-migrate-") as folder:
         kept, moment = Path(folder), time.time()
+        # one moment for both: names are made of the time
         first = compiled(old, sides.old_python, sides, kept / "old", moment)
         second = compiled(new, sides.new_python, sides, kept / "new", moment)
         for uri in first.objects.keys() & second.objects.keys():
@@ -75,7 +77,7 @@ def compiled(code: str, python: Path, sides: Sides, kept: Path, moment: float) -
     """Run a script under a Python until its pipeline is known.
 
     Raises:
-        DefinitionError: it fails, or makes no pipeline.
+        DefinitionError: it fails, makes no pipeline, or one that SageMaker would refuse.
     """
     kept.mkdir(parents=True)
     source, out = kept / "script.py", kept / "definition.json"
@@ -102,4 +104,6 @@ def compiled(code: str, python: Path, sides: Sides, kept: Path, moment: float) -
             for bucket, _ in endpoint.app.objects.buckets()
             for info in endpoint.app.objects.list(bucket)
         }
-    return Compiled(json.loads(out.read_text(encoding="utf-8")), objects)
+    definition = out.read_text(encoding="utf-8")
+    refuse_errors(definition, f"the definition that {script.name} makes under {python}")
+    return Compiled(json.loads(definition), objects)

@@ -1,15 +1,22 @@
 """Run a script until it hands its pipeline to AWS, and write the pipeline's definition.
 
-Started by path, under a Python with either SDK: it imports nothing of Trainyard. Times that the
-script asks for are those of one moment, so that a name pipelines of the time is the same twice.
+Started by path, under a Python with either SDK: it imports nothing of Trainyard. The time that the
+script asks for stands still but for what it sleeps, and its uuids are the same each time, so that a
+name made of them is the same under both SDKs.
 """
 
+import builtins
 import contextlib
+import datetime
+import hashlib
 import importlib
 import os
 import sys
 import time
 import traceback
+import types
+import uuid
+from collections.abc import Callable
 from typing import Any
 
 
@@ -17,12 +24,98 @@ class _Recorded(BaseException):
     """Ends the script: its pipeline is known."""
 
 
-def _freeze(moment: float) -> None:
-    """Answer every question for the present time with one moment."""
-    gmtime, localtime, strftime = time.gmtime, time.localtime, time.strftime
-    time.gmtime = lambda seconds=None: gmtime(moment if seconds is None else seconds)
-    time.localtime = lambda seconds=None: localtime(moment if seconds is None else seconds)
-    time.strftime = lambda form, when=None: strftime(form, when or localtime(moment))
+_NAMING = ("sagemaker.utils", "sagemaker.core.common_utils")
+"""Modules of the SDKs that make names of the time for scripts."""
+
+
+class _Clock:
+    """A clock that stands still for a script and the modules beside it, but for what they sleep.
+
+    It is real for whom they call: there are time-outs, and the SDK tells its uploads apart by it.
+    """
+
+    def __init__(self, moment: float, script: str) -> None:
+        self._moment, self._uuids = moment, 0
+        self._folder = os.path.dirname(os.path.abspath(script)) + os.sep
+
+    def freeze(self) -> None:
+        """Replace what tells the time, and what draws uuids."""
+        moment = self._moment
+        gmtime, localtime, strftime = time.gmtime, time.localtime, time.strftime
+        time.gmtime = lambda seconds=None: gmtime(moment if seconds is None else seconds)
+        time.localtime = lambda seconds=None: localtime(moment if seconds is None else seconds)
+        time.strftime = lambda form, when=None: strftime(form, when or localtime(moment))
+        clock, clock_ns, sleep = time.time, time.time_ns, time.sleep
+        time.time = lambda: self._moment if self._is_asked() else clock()
+        time.time_ns = lambda: int(self._moment * 1e9) if self._is_asked() else clock_ns()
+
+        def sleep_on(seconds: float, /) -> None:
+            self._moment += seconds if self._is_asked() else 0.0
+            sleep(seconds)
+
+        setattr(time, "sleep", sleep_on)  # noqa: B010 (of a narrower type)
+        uuid.uuid1, uuid.uuid4 = self._numbered(uuid.uuid1, 1), self._numbered(uuid.uuid4, 4)
+        self._replace_datetime()
+
+    def _is_asked(self) -> bool:
+        """Return whether the script calls what calls this."""
+        frame: Any = sys._getframe(2)
+        while frame and frame.f_globals.get("__name__") in _NAMING:
+            frame = frame.f_back
+        return frame is not None and self._is_script(frame.f_code.co_filename)
+
+    def _is_script(self, file: str) -> bool:
+        return os.path.abspath(file).startswith(self._folder) and "site-packages" not in file
+
+    def _numbered(self, real: Callable[..., uuid.UUID], version: int) -> Callable[..., uuid.UUID]:
+        def draw(*args: Any) -> uuid.UUID:
+            if not self._is_asked():
+                return real(*args)
+            self._uuids += 1
+            digest = hashlib.sha256(str(self._uuids).encode()).digest()
+            return uuid.UUID(bytes=digest[:16], version=version)
+
+        return draw
+
+    def _replace_datetime(self) -> None:
+        """Give the script other classes of datetime's; compiled modules need the real ones."""
+        ours, real = types.ModuleType("datetime"), builtins.__import__
+        vars(ours).update(vars(datetime), **_standing(lambda: self._moment))
+
+        def imported(name: str, globals: Any = None, *args: Any, **more: Any) -> Any:
+            module = real(name, globals, *args, **more)
+            asked = module is datetime and self._is_script((globals or {}).get("__file__") or "")
+            return ours if asked else module
+
+        builtins.__import__ = imported
+
+
+def _standing(present: Callable[[], float]) -> dict[str, type]:
+    """Return datetime's classes of a time; any datetime and date is an instance of them."""
+
+    class Same(type):
+        def __instancecheck__(cls, instance: Any) -> bool:
+            return any(isinstance(instance, base) for base in cls.__bases__)
+
+    class Moment(datetime.datetime, metaclass=Same):
+        @classmethod
+        def now(cls, tz: Any = None) -> Any:
+            return cls.fromtimestamp(present(), tz)
+
+        @classmethod
+        def utcnow(cls) -> Any:
+            return cls.fromtimestamp(present(), datetime.UTC).replace(tzinfo=None)
+
+        @classmethod
+        def today(cls) -> Any:
+            return cls.fromtimestamp(present())
+
+    class Day(datetime.date, metaclass=Same):
+        @classmethod
+        def today(cls) -> Any:
+            return cls.fromtimestamp(present())
+
+    return {"datetime": Moment, "date": Day}
 
 
 def _watched() -> list:
@@ -51,8 +144,8 @@ def _watched() -> list:
 
 def main(script: str, code: str, out: str, moment: str) -> None:
     """Run ``code`` as if it were ``script``; write the definition to ``out``."""
+    _Clock(float(moment), script).freeze()
     pipelines = _watched()
-    _freeze(float(moment))
     with open(code, encoding="utf-8") as file:
         program = compile(file.read(), script, "exec")
     sys.path[0] = os.path.dirname(os.path.abspath(script))

@@ -60,7 +60,7 @@ def migrate(source: str) -> Migrated:
     try:
         wrapper = MetadataWrapper(cst.parse_module(source))
     except cst.ParserSyntaxError as wrong:
-        raise DefinitionError(f"line {wrong.raw_line}: {wrong.message}") from None
+        raise DefinitionError(_syntax_error(source, wrong)) from None
     facts = Facts(wrapper)
     wrapper.module.visit(facts)
     rewriting = Rewriting(facts, source)
@@ -71,6 +71,20 @@ def migrate(source: str) -> Migrated:
     left = [Remaining(line, f"import of {name}", why(name)) for name, line in lines.items()]
     remaining = sorted({*rewriting.remaining, *left})
     return Migrated(moved.code, tuple(remaining), tuple(sorted(set(rewriting.without_loss))))
+
+
+def _syntax_error(source: str, wrong: cst.ParserSyntaxError) -> str:
+    """Return Python's own words and line; libcst's say what its grammar expected, of its tokenizer
+    errors with line 1.
+    """
+    try:
+        compile(source, "script", "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None)
+        text = (getattr(error, "text", None) or "").strip()
+        shown = f": {text}" if text else ""
+        return f"line {line}: {getattr(error, 'msg', error)}{shown}" if line else str(error)
+    return f"line {wrong.raw_line}: {wrong.message}"
 
 
 def why(name: str) -> str:

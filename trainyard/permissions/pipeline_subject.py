@@ -19,6 +19,9 @@ _REGION_IN_TEXT = re.compile(
     r"(?:\d{12}\.dkr\.ecr(?:-fips)?\.|arn:aws[a-z-]*:[a-z]+:)([a-z]{2}(?:-[a-z]+)+-\d)(?=[.:])"
 )
 
+STEP_ROLES = ("job", "pipeline")
+"""Roles whose policies follow from the steps alone."""
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -123,18 +126,33 @@ def from_file(
         DefinitionError: the file cannot be read or is not valid, or a value is missing.
     """
     body, source = read_definition(path), str(path)
-    if asked in ("job", "pipeline"):
-        role = role or next(iter(sorted(set(_ROLE_IN_TEXT.findall(body)))), "")
-        regions = set(_REGION_IN_TEXT.findall(body))
-        region = region or (regions.pop() if len(regions) == 1 else "")
-        named = {"--region": region, "--pipeline-role": role}
-    else:
-        named = {"--name": name, "--region": region, "--pipeline-role": role}
-    if lacking := [option for option, value in named.items() if not value]:
-        *most, last = lacking
-        listed = f"{', '.join(most)} and {last}" if most else last
+    facts, options = read_facts(body), {"name": name, "region": region, "pipeline_role": role}
+    if missing := [fact for fact in missing_facts(body, asked) if not options[fact]]:
         raise DefinitionError(
-            f"{path}: the definition does not say whose it is and where; give {listed}, such as "
-            "--name demo --region us-east-1 --pipeline-role arn:aws:iam::111122223333:role/demo"
+            f"{path}: the definition does not say whose it is and where: give {', '.join(missing)}"
         )
+    region, role = region or facts["region"], role or facts["pipeline_role"]
     return from_definition(body, source, name=name, region=region, role=role, root=root)
+
+
+def read_facts(body: str) -> dict[str, str]:
+    """Return the region that images and ARNs in a definition agree on, and the first role in it;
+    empty where there is none.
+    """
+    regions, roles = set(_REGION_IN_TEXT.findall(body)), sorted({*_ROLE_IN_TEXT.findall(body)})
+    region = regions.pop() if len(regions) == 1 else ""
+    return {"region": region, "pipeline_role": roles[0] if roles else ""}
+
+
+def missing_facts(body: str, role_name: str | None) -> dict[str, str]:
+    """Return what a definition does not say, of what the policies of a role (None: of all) need → a
+    value that is likely meant.
+    """
+    facts, examples = read_facts(body), {"name": "demo", "region": "us-east-1"}
+    if role_name in STEP_ROLES:
+        examples.pop("name")
+    if facts["region"]:
+        examples.pop("region")
+    if not (role_name in STEP_ROLES and facts["pipeline_role"]):
+        examples["pipeline_role"] = facts["pipeline_role"] or "arn:aws:iam::111122223333:role/demo"
+    return examples

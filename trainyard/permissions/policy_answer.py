@@ -17,7 +17,9 @@ from trainyard.permissions.statements import covers, forced_wildcards
 from trainyard.permissions.vpc_endpoints import endpoints
 from trainyard.terminal import console, errors
 
-RoleOption = Annotated[str | None, typer.Option("--role", help="Print this role's policy.")]
+RoleOption = Annotated[
+    str | None, typer.Option("--role", metavar="ROLE", help="Print this role's policy.")
+]
 JobRoleOption = Annotated[
     str | None, typer.Option(help="ARN of one of the roles that jobs assume.")
 ]

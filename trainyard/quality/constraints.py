@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from trainyard.quality.statistics import FRACTIONAL, INTEGRAL, STRING, distance
-from trainyard.quality.tables import Cells, Table, is_integer, numbers
+from trainyard.quality.tables import Cells, DataError, Table, is_integer, numbers
 
 DOMAIN = 20
 """Largest number of distinct values of a text column that are suggested as its domain."""
+LINFINITY = "LInfinity"
 MONITORING: dict[str, Any] = {
     "evaluate_constraints": "Enabled",
     "emit_metrics": "Enabled",
@@ -24,7 +25,7 @@ MONITORING: dict[str, Any] = {
         "comparison_threshold": 0.1,
         "comparison_method": "Robust",
         "categorical_comparison_threshold": 0.1,
-        "categorical_drift_method": "LInfinity",
+        "categorical_drift_method": LINFINITY,
     },
 }
 
@@ -156,6 +157,11 @@ def _of_distribution(
         limit = rules.get("comparison_threshold", 0.1)
         gap = _numbers_apart(now, then, rules.get("comparison_method") == "Robust")
     elif now["inferred_type"] == then["inferred_type"] == STRING:
+        if (method := rules.get("categorical_drift_method", LINFINITY)) != LINFINITY:
+            raise DataError(
+                f"{name}: categorical_drift_method {method!r}: {LINFINITY} alone is computed here; "
+                "AWS publishes no formula of another"
+            )
         limit = rules.get("categorical_comparison_threshold", 0.1)
         gap = _words_apart(_buckets(now["string_statistics"]), _buckets(then["string_statistics"]))
     else:

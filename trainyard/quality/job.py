@@ -34,6 +34,12 @@ def run(environment: Mapping[str, str]) -> list[dict[str, str]] | None:
         broken = model_quality.violations(found, limits) if limits else None
     else:
         found = statistics.describe(table)
+        for name, number in statistics.not_described(found):
+            print(
+                f"{name}: {number} distinct values, more than {statistics.CATEGORIES}: their "
+                "distribution is not written, and no drift of it is seen",
+                flush=True,
+            )
         suggested = constraints.suggest(found)
         broken = constraints.violations(table, found, limits, earlier) if limits else None
     _write(output / "statistics.json", found)

@@ -1,6 +1,7 @@
 """Compute statistics.json: each column's type, number of values, moments, distribution."""
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,14 @@ def describe(table: Table) -> dict[str, Any]:
         "dataset": {"item_count": table.rows},
         "features": [_feature(name, cells) for name, cells in table.columns.items()],
     }
+
+
+def not_described(statistics: dict[str, Any]) -> Iterator[tuple[str, int]]:
+    """Iterate over (name, distinct values) of text columns without a distribution."""
+    for feature in statistics["features"]:
+        count = feature.get("string_statistics", {}).get("distinct_count", 0)
+        if count > CATEGORIES:
+            yield feature["name"], count
 
 
 def inferred_type(cells: Cells) -> str:

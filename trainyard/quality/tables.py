@@ -1,6 +1,7 @@
 """Data sets as columns of text: CSV, JSON and JSON Lines."""
 
 import csv
+import io
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -62,8 +63,10 @@ def _from_csv(files: list[Path], header: bool) -> Table:
     names: list[str] = []
     rows: list[Cells] = []
     for path in files:
-        with path.open(newline="") as text:
-            lines = [line for line in csv.reader(text) if line]
+        try:
+            lines = [line for line in csv.reader(io.StringIO(_text(path), newline="")) if line]
+        except csv.Error as error:
+            raise DataError(f"{path.name}: {error}") from None
         if header and lines:
             own = lines.pop(0)
             if names and own != names:
@@ -91,18 +94,25 @@ def of_records(records: Iterable[Mapping[str, Any]]) -> Table:
 
 
 def _records(path: Path, lines: bool) -> Iterator[dict[str, Any]]:
-    texts = path.read_text().splitlines() if lines else [path.read_text()]
+    texts = _text(path).split("\n") if lines else [_text(path)]
     for number, text in enumerate(texts, start=1):
         if not text.strip():
             continue
         try:
             found = json.loads(text)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise DataError(f"{path.name}, line {number} is not JSON: {error}") from None
         for record in found if isinstance(found, list) else [found]:
             if not isinstance(record, dict):
                 raise DataError(f"{path.name}, line {number}: a JSON object is expected")
             yield record
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path.name} is not UTF-8: {error}") from None
 
 
 def _flat(record: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, str | None]]:

@@ -37,6 +37,8 @@ PARTS = (
     "runs/why",
     "runs/__init__.py",
     "runs/execution.py",
+    "runs/evaluation_numbers.py",
+    "runs/run_values.py",
     "aws_clients.py",
 )
 """Files of this package that the function needs, beside this module."""

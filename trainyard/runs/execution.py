@@ -16,6 +16,8 @@ from trainyard.aws_clients import client, error_code, service_errors
 from trainyard.common.errors import ServiceError
 from trainyard.language.step_types import STEP_TYPES
 
+START = "StartPipelineExecution"
+"""What starts an execution, for messages."""
 LONGEST = 3072  # characters of a PipelineExecutionDescription
 LOG_GROUPS = {job.api: job.log_group for kind in STEP_TYPES.values() if (job := kind.sole_job)}
 """Member of a step's Metadata that names a job → the log group of such jobs."""
@@ -326,9 +328,7 @@ def _step(item: Mapping[str, Any]) -> Step:
     )
 
 
-def latest_execution(
-    pipeline: str | None, region: str | None = None, start: str = "StartPipelineExecution"
-) -> str:
+def latest_execution(pipeline: str | None, region: str | None = None, start: str = START) -> str:
     """Return the ARN of the newest execution of ``pipeline``, or of any pipeline when that is None.
 
     ``start``: the command that the message recommends if there is none.

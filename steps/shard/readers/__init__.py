@@ -5,7 +5,7 @@ suffix                    a record                     its number in ``Batch.lin
 ========================= ============================ ==========================================
 .txt                      a non-blank line             line, from 1
 .jsonl .ndjson            a non-blank line             line, from 1
-.csv .tsv                 a row after the header       data record, from 1; blank lines not counted
+.csv .tsv                 a row after the header       line in which it begins, from 1
 .parquet                  a row                        row, from 1
 .tar                      files of one name, as        sample, from 1
                           in WebDataset

@@ -1,15 +1,16 @@
 """Read CSV and TSV with a header; they differ only in their delimiter.
 
-``dialect`` defines a record. Records end at line feeds, carriage returns, or both; blank
-lines are skipped and not counted. When a quote joins several lines to one record, and it has not as
-many fields as the header, then its first line is a bad record, and the next line is read again as
-the beginning of one: a stray quote must not swallow the text up to the next quote.
+``dialect`` defines a record. Records end at line feeds, carriage returns, or both; blank lines are
+skipped. A record's number is that of the line of the file in which it begins. When a quote joins
+several lines to one record, and it has not as many fields as the header, then its first line is a
+bad record, and the next line is read again as the beginning of one: a stray quote must not swallow
+the text up to the next quote.
 """
 
 import csv
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -52,6 +53,7 @@ from steps.shard.readers.raw_bytes import (
     MAX_RECORD_BYTES,
     PIECE_BYTES,
     Block,
+    LineCount,
     Window,
     too_long,
     windows,
@@ -81,12 +83,13 @@ def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
     plain = path.with_suffix("") if path.suffix.lower() in COMPRESSION else path
     dialect = Dialect("\t" if plain.suffix.lower() == ".tsv" else ",")
     source = _ended(windows(path))
+    count = LineCount()
     for window in source:
-        names = _header(path, dialect, window)
+        names = _header(path, dialect, window, count)
         if names:
             check_names(path, names, columns)
             table = Table(dialect, names, columns)
-            yield from _batches(path, table, chain([window], source))
+            yield from _batches(path, table, chain([window], source), count)
 
 
 def _ended(source: Iterator[Window]) -> Iterator[Window]:
@@ -97,16 +100,18 @@ def _ended(source: Iterator[Window]) -> Iterator[Window]:
         yield window
 
 
-def _header(path: Path, dialect: Dialect, window: Window) -> tuple[str, ...]:
+def _header(path: Path, dialect: Dialect, window: Window, count: LineCount) -> tuple[str, ...]:
     """Return the names in the first record that is not blank; empty if it is missing
     or not whole.
     """
-    data = window.data
+    data, begin = window.data, window.start
     while window.start < window.stop and data[window.start] in (LF, CR):
         window.start += 1
+    count.add(data, begin, window.start)
     end = dialect.complete(data, window.start, window.stop) if len(window) else None
     if end is not None:
         names = _fields(data[window.start : end], dialect)
+        count.add(data, window.start, end)
         window.start = end
         return tuple(_name(path, name) for name in names)
     if len(window) > (0 if window.last else MAX_RECORD_BYTES):
@@ -133,8 +138,10 @@ def _fields(record: bytes | bytearray, dialect: Dialect) -> list[bytes]:
     return [field.encode("latin-1") for field in row]
 
 
-def _batches(path: Path, table: "Table", source: Iterator[Window]) -> Iterator[Batch]:
-    number, rest = 1, 0
+def _batches(
+    path: Path, table: "Table", source: Iterator[Window], count: LineCount
+) -> Iterator[Batch]:
+    number, rest = 0, 0  # number: of the line that a giant begins in
     giant: bytes | None = None  # beginning of a record that is too long; "shortened" in the window
     for window in source:
         if len(window) < min(2 * rest, MAX_RECORD_BYTES) and not window.last:
@@ -142,26 +149,30 @@ def _batches(path: Path, table: "Table", source: Iterator[Window]) -> Iterator[B
         if giant is not None:
             end = table.dialect.complete(window.data, window.start, window.stop)
             if end is None:
-                _shorten(window, table.dialect)
+                _shorten(window, table.dialect, count)
                 continue
             yield bad_batch([too_long(number, giant)], table.columns)
-            number, window.start, giant = number + 1, end, None
-        batch = table.parse(window, number)
+            count.add(window.data, window.start, end)
+            window.start, giant = end, None
+        batch = table.parse(window, count)
         if batch.seen:
             yield batch
-        number, rest = number + batch.seen, len(window)
+        rest = len(window)
         if rest > MAX_RECORD_BYTES:
             giant = bytes(window.data[window.start : window.start + EXCERPT_BYTES])
-            _shorten(window, table.dialect)
+            number = count.first(window.data, window.start)
+            _shorten(window, table.dialect, count)
             rest = 0
     if giant is not None:
         raise DataError(
-            f"{path}: record {number} has a quote that is never closed, so it is unclear "
-            f"where records end in the rest; it starts with {excerpt(giant)[:80]!r}: close it"
+            f"{path}: the record in line {number} has a quote that is never closed, so it is "
+            "unclear where records end in the rest; it starts with "
+            f"{excerpt(giant)[:80]!r}: close it"
         )
 
 
-def _shorten(window: Window, dialect: Dialect) -> None:
+def _shorten(window: Window, dialect: Dialect, count: LineCount) -> None:
+    count.add(window.data, window.start, window.stop)
     rest = dialect.shortened(window.data, window.start, window.stop)
     window.start = window.stop
     window.put(rest)
@@ -179,8 +190,8 @@ class Table:
     names: tuple[str, ...]
     columns: Mapping[str, "Column"]
 
-    def parse(self, window: Window, number: int) -> Batch:
-        """Return the records in the window; ``number`` is the first one's.
+    def parse(self, window: Window, count: LineCount) -> Batch:
+        """Return the records in the window, whose lines are counted.
 
         The window moves on over them. The rest is the beginning of a record; nothing, if it is
         the last window. Where they are refused, a smaller part is tried; one that is small
@@ -190,26 +201,27 @@ class Table:
         while len(window):
             start, stop = window.start, min(window.start + size, window.stop)
             end = self.dialect.probable_end(window.data, start, stop)
-            batch = self.fast(window.data, start, end, number, skip=not whole)
+            line = count.first(window.data, start)
+            batch = self.fast(window.data, start, end, line, skip=not whole)
             if batch is not None:
+                count.add(window.data, start, end)
                 window.start, size = end, 2 * size
             elif size > PIECE_BYTES:
                 size, whole = max(size // FANOUT, PIECE_BYTES), False
                 continue
             else:
-                batch = self.exact(window, number, stop)
+                batch = self.exact(window, count, stop)
             if window.start == start:
                 break
             if batch.seen:
                 found.append(batch)
-                number += batch.seen
         return merged(found) if found else bad_batch([], self.columns)
 
     def fast(
-        self, data: bytearray, start: int, stop: int, number: int, skip: bool = False
+        self, data: bytearray, start: int, stop: int, line: int, skip: bool = False
     ) -> Batch | None:
-        """Return all records in this part; None when one may be bad, or it does not end at
-        ``stop``.
+        """Return all records in this part, which begins in ``line``; None when one may be bad, or
+        it does not end at ``stop``.
 
         With ``skip``, records whose only defect is too few or too many fields are bad here.
         """
@@ -217,9 +229,9 @@ class Table:
             return None
         if data.startswith(BOM, start):  # a mark only at the file's start; elsewhere a character
             return None
-        skip = skip and Block(data, start, stop, number).is_text()
+        skip = skip and Block(data, start, stop, line).is_text()
         try:
-            table, bad = self._parse(data, start, stop, number if skip else None)
+            table, skipped = self._parse(data, start, stop, 0 if skip else None)
         except ValueError:  # pa.ArrowInvalid, or its message is not UTF-8
             return None
         arrays = []
@@ -231,16 +243,19 @@ class Table:
         records = pa.RecordBatch.from_arrays(arrays, schema=schema(self.columns))
         if lacks_required(records, self.columns):
             return None
-        lines = np.arange(number, number + len(records) + len(bad))
-        return Batch(records, np.delete(lines, [one.line - number for one in bad]), bad)
+        lines = self.dialect.places(data, start, stop, line, len(records) + len(skipped))
+        if lines is None:
+            return None
+        bad = [replace(one, line=int(lines[one.line])) for one in skipped]
+        return Batch(records, np.delete(lines, [one.line for one in skipped]), bad)
 
     def _parse(
         self, data: bytearray, start: int, stop: int, first: int | None
     ) -> tuple[pa.Table, list[Bad]]:
         """Parse with pyarrow; raise ``ValueError`` when anything is wrong.
 
-        With ``first``, the number of the first record, those with a wrong number of fields are
-        returned as bad.
+        With ``first``, the number that the first record gets, those with a wrong number of fields
+        are returned as bad.
         """
         plain, decimals = parsed_schema(self.columns), parsed_schema(self.columns, DECIMALS)
         if plain == decimals:
@@ -298,7 +313,7 @@ class Table:
                 return f'{before}"x{within}x"{after}\n'.encode()
         return b""
 
-    def exact(self, window: Window, number: int, stop: int) -> Batch:
+    def exact(self, window: Window, count: LineCount, stop: int) -> Batch:
         """Return the records up to ``stop``, parsed one by one, with the reasons for bad ones."""
         rows: list[list] = []
         lines: list[int] = []
@@ -308,14 +323,15 @@ class Table:
             if end is None and not window.last:
                 break
             raw = bytes(window.data[window.start : end or window.stop])
+            line = count.first(raw, 0)
             if raw.strip(b"\r\n"):
                 try:
                     rows.append(self._row(raw, closed=end is not None))
-                    lines.append(number)
+                    lines.append(line)
                 except BadRecord as error:
                     raw = _first_line(raw) if isinstance(error, StrayQuote) else raw
-                    bad.append(Bad(number, str(error), excerpt(raw)))
-                number += 1
+                    bad.append(Bad(line, str(error), excerpt(raw)))
+            count.add(raw, 0, len(raw))
             window.start += len(raw)
         return Batch(row_batch(rows, self.columns), np.array(lines, np.int64), bad)
 

@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from steps.shard.readers.raw_bytes import CR, LF
+from steps.shard.readers.raw_bytes import CR, LF, line_ends
 
 QUOTE = 34
 Data = bytes | bytearray
@@ -67,6 +67,41 @@ class Dialect:
                 return tail + int(outside[-1]) + 1
         return start
 
+    def places(
+        self, data: Data, start: int, stop: int, first: int, count: int
+    ) -> np.ndarray | None:
+        """Return the line of each of ``count`` records in a part that ends with one, int64 of shape
+        (count,); None if the records in it are not that many.
+
+        Args:
+            first: number of the line at ``start``.
+        """
+        codes = np.frombuffer(data, np.uint8)[start:stop]
+        if data.find(b"\r", start, stop) < 0 and np.count_nonzero(codes == LF) == count:
+            return np.arange(first, first + count)
+        ends = line_ends(data, start, stop)
+        begins = _not_blank(codes, ends)
+        if len(begins) != count:  # quoted fields go on over line ends
+            begins = self._begins(data, start, stop, ends)
+        if len(begins) != count:
+            return None
+        return first + np.searchsorted(ends, begins, side="right")
+
+    def _begins(self, data: Data, start: int, stop: int, ends: np.ndarray) -> np.ndarray:
+        """Return where records begin in a part, counted from ``start``; ``ends``: of its lines."""
+        codes = np.frombuffer(data, np.uint8)[start:stop]
+        quotes = np.flatnonzero(codes == QUOTE)
+        opening = quotes[::2]
+        before = codes[opening[opening > 0] - 1]
+        if np.isin(before, (ord(self.delimiter), LF, CR, QUOTE)).all():  # all quotes are in pairs
+            return _not_blank(codes, ends[np.searchsorted(quotes, ends) % 2 == 0])
+        found, place = [], start
+        while place < stop:
+            if data[place] not in (LF, CR):
+                found.append(place - start)
+            place, _ = self.end(data, place, stop)
+        return np.array(found, np.int64)
+
     def shortened(self, data: Data, start: int, stop: int) -> bytes:
         """Return a few bytes that can replace the record so far: it goes on alike after them, and
         does not end.
@@ -78,3 +113,10 @@ class Dialect:
             return b"x" + delimiter  # at the start of a field
         after_quote = not self.end(data[start:stop] + b'"', 0, stop - start + 1)[1]
         return b'""' if after_quote else b"x"  # or in a field, where a quote is a character
+
+
+def _not_blank(codes: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """Return where lines begin that are not blank, of a part whose lines end at ``ends``."""
+    begins = np.append(0, ends)
+    begins = begins[begins < len(codes)]
+    return begins[(codes[begins] != LF) & (codes[begins] != CR)]

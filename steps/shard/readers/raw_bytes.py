@@ -80,6 +80,42 @@ class Window:
         self.start, self.stop = 0, len(rest)
 
 
+def line_ends(data: bytes | bytearray, start: int, stop: int) -> np.ndarray:
+    """Return where lines end in a part, int64: each place after a line feed, a carriage return, or
+    both; counted from ``start``.
+    """
+    codes = np.frombuffer(data, np.uint8)[start:stop]
+    ends = np.flatnonzero((codes == LF) | (codes == CR)) + 1
+    inner = ends[ends < stop - start]
+    split = (codes[inner - 1] == CR) & (codes[inner] == LF)
+    return np.concatenate([inner[~split], ends[len(inner) :]])
+
+
+@dataclass
+class LineCount:
+    """Counts the lines of a file that is read in parts."""
+
+    next: int = 1
+    """Number of the line that the next part begins in."""
+    _returned: bool = False
+    """Whether the part before ended with a carriage return, whose line feed may follow."""
+
+    def first(self, data: bytes | bytearray, start: int) -> int:
+        """Return the number of the line at ``start``, where the next part begins."""
+        return self.next - (self._returned and data[start] == LF)
+
+    def add(self, data: bytes | bytearray, start: int, stop: int) -> None:
+        """Count the next part."""
+        if start == stop:
+            return
+        if data.find(b"\r", start, stop) >= 0:
+            ends = len(line_ends(data, start, stop))
+        else:
+            ends = int(np.count_nonzero(np.frombuffer(data, np.uint8)[start:stop] == LF))
+        self.next = self.first(data, start) + ends
+        self._returned = data[stop - 1] == CR
+
+
 def windows(path: Path) -> Iterator[Window]:
     """Yield one window over the decompressed content, without a byte order mark, chunk after chunk.
 

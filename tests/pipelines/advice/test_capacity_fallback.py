@@ -1,10 +1,12 @@
 """A training that finds no capacity goes on on the recipe's other types, and on nothing else."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import typer
 
+from pipelines import upsert
 from pipelines.advice.capacity_fallback import TYPE, fallbacks, remarks
 from pipelines.recipe.read_recipe import load
 from pipelines.start import main
@@ -72,11 +74,24 @@ def types(sagemaker, name: str) -> list[str]:
     return found
 
 
+def upsert_and_wait(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start as ``upsert --start --wait`` does, of a pipeline that is as its recipe says."""
+    compiled = SimpleNamespace(name=name, region="us-east-1", sha256="0" * 64)
+    unchanged = SimpleNamespace(change="unchanged", uploaded_bytes=0)
+    monkeypatch.setattr(upsert, "_compiled", lambda *_: (compiled, None))
+    monkeypatch.setattr(upsert, "upsert", lambda *_, **__: unchanged)
+    upsert.main(RECIPE, start_it=True, wait=True)
+
+
 @pytest.mark.slow
-def test_the_next_type_is_tried_until_one_has_capacity(deployed, capsys):
-    tried = deployed("third")
+@pytest.mark.parametrize("verb", ["start", "upsert"])
+def test_the_next_type_is_tried_until_one_has_capacity(deployed, capsys, monkeypatch, verb: str):
+    tried = deployed(verb)
     with pytest.raises(typer.Exit) as ended:
-        main(pipeline="third", wait=True)
+        if verb == "start":
+            main(pipeline=verb, wait=True)
+        else:
+            upsert_and_wait(verb, monkeypatch)
     assert ended.value.exit_code == 0
     assert tried() == [FIRST, SECOND, THIRD]
     said = capsys.readouterr().out
@@ -119,7 +134,7 @@ def test_a_recipe_without_other_types_has_none():
     ("given", "why"),
     [
         ("[ml.m5.large]", "an image for cpu"),
-        ("[ml.nope.large]", "ml.nope.large: no such type"),
+        ("[ml.nope.large]", "ml.nope.large: no such instance type"),
         ("[ml.p4d.24xlarge, ml.p4d.24xlarge]", "ml.p4d.24xlarge is listed or used twice"),
     ],
 )

@@ -5,11 +5,10 @@ from pathlib import Path
 import pytest
 from sagemaker.core import image_uris
 
-from pipelines.compile.job_images import algorithms, inference_image, training_image
+from pipelines.compile.job_images import inference_image, training_image
 from pipelines.recipe.read_recipe import load
 from training.strategy_table import OLDEST_TORCH, release
 from trainyard.common.errors import RecipeError
-from trainyard.emulator.algorithms.xgboost import facts
 
 PROD = Path("recipes/prod.yaml")
 REGION = "us-east-1"
@@ -91,40 +90,3 @@ def test_an_image_of_ones_own_is_left_to_the_job_and_aws_s_is_not():
     aws = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.8.0-gpu-py312"
     with pytest.raises(RecipeError, match="images.training: is .*tensorwise needs"):
         load(PROD, [*FLOAT8, f"images.training={aws}"])
-
-
-ALGORITHM = Path("examples/xgboost_algorithm/recipe.yaml")
-
-
-def test_awss_algorithms_are_those_of_the_sdks_table():
-    assert {*algorithms()} == {"xgboost"} | facts.OTHERS
-
-
-@pytest.mark.parametrize("name", algorithms())
-def test_each_of_awss_algorithms_has_one_image_to_train_and_to_serve(name):
-    recipe = load(ALGORITHM, [f"train.algorithm={name}", f"images.registry={MIRROR}"])
-    image = training_image(recipe, REGION)
-    assert image == inference_image(recipe, REGION) and image.startswith(f"{MIRROR}/")
-    assert facts.is_another(image) or facts.version(image) == (3, 2)
-
-
-@pytest.mark.parametrize(
-    "version", image_uris.config_for_framework("xgboost")["training"]["versions"]
-)
-def test_each_version_of_xgboost_can_be_named(version):
-    image = training_image(load(ALGORITHM, [f"train.algorithm=xgboost:{version}"]), REGION)
-    assert facts.is_xgboost(image) and image.partition(":")[2].startswith(version)
-
-
-@pytest.mark.parametrize(
-    ("named", "region", "why"),
-    [
-        ("xgbost", REGION, "is 'xgbost', which is not one of AWS's; nearest valid name: xgboost"),
-        ("pytorch", REGION, "is 'pytorch', which is not one of AWS's"),
-        ("xgboost:1.8-1", REGION, "is .*; xgboost has the versions 1, 0.90-1, .* 3.2-0"),
-        ("lda", "ap-southeast-7", "AWS has no lda training image in ap-southeast-7"),
-    ],
-)
-def test_an_algorithm_that_aws_has_not_is_refused(named, region, why):
-    with pytest.raises(RecipeError, match=f"train.algorithm: {why}"):
-        training_image(load(ALGORITHM, [f"train.algorithm={named}"]), region)

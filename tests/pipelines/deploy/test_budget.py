@@ -31,8 +31,8 @@ def said(sagemaker, document: dict, budget: Budget, given: dict) -> Verdict:
         ({"TrainInstanceCount": "4"}, ("train.instance_count=4",)),
         ({"TrainInstanceType": "ml.p4d.24xlarge"}, ("train.instance_type=ml.p4d.24xlarge",)),
         ({"ShardInstanceCount": "32"}, ("shard.instance_count=32",)),
-        ({"TrainInstanceType": "ml.no.such"}, ("train.instance_type=ml.no.such",)),
-        ({"MaxSteps": "1"}, ("train.loop.max_steps=1",)),
+        ({"TrainInstanceType": "ml.p5.48xlarge"}, ("train.instance_type=ml.p5.48xlarge",)),
+        ({"MaxSteps": "501"}, ("train.loop.max_steps=501",)),
     ],
 )
 @pytest.mark.parametrize("bound", ["limit", "seen", "uncached"])

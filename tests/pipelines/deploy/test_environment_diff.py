@@ -90,6 +90,37 @@ def test_the_definition_differs_only_where_declared(tmp_path_factory, alone, cho
     assert here <= declared, here - declared
 
 
+@pytest.mark.parametrize(
+    ("field", "values", "shown"),
+    [
+        ("deploy.instance_count", (4, 2), "deploy.instance_count 4 → 2"),
+        ("deploy.compare", (None, {"error": 0.1}), "deploy.compare.error"),
+        ("monitor.days", (7, 1), "monitor.days 7 → 1"),
+        ("budget.usd_per_run", (5, 50), "budget.usd_per_run 5.0 → 50.0"),
+        (
+            "train.fallback_instance_types",
+            ([], ["ml.m5.xlarge"]),
+            'fallback_instance_types [] → ["ml.m5.xlarge"]',
+        ),
+    ],
+)
+def test_what_no_definition_holds_is_shown(
+    tmp_path: Path, capsys, field: str, values: tuple, shown: str
+):
+    section, name = field.split(".")
+    usual = {"deploy": {"endpoint": "live", "capture_share": 0.1}, "monitor": {"days": 7}}
+    usual["pipeline"] = {"overridable": ["TrainInstanceType"]}
+    tree: dict = {"extends": str(LAPTOP), "environments": {}, **usual}
+    for env, value in zip(("dev", "prod"), values, strict=True):
+        tree["environments"][env] = {section: {name: value}}
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(yaml.safe_dump(tree), encoding="utf-8")
+    with pytest.raises(typer.Exit) as done:
+        plan.main(recipe, environment="prod", against="dev")
+    assert done.value.exit_code == plan.CHANGES
+    assert shown in " ".join(capsys.readouterr().out.split())
+
+
 def test_an_environment_without_a_change_differs_by_its_record_alone(tmp_path: Path):
     recipe = write(tmp_path, dev=(), staging=())
     base, dev, staging = (from_recipe(recipe, (), name) for name in (None, "dev", "staging"))
@@ -127,11 +158,7 @@ def test_the_difference_is_shown_without_aws(tmp_path: Path, capsys, monkeypatch
     assert json.loads(text)["against"] == "dev"
 
 
-def test_a_comparison_needs_two_and_is_no_plan(tmp_path: Path):
+def test_a_comparison_needs_an_environment_that_exists(tmp_path: Path):
     recipe = write(tmp_path, dev=(), prod=())
-    with pytest.raises(RecipeError, match="--against dev: compared with which one"):
-        plan.main(recipe, against="dev")
-    with pytest.raises(RecipeError, match="a comparison is not a plan to apply"):
-        plan.main(recipe, environment="prod", against="dev", out=tmp_path / "plan.json")
     with pytest.raises(RecipeError, match="--env dve: is not one of .* nearest valid name: dev"):
         plan.main(recipe, environment="prod", against="dve")

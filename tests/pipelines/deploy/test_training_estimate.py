@@ -61,7 +61,7 @@ def test_a_training_that_is_not_our_loops_is_no_number(studio: Studio):
 
 
 def test_spot_machines_take_longer_and_where_they_take_for_ever_it_says_so(studio: Studio):
-    spot = ("train.spot=true", "train.max_wait_minutes=900", "train.loop.checkpoint_interval=20000")
+    spot = ("train.spot=true", "train.max_wait_minutes=900", "train.loop.checkpoint_interval=19999")
     found, without = train(studio, *spot, MaxSteps="2000000"), train(studio, MaxSteps="2000000")
     assert isinstance(found, Foreseen) and isinstance(without, Foreseen)
     assert found.seconds.p90 > without.seconds.p90

@@ -18,7 +18,7 @@ NOW = datetime(2026, 11, 28, 12, tzinfo=UTC)
 RECORD = Recorded("version-2", "log_loss", True, 0.5, 0.01)
 
 
-def answered(probability: float, truth: float | None, **more: Any) -> Asked:
+def answered(probability: Any, truth: float | None, **more: Any) -> Asked:
     return Asked({}, {"probability": probability}, **{"variant": "version-2", **more}, truth=truth)
 
 
@@ -77,6 +77,14 @@ def test_what_another_model_answered_and_what_cannot_be_compared_is_left_out():
     assert [*notes] == ["log_loss: not compared, too few truths of version-2: 0"]
 
 
+def test_answers_that_are_no_finite_numbers_are_left_out():
+    record = Recorded("version-2", "mae", True, 0.5, 0.01)
+    values = [0.4, 0.6, float("nan"), float("inf"), 10**400, True, "1"]
+    found, notes = judged([answered(value, 0.0) for value in values], "probability", None, record)
+    assert found is not None and found.told == "0.5 when evaluated → 0.5 of 2 answers"
+    assert [*notes] == ["mae: 5 of 7 truths not compared: not a number and its truth"]
+
+
 def test_the_error_holds_for_drift_and_quality_together():
     """Holm's correction counts the metric among the features: 1 % becomes 2 %."""
     worse = Change("log_loss", QUALITY, 0.01, None, "")
@@ -124,7 +132,7 @@ def test_truths_are_joined_by_inference_id_or_else_event_id(s3: Any):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("body", ["{", '{"eventMetadata": {}}', "[1]"])
+@pytest.mark.parametrize("body", ["{", '{"eventMetadata": {}}', "[1]", "[" * 100_000])
 def test_a_line_that_is_no_ground_truth_is_named(s3: Any, body: str):
     s3.put_object(Bucket="bkt", Key="bad/2026/11/28/10/x.jsonl", Body=body.encode())
     with pytest.raises(DataError, match=r"bad/2026/11/28/10/x.jsonl, line 1: .*groundTruthData"):

@@ -35,7 +35,7 @@ def test_a_shifted_number_has_about_the_divergence_of_its_distributions():
 
 def test_a_number_whose_median_stays_says_where_it_moved():
     found = one(["0"] * 80 + ["1"] * 20, ["0"] * 51 + ["5"] * 49)[VALUES]
-    assert found.drifted and found.told == "up to 1: 100.0% → 51.0%"
+    assert found.drifted and found.told == "from 5 on: 0.0% → 49.0%"
 
 
 def test_certain_trifles_are_no_drift():
@@ -108,3 +108,65 @@ def test_any_cells_have_a_finite_answer(before: Cells, now: Cells, number: bool)
     assert all(0 <= c.chance <= 1 and 0 <= c.psi < np.inf for c in found.values()) and found
     same = one(before, before, number=number)
     assert not any(change.drifted for change in same.values())
+
+
+def numbers_of(size: int, seed: int) -> np.ndarray:
+    return np.exp(np.random.default_rng(seed).normal(size=size))
+
+
+def ids(low: int, high: int, size: int, seed: int) -> Cells:
+    return cells(np.random.default_rng(seed).integers(low, high, size))
+
+
+def drifted(before: Cells, now: Cells, *, number: bool) -> list[str]:
+    found = compare({"x": before}, {"x": now}, {"x"} if number else (), **LIMITS)
+    return [change.told for change in found if change.drifted and change.of == VALUES]
+
+
+@pytest.mark.parametrize("size", [600, 10_000])
+@pytest.mark.parametrize(
+    ("share", "change"),
+    [(0.08, lambda x: x * 1000), (0.05, lambda x: x * 0 - 999), (0.05, lambda x: x * 0)],
+)
+def test_a_few_records_far_outside_are_drift(size: int, share: float, change):
+    now = numbers_of(size, 1)
+    moved = np.random.default_rng(2).random(size) < share
+    now[moved] = change(now[moved])
+    assert any(" → " in what for what in drifted(cells(numbers_of(size, 0)), cells(now),
+                                                 number=True))  # fmt: skip
+
+
+def test_a_sentinel_that_the_baseline_has_now_and_then_is_drift_once_it_is_frequent():
+    before, now = numbers_of(800, 0), numbers_of(800, 1)
+    before[:2], now[:50] = -999, -999
+    assert drifted(cells(before), cells(now), number=True)
+
+
+@pytest.mark.parametrize("number", [False, True])
+@pytest.mark.parametrize(("values", "size"), [(4000, 10_000), (4000, 3000), (400, 10_000),
+                                              (100, 1000)])  # fmt: skip
+def test_identifiers_replaced_by_others_are_drift(values: int, size: int, number: bool):
+    """Also where they are numbers of the same range: even ones by odd ones."""
+    before = ids(0, values, size, 0)
+    odd = [str(2 * int(x) + 1) for x in ids(0, values, size, 1)]
+    before = [str(2 * int(x)) for x in before]
+    assert drifted(before, odd, number=number)
+    same = [str(2 * int(x)) for x in ids(0, values, size, 2)]
+    assert not drifted(before, same, number=number)
+
+
+def test_identifiers_that_are_always_new_are_no_drift():
+    before, now = ([f"{side}{n}" for n in range(500)] for side in "ab")
+    assert not drifted(before, now, number=False)
+
+
+def test_half_of_the_rare_values_gone_is_drift():
+    assert drifted(ids(0, 4000, 10_000, 0), ids(0, 2000, 10_000, 1), number=False)
+
+
+def test_requests_that_are_sent_again_are_no_drift():
+    """Each of a customer's requests within the hour has the same measured value."""
+    before, now = (cells(np.repeat(numbers_of(400, seed), 3)) for seed in (0, 1))
+    assert not drifted(before, now, number=True)
+    before, now = ([f"{side}{n // 3}" for n in range(1200)] for side in "ab")
+    assert not drifted(before, now, number=False)

@@ -37,7 +37,7 @@ TAKES = {
     "pipelines.report": ["--recipe", "{}"],
     "pipelines.permissions": [
         "--role", "job", "--name", "x", "--region", "us-east-1",
-        "--pipeline-role", "arn:aws:iam::111122223333:role/x", "--definition", "{}",
+        "--pipeline-role", "arn:aws:iam::111122223333:role/x", "{}",
     ],
 }  # fmt: skip
 

@@ -81,9 +81,9 @@ def test_wrong_changes_are_named(changes, said):
     [
         ("data={}", "data: input, inputs: neither is set"),
         (f"data={{input: s3://abc/d, inputs: [{WEB}]}}", "data: input, inputs: both are set"),
-        (f"data={{inputs: [{WEB}], example: stdlib}}", "data: example: stdlib is for input"),
+        (f"data={{inputs: [{WEB}], example: stdlib}}", "data.example: stdlib is for input"),
         ("data={input: s3://abc/d, weight_changes: [{step: 1, weights: {d: 1}}]}",
-         "data: weight_changes: need inputs"),
+         "data.weight_changes: need inputs"),
         ("data={inputs: [{uri: s3://abc/d}]}", "data.inputs.0.weight: is missing"),
     ],
 )  # fmt: skip

@@ -25,6 +25,11 @@ def release(*sets: str) -> Release:
         (["deploy.compare={quality: bits_per_byte}"], "set capture_share"),
         (["deploy.compare={}", "deploy.shift=all_at_once"], "needs both models to answer"),
         (["deploy.endpoint=a_b"], "deploy.endpoint"),
+        (["deploy.max_p95_ms=250", "deploy.bake_minutes=2"], "2 is too short for max_p95_ms"),
+        (
+            ["deploy.capture_share=1", "deploy.compare={quality: bit_per_byte}"],
+            "deploy.compare.quality: 'bit_per_byte' is no number .* nearest valid name: bits_per_b",
+        ),
         (["deploy.instance=x"], "instance_type"),
     ],
 )
@@ -50,6 +55,8 @@ def test_the_requests_say_what_the_recipe_says() -> None:
     assert config["KmsKeyId"] == config["DataCaptureConfig"]["KmsKeyId"] == "alias/own"
     found = {alarm["MetricName"]: alarm for alarm in alarms(new)}
     assert found["ModelLatency"]["Threshold"] == 250_000  # microseconds
+    assert found["ModelLatency"]["EvaluationPeriods"] == 2, "one slow request sets it off"
+    assert found["Invocation5XXErrors"]["EvaluationPeriods"] == 1
     assert found["Invocation5XXErrors"]["Threshold"] == 0.05
     names = [alarm["AlarmName"] for alarm in found.values()]
     assert names == [f"live-trainyard-laptop-7-{kind}" for kind in ("errors", "latency", "worse")]

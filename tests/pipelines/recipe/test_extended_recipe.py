@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.recipe.read_recipe import load, sha256
+from pipelines.recipe.extended_recipe import read, sha256
+from pipelines.recipe.read_recipe import load
 from trainyard.common.errors import RecipeError
 from trainyard.common.hashes import file_sha256
 
@@ -44,12 +45,9 @@ def test_recipes_stand_upon_each_other_and_set_upon_all(tmp_path: Path):
 
 
 def test_paths_mean_what_they_mean_where_they_stand(tmp_path: Path):
-    from pipelines.recipe.extended_recipe import read
-    from pipelines.recipe.read_recipe import read_file
-
     write(tmp_path / "base/recipe.yaml", SCRIPT)
     overlay = write(tmp_path / "over/lay.yaml", "extends: ../base/recipe.yaml\ntrain: {source: x}")
-    tree = read(overlay, read_file)
+    tree = read(overlay)
     assert tree["train"]["script"] == "../base/train.py"
     assert tree["train"]["source"] == "x"
     assert tree["workload"]["source"] == "../base/own"
@@ -62,7 +60,7 @@ def test_paths_mean_what_they_mean_where_they_stand(tmp_path: Path):
         ("extends: [a]", r"extends: is \['a'\]; expected the path of a recipe"),
         ("extends: gone.yaml", "gone.yaml: no such recipe"),
         ("extends: self.yaml", "circular"),
-        (f"extends: {PROD}\ntrain: {{instance_cuont: 3}}", "self.yaml: train.instance_cuont: unkn"),
+        (f"extends: {PROD}\ntrain: {{instance_cuont: 3}}", "self.yaml:2: train.instance_cuont: u"),
     ],
 )
 def test_what_cannot_be_extended_is_named(tmp_path: Path, text: str, said: str):

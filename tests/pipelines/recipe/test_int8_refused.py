@@ -22,7 +22,7 @@ OVER = ["gate.int8.bits_per_byte=0.01"]
         ),
         ("laptop", ["gate.int8.perplexity=0.01"], "is not a sum over examples"),
         ("laptop", ["gate.int8.bits=0.01"], "is not a metric of workload"),
-        ("laptop", ["gate.int8.bits_per_byte=-0.01"], "greater than or equal to 0"),
+        ("laptop", ["gate.int8.bits_per_byte=-0.01"], "at least 0"),
     ],
 )
 def test_it_names_the_field_and_the_fix(recipe, overrides, why):

@@ -18,8 +18,11 @@ LAPTOP = CHECKOUT / "recipes/laptop.yaml"
         ("{index: 'http://pypi.example.com/simple'}", "expected https://HOST/PATH"),
         ("{index: 'https://pypi.example.com/simple?token=1'}", "expected https://HOST/PATH"),
         ("{index: 'https://h/simple', wheelhouse: true}", "ask no index; remove one of them"),
-        ("{wheelhouse: true, python: [3.12]}", "packages.python: is 3.12; expected a version in"),
-        ("{wheelhouse: true, python: ['py312']}", "packages.python: is 'py312'; expected"),
+        (
+            "{wheelhouse: true, python: [3.12]}",
+            "packages.python.0: is 3.12; expected text like",
+        ),
+        ("{wheelhouse: true, python: ['py312']}", "packages.python.0: is 'py312'; expected"),
         ("{codeartifact: corp/pypi}", "packages.codeartifact"),
         (
             f"{{codeartifact: '{ARN}', wheelhouse: true}}",

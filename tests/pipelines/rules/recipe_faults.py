@@ -105,13 +105,7 @@ RECIPE_FAULTS = (
     _of(FLIGHTS, "register.approval", "register.approval=Maybe"),
     _of(FLIGHTS, "pipeline.overridable", "pipeline.overridable=[GateMaxAuc]"),
     _of(FLIGHTS, "workload.config", "workload.config.numbers=[arr_delay]"),
-    _of(
-        PROD,
-        "ResourceConfig.InstanceType",
-        "train.instance_type=ml.p4d.24xlage",
-        "train.processes_per_node=8",
-        rule="unknown-instance-type",
-    ),
+    _of(PROD, "train.instance_type", "train.instance_type=ml.p4d.24xlage"),
     _of(
         PROD,
         "ClusterConfig.InstanceType",

@@ -3,6 +3,7 @@
 import io
 import os
 import tarfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from pipelines.serving import rollout
 from pipelines.serving.endpoint_requests import Release
 from pipelines.serving.rollout import go_back, package_of, release, serving
 from tests.conftest import CHECKOUT
-from trainyard.common.errors import GateError
+from trainyard.common.errors import GateError, RecipeError
 from trainyard.emulator.client_environment import applied
 from trainyard.emulator.server import serve
 
@@ -32,15 +33,26 @@ def input_fn(body, content_type): return body
 def predict_fn(data, level): return {"bits_per_byte": random.gauss(level, 1.0)}
 def output_fn(answer, accept): return json.dumps(answer), "application/json"
 """
+SETS = [
+    "deploy.endpoint=models",
+    "deploy.bake_minutes=0.5",
+    "deploy.capture_share=1",
+    "deploy.compare={quality: bits_per_byte}",
+]
 SAID: list[str] = []
 
 
-def packaged(number: int, level: float) -> str:
-    """Register and approve a model whose answers have that mean; return its package's ARN."""
+def packaged(number: int, level: float, group: str = "models", name: str = "bits_per_byte") -> str:
+    """Register and approve a model whose answers have that mean under a name; return its package's
+    ARN.
+    """
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w:gz") as tar:
-        for name, text in (("code/inference.py", HANDLERS), ("level", str(level))):
-            entry = tarfile.TarInfo(name)
+        for file, text in (
+            ("code/inference.py", HANDLERS.replace("bits_per_byte", name)),
+            ("level", str(level)),
+        ):
+            entry = tarfile.TarInfo(file)
             entry.size = len(text)
             tar.addfile(entry, io.BytesIO(text.encode()))
     s3, sagemaker = boto3.client("s3"), boto3.client("sagemaker")
@@ -51,7 +63,7 @@ def packaged(number: int, level: float) -> str:
         "Environment": {"SAGEMAKER_PROGRAM": "inference.py"},
     }
     made = sagemaker.create_model_package(
-        ModelPackageGroupName="models",
+        ModelPackageGroupName=group,
         ModelApprovalStatus="Approved",
         InferenceSpecification={"Containers": [container]},
     )
@@ -63,16 +75,10 @@ def packaged(number: int, level: float) -> str:
 def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recipe]:
     monkeypatch.setattr(rollout, "LOOK", 0.5)
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
-    sets = [
-        "deploy.endpoint=models",
-        "deploy.bake_minutes=0.5",
-        "deploy.capture_share=1",
-        "deploy.compare={quality: bits_per_byte}",
-    ]
     with serve(tmp_path / "aws") as endpoint, applied(endpoint.env):
         boto3.client("s3").create_bucket(Bucket="trainyard-laptop")
         boto3.client("sagemaker").create_model_package_group(ModelPackageGroupName="models")
-        yield load(CHECKOUT / "recipes/laptop.yaml", sets)
+        yield load(CHECKOUT / "recipes/laptop.yaml", SETS)
 
 
 def released(recipe: Recipe, package: str) -> rollout.Outcome:
@@ -100,3 +106,24 @@ def test_from_the_first_model_to_the_way_back(recipe: Recipe) -> None:
     assert current(sagemaker, "models", "models") == first, "not the newest Approved, which is bad"
     assert current(sagemaker, "models", None) == worse
     assert load.ended and all(one.answer for one in load.ended), load.lost
+
+
+def test_a_quality_that_no_answer_has_is_refused_or_rolled_back(recipe: Recipe) -> None:
+    sagemaker, s3 = boto3.client("sagemaker"), boto3.client("s3")
+    first, second, other = packaged(1, 1.0), packaged(2, 1.0), packaged(3, 1.0, name="nats")
+    assert released(recipe, first).served
+    sets = [*SETS, "deploy.compare={quality: nats}"]
+    renamed = load(CHECKOUT / "recipes/laptop.yaml", sets)
+    with Load(os.environ, "models", lambda _: {"Body": b"{}"}):
+        while not s3.list_objects_v2(Bucket="trainyard-laptop", Prefix="captured/").get("Contents"):
+            time.sleep(0.1)
+        said = r"quality: none of .* has a number 'nats'; (nearest|valid) .*bits_per_byte"
+        with pytest.raises(RecipeError, match=said):
+            released(renamed, second)
+        assert len(sagemaker.list_models()["Models"]) == 1, "nothing was made"
+        SAID.clear()
+        assert not released(recipe, other).served
+        assert "its answers lack what is compared" in "\n".join(SAID)
+    SAID.clear()
+    assert released(recipe, second).served
+    assert "not compared; capture more of them" in "\n".join(SAID)

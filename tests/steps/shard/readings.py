@@ -5,6 +5,7 @@ import io
 import tarfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -56,6 +57,23 @@ def tar(members: Mapping[str, bytes | str]) -> bytes:
 
 
 def read_all(path: Path, columns: Mapping[str, Column] = TEXT) -> Reading:
+    """Rows, their places, and what is bad."""
+    return placed(path.name, read_lines(path, columns))
+
+
+def placed(name: str, reading: Reading) -> Reading:
+    """Of CSV and TSV, count the file's records from 1 in place of lines."""
+    rows, lines, bad = reading
+    if plain(name.lower()).endswith((".csv", ".tsv")):
+        order = sorted([*lines, *(one.line for one in bad)])
+        place = {line: number for number, line in enumerate(order, 1)}
+        assert len(place) == len(order), "two records that begin in one line"
+        lines = [place[line] for line in lines]
+        bad = [replace(one, line=place[one.line]) for one in bad]
+    return rows, lines, bad
+
+
+def read_lines(path: Path, columns: Mapping[str, Column] = TEXT) -> Reading:
     """Rows, their lines, and what is bad."""
     batches = list(read(path, columns))
     for batch in batches:

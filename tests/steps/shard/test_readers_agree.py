@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from steps.shard.readers import Batch, json_lines, text
 from steps.shard.readers.csv import Table
 from steps.shard.readers.dialect import Dialect
-from steps.shard.readers.raw_bytes import Block, Window
-from tests.steps.shard.readings import MIXED, TEXT, Reading, limits, read_all, shown, write
+from steps.shard.readers.raw_bytes import Block, LineCount, Window
+from tests.steps.shard.readings import MIXED, TEXT, Reading, limits, read_lines, shown, write
 from training.workloads import Column
 
 pytestmark = pytest.mark.long
@@ -43,7 +43,7 @@ def exactly(reading: Reading) -> str:
 
 def from_file(name: str, content: bytes, columns: Columns) -> Reading:
     with tempfile.TemporaryDirectory() as folder:
-        return read_all(write(Path(folder), name, content), columns)
+        return read_lines(write(Path(folder), name, content), columns)
 
 
 @st.composite
@@ -213,11 +213,11 @@ HEADER = b"text,size,kind,z\n"
 
 
 def by_rows(table: Table, content: bytes) -> Reading:
-    """Read all records one by one, in one window."""
+    """Read all records one by one, in one window, as if below a header of one line."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Table, "fast", lambda *_, **__: None)
         window = Window(bytearray(content + b"\n"), 0, len(content) + 1, last=True)
-        return shown(table.parse(window, 1))
+        return shown(table.parse(window, LineCount(2)))
 
 
 @settings(max_examples=150, deadline=None)
@@ -227,7 +227,7 @@ def test_csv(content: bytes, columns: Columns, small: dict[str, int], end: bytes
     table = Table(Dialect(","), ("text", "size", "kind", "z"), columns)
     exact = by_rows(table, content)
     stop = table.dialect.probable_end(content + b"\n", 0, len(content) + 1)
-    fast = table.fast(bytearray(content + b"\n"), 0, stop, 1)
+    fast = table.fast(bytearray(content + b"\n"), 0, stop, 2)
     whole = stop == len(content) + 1 and fast is not None
     assert not whole or exactly(shown(fast)) == exactly(exact)
     assert exactly(from_file("a.csv", HEADER + content, columns)) == exactly(exact)
@@ -242,8 +242,14 @@ def test_csv_against_the_csv_module(content: bytes):
     rows, lines, bad = by_rows(Table(Dialect(","), tuple(columns), columns), content)
     if not bad:
         found = csv.reader(io.StringIO(content.decode(), newline=""))
-        assert rows == [tuple(field or None for field in row) for row in found if row]
-        assert lines == list(range(1, len(rows) + 1))
+        begins = []
+        line = 2
+        for row in found:
+            if row:
+                assert rows[len(begins)] == tuple(field or None for field in row)
+                begins.append(line)
+            line = 2 + found.line_num
+        assert lines == begins and len(rows) == len(begins)
 
 
 NUMBER = {"size": Column("number", False)}
@@ -261,7 +267,9 @@ def test_numbers(literal: str):
     """A text that pyarrow accepts as a number is one, and has the same bits."""
     row, line = f"{literal},a\n".encode(), f'{{"size":{literal}}}'.encode()
     table = Table(Dialect(","), ("size", "z"), NUMBER)
-    exact = one_number(table.exact(Window(bytearray(row), 0, len(row), last=True), 1, len(row)))
+    exact = one_number(
+        table.exact(Window(bytearray(row), 0, len(row), last=True), LineCount(), len(row))
+    )
     fast = one_number(table.fast(bytearray(row), 0, len(row), 1))
     assert fast == "bad" or repr(fast) == repr(exact)
     fast = one_number(json_lines.fast(block(line), NUMBER))
@@ -310,9 +318,9 @@ def test_rows_of_another_length_take_the_vectorised_way():
     content = b"a,1,b,z\n\nx\nc,2,d,z\n1,2,3,4,5\r\nx\n"
     table = Table(Dialect(","), ("text", "size", "kind", "z"), MIXED)
     assert table.fast(bytearray(content), 0, len(content), 1) is None
-    fast = table.fast(bytearray(content), 0, len(content), 1, skip=True)
+    fast = table.fast(bytearray(content), 0, len(content), 2, skip=True)
     assert shown(fast) == by_rows(table, content)
-    assert fast.lines.tolist() == [1, 3]
+    assert fast.lines.tolist() == [2, 5]
 
 
 @settings(max_examples=80, deadline=None)

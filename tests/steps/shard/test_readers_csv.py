@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steps.shard.readers.dialect import Dialect
-from tests.steps.shard.readings import MIXED, TEXT, limits, read_all, reasons, write
+from tests.steps.shard.readings import MIXED, TEXT, limits, read_all, read_lines, reasons, write
 from training.workloads import Column
 from trainyard.common.errors import DataError
 
@@ -121,6 +121,30 @@ def test_line_ends_and_quotes(tmp_path: Path, end: str):
         assert (lines, bad) == ([1, 2, 3, 4, 5], [])
 
 
+def test_a_records_line_is_that_of_the_file(tmp_path: Path):
+    """Whatever ends lines, stands before the header, goes on over lines, or is bad."""
+    rows = ["", '"z",text', "1,a", "", "", "2,b", '"3\n",c', "4", '5,"d\r\n\r\n"', "6,e"]
+    for end in ("\n", "\r\n", "\r"):
+        content = end.join(rows) + end
+        path = write(tmp_path, "a.csv", content)
+        begins = {row: 1 + len(content[: content.index(row)].splitlines()) for row in rows if row}
+        for small in ({}, *({"chunk": size, "piece": size} for size in (1, 2, 3, 7, 16))):
+            with limits(**small):
+                _, lines, bad = read_lines(path, TEXT)
+            assert lines == [begins[row] for row in rows[2:] if row and row != "4"], (end, small)
+            assert [one.line for one in bad] == [begins["4"]]
+
+
+def test_a_line_of_a_giant_is_counted(tmp_path: Path):
+    """Also where the record that is passed over has line ends itself."""
+    giant = '1,"' + "g\n" * 60 + '"\n'
+    path = write(tmp_path, "a.csv", f"z,text\n{giant}2,a\n")
+    for chunk in (1, 16, 50, 1000):
+        with limits(chunk=chunk, piece=chunk, record=100):
+            _, lines, bad = read_lines(path, TEXT)
+        assert ([one.line for one in bad], lines) == ([2], [63]), chunk
+
+
 def test_header_only_and_blank_lines(tmp_path: Path):
     assert read_all(write(tmp_path, "a.csv", "text,z"), TEXT) == ([], [], [])
     assert read_all(write(tmp_path, "b.csv", "\r\n\ntext\r\n\r\n\r\n"), TEXT) == ([], [], [])
@@ -158,7 +182,7 @@ def test_a_stray_quote_costs_its_line_and_not_all_up_to_the_next(tmp_path: Path,
 
 def test_an_open_quote_that_swallows_too_much_is_an_error(tmp_path: Path):
     path = write(tmp_path, "a.csv", 'text,z\na,1\n"b,1\n' + "c,2\n" * 100)
-    message = r"a\.csv: record 2 has a quote that is never closed"
+    message = r"a\.csv: the record in line 3 has a quote that is never closed"
     with limits(chunk=20, piece=10, record=100), pytest.raises(DataError, match=message):
         read_all(path)
 

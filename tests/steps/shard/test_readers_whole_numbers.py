@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from steps.shard.readers import json_lines
 from steps.shard.readers.csv import Table
 from steps.shard.readers.dialect import Dialect
-from steps.shard.readers.raw_bytes import Window
+from steps.shard.readers.raw_bytes import LineCount, Window
 from steps.shard.record_hashes import column_hashes
-from tests.steps.shard.readings import limits, read_all, reasons, tar, write
+from tests.steps.shard.readings import limits, placed, read_all, reasons, tar, write
 from tests.steps.shard.test_readers_agree import LIMITS, LITERALS, block, from_file
 from training.workloads import Column
 
@@ -95,9 +95,9 @@ def test_users_beyond_a_float_stay_apart(tmp_path: Path, name: str):
 def test_text_formats_give_the_number_or_name_it(values: list, dtype: str, small: dict):
     columns = {"n": Column("number", False, dtype=dtype)}
     for name, content in TEXTS.items():
-        check(from_file(name, content(values), columns), values, dtype)
+        check(placed(name, from_file(name, content(values), columns)), values, dtype)
         with limits(**small):
-            check(from_file(name, content(values), columns), values, dtype)
+            check(placed(name, from_file(name, content(values), columns)), values, dtype)
 
 
 @pytest.mark.long
@@ -108,7 +108,8 @@ def test_lists_give_the_numbers_or_name_one(values: list, dtype: str):
     values = [0 if value is None else value for value in values]
     lists = [[value] for value in values]
     check(from_file("a.jsonl", as_json(lists), columns), values, dtype, lists=True)
-    check(from_file("a.csv", as_csv(lists), columns), values, dtype, lists=True)
+    found = placed("a.csv", from_file("a.csv", as_csv(lists), columns))
+    check(found, values, dtype, lists=True)
     inside = [value for value in values if fits(value, "int64")]
     stored = [None, *([value] for value in inside)]
     for kind in (pa.list_(pa.int64()), pa.large_list(pa.int64()), pa.list_(pa.decimal128(30, 1))):
@@ -204,7 +205,7 @@ def test_the_vectorised_way_takes_what_the_exact_way_takes(literal: str, dtype: 
     columns = {"n": Column("number", False, dtype=dtype)}
     row, line = f"{literal},a\n".encode(), f'{{"n":{literal}}}'.encode()
     table = Table(Dialect(","), ("n", "z"), columns)
-    exact = table.exact(Window(bytearray(row), 0, len(row), last=True), 1, len(row))
+    exact = table.exact(Window(bytearray(row), 0, len(row), last=True), LineCount(), len(row))
     fast = table.fast(bytearray(row), 0, len(row), 1)
     assert fast is None or fast.records.equals(exact.records)
     fast = json_lines.fast(block(line), columns)

@@ -73,9 +73,8 @@ def test_every_record_has_an_endpoints_answer_or_a_reason(root: Path):
     served = open_served(root / "processing/input/model")
     scores = lines(found["scores/june/a.csv.jsonl"]) + lines(found["scores/b.jsonl.jsonl"])
     for one in scores:
-        asked = {name: value for name, value in one["input"].items() if name != "order"}
-        assert one["answer"] == served.answer({"record": asked})  # bit for bit
-    assert [one["input"]["order"] for one in scores[:6]] == [
+        assert one["answer"] == served.answer({"record": one["input"]})  # bit for bit
+    assert [one["kept"]["order"] for one in scores[:6]] == [
         "100",
         "101",
         "102",
@@ -83,13 +82,13 @@ def test_every_record_has_an_endpoints_answer_or_a_reason(root: Path):
         "104",
         "106",
     ]
-    assert [one["line"] for one in scores[:6]] == [1, 2, 3, 4, 5, 7]
+    assert [one["line"] for one in scores[:6]] == [2, 3, 4, 5, 6, 8]
     frame = pd.DataFrame([one["input"] for one in scores[:39]])
     assert frame["weight"].tolist() == table(40, 3).drop(index=5)["weight"].tolist()
     bad = [one for name, text in found.items() if name.endswith(".jsonl") and "quar" in name
            for one in lines(text)]  # fmt: skip
     assert sorted((one["source"], one["line"]) for one in bad) == [
-        ("b.jsonl", 4), ("b.jsonl", 5), ("b.jsonl", 21), ("june/a.csv", 6),
+        ("b.jsonl", 4), ("b.jsonl", 5), ("b.jsonl", 21), ("june/a.csv", 7),
     ]  # fmt: skip
     assert any("'heavy', expected a number" in one["reason"] for one in bad)
     summary = json.loads(found["quarantine/summary-algo-1.json"])
@@ -97,41 +96,30 @@ def test_every_record_has_an_endpoints_answer_or_a_reason(root: Path):
     assert summary["objects"]["june/a.csv"]["records"] == 40
 
 
-@pytest.mark.parametrize("at", [0, 3, *(pytest.param(n, marks=pytest.mark.sweep) for n in (1, 7))])
-def test_killed_and_run_again_it_gives_the_same_bytes(root: Path, monkeypatch, at: int):
-    monkeypatch.setattr(scored_object, "PART", 8)
-    write, written, again = scored_object._write, [], []
-
-    def noting(path, key, part):
-        again.append(path)
-        write(path, key, part)
-
-    monkeypatch.setattr(scored_object, "_write", noting)
-    whole, parts = transformed(root), len(again)
+def test_a_killed_job_leaves_no_file_that_a_retry_could_take_for_whole(root: Path, monkeypatch):
+    whole = transformed(root)
     (root / "processing/output").rename(root / "whole")
+    monkeypatch.setattr(scored_object, "PART", 8)
+    score_part, scored = scored_object.Scoring._scored, []
 
     class Killed(BaseException):
         pass
 
-    def killing(path, key, part):
-        if len(written) == at:
-            path.write_bytes(b"torn")
+    def score_three(scoring, raw, batch):
+        if len(scored) == 3:
             raise Killed
-        written.append(path)
-        write(path, key, part)
+        scored.append(raw)
+        return score_part(scoring, raw, batch)
 
-    monkeypatch.setattr(scored_object, "_write", killing)
-    with pytest.raises(Killed):
-        transformed(root)
-    again.clear()
-    monkeypatch.setattr(scored_object, "_write", noting)
-    (root / "processing/output/scores/.b.tmp").touch()
+    with monkeypatch.context() as patch:
+        patch.setattr(scored_object.Scoring, "_scored", score_three)
+        with pytest.raises(Killed):
+            transformed(root)
+    assert {raw.name for raw in scored} and not {*outputs(root)} & {
+        "quarantine/summary-algo-1.json"
+    }
+    assert all(content == whole[name] for name, content in outputs(root).items())
     assert transformed(root) == whole
-    assert not {*written} & {*again} and len(again) == parts - at
-    assert transformed(root) == whole and len(again) == parts - at, "all was done already"
-    (root / "processing/output/scores/b.jsonl.jsonl").write_text("changed")
-    assert transformed(root) == whole
-    assert transformed(root, "--keep") != whole
 
 
 def test_a_text_that_cannot_be_scored_is_quarantined_with_its_reason(tmp_path: Path):
@@ -142,7 +130,11 @@ def test_a_text_that_cannot_be_scored_is_quarantined_with_its_reason(tmp_path: P
     found = transformed(tmp_path, "--max_bad_share", "0.5")
     first, third = lines(found["scores/a.txt.jsonl"])
     assert first["answer"] == served.answer({"text": "def f(x):"})
-    assert third["input"] == {"order": None, "text": "    return größer"} and third["line"] == 3
+    assert (
+        third["input"] == {"text": "    return größer"}
+        and third["kept"] == {"order": None}
+        and third["line"] == 3
+    )
     [name] = [name for name in found if name.startswith("quarantine/") and "summary" not in name]
     [bad] = lines(found[name])
     assert (bad["line"], bad["excerpt"]) == (2, "order: None, text: 'q'")
@@ -164,3 +156,16 @@ def test_a_suffix_that_nothing_reads_ends_the_job_before_anything_is_scored(root
     with pytest.raises(DataError, match=r"^z\.xlsx: raw data of this suffix cannot be read"):
         transformed(root)
     assert outputs(root) == {}
+
+
+def test_a_line_is_that_of_the_file(root: Path):
+    """With blank lines before it, below a header, and after a record of several lines."""
+    rows = ["", "", "order,colour,size,weight,age", "", *["a,red,S,1,1"], '"b\nc",red,S,1,1', ""]
+    rows += ["d,red,S,1,1", "e,red,S,heavy,1"]
+    (root / "processing/input/records/june/a.csv").write_text("\n".join(rows) + "\n")
+    found = transformed(root, "--max_bad_share", "0.5")
+    scores = lines(found["scores/june/a.csv.jsonl"])
+    assert {one["kept"]["order"]: one["line"] for one in scores} == {"a": 5, "b\nc": 6, "d": 9}
+    texts = [text for name, text in found.items() if name.endswith(".jsonl")]
+    bad = [one for text in texts for one in lines(text) if "reason" in one]
+    assert [one["line"] for one in bad if one["source"] == "june/a.csv"] == [10]

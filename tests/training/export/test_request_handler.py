@@ -4,6 +4,7 @@ import json
 import math
 from pathlib import Path
 from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -12,9 +13,9 @@ import torch
 from tests.training.workloads.tabular.tables import SETTINGS as TABULAR
 from tests.training.workloads.tabular.tables import dataset, pack, table
 from training.export import artifact, inference
-from training.export.request_handler import Served, open_served
+from training.export.request_handler import WARM, Served, open_served
 from training.export.weight_location import Held
-from training.workloads import load
+from training.workloads import Workload, load, spec
 from training.workloads.tabular.model import inputs
 from trainyard.common.errors import DataError
 
@@ -39,6 +40,46 @@ def tabular(tmp_path_factory) -> Served:
     workload = load("tabular", TABULAR)
     workload.fit(dataset(tmp_path_factory.mktemp("train"), TABULAR, {"a": table(300, 1)}))
     return saved(tmp_path_factory.mktemp("tabular"), "tabular", TABULAR, workload)
+
+
+@pytest.mark.parametrize("name", ["tabular", "language"])
+def test_a_model_is_warm_before_its_first_request(name: str, request, monkeypatch):
+    """Its own answers, and no refusals, have been made by then."""
+    served: Served = request.getfixturevalue(name)
+    found: list = []
+    whole = Served.answers
+
+    def noted(self: Served, requests: list) -> list:
+        found.extend(answers := whole(self, requests))
+        return answers
+
+    monkeypatch.setattr(Served, "answers", noted)
+    served.warm()
+    assert found and not [one for one in found if isinstance(one, Exception)], found
+
+
+def test_the_toolkits_model_is_warm_once_it_is_loaded(language, monkeypatch):
+    from sagemaker_inference.transformer import Transformer
+
+    monkeypatch.setattr(Transformer, "transform", Transformer.transform)  # put back afterwards
+    passes: list[int] = []
+    monkeypatch.setattr(Served, "_together", spied(Served._together, passes))
+    inference.model_fn(str(language.workload.packing.assets))
+    assert passes == [1] * WARM
+
+
+def test_a_workload_that_knows_no_record_stays_cold(language):
+    class Bare:
+        def answers(self, model, requests):
+            return [{"a": 1} for _ in requests]
+
+    Served(cast(Workload, Bare()), language.model).warm()
+
+
+def test_the_answers_have_the_numbers_that_a_recipe_may_name(language, tabular):
+    text, record = {"text": "def f(x):"}, records(1)[0]
+    assert {*language.answer(text)} == {*(spec("language_model").answer_numbers or ())}
+    assert {*tabular.answer(record)} == {*(spec("tabular").answer_numbers or ())}
 
 
 def test_a_text_costs_what_its_samples_cost(language):
@@ -176,7 +217,8 @@ def test_awss_toolkit_answers_a_batch_of_torchserve_in_one_pass(tabular, monkeyp
     context = Batch(folder, ["application/json"] * 30)
     found = service.handle([{"body": body} for body in bodies], context)
     assert [json.loads(one) for one in found] == [tabular.answer(one) for one in asked]
-    assert passes[0] == 30 and set(context.statuses.values()) == {200}
+    assert passes[: WARM + 1] == [*[1] * WARM, 30]  # it is warm before the first request
+    assert set(context.statuses.values()) == {200}
 
     kinds = ["application/json"] * 3 + ["text/csv", "application/json; charset=utf-8"]
     bodies[1:3] = b"{", b'{"record": {"weight": "heavy"}}'

@@ -24,8 +24,6 @@ def healthy(lines: int = 120, seed: int = 0, noise: float = 0.05, interval: int 
                 "straggler_ratio": 1 + abs(random.normal(0, 0.05)),
                 "straggler_rank": int(random.integers(4)),
                 "data_stall": random.uniform(0, 0.1),
-                "update_ratio_least": 1e-4 * math.exp(random.normal(0, 0.2)),
-                "gradient_least": 1e-4 * math.exp(random.normal(0, 0.2)),
                 "unsaved_steps": step % 50,
                 "checkpoint_failures": 0,
             }
@@ -51,32 +49,16 @@ def _is(**values: float) -> Callable[[dict[str, float]], object]:
     return lambda line: line.update(values if "loss" in line else {})
 
 
-def _risen(line: dict[str, float]) -> None:
-    """Make validation get worse at each step."""
-    if "validation_loss" in line:
-        line["validation_loss"] *= 1 + (line["step"] - 40) / 40
-
-
 def _flat(line: dict[str, float]) -> None:
     if "loss" in line:
         line["loss"] = 4 + (line["loss"] - 1) % 0.3
 
 
-def _slow_at_times(line: dict[str, float]) -> None:
-    if "loss" in line and line["step"] % 6 == 0:
-        line["step_seconds"] *= 10  # 4.5 s each
-
-
 WRONG: dict[str, Callable[[], Lines]] = {
     "loss_not_falling": lambda: changed(healthy(), 1, _flat),
-    "overfitting": lambda: changed(healthy(), 60, _risen),
-    "exploding_gradients": lambda: changed(healthy(), 60, _times("grad_norm", 1000)),
-    "vanishing_gradients": lambda: changed(healthy(), 60, _times("gradient_least", 1e-6)),
-    "dead_updates": lambda: changed(healthy(), 60, _is(update_ratio_least=0.0)),
     "stalled_rank": lambda: changed(
         healthy(), 60, _is(straggler_ratio=1.8, straggler_rank=2, step_seconds=1.0)
     ),
-    "step_outliers": lambda: changed(healthy(), 1, _slow_at_times),
     "data_bottleneck": lambda: changed(healthy(), 60, _is(data_stall=0.7)),
     "checkpoint_failing": lambda: changed(healthy(), 60, _is(checkpoint_failures=1)),
     "cost_beyond_plan": lambda: changed(healthy(), 1, _times("step_seconds", 30)),

@@ -8,7 +8,6 @@ from tests.training.trainings import SETTINGS
 from training import optimizers
 from training.config import TrainConfig
 from training.watching import weight_updates
-from training.watching.rules.vanishing_gradients import EPSILON
 from training.watching.weight_updates import measured, metrics
 
 
@@ -25,24 +24,19 @@ def test_the_ratios_are_those_of_the_weights_before_and_after(optimizer):
         optimizers.step(built, torch.tensor(True))
         pairs = zip(matrices, before, strict=True)
         ratios = sorted(((p - b).norm() / p.norm()).item() for p, b in pairs)
-        usual, least, gradient = measured(built, torch.device("cpu")).tolist()
+        [usual] = measured(built, torch.device("cpu")).tolist()
         assert usual == pytest.approx(ratios[1], rel=1e-2)
-        assert least == pytest.approx(ratios[0], rel=1e-2)
-        roots = [built.state[p]["exp_avg_sq"].mean().sqrt().item() for p in matrices]
-        assert min(roots) < gradient <= min(roots) / (1 - config.beta2) ** 0.5 * 1.01
         built.zero_grad()
 
 
 def test_where_there_is_nothing_to_measure_nothing_is_said():
     model = nn.LayerNorm(4)
     found = measured(optimizers.build(TrainConfig(**SETTINGS), model), torch.device("cpu"))
-    assert metrics([found.tolist()]) == {}
+    assert metrics(found.tolist()) == {}
 
 
 def test_ranks_that_hold_other_weights_are_put_together():
-    nothing = [float("nan")] * 3
-    found = metrics([[1e-3, 1e-4, 1e-2], nothing, [3e-3, 1e-5, 1e-1]])
-    assert found == {"update_ratio": 2e-3, "update_ratio_least": 1e-5, "gradient_least": 1e-2}
+    assert metrics([1e-3, float("nan"), 3e-3]) == {"update_ratio": 2e-3}
 
 
 @pytest.mark.parametrize("shape", [(3000, 40), (40, 3000), (2, 10**5), (300, 7, 5, 5)])
@@ -63,11 +57,5 @@ def test_of_a_large_vocabulary_words_that_occur_are_among_what_is_looked_at():
     built = optimizers.build(TrainConfig(**SETTINGS), nn.ParameterList([weight]))
     weight.grad = torch.randn(weight.shape) * (torch.rand(len(weight), 1) < 0.03)
     optimizers.step(built, torch.tensor(True))
-    usual, _, gradient = measured(built, torch.device("cpu")).tolist()
-    exact = weight.grad.square().mean().sqrt().item()
-    assert usual > 1e-4 and gradient == pytest.approx(exact, rel=0.5)
-
-
-def test_the_epsilon_below_which_a_gradient_vanishes_is_that_of_the_optimizer():
-    of_adamw = optimizers.build(TrainConfig(**SETTINGS), nn.Linear(2, 2))
-    assert of_adamw.param_groups[0]["eps"] == EPSILON["adamw"]
+    [usual] = measured(built, torch.device("cpu")).tolist()
+    assert usual > 1e-4

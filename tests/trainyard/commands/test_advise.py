@@ -112,15 +112,15 @@ def test_fine_tuning_gets_no_rule_of_pretraining(
     assert rate in said and source in said
     assert "Hoffmann" not in said and "Malladi" not in said
     _, err, status = advise(*few, *asked)  # the tokens of a pretraining are not assumed
-    assert status == 1 and "--tokens: is missing" in err
+    assert status == 1 and "--tokens TEXT is missing" in err
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--tokens", "3B"), "--layers: is missing"),
+        (("--tokens", "3B"), "--layers NUMBER or --model NAME or --shapes FILE is missing"),
         (("--model", "llama-3-9b"), "nearest valid name: llama-3"),
-        (("--model", "mistral-7b"), "--tokens: is missing"),
+        (("--model", "mistral-7b"), "--tokens TEXT is missing"),
         ((*SMALL, "--set", "vocabu=3"), "--set vocabu: unknown field; nearest valid name: vocab"),
         ((*SMALL, "--set", "tensor=two"), "--set tensor=two"),
         ((*SMALL, "--set", "gpus=8"), "--set gpus: follows from --instances"),
@@ -143,6 +143,11 @@ def test_fine_tuning_gets_no_rule_of_pretraining(
             "--set tensor=2: expected 1 with quantization nf4",
         ),
         ((*SMALL, "--set", "lora_rank=9999"), "lora_rank 9999: expected at most hidden, 4096"),
+        ((*SMALL, "--set", "pipeline=64"), "--set pipeline=64: is 64 stages or more; expected at"),
+        (
+            (*SMALL, "--instances", "ml.p3.16xlarge", "--set", "attention=flash2"),
+            "attention flash2: does not run on V100-16; take flash",
+        ),
         (
             (*SMALL, "--instances", "ml.p4d.24xlarge", "--set", "precision=fp8"),
             "precision fp8: ml.p4d.24xlarge (A100-40): expected a device with fp8",

@@ -1,6 +1,7 @@
 """``trainyard migrate``: the diff that it prints, and its exit status."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,8 @@ def test_a_diff_is_proposed_and_nothing_is_written(capsys, tmp_path: Path):
     assert status == 0
     assert "-from sagemaker.estimator import Estimator" in out
     assert "+from sagemaker.train import ModelTrainer" in out
-    assert out.endswith("everything is moved\n")
+    last = out.splitlines()[-1]
+    assert re.fullmatch(r"everything is moved; its \d\d imports and calls fit sagemaker 3\S+", last)
     assert script.read_text() == OLD.read_text()
 
 
@@ -34,6 +36,24 @@ def test_what_remains_is_named_and_the_status_is_2(capsys, tmp_path: Path):
     out, _, status = migrated(capsys, script, "--json")
     assert status == 2
     assert json.loads(out)["remaining"][0]["line"] == 1
+
+
+def test_a_call_that_cannot_run_is_named_and_the_status_is_2(capsys, tmp_path: Path):
+    script = tmp_path / "pipeline.py"
+    step = "from sagemaker.workflow.model_step import ModelStep\ns = ModelStep('M', model=m)\n"
+    script.write_text(step)
+    out, _, status = migrated(capsys, script)
+    assert status == 2
+    assert "does not fit sagemaker 3." in out
+    assert "in the new code: line 2: ModelStep: it has no argument model; missing" in out
+    assert out.endswith("everything is moved, 1 of 2 imports and calls do not fit\n")
+
+
+def test_a_syntax_error_names_file_and_line(capsys, tmp_path: Path):
+    script = tmp_path / "pipeline.py"
+    script.write_text("x = 1\ny = (2\n")
+    _, err, status = migrated(capsys, script)
+    assert (status, "pipeline.py: line 2: '(' was never closed: y = (2" in err) == (1, True)
 
 
 def test_write_replaces_the_script(capsys, tmp_path: Path):

@@ -79,7 +79,7 @@ def test_a_file_alone_is_a_pipeline_that_is_new(run_python, tmp_path: Path):
 
 def test_what_is_no_definition_is_not_planned(plan):
     for document, arguments, said in (
-        (None, (), "give a definition's JSON file, --pipeline NAME, or both"),
+        (None, (), "DEFINITION or --pipeline NAME is missing"),
         (None, ("--pipeline", "nobodys"), "pipeline nobodys: does not exist in"),
         ({"Version": "1"}, (), "$.Version: '1', expected '2020-12-01'"),
     ):

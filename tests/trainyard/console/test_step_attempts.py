@@ -3,7 +3,8 @@
 from typing import Any
 
 from trainyard.console.account_cache import Account
-from trainyard.console.shown_step import Made, _names
+from trainyard.console.shown_step import _names
+from trainyard.runs.run_values import Resource
 
 
 class Listed(Account):
@@ -17,8 +18,8 @@ class Listed(Account):
         return {"TrainingJobSummaries": [{"TrainingJobName": name} for name in self.names[::-1]]}
 
 
-def made(name: str) -> Made:
-    return Made("TrainingJob", name, f"arn:aws:sagemaker:us-east-1:1:training-job/{name}", "")
+def made(name: str) -> Resource:
+    return Resource("TrainingJob", name, f"arn:aws:sagemaker:us-east-1:1:training-job/{name}", "")
 
 
 def test_jobs_of_one_step_differ_in_their_last_ten_characters():

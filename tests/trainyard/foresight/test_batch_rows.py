@@ -46,7 +46,7 @@ def test_rows_of_the_benchmark_are_understood():
         ("nonsense", "is not JSON"),
         ("[1]", "is list; expected an object"),
         ({**ROW, "micro_batches": 2}, "micro_batches: no such field; nearest valid name"),
-        ({**ROW, "gpu": "H10O"}, 'gpu: "H10O": no such device; nearest valid name: H100-80'),
+        ({**ROW, "gpu": "H10O"}, 'gpu: "H10O": no such device; nearest valid name: H100'),
         ({"gpu": "H100", "hidden": 2048}, "layers: left out: Field required"),
         ({**ROW, "tensor": 3}, "gpus 8: expected a multiple of tensor × pipeline × context, 3"),
         ({**ROW, "heads": "many"}, 'heads: "many": Input should be a valid integer'),

@@ -22,8 +22,20 @@ def test_a_single_device_is_a_node():
         ({"gpus": 8, "tensor": 3}, "expected a multiple of tensor × pipeline × context, 3"),
         ({"gpus": 8, "tensor": 2, "data": 8}, "data 8 × tensor × pipeline × context is 16"),
         ({"layer": 2}, "layer"),
+        ({"layers": 4, "gpus": 64, "pipeline": 64}, "is 64 stages: .* each of the 4 layers"),
+        ({"layers": 4, "gpus": 4, "pipeline": 4, "interleave": 2}, "is 8 stages"),
+        ({"gpu": "V100-16", "precision": "bf16"}, "precision bf16: V100-16 .* take fp16"),
+        ({"gpu": "T4", "precision": "fp8"}, "precision fp8: T4 .* take fp16"),
+        ({"gpu": "V100-16", "attention": "flash2"}, "attention flash2: does not run on V100-16"),
+        ({"gpu": "T4", "attention": "flash_attention_2"}, "attention flash2: .* on T4"),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused(given: dict, error: str):
     with pytest.raises(ValidationError, match=error):
         Setting.model_validate(LLAMA | given)
+
+
+def test_before_ampere_a_training_is_in_float16():
+    found = Setting.model_validate(LLAMA | {"gpu": "NVIDIA V100 16GB"})
+    assert (found.gpu, found.precision) == ("V100-16", "fp16")
+    assert Setting.model_validate(LLAMA | {"gpu": "T4", "attention": "flash1"}).precision == "fp16"

@@ -36,3 +36,39 @@ def test_the_definition_of_the_moved_script_does_the_same(tmp_path: Path):
 def test_a_script_that_fails_is_named_with_its_line(tmp_path: Path):
     with pytest.raises(DefinitionError, match="line 2: ZeroDivisionError"):
         compiled("x = 1\nx / 0\n", OWN, SIDES, tmp_path / "new", time.time())
+
+
+NAMED_BY_TIME = """
+import datetime
+import time
+import uuid
+from datetime import date
+from sagemaker.core.common_utils import name_from_base
+from sagemaker.mlops.workflow.fail_step import FailStep
+from sagemaker.mlops.workflow.pipeline import Pipeline
+
+time.sleep(0.01)
+stamp = [time.time(), time.time_ns(), datetime.datetime.now(), datetime.datetime.utcnow(),
+         date.today(), uuid.uuid4(), uuid.uuid1(), name_from_base("run"), time.strftime("%S")]
+assert isinstance(datetime.datetime.now(), datetime.date)
+assert uuid.uuid4() != uuid.uuid4()
+Pipeline(name="P", steps=[FailStep(name="F", error_message=str(stamp))]).upsert()
+"""
+
+
+@pytest.mark.slow
+def test_names_of_the_time_and_of_uuids_are_the_same_under_both(tmp_path: Path):
+    moment = time.time()
+    messages = []
+    for name in ("one", "two"):
+        made = compiled(NAMED_BY_TIME, OWN, SIDES, tmp_path / name, moment)
+        messages.append(made.definition["Steps"][0]["Arguments"]["ErrorMessage"])
+    assert messages[0] == messages[1]
+    assert str(int(moment)) in messages[0]
+
+
+@pytest.mark.slow
+def test_a_definition_that_sagemaker_would_refuse_is_named(tmp_path: Path):
+    script = NAMED_BY_TIME.replace('FailStep(name="F"', 'FailStep(name="no name"')
+    with pytest.raises(DefinitionError, match=r"small_v2.py makes under .*'no name'"):
+        compiled(script, OWN, SIDES, tmp_path / "new", time.time())

@@ -135,9 +135,20 @@ def test_a_function_as_a_step_is_moved_and_named():
     assert [one.line for one in found.remaining] == [1]
 
 
-def test_no_python_is_an_error():
-    with pytest.raises(DefinitionError, match="line 1"):
-        migrate("def:\n")
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("def:", "line 59: invalid syntax: def:"),
+        ("steps = [\n  a,\n  b)", r"line 61: closing parenthesis '\)' .* '\[' on line 59: b\)"),
+        ('x = """abc', "line 59: unterminated triple-quoted string literal"),
+        ("if x:\n    a = 1\n   b = 2", "line 61: unindent does not match"),
+        ("!pip install sagemaker", "line 59: invalid syntax: !pip install sagemaker"),
+        ("x = '\0'\ndef:", "null bytes"),
+    ],
+)
+def test_a_syntax_error_is_told_with_its_own_line(wrong: str, said: str):
+    with pytest.raises(DefinitionError, match=said):
+        migrate("x = 1\n" * 58 + f"{wrong}\ny = 2\n")
 
 
 _NO_SDK = [

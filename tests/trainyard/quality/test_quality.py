@@ -1,5 +1,6 @@
 """Our analyser in Model Monitor's formats: statistics, constraints, drift, a model's metrics."""
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,23 @@ def test_drift_of_numbers_and_words_and_columns_that_come_and_go(tmp_path: Path)
     assert quiet == []
 
 
+def test_a_method_that_is_not_computed_is_refused(tmp_path: Path) -> None:
+    rules = {"distribution_constraints": {"categorical_drift_method": "ChiSquared"}}
+    with pytest.raises(DataError, match="city: categorical_drift_method 'ChiSquared': LInfinity"):
+        found(tmp_path, BASE, monitoring_config=rules)
+
+
+def test_a_line_of_json_ends_at_a_line_feed_alone(tmp_path: Path) -> None:
+    """A text may hold U+2028, where Python's str.splitlines ends a line."""
+    read_table = table(tmp_path, '{"a": "x\u2028y"}\r\n{"a": "z"}\n', {"json": {"lines": True}})
+    assert read_table.columns == {"a": ["x\u2028y", "z"]}
+
+
+def test_words_too_many_to_be_compared_are_named(tmp_path: Path, capsys) -> None:
+    analysed(tmp_path, "user\n" + "".join(f"u{n}\n" for n in range(101)))
+    assert "user: 101 distinct values, more than 100: their" in capsys.readouterr().out
+
+
 def test_json_lines_and_csv_without_a_header(tmp_path: Path) -> None:
     lines = '{"a": 1, "b": {"c": "x"}}\n\n{"a": null, "b": {"c": "y"}, "d": true}\n'
     read_ = table(tmp_path, lines, {"json": {"lines": True}})
@@ -126,6 +144,7 @@ def test_json_lines_and_csv_without_a_header(tmp_path: Path) -> None:
     [
         ("a,b\n1\n", {"csv": {}}, "data, row 2: 1 columns; 2 are expected"),
         ("{}\nx\n", {"json": {}}, "data, line 2 is not JSON"),
+        ("[" * 100_000, {"json": {}}, "data, line 1 is not JSON"),
         ("[1]", {"json": {}}, "data, line 1: a JSON object is expected"),
         ("a\n", {"csv": {}}, "holds no rows"),
         ("a\n", {"parquet": {}}, "csv and json are read here"),
@@ -134,6 +153,15 @@ def test_json_lines_and_csv_without_a_header(tmp_path: Path) -> None:
 def test_data_at_fault_are_named(tmp_path, text: str, form: dict, expected: str) -> None:
     with pytest.raises(DataError, match=expected):
         table(tmp_path, text, form)
+
+
+def test_a_field_that_is_too_long_is_named(tmp_path: Path) -> None:
+    limit = csv.field_size_limit(9)
+    try:
+        with pytest.raises(DataError, match="data: field larger than field limit"):
+            table(tmp_path, "a\n0123456789\n", {"csv": {}})
+    finally:
+        csv.field_size_limit(limit)
 
 
 # distributions

@@ -111,6 +111,7 @@ from sagemaker.mlops.workflow.steps import (
     TuningStep,
 )
 from sagemaker.serve.model_builder import ModelBuilder
+from sagemaker.train import ModelTrainer
 from sagemaker.train.configs import (
     Channel,
     Compute,
@@ -124,7 +125,6 @@ from sagemaker.train.distributed import MPI, Torchrun
 from sagemaker.train.tuner import HyperparameterTuner
 
 from pipelines.compile.compile_session import CompileSession
-from steps.train.step import OfflineTrainer
 
 FOLDER = Path(__file__).parent / "definitions"
 ROLE = "arn:aws:iam::111122223333:role/pipeline"
@@ -169,6 +169,13 @@ def process(name="Process", *, files=(), arguments=(), uri=f"{BUCKET}/raw", **fi
         arguments=list(arguments) or None,
     )
     return ProcessingStep(name=name, step_args=args, property_files=list(files), **fields)
+
+
+class OfflineTrainer(ModelTrainer):
+    """A ModelTrainer of the SDK that asks AWS nothing."""
+
+    def _resolve_staging_bucket(self) -> tuple[str, str | None]:
+        return self.sagemaker_session.default_bucket(), None
 
 
 def trainer(**fields) -> OfflineTrainer:

@@ -322,6 +322,7 @@ def uneven(length: int, ranks: int) -> str:
 
 SPEC = WorkloadSpec(
     config=LanguageModelConfig,
+    answer_numbers=("bits_per_byte", "nats", "bytes", "tokens"),
     metrics={
         "bits_per_byte": "lower",
         "loss": "lower",

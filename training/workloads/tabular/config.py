@@ -84,6 +84,7 @@ SPEC = WorkloadSpec(
     ranges={"accuracy": 1.0, "brier": 1.0},
     compared_in=("log_loss", "accuracy", "brier"),
     slices=lambda config: (*config.categories, "source"),
+    answer_numbers=("probability",),
     summarised=True,
     folder_slice="source",
 )

@@ -18,13 +18,13 @@ from trainyard.console.model_groups import place_of
 from trainyard.console.pages.charts import Curve, Line, chart, training_charts
 from trainyard.console.pages.log import last_lines
 from trainyard.console.shown_step import (
-    RunValues,
     Shown,
     Trials,
     attempts,
     places,
     public,
     resolved,
+    run_values,
     trials,
 )
 from trainyard.language.evaluation import arn_variables
@@ -64,7 +64,9 @@ def _head(shown: Shown) -> Mapping[str, Any]:
     return {
         "source": arn_variables(step.source) if step and step.source else None,
         "about": declared.document.get("Description") if declared else None,
-        "package": place_of(shown.made.arn) if shown.made and shown.made.kind == PACKAGE else None,
+        "package": place_of(shown.resource.arn)
+        if shown.resource and shown.resource.kind == PACKAGE
+        else None,
     }
 
 
@@ -91,8 +93,8 @@ def _attempts(shown: Shown) -> Mapping[str, Any]:
 
 
 def _trials(shown: Shown) -> Mapping[str, Any]:
-    is_tuning = shown.made is not None and shown.made.kind == "TuningJob"
-    found = trials(shown.here, shown.made.name) if shown.made and is_tuning else None
+    is_tuning = shown.resource is not None and shown.resource.kind == "TuningJob"
+    found = trials(shown.here, shown.resource.name) if shown.resource and is_tuning else None
     return {"trials": found, "plot": _plot(found) if found else ""}
 
 
@@ -120,7 +122,7 @@ def _plot(found: Trials) -> Markup | str:
 
 def _time(shown: Shown) -> Mapping[str, Any]:
     """Return duration and cost, including earlier attempts."""
-    kind = shown.made.kind if shown.made else ""
+    kind = shown.resource.kind if shown.resource else ""
     ran = shown.step is not None and not shown.step.source
     job = shown.description if ran and kind in JOBS else {}
     if ran and shown.step and shown.step.tuning_job:
@@ -143,7 +145,7 @@ def _time(shown: Shown) -> Mapping[str, Any]:
 
 def _places(shown: Shown) -> Mapping[str, Any]:
     source = shown.description or _resolved(shown) or {}
-    job = shown.made.name if shown.made and shown.made.kind in JOBS else ""
+    job = shown.resource.name if shown.resource and shown.resource.kind in JOBS else ""
     metadata = shown.step.metadata if shown.step else {}
     return {"places": places(shown.here, {**source, "Metadata": metadata}, job)}
 
@@ -161,7 +163,7 @@ def _resolved(shown: Shown) -> dict[str, Any] | None:
     declared = shown.declared
     if declared is None:
         return None
-    return resolved(declared, RunValues(shown.here, shown.snapshot, shown.defined, shown.arn))
+    return resolved(declared, run_values(shown))
 
 
 PARTS: Mapping[str, Callable[[Shown], Mapping[str, Any]]] = {

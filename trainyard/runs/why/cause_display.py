@@ -26,7 +26,8 @@ def print_cause(cause: Cause) -> None:
         what += f"{_who(cause)}: "
     console.print(Text.assemble((f"{what}{mark}", STYLES[cause.certainty]), cause.sentence))
     if cause.lines:
-        console.print(Text(f"  {_who(cause) or 'it says'}:", style="dim"))
+        heading = _who(cause) or ("because" if cause.name == "condition" else "it says")
+        console.print(Text(f"  {heading}:", style="dim"))
     for line in cause.lines:
         console.print(Text(f"    {_safe(line)}", style="dim"))
     if cause.fix:

@@ -64,7 +64,9 @@ class Cause:
 
     step: str
     name: str
-    """Name of the signature; else ``exception``, ``reason``, ``error`` or ``unknown``."""
+    """Name of the signature; else ``condition`` (of a Fail step), ``exception``, ``reason``,
+    ``error`` or ``unknown``.
+    """
 
     sentence: str
     certainty: Certainty
@@ -75,7 +77,7 @@ class Cause:
     host: str = ""
     rank: int | None = None
     lines: tuple[str, ...] = ()
-    """Log lines that show the cause."""
+    """Log lines that show the cause; of a Fail step its conditions."""
 
     events: tuple[str, ...] = ()
     """ID of each line's event in the log; empty for a line that is not from a log."""

@@ -5,6 +5,7 @@ from typing import Any
 
 from trainyard.runs.execution import Execution, Step, event_id
 from trainyard.runs.why.diagnosis import Cause, diagnose
+from trainyard.runs.why.failed_conditions import conditions_before
 from trainyard.runs.why.step_evidence import Evidence, Line, line
 
 LINES = 5_000
@@ -25,6 +26,15 @@ def cause_of(execution: Execution, step: Step) -> Cause:
     Raises:
         ServiceError: AWS cannot be reached, or does not let its logs be read.
     """
+    if "Fail" in step.metadata and (conditions := conditions_before(execution, step)):
+        message = step.reason or "a Fail step without a message"
+        return Cause(
+            step=step.title,
+            name="condition",
+            sentence=message,
+            certainty="certain",
+            lines=conditions,
+        )
     job = _job(execution, step)
     status = job.get("SecondaryStatus", "")
     return diagnose(

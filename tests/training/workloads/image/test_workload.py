@@ -25,6 +25,7 @@ from training.data.dataset import Dataset
 from training.data.loader import Loader
 from training.data.preparation import Preparation
 from training.data.sample_order import uniform
+from training.export.request_handler import WARM, Served
 from training.workloads import load, load_packing
 from trainyard.common.errors import DataError, TrainingError
 
@@ -241,6 +242,15 @@ def test_requests_are_answered_with_a_class_and_its_probability(workload, model)
     assert set(found["probabilities"]) == {"dark", "light"}
     assert sum(found["probabilities"].values()) == pytest.approx(1)
     assert found["probabilities"][found["label"]] >= 0.5
+
+
+def test_a_model_of_images_can_be_warmed_up(workload, model, monkeypatch):
+    found: list = []
+    whole = Served.answers
+    noted = lambda self, requests: found.extend(whole(self, requests)) or found[-1:]  # noqa: E731
+    monkeypatch.setattr(Served, "answers", noted)
+    Served(workload, model).warm()
+    assert len(found) == WARM and all(set(one) == {"label", "probabilities"} for one in found)
 
 
 @pytest.mark.parametrize(

@@ -29,9 +29,9 @@ prepare = ProcessingStep(
     ),
 )
 image = sagemaker.image_uris.retrieve("xgboost", region="us-east-1", version="1.7-1")
-serving = "123456789012.dkr.ecr.us-east-1.amazonaws.com/mine:1"
+training = "123456789012.dkr.ecr.us-east-1.amazonaws.com/mine:1"
 estimator = Estimator(
-    image, role, 1, "ml.m5.large", output_path="s3://bucket/models", sagemaker_session=session
+    training, role, 1, "ml.m5.large", output_path="s3://bucket/models", sagemaker_session=session
 )
 estimator.set_hyperparameters(num_round=5, silent=True)
 train = TrainingStep(
@@ -46,7 +46,7 @@ train = TrainingStep(
     ),
 )
 model = Model(
-    image_uri=serving,
+    image_uri=image,
     model_data=train.properties.ModelArtifacts.S3ModelArtifacts,
     role=role,
     sagemaker_session=session,

@@ -252,11 +252,11 @@ def test_an_error_that_is_not_known_is_shown_as_such():
 
 def test_a_watch_rule_that_stopped_a_training_is_the_cause():
     cause = said(
-        "AlgorithmError: stopped by watch rule exploding_gradients after step 120: the gradients "
+        "AlgorithmError: stopped by watch rule loss_not_falling after step 120: the gradients "
         "grew tenfold; lower the learning rate; a checkpoint is saved, exit code: 1"
     )
     assert (cause.name, cause.certainty) == ("program/watch-rule", "certain")
-    assert "exploding_gradients: the gradients grew tenfold." in cause.sentence
+    assert "loss_not_falling: the gradients grew tenfold." in cause.sentence
     assert cause.fix.startswith("lower the learning rate")
 
 

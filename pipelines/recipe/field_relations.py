@@ -1,0 +1,274 @@
+"""Check relations between fields of a recipe: what cannot be meant is refused, what is merely
+unlikely is a warning of ``validate``.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from pipelines.recipe.aws_account import refuse_region
+from pipelines.recipe.config import Recipe
+from pipelines.recipe.machine_limits import refuse_type
+from pipelines.recipe.schema import shipped
+from training.config import TrainConfig
+
+LARGEST_RATE = 1.0
+"""Largest peak learning rate: AdamW moves a weight by about that much in a step, and LAMB a layer
+by that share of its norm."""
+USUAL_RATE = 0.1
+Found = tuple[str, str]
+"""Field, and what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A relation that fields of a recipe must have to each other."""
+
+    severity: Literal["error", "warning"]
+    check: Callable[[Recipe], Iterator[Found]]
+
+
+RELATIONS: list[Relation] = []
+
+
+def relation(
+    severity: Literal["error", "warning"],
+) -> Callable[[Callable[[Recipe], Iterator[Found]]], Relation]:
+    """Register a function that yields what breaks a relation.
+
+    Of a recipe with wrong fields it gets those that are right; one that asks for another one is
+    left out.
+    """
+
+    def register(check: Callable[[Recipe], Iterator[Found]]) -> Relation:
+        RELATIONS.append(Relation(severity, check))
+        return RELATIONS[-1]
+
+    return register
+
+
+def refused(recipe: Recipe, *, partial: bool = False) -> Iterator[str]:
+    """Yield a line ``field: problem`` for everything that cannot be meant.
+
+    ``partial``: the recipe has wrong fields, which are absent.
+    """
+    for one in RELATIONS:
+        if one.severity == "error":
+            try:
+                yield from (": ".join(finding) for finding in one.check(recipe))
+            except AttributeError:
+                if not partial:
+                    raise
+
+
+def warnings(recipe: Recipe) -> Iterator[str]:
+    """Yield a line ``field: problem`` for everything that is unlikely to be meant."""
+    for one in RELATIONS:
+        if one.severity == "warning":
+            yield from (": ".join(finding) for finding in one.check(recipe))
+
+
+@relation("error")
+def known_region(recipe: Recipe) -> Iterator[Found]:
+    region = recipe.aws.region
+    if region is not None and (why := refuse_region(region)):
+        yield "aws.region", f"is {region!r}; {why}"
+
+
+@relation("error")
+def known_instance_types(recipe: Recipe) -> Iterator[Found]:
+    for name in ("shard", "train", "evaluate", "gate", "transform"):
+        section = recipe.__dict__.get(name)
+        type_name = getattr(section, "instance_type", None)  # None: no section, or a wrong type
+        if type_name is not None and (why := refuse_type(type_name)):
+            yield f"{name}.instance_type", f"is {type_name!r}; {why}"
+
+
+@relation("error")
+def warm_up_ends(recipe: Recipe) -> Iterator[Found]:
+    loop = recipe.train.loop
+    if loop and loop.warmup_steps >= loop.max_steps:
+        yield (
+            "train.loop.warmup_steps",
+            f"is {loop.warmup_steps}, and the training ends after max_steps {loop.max_steps}: the "
+            f"learning rate would only rise; expected less, such as {loop.max_steps // 20}",
+        )
+
+
+@relation("error")
+def possible_learning_rate(recipe: Recipe) -> Iterator[Found]:
+    loop = recipe.train.loop
+    if loop and (peak := _peak(loop)) > LARGEST_RATE:
+        yield (
+            "train.loop.learning_rate",
+            f"is {loop.learning_rate:g}{_scaled(loop)}; expected at most {LARGEST_RATE:g}, such as "
+            f"0.001: {loop.optimizer} changes the weights by about their own size at {peak:g}",
+        )
+
+
+@relation("warning")
+def high_learning_rate(recipe: Recipe) -> Iterator[Found]:
+    loop = recipe.train.loop
+    if loop and USUAL_RATE < _peak(loop) <= LARGEST_RATE:
+        yield (
+            "train.loop.learning_rate",
+            f"is {loop.learning_rate:g}{_scaled(loop)}; {loop.optimizer} seldom learns above "
+            f"{USUAL_RATE:g}: is it one of SGD?",
+        )
+
+
+def _peak(loop: TrainConfig) -> float:
+    reference = loop.reference_batch
+    return loop.learning_rate * (loop.global_batch / reference if reference else 1)
+
+
+def _scaled(loop: TrainConfig) -> str:
+    if not loop.reference_batch:
+        return ""
+    share = f"global_batch {loop.global_batch} / reference_batch {loop.reference_batch}"
+    return f", which {share} scales to {_peak(loop):g}"
+
+
+@relation("error")
+def thresholds_can_be_met(recipe: Recipe) -> Iterator[Found]:
+    limits, metrics = _limits(recipe), recipe.workload_spec.metrics
+    for name, threshold in recipe.gate.thresholds.items():
+        bound, _, metric = name.partition("_")
+        low, high = limits.get(metric, (-math.inf, math.inf))
+        worst = threshold < low or (threshold == low and metrics.get(metric) == "lower")
+        if bound == "max" and worst:
+            unit = f", such as {-threshold:g}" if threshold < 0 else ""
+            yield (
+                f"gate.{name}",
+                f"is {threshold:g}, which no model meets: {metric} is never below {low:g}; "
+                f"expected a number above {low:g}{unit}",
+            )
+        elif bound == "min" and threshold > high:
+            share = f", such as {threshold / 100:g}" if threshold <= 100 else ""  # noqa: PLR2004
+            yield (
+                f"gate.{name}",
+                f"is {threshold:g}, which no model meets: {metric} is never above {high:g}; "
+                f"expected a number up to {high:g}{share}",
+            )
+        floor = recipe.gate.thresholds.get(f"min_{metric}")
+        if bound == "max" and floor is not None and floor > threshold:
+            yield (
+                f"gate.{name}",
+                f"is {threshold:g}, below min_{metric} {floor:g}: no model meets both; exchange "
+                "them, or remove one",
+            )
+
+
+@relation("error")
+def margins_can_decide(recipe: Recipe) -> Iterator[Found]:
+    for kind, margins in recipe.gate.comparisons.items():
+        for metric, margin in margins.items():
+            span = recipe.workload_spec.ranges.get(metric)
+            if span is not None and margin >= span:
+                yield (
+                    f"gate.{kind}.{metric}",
+                    f"is {margin:g}, and two models never differ by more than {span:g}: it decides "
+                    f"nothing; expected less, such as {span / 100:g}",
+                )
+
+
+@relation("warning")
+def thresholds_reject_worse_models(recipe: Recipe) -> Iterator[Found]:
+    limits, metrics = _limits(recipe), recipe.workload_spec.metrics
+    for name, threshold in recipe.gate.thresholds.items():
+        bound, _, metric = name.partition("_")
+        low, high = limits.get(metric, (-math.inf, math.inf))
+        better = metrics.get(metric)
+        if (bound, better) in (("max", "higher"), ("min", "lower")):
+            opposite = f"{'min' if bound == 'max' else 'max'}_{metric}"
+            yield (
+                f"gate.{name}",
+                f"rejects the better models: {better} {metric} is better; {opposite}?",
+            )
+        elif (bound == "min" and threshold <= low) or (bound == "max" and threshold >= high):
+            yield f"gate.{name}", f"is {threshold:g}, which every model meets; it rejects none"
+
+
+def _limits(recipe: Recipe) -> dict[str, tuple[float, float]]:
+    """Return metric → the least and the largest value that it can have, where they are known.
+
+    Losses, errors and shares of the workloads here are never negative; of others a loss may be.
+    """
+    spec = recipe.workload_spec
+    low = 0.0 if recipe.train.loop and recipe.workload.name in shipped() else -math.inf
+    return {
+        metric: (0.0 if metric in spec.ranges else low, spec.ranges.get(metric, math.inf))
+        for metric in spec.metrics
+    }
+
+
+@relation("error")
+def spot_keeps_progress(recipe: Recipe) -> Iterator[Found]:
+    loop = recipe.train.loop
+    if loop and recipe.train.spot and loop.checkpoint_interval >= loop.max_steps:
+        yield (
+            "train.loop.checkpoint_interval",
+            f"is {loop.checkpoint_interval}, and the training ends after max_steps "
+            f"{loop.max_steps}: with spot, each interruption would lose all of it; expected less, "
+            f"such as {max(1, loop.max_steps // 10)}",
+        )
+
+
+@relation("error")
+def search_sees_validations(recipe: Recipe) -> Iterator[Found]:
+    loop, tune = recipe.train.loop, recipe.tune
+    stops = tune is not None and (tune.stop_early or tune.strategy == "hyperband")
+    if loop and tune and stops and loop.validation_interval >= loop.max_steps:
+        method = "tune.stop_early" if tune.stop_early else "tune.strategy hyperband"
+        yield (
+            "train.loop.validation_interval",
+            f"is {loop.validation_interval}, and the training ends after max_steps "
+            f"{loop.max_steps}: {method} compares trainings before their end; expected less, "
+            f"such as {max(1, loop.max_steps // 10)}",
+        )
+
+
+@relation("warning")
+def intervals_end_in_time(recipe: Recipe) -> Iterator[Found]:
+    loop = recipe.train.loop
+    if loop is None:
+        return
+    missed = {
+        "checkpoint_interval": "no checkpoint before the last step: a failure loses all of it",
+        "validation_interval": "no validation before the last step",
+        "log_interval": "no metric between the first step and the last",
+    }
+    for name, lack in missed.items():
+        value = getattr(loop, name)
+        if name in loop.model_fields_set and value > loop.max_steps:
+            yield f"train.loop.{name}", f"is {value}, beyond max_steps {loop.max_steps}: {lack}"
+
+
+@relation("warning")
+def decay_after_warm_up(recipe: Recipe) -> Iterator[Found]:
+    loop = recipe.train.loop
+    if loop and loop.schedule == "wsd":
+        decay = math.ceil(loop.decay_share * loop.max_steps)
+        if decay > loop.max_steps - loop.warmup_steps > 0:
+            yield (
+                "train.loop.decay_share",
+                f"is {loop.decay_share:g}, {decay} of {loop.max_steps} steps, and warmup_steps is "
+                f"{loop.warmup_steps}: the learning rate never stays at its peak",
+            )
+
+
+@relation("warning")
+def settings_have_an_effect(recipe: Recipe) -> Iterator[Found]:
+    loop, train = recipe.train.loop, recipe.train
+    fields = {f"train.{name}" for name in train.model_fields_set}
+    fields |= {f"train.loop.{name}" for name in loop.model_fields_set} if loop else set()
+    used = {
+        "train.max_wait_minutes": (train.spot, "spot: true"),
+        "train.loop.decay_share": (loop and loop.schedule == "wsd", "schedule: wsd"),
+        "train.loop.window_samples": (loop and loop.shuffle == "windowed", "shuffle: windowed"),
+        "train.loop.profile_at": (loop and loop.profile_steps, "profile_steps"),
+    }
+    for field, (is_used, setting) in used.items():
+        if field in fields and not is_used:
+            yield field, f"has no effect without {setting}"

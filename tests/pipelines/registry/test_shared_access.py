@@ -1,0 +1,66 @@
+"""The policies of a promotion: all that both sides need, of the accounts that the recipe names."""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import boto3
+import pytest
+
+from pipelines.promote import both_sides, main
+from pipelines.registry.shared_access import Way, documents
+from tests.promotion import DEV, NAMES, PROD, STAGING, recipe_in
+from trainyard.common.errors import RecipeError
+from trainyard.emulator.client_environment import applied
+from trainyard.emulator.server import serve
+from trainyard.terminal import run
+
+ROLE = f"arn:aws:iam::{STAGING}:role/promoter"
+
+
+@pytest.fixture
+def way(tmp_path: Path) -> Way:
+    return both_sides(recipe_in(tmp_path), [], NAMES[STAGING]).way
+
+
+def test_each_role_has_its_trust_and_its_policy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+):
+    words = ["--policies", ROLE, "--recipe", str(recipe_in(tmp_path)), "--env", "staging"]
+    monkeypatch.setattr(sys, "argv", ["promote", *words])
+    with pytest.raises(SystemExit) as ended:
+        run(main)
+    assert not ended.value.code
+    found = json.loads(capsys.readouterr().out)
+    roles = (ROLE, f"arn:aws:iam::{DEV}:role/reader")
+    assert {f"{role}: {what}" for role in roles for what in ("trust", "policy")} <= {*found}
+    [trust] = found[f"{ROLE}: trust"]["Statement"]
+    assert trust["Principal"] == {"AWS": f"arn:aws:iam::{STAGING}:root"}
+
+
+def test_iam_takes_each_policy(way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    found = documents(way, ROLE)
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
+    with serve(tmp_path / "aws") as endpoint, applied(endpoint.env):
+        iam = boto3.client("iam")
+        for name in ("reader", "promoter"):
+            arn = ROLE if name == "promoter" else way.reader
+            trust, own = (json.dumps(found[f"{arn}: {what}"]) for what in ("trust", "policy"))
+            iam.create_role(RoleName=name, AssumeRolePolicyDocument=trust)
+            iam.put_role_policy(RoleName=name, PolicyName="promotion", PolicyDocument=own)
+
+
+def test_a_promoter_of_another_account_is_refused(way: Way):
+    said = f"is no role of account {STAGING}, .* as arn:aws:iam::{STAGING}:role/promoter"
+    with pytest.raises(RecipeError, match=said):
+        documents(way, f"arn:aws:iam::{PROD}:role/promoter")
+
+
+def test_a_group_of_another_account_has_a_policy_too(way: Way):
+    group = f"arn:aws:sagemaker:us-east-1:{PROD}:model-package-group/shared"
+    found = documents(replace(way, into=replace(way.into, group=group)), ROLE)
+    [create, *_] = found[f"group {group}"]["Statement"]
+    assert create["Principal"] == {"AWS": ROLE}
+    assert "sagemaker:CreateModelPackage" in create["Action"]
+    assert create["Resource"] == f"arn:aws:sagemaker:us-east-1:{PROD}:model-package/shared/*"

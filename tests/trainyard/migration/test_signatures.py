@@ -1,0 +1,53 @@
+"""Each call of a moved script is held against the SDK v3 that is installed."""
+
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+from trainyard.emulator.runtime.interpreter import OWN
+from trainyard.migration.rewriting import migrate
+from trainyard.migration.signatures import UNPACKED, fit
+
+pytestmark = pytest.mark.slow
+
+MODEL = "from sagemaker.model import Model\nm = Model(image_uri='i', role='r')\n"
+STEP = "from sagemaker.workflow.model_step import ModelStep\n"
+
+
+def unfit(source: str) -> list[str]:
+    """Return what does not fit of a script of SDK v2, once it is moved."""
+    moved = migrate(source)
+    assert not moved.remaining, moved.remaining
+    return [f"{call.what}: {call.why}" for call in fit(moved.code, OWN).unfit]
+
+
+def test_calls_that_sdk_v3_would_refuse_are_named():
+    argument, missing, method, chain, name = unfit(
+        f"{MODEL}{STEP}s = ModelStep(name='M', step_args=m.create())\n"
+        "ModelStep(name='M', step_args=1, model=m)\n"
+        "ModelStep(name='M')\n"
+        "from sagemaker.workflow.pipeline import Pipeline\n"
+        "p = Pipeline(name='P')\np.upsert_all()\n"
+        "from sagemaker.train import ModelTrainer\n"
+        "s = ModelTrainer(role='r').train(inputs=1)\n"
+        "from sagemaker.core.image_uris import retrieve, retrieve_no_more\n"
+    )
+    assert argument.startswith("ModelStep: it has no argument model; it takes name, step_args, ")
+    assert missing.startswith("ModelStep: missing a required argument: 'step_args'; it takes")
+    assert method == "p.upsert_all: SDK v3's Pipeline has no upsert_all"
+    assert chain.startswith("ModelTrainer(role='r').train: it has no argument inputs; it takes")
+    assert name.startswith("import of sagemaker.core.image_uris.retrieve_no_more: SDK v3 has no")
+
+
+def test_what_is_unpacked_is_named_as_not_compared():
+    source = "from sagemaker.workflow.pipeline import Pipeline\np = Pipeline(**settings)\n"
+    assert unfit(source) == [f"Pipeline: {UNPACKED}"]
+
+
+def test_without_sdk_v3_nothing_is_compared(tmp_path: Path):
+    venv.create(tmp_path / "bare", with_pip=False, symlinks=True)
+    calls = fit(migrate(MODEL).code, tmp_path / "bare/bin/python")
+    assert (calls.sdk, calls.calls > 0, calls.unfit) == ("", True, ())
+    assert fit("print(1)\n", Path(sys.executable)).calls == 0
