@@ -250,7 +250,7 @@ def search(
     found: list[dict[str, Any]] = []
     for _ in range(PAGES):
         with service_errors(f"searching log stream {stream.name}"):
-            page = account.logs.filter_logevents(
+            page = account.logs.filter_log_events(
                 logGroupName=stream.group,
                 logStreamNames=[stream.name],
                 filterPattern=pattern,
@@ -311,7 +311,7 @@ def events(
 def fetch(account: Account, stream: Stream, **how: Any) -> dict[str, Any]:
     """Return GetLogEvents' answer."""
     with service_errors(f"reading log stream {stream.name}"):
-        found: dict[str, Any] = account.logs.get_logevents(
+        found: dict[str, Any] = account.logs.get_log_events(
             logGroupName=stream.group, logStreamName=stream.name, **how
         )
         return found
