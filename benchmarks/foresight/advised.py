@@ -11,7 +11,7 @@ from trainyard.common import atomic_file
 from trainyard.foresight.advice import Advice, Candidate, advise
 from trainyard.foresight.advice_display import cells, detail, heads
 from trainyard.foresight.advice_options import allowed
-from trainyard.foresight.cloud_machines import TABLE, machines
+from trainyard.foresight.cloud_machines import TABLE
 from trainyard.foresight.losing_reasons import simpler, why_not
 from trainyard.foresight.question import Offer, Question
 from trainyard.foresight.rules_of_thumb import count, published, rules_of
@@ -134,11 +134,6 @@ def sources() -> Iterator[str]:
     yield ""
     rates = "; ".join(f"{one['rate']}: {_source(one['source'])}" for one in TABLE["failures"])
     yield f"Failures of 1,000 nodes of 8 GPUs and a day, as p10, median and p90: {rates}."
-    yield ""
-    unstated = dict.fromkeys(
-        said for name in TYPES for said in machines(name, 1, REGION).guessed if "spot" not in said
-    )
-    yield f"Guessed: {'; '.join(unstated)}."
 
 
 def _source(name: str) -> str:

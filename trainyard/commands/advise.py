@@ -97,7 +97,6 @@ def main(
     instances: advice_options.InstancesOption = None,
     max_nodes: advice_options.MaxNodesOption = None,
     spot: advice_options.SpotOption = False,
-    mixture: advice_options.MixtureOption = False,
     region: Annotated[
         str | None, typer.Option(help="Region whose prices to use; default: us-east-1.")
     ] = None,
@@ -141,7 +140,7 @@ def main(
         "max_nodes": max_nodes or MOST_NODES,
         "deadline": advice_options.deadline_hours(deadline),
         "budget": budget,
-        "how": advice_options.bought(spot=spot, mixture=mixture),
+        "how": "spot" if spot else "on demand",
     }
     if subject:
         question |= subject()

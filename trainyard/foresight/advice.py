@@ -1,6 +1,6 @@
 """Choose machines, their number, and a layout: predict every possibility, and rank them.
 
-Every layout that fits gets a predicted time. How much longer interruptions make a run is simulated
+Every layout that fits gets a predicted time. How much longer interruptions make a run is computed
 once for each type and number of machines, with the fastest layout on them.
 """
 
@@ -9,17 +9,16 @@ from dataclasses import dataclass, replace
 from math import isfinite, log
 from typing import Any
 
-from trainyard.foresight import whole_training
+from trainyard.foresight import interrupted_run
 from trainyard.foresight.cloud_machines import TABLE, machines
+from trainyard.foresight.interrupted_run import Run
 from trainyard.foresight.interval import Spread
 from trainyard.foresight.layouts import Count, fitting, node_counts
 from trainyard.foresight.memory import Memory
 from trainyard.foresight.question import Offer, Question
 from trainyard.foresight.setting import Setting
 from trainyard.foresight.step_time import Time
-from trainyard.foresight.whole_training import Whole
 
-HOUR = 3600.0
 ALIKE = 1.02
 """Layouts whose aims differ by less are ordered by their simplicity: two releases of the
 same framework differ by 1.3 % on the same table (median; NeMo's performance summaries)."""
@@ -40,7 +39,7 @@ class Candidate:
     """Hours until the training is over, interruptions included."""
 
     usd: Spread
-    whole: Whole | None = None
+    run: Run
     """The run with its interruptions, for the fastest layout on these machines."""
 
     @property
@@ -89,12 +88,19 @@ class Advice:
 def advise(question: Question) -> Advice:
     """Predict and rank all layouts that fit."""
     count, nearest = Count(), _Nearest(question)
-    found = [
-        one
-        for offer in question.offers
-        for nodes in node_counts(question.max_nodes)
-        for one in _run(_fitting(question, offer, nodes, nearest, count), question)
-    ]
+    found: list[Candidate] = []
+    for offer in question.offers:
+        for nodes in node_counts(question.max_nodes):
+            layouts = fitting(
+                question.model,
+                offer.machine,
+                nodes,
+                question.global_batch,
+                question.space,
+                nearest.asks(offer, nodes),
+                count,
+            )
+            found += candidates(question, offer, nodes, layouts)
     ranked = _ranked(found, question)
     change = () if found else tuple(remedies(question))
     return Advice(
@@ -102,69 +108,37 @@ def advise(question: Question) -> Advice:
     )
 
 
-def _fitting(
-    question: Question, offer: Offer, nodes: int, nearest: "_Nearest", count: Count
+def candidates(
+    question: Question, offer: Offer, nodes: int, layouts: Iterable[tuple[Setting, Memory]]
 ) -> list[Candidate]:
-    """Return the candidates on ``nodes`` machines, as if nothing interrupted them."""
-    found = fitting(
-        question.model,
-        offer.machine,
-        nodes,
-        question.global_batch,
-        question.space,
-        nearest.asks(offer, nodes),
-        count,
-    )
-    return [_undisturbed(question, offer, nodes, setting, needs) for setting, needs in found]
-
-
-def candidate(
-    question: Question, offer: Offer, nodes: int, setting: Setting, needs: Memory
-) -> Candidate:
-    """Return the predictions for a layout whose memory is known."""
-    return _run([_undisturbed(question, offer, nodes, setting, needs)], question)[0]
-
-
-def _undisturbed(
-    question: Question, offer: Offer, nodes: int, setting: Setting, needs: Memory
-) -> Candidate:
-    foreseen = question.time(setting, question.shapes)
-    hours = foreseen.step_seconds.times(question.steps / HOUR)
-    return Candidate(
-        offer=offer,
-        nodes=nodes,
-        setting=setting,
-        memory=needs,
-        time=foreseen,
-        hours=hours,
-        usd=hours.times(nodes * offer.usd_hour),
-    )
-
-
-def _run(found: list[Candidate], question: Question) -> list[Candidate]:
-    """Return the candidates, all on the same machines, with the waits, losses and saves of a run:
-    simulated for the fastest, and scaled for the others by how much longer their steps take.
+    """Return the predictions for layouts on ``nodes`` machines, with the waits, losses and saves of
+    a run: computed for the fastest, and scaled for the others by how much longer their steps take.
     """
-    if not found:
+    timed = [(it, needs, question.time(it, question.shapes)) for it, needs in layouts]
+    if not timed:
         return []
-    fastest = min(found, key=lambda one: one.time.step_seconds.p50)
-    name, nodes = fastest.place
-    whole = whole_training.foresee(
-        machines(name, nodes, question.region),
+    fastest = min((time.step_seconds for _, _, time in timed), key=lambda step: step.p50)
+    run = interrupted_run.foresee(
+        machines(offer.name, nodes, question.region),
         question.how,
         question.parameters,
-        fastest.time.step_seconds,
+        fastest,
         question.steps,
         saved_bytes=TABLE["checkpoints"]["bytes"] * question.trained,
     )
-    hours, usd = whole.outcome.hours, whole.outcome.usd
-    step = fastest.time.step_seconds.p50
-
-    def running(one: Candidate) -> Candidate:
-        longer = one.time.step_seconds.p50 / step
-        return replace(one, hours=hours.times(longer), usd=usd.times(longer), whole=whole)
-
-    return [running(one) for one in found]
+    return [
+        Candidate(
+            offer=offer,
+            nodes=nodes,
+            setting=setting,
+            memory=needs,
+            time=time,
+            hours=run.hours.times(time.step_seconds.p50 / fastest.p50),
+            usd=run.usd.times(time.step_seconds.p50 / fastest.p50),
+            run=run,
+        )
+        for setting, needs, time in timed
+    ]
 
 
 def _ranked(found: list[Candidate], question: Question) -> tuple[Candidate, ...]:
@@ -199,11 +173,8 @@ def _refusals(one: Candidate, question: Question) -> tuple[bool, bool]:
 
 def _aim(one: Candidate, question: Question) -> float:
     """Return the figure to minimise: cost where a deadline is kept, time where it is missed or
-    where there is a budget; the product of both where there is neither. Time on a machine of your
-    own, which has no price.
+    where there is a budget; the product of both where there is neither.
     """
-    if not one.usd.p50:
-        return one.hours.p50
     if question.deadline is not None:
         late = one.hours.p90 > question.deadline
         return one.hours.p50 if late else one.usd.p50
@@ -220,16 +191,6 @@ def frontier(candidates: Iterable[Candidate]) -> Iterator[Candidate]:
         if one.usd.p50 < cheapest:
             cheapest = one.usd.p50
             yield one
-
-
-def guessed(advice: Advice) -> list[str]:
-    """Return what no source states about the best layout's machines, a sentence each."""
-    if not advice.ranked:
-        return []
-    name, nodes = advice.ranked[0].place
-    question = advice.question
-    said = machines(name, nodes, question.region).guessed
-    return [one for one in said if question.how != "on demand" or "spot" not in one]
 
 
 def shown(advice: Advice, most: int = 8) -> list[Candidate]:

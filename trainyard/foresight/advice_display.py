@@ -7,7 +7,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from trainyard.foresight.advice import Advice, Candidate, guessed, shown
+from trainyard.foresight.advice import Advice, Candidate, shown
+from trainyard.foresight.interrupted_run import Run
 from trainyard.foresight.interval import Spread
 from trainyard.foresight.losing_reasons import (
     dollars,
@@ -21,7 +22,6 @@ from trainyard.foresight.losing_reasons import (
 from trainyard.foresight.question import Question
 from trainyard.foresight.rules_of_thumb import count, figure, rules_of
 from trainyard.foresight.setting import Setting
-from trainyard.foresight.whole_training import Whole
 
 WHEN = {
     "forward": "forward pass",
@@ -185,30 +185,21 @@ def detail(one: Candidate) -> Iterator[str]:
     yield f"memory: {fills_range(one)}, at its peak in the {WHEN[one.memory.when]}{where}: {memory}"
     step = one.time.step_seconds.p50
     parts = sorted(one.time.parts.items(), key=lambda item: -item[1])
-    if one.whole is not None:
-        yield _running(one.whole)
+    yield _running(one.run)
     yield "the step: " + ", ".join(f"{n} {s / step:.0%}" for n, s in parts if s / step >= 0.005)
 
 
-def _running(whole: Whole) -> str:
-    outcome, saving = whole.outcome, whole.saving
-    stops, every = outcome.interruptions, lasting(saving.interval / HOUR)
-    said = (
-        f"the run: {outcome.useful:.0%} of the time useful; {figure(stops.p50)} "
-        f"({figure(stops.p10)}–{figure(stops.p90)}) interruptions, a save every {every}"
+def _running(run: Run) -> str:
+    stops, every = run.interruptions, lasting(run.save_interval / HOUR)
+    return (
+        f"the run: {run.useful:.0%} of the time useful; {stops.p50:,.1f} "
+        f"({stops.p10:,.1f}–{stops.p90:,.1f}) interruptions, a save every {every}"
     )
-    if outcome.finished < 1:
-        said += f"; {1 - outcome.finished:.0%} of the simulated runs never end"
-    if outcome.fell_back:
-        said += f"; {outcome.fell_back:.0%} of them end on demand"
-    return said
 
 
 def _notes(advice: Advice) -> Iterator[str]:
     if advice.question.learned:
         yield advice.question.learned
-    if said := guessed(advice):
-        yield f"Guessed: {'; '.join(said)}"
 
 
 def fills_range(one: Candidate) -> str:

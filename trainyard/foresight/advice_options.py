@@ -11,10 +11,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from trainyard.common.errors import RecipeError, nearest
 from trainyard.foresight import measured_corrections
-from trainyard.foresight.advice import Advice, Candidate, Nearest, guessed, shown
+from trainyard.foresight.advice import Advice, Candidate, Nearest, shown
 from trainyard.foresight.advice_display import picture
-from trainyard.foresight.cloud_machines import How
 from trainyard.foresight.gpus import GPUS
+from trainyard.foresight.interrupted_run import Run
 from trainyard.foresight.interval import Spread
 from trainyard.foresight.layouts import Space
 from trainyard.foresight.losing_reasons import why_not
@@ -45,7 +45,6 @@ def as_json(advice: Advice, most: int = RANKED) -> dict[str, Any]:
         "frontier": [_point(one) for one in advice.frontier],
         "nearest": _nearest(advice.nearest),
         "remedies": list(advice.remedies),
-        "guessed": guessed(advice),
         "rules": rules_of(question),
     }
 
@@ -76,22 +75,17 @@ def _layout(one: Candidate, best: Candidate, question: Question) -> dict[str, An
         "parts": dict(one.time.parts),
         "tokens_per_second_per_gpu": _spread(one.time.tokens_per_second_per_gpu),
         "mfu": one.time.mfu,
-        "run": _run(one),
+        "run": _run(one.run),
         "why_not": None if one is best else why_not(one, best, question),
     }
 
 
-def _run(one: Candidate) -> dict[str, Any] | None:
-    if one.whole is None:
-        return None
-    outcome, saving = one.whole.outcome, one.whole.saving
+def _run(run: Run) -> dict[str, Any]:
     return {
-        "interruptions": _spread(outcome.interruptions),
-        "useful": outcome.useful,
-        "finished": outcome.finished,
-        "fell_back": outcome.fell_back,
-        "save_every_seconds": saving.interval,
-        "save_stall_seconds": saving.stall,
+        "interruptions": _spread(run.interruptions),
+        "useful": run.useful,
+        "save_every_seconds": run.save_interval,
+        "save_stall_seconds": run.save_stall,
     }
 
 
@@ -160,9 +154,6 @@ MaxNodesOption = Annotated[
     ),
 ]
 SpotOption = Annotated[bool, typer.Option("--spot", help="Use spot instances.")]
-MixtureOption = Annotated[
-    bool, typer.Option("--mixture", help="Use spot instances, then on demand after a long wait.")
-]
 CalibrateOption = Annotated[
     str | None,
     typer.Option(
@@ -175,11 +166,6 @@ CalibrateOption = Annotated[
 _SPACE = TypeAdapter(Space)
 CHOSEN = frozenset(field.name for field in fields(Space)) - {"refuse", "hybrid", "shortest_share"}
 """Fields of a setting that make up a layout: the given values are chosen from."""
-
-
-def bought(*, spot: bool, mixture: bool) -> How:
-    """Return how the machines are bought."""
-    return "mixture" if mixture else "spot" if spot else "on demand"
 
 
 def learn(execution: str, setting_of: "SettingOf") -> None:

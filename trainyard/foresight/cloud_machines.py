@@ -2,19 +2,17 @@
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from trainyard.common.errors import ForesightError, nearest
 from trainyard.foresight.gpus import Gpu, device_of
-from trainyard.foresight.interrupted_run import Market
 from trainyard.foresight.interval import Spread
 from trainyard.instance_types import MACHINES
-from trainyard.plan.prices import Price, load
+from trainyard.plan.prices import HOURS_A_MONTH, Price, load
 
-HOURS_A_MONTH = 730
 TABLE: Mapping[str, Any] = json.loads(
     Path(__file__).with_name("interruptions.json").read_text(encoding="utf-8")
 )
@@ -32,45 +30,41 @@ def between_failures(nodes: int) -> Spread:
     return Spread(hours[-1], hours[len(hours) // 2], hours[0])
 
 
-def between_losses(instance_type: str, nodes: int) -> tuple[Spread, list[str]]:
-    """Return the hours of running between two losses of spot machines, and what of it is a guess.
+def between_losses(instance_type: str, nodes: int) -> Spread:
+    """Return the hours of running between two losses of spot machines.
 
     A job that keeps asking for scarce machines loses one within hours (spot-traces); AWS's
     advisor counts a few percent of all instances in a month, which means weeks. The first is taken
     as the lower decile and the second as the upper one: that the truth is as often nearer to the
-    one as to the other, by a factor, is a guess.
+    one as to the other, by a factor, is a guess. A family that the advisor does not list has the
+    band of all.
     """
-    probes, bands = TABLE["probes"], _bands(instance_type)
+    probes = TABLE["probes"]
+    bands = [one for one in TABLE["losses"] if one["family"] == _family(instance_type)]
     often = math.sqrt(probes["low"] * probes["high"])
-    monthly = min((one["low"] + one["high"]) / 200 for one in bands)
+    monthly = min((one["low"] + one["high"]) / 200 for one in bands or TABLE["losses"])
     rarely = HOURS_A_MONTH / -math.log1p(-monthly)
-    guessed = [
-        f"between {often:.1f} and {rarely:,.0f} hours from one spot loss of a machine to the next: "
-        "sources that differ by that much, and a median between them"
-    ]
-    if not _family_known(instance_type):
-        guessed.append(f"the advisor's band of {instance_type} is that of all other families")
-    return Spread(often, math.sqrt(often * rarely), rarely).times(1 / nodes), guessed
+    return Spread(often, math.sqrt(often * rarely), rarely).times(1 / nodes)
 
 
-def spot_share(instance_type: str, region: str) -> tuple[Spread, list[str]]:
-    """Return the spot price over the price on demand, and what of it is a guess.
+def spot_share(instance_type: str, region: str) -> Spread:
+    """Return the spot price over the price on demand.
 
     The price is EC2's: SageMaker publishes none of its own, and bills the saving as fewer seconds.
-    The lowest and highest price seen for the type are the deciles; for a type without, those of its
-    family, or of all types.
+    The lowest and highest price seen for the type are the deciles; for a type without, those of the
+    type in other regions, of its family, or of all types.
     """
     seen = TABLE["shares"]
-    guessed = ["SageMaker's spot price is the same share of its price on demand as EC2's"]
-    here = [one for one in seen if (one["type"], one["region"]) == (instance_type, region)]
-    if not here:
-        family = [one for one in seen if _family(one["type"]) == _family(instance_type)]
-        of_type = [one for one in seen if one["type"] == instance_type]
-        here = of_type or family or seen
-        whose = "other regions" if of_type else "its family" if family else "all types"
-        guessed.append(f"the spot price of {instance_type} in {region} is that of {whose}")
-    low, high = min(one["low"] for one in here), max(one["high"] for one in here)
-    return Spread(low, math.sqrt(low * high), high), guessed
+    of_type = [one for one in seen if one["type"] == instance_type]
+    near = (
+        [one for one in of_type if one["region"] == region],
+        of_type,
+        [one for one in seen if _family(one["type"]) == _family(instance_type)],
+        seen,
+    )
+    shares = next(filter(None, near))
+    low, high = min(one["low"] for one in shares), max(one["high"] for one in shares)
+    return Spread(low, math.sqrt(low * high), high)
 
 
 def wait(market: str) -> Spread:
@@ -97,21 +91,23 @@ def _family(instance_type: str) -> str:
     return instance_type.removeprefix("ml.").partition(".")[0]
 
 
-def _family_known(instance_type: str) -> bool:
-    return any(one["family"] == _family(instance_type) for one in TABLE["losses"])
-
-
-def _bands(instance_type: str) -> Iterable[Mapping[str, Any]]:
-    known = [one for one in TABLE["losses"] if one["family"] == _family(instance_type)]
-    return known or TABLE["losses"]
-
-
-How = Literal["on demand", "spot", "mixture"]
+How = Literal["on demand", "spot"]
 ELSEWHERE = "us-east-1"
 """Region whose prices are used where the job's own has none."""
 
-PATIENCE = 7200.0
-"""Seconds that a mixture waits for spot before it continues on demand."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Market:
+    """A way to buy the machines."""
+
+    usd_per_hour: Spread
+    """Price of all machines together; charged once they are there, not during the wait for them."""
+
+    between: Spread
+    """Mean hours of running from one interruption of the whole job to the next."""
+
+    wait: Spread
+    """Seconds until all machines are there, at the start and after each interruption."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,15 +139,8 @@ class Machines:
     between_losses: Spread
     """Hours of running from one loss of spot machines to the next, without failures."""
 
-    guessed: tuple[str, ...]
-    """Figures that no source states, a sentence each."""
-
-    def markets(self, how: How, patience: float = PATIENCE) -> list[Market]:
-        """Return the markets for :func:`trainyard.foresight.interrupted_run.foresee`.
-
-        Args:
-            how: ``mixture`` is spot, and on demand from when a wait for spot takes longer than
-                ``patience`` seconds.
+    def market(self, how: How) -> Market:
+        """Return the market on which the machines are bought.
 
         Raises:
             ForesightError: there is no price.
@@ -161,21 +150,10 @@ class Machines:
                 f"{self.instance_type} has no price in {self.region}; refresh the table (trainyard "
                 f"prices --region {self.region})"
             )
-        usd = self.usd_per_hour
-        demand = Market(
-            name="on demand",
-            usd_per_hour=Spread(usd, usd, usd),
-            between=self.between_failures,
-            wait=wait("on demand"),
-        )
-        spot = Market(
-            name="spot",
-            usd_per_hour=self.spot_share.times(usd),
-            between=either(self.between_failures, self.between_losses),
-            wait=wait("spot"),
-            patience=patience if how == "mixture" else math.inf,
-        )
-        return {"on demand": [demand], "spot": [spot], "mixture": [spot, demand]}[how]
+        share, between = Spread(1.0, 1.0, 1.0), self.between_failures
+        if how == "spot":
+            share, between = self.spot_share, either(between, self.between_losses)
+        return Market(usd_per_hour=share.times(self.usd_per_hour), between=between, wait=wait(how))
 
 
 def machines(instance_type: str, count: int, region: str) -> Machines:
@@ -190,40 +168,19 @@ def machines(instance_type: str, count: int, region: str) -> Machines:
         raise ForesightError(f"{instance_type} is not in trainyard/instance_types.csv; {known}")
     if count < 1:
         raise ForesightError(f"{count} × {instance_type}: expected one instance or more")
-    price, guessed = _price(instance_type, region)
-    share, share_guessed = spot_share(instance_type, region)
-    losses, losses_guessed = between_losses(instance_type, count)
-    gpu = device_of(machine)
-    unstated = sorted(gpu.guessed) if gpu else []
+    price = load(region).hourly("training", instance_type)
+    if price is None and (there := load(ELSEWHERE).hourly("training", instance_type)):
+        price = Price(there.usd, estimated=True)
     return Machines(
         instance_type=instance_type,
         count=count,
         region=region,
-        gpu=gpu,
+        gpu=device_of(machine),
         gpus_per_node=machine.accelerators,
         node_gbps=machine.network_gbps,
         usd_per_hour=price.usd * count if price else None,
         estimated=price is not None and price.estimated,
-        spot_share=share,
+        spot_share=spot_share(instance_type, region),
         between_failures=between_failures(count),
-        between_losses=losses,
-        guessed=(
-            *guessed,
-            *(f"{name} of {gpu.name}" for name in unstated if gpu),
-            *share_guessed,
-            *losses_guessed,
-            "how long machines are waited for, and how long a job takes to its first step",
-        ),
+        between_losses=between_losses(instance_type, count),
     )
-
-
-def _price(instance_type: str, region: str) -> tuple[Price | None, list[str]]:
-    """Return the price of one instance in USD per hour, and what of it is a guess."""
-    here = load(region).hourly("training", instance_type)
-    if here is None:
-        there = load(ELSEWHERE).hourly("training", instance_type)
-        if there is None:
-            return None, []
-        said = f"the price of {instance_type} in {region} is that of {ELSEWHERE}"
-        return Price(there.usd, estimated=True), [said]
-    return here, [f"the price of {instance_type} was derived"] if here.estimated else []

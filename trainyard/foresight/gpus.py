@@ -58,8 +58,6 @@ class Gpu:
     """The node's network in 10⁹ bits per second, where a setting gives no other."""
 
     gpus_per_node: int
-    guessed: frozenset[str]
-    """Columns whose values no source states."""
 
 
 def _gpu(row: Mapping[str, str]) -> Gpu:
@@ -77,7 +75,6 @@ def _gpu(row: Mapping[str, str]) -> Gpu:
         watts=float(row["watts"]),
         node_gbps=float(row["node_gbps"]),
         gpus_per_node=int(row["gpus_per_node"]),
-        guessed=frozenset(row["guessed"].split()),
     )
 
 

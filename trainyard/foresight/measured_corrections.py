@@ -25,7 +25,7 @@ from pydantic import ConfigDict, Field, TypeAdapter
 
 from trainyard.common import atomic_file
 from trainyard.common.errors import ForesightError
-from trainyard.foresight.interval import Spread
+from trainyard.foresight.interval import DECILE, Spread
 from trainyard.foresight.model_shapes import Shapes
 from trainyard.foresight.setting import Setting
 from trainyard.foresight.step_time import Time, foresee
@@ -34,9 +34,6 @@ PLACE = Path(".trainyard/calibration.json")
 """File of the measured trainings, in the working directory."""
 
 FORMAT = 1
-DECILE = 1.2815515594457831
-"""Standard deviations from the median of a normal distribution to its deciles."""
-
 PRIOR = 4
 """Number of trainings that the shipped scatter counts as."""
 
