@@ -26,8 +26,7 @@ from trainyard.commands.advise import REGION, needs_shape, needs_tokens
 from trainyard.common.errors import ForesightError, RecipeError
 from trainyard.foresight import advice_options
 from trainyard.foresight.advice import Advice, Candidate, candidates
-from trainyard.foresight.advice_display import days, layout
-from trainyard.foresight.losing_reasons import fills, lasting, why_not
+from trainyard.foresight.advice_display import days, fills, lasting, layout, why_not
 from trainyard.foresight.setting import Setting
 from trainyard.terminal import Need, console, extend_verb, has_value, refuse_place, run
 
@@ -119,8 +118,6 @@ def _question(
         "budget": values["budget"] or recipe.budget.usd_per_run,
         "region": region,
         "how": "spot" if recipe.train.spot or values["spot"] else "on demand",
-        "learning_rate": loop.learning_rate,
-        "from_trained": recipe.begins_with_model,
         "space": space(recipe, model.precision),
         "shapes": training.shapes,
     }

@@ -25,8 +25,14 @@ from trainyard.foresight import advice_options, model_shapes
 from trainyard.foresight.advice import Advice, advise
 from trainyard.foresight.batch_rows import answer_file
 from trainyard.foresight.model_shapes import Shapes
+from trainyard.foresight.published_models import (
+    ADAPTED_BATCH,
+    MODELS,
+    TUNED_BATCH,
+    Model,
+    published,
+)
 from trainyard.foresight.question import Offer, Question, number
-from trainyard.foresight.rules_of_thumb import ADAPTED_BATCH, MODELS, TUNED_BATCH, Model, published
 from trainyard.foresight.setting import ENDS, Setting
 from trainyard.terminal import Need, needs, pairs
 from trainyard.validate.finding_display import JsonOption
@@ -189,7 +195,6 @@ def _model(
         "model": model,
         "tokens": _tokens(tokens, None if tunes else architecture),
         "global_batch": batch,
-        "from_trained": tunes,
         "offers": offers,
         "space": space,
         "shapes": shapes,

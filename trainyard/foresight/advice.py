@@ -74,9 +74,6 @@ class Advice:
     ranked: tuple[Candidate, ...]
     """Layouts that fit or may fit, the best first."""
 
-    frontier: tuple[Candidate, ...]
-    """Layouts that no other beats in both time and cost, the fastest first."""
-
     count: Count
     nearest: Nearest | None
     """Layout that lacks the least memory, where nothing fits."""
@@ -103,9 +100,7 @@ def advise(question: Question) -> Advice:
             found += candidates(question, offer, nodes, layouts)
     ranked = _ranked(found, question)
     change = () if found else tuple(remedies(question))
-    return Advice(
-        question, ranked, tuple(frontier(ranked)), count, None if found else nearest.found, change
-    )
+    return Advice(question, ranked, count, None if found else nearest.found, change)
 
 
 def candidates(
@@ -181,31 +176,16 @@ def _aim(one: Candidate, question: Question) -> float:
     return one.hours.p50 * (1 if question.budget is not None else one.usd.p50)
 
 
-def frontier(candidates: Iterable[Candidate]) -> Iterator[Candidate]:
-    """Iterate over layouts that surely fit and that no other beats in both time and cost, the
-    fastest first.
-    """
-    sure = [one for one in candidates if one.memory.fits == "yes"]
-    cheapest = float("inf")
-    for one in sorted(sure, key=lambda one: (one.hours.p50, one.usd.p50)):
-        if one.usd.p50 < cheapest:
-            cheapest = one.usd.p50
-            yield one
-
-
 def shown(advice: Advice, most: int = 8) -> list[Candidate]:
-    """Return the best layout, up to three on the same machines, and the best of others."""
-    best: list[Candidate] = []
-    seen: set[Any] = set()
+    """Return the best layout of each strategy on the first one's machines, at most four, and the
+    best on each other number or type of machines.
+    """
+    kinds: dict[Any, Candidate] = {}
     for one in advice.ranked:
-        same = [other for other in best if other.place == one.place]
-        allowed = 4 if best and one.place == best[0].place else 1
-        if (one.place, one.strategy) in seen or len(same) >= allowed or len(best) == most:
-            continue
-        if same or not best or len({o.place for o in best}) <= most - 4:
-            best.append(one)
-            seen.add((one.place, one.strategy))
-    return best
+        here = one.place == advice.ranked[0].place
+        if not here or sum(kind.place == one.place for kind in kinds.values()) < 4:
+            kinds.setdefault((one.place, one.strategy if here else None), one)
+    return [*kinds.values()][:most]
 
 
 class _Nearest:

@@ -12,15 +12,12 @@ from pydantic import TypeAdapter, ValidationError
 from trainyard.common.errors import RecipeError, nearest
 from trainyard.foresight import measured_corrections
 from trainyard.foresight.advice import Advice, Candidate, Nearest, shown
-from trainyard.foresight.advice_display import picture
+from trainyard.foresight.advice_display import picture, why_not
 from trainyard.foresight.gpus import GPUS
-from trainyard.foresight.interrupted_run import Run
 from trainyard.foresight.interval import Spread
 from trainyard.foresight.layouts import Space
-from trainyard.foresight.losing_reasons import why_not
 from trainyard.foresight.memory import Memory
 from trainyard.foresight.question import Offer, Question, dollars, hours, offers
-from trainyard.foresight.rules_of_thumb import rules_of
 from trainyard.foresight.setting import Setting
 from trainyard.plan.prices import load
 from trainyard.terminal import console
@@ -42,10 +39,8 @@ def as_json(advice: Advice, most: int = RANKED) -> dict[str, Any]:
         },
         "advised": [_layout(one, best[0], question) for one in best],
         "ranked": [_layout(one, best[0], question) for one in others],
-        "frontier": [_point(one) for one in advice.frontier],
         "nearest": _nearest(advice.nearest),
         "remedies": list(advice.remedies),
-        "rules": rules_of(question),
     }
 
 
@@ -68,34 +63,24 @@ def _asked(question: Question) -> dict[str, Any]:
 
 def _layout(one: Candidate, best: Candidate, question: Question) -> dict[str, Any]:
     return {
-        **_point(one),
+        "instance_type": one.offer.name,
+        "instances": one.nodes,
+        "hours": _spread(one.hours),
+        "usd": _spread(one.usd),
+        "price_estimated": one.offer.estimated,
         "setting": _given(one.setting),
         "memory_gib": _memory(one.memory),
         "step_seconds": _spread(one.time.step_seconds),
         "parts": dict(one.time.parts),
         "tokens_per_second_per_gpu": _spread(one.time.tokens_per_second_per_gpu),
         "mfu": one.time.mfu,
-        "run": _run(one.run),
+        "run": {
+            "interruptions": _spread(one.run.interruptions),
+            "useful": one.run.useful,
+            "save_every_seconds": one.run.save_interval,
+            "save_stall_seconds": one.run.save_stall,
+        },
         "why_not": None if one is best else why_not(one, best, question),
-    }
-
-
-def _run(run: Run) -> dict[str, Any]:
-    return {
-        "interruptions": _spread(run.interruptions),
-        "useful": run.useful,
-        "save_every_seconds": run.save_interval,
-        "save_stall_seconds": run.save_stall,
-    }
-
-
-def _point(one: Candidate) -> dict[str, Any]:
-    return {
-        "instance_type": one.offer.name,
-        "instances": one.nodes,
-        "hours": _spread(one.hours),
-        "usd": _spread(one.usd),
-        "price_estimated": one.offer.estimated,
     }
 
 

@@ -61,12 +61,6 @@ class Question:
     """Instance types that are not allowed, but may be named where nothing fits."""
 
     space: Space = Space()
-    learning_rate: float | None = None
-    """Peak learning rate, where one is planned."""
-
-    from_trained: bool = False
-    """True if the weights start as a trained model's."""
-
     shapes: Shapes | None = None
     """The model's shapes; None: by formula from the model's fields."""
 
@@ -99,11 +93,6 @@ class Question:
     def trained(self) -> int:
         """Parameters that are trained."""
         return self._shapes.trained
-
-    @property
-    def fine_tunes(self) -> bool:
-        """True if a trained model is trained further: rules of pretraining do not hold then."""
-        return self.from_trained or self.trained < self.parameters
 
     @property
     def _shapes(self) -> Shapes:
