@@ -3,7 +3,6 @@
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from pipelines.advice.memory_fit import needed, remedy
@@ -69,11 +68,10 @@ def _foresee(job: Job, learned: Calibration, region: str) -> Foreseen | NotFores
 
 
 def _run(job: Job, ours: Ours, time: Time, region: str) -> Run:
-    """Foresee start, steps, saves and interruptions; plan has prices of its own, or none."""
-    there = machines(str(job.instance_type), job.nodes, region)
+    """Foresee start, steps, saves and interruptions; plan has prices of its own."""
+    how = "spot" if job.spot else "on demand"
     return foresee_run(
-        replace(there, usd_per_hour=0.0),
-        "spot" if job.spot else "on demand",
+        machines(str(job.instance_type), job.nodes, how, region=region),
         (ours.shapes or model_shapes.of(ours.setting)).parameters,
         time.step_seconds,
         ours.steps,

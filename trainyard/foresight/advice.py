@@ -114,8 +114,7 @@ def candidates(
         return []
     fastest = min((time.step_seconds for _, _, time in timed), key=lambda step: step.p50)
     run = interrupted_run.foresee(
-        machines(offer.name, nodes, question.region),
-        question.how,
+        machines(offer.name, nodes, question.how, region=question.region, usd_hour=offer.usd_hour),
         question.parameters,
         fastest,
         question.steps,

@@ -1,4 +1,4 @@
-"""The machines that a training can be predicted on: their hardware, price, and interruptions."""
+"""How machines are bought: their price, the waits for them, and what interrupts a job on them."""
 
 import json
 import math
@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from trainyard.common.errors import ForesightError, nearest
-from trainyard.foresight.gpus import Gpu, device_of
 from trainyard.foresight.interval import Spread
 from trainyard.instance_types import MACHINES
 from trainyard.plan.prices import HOURS_A_MONTH, Price, load
@@ -92,14 +90,14 @@ def _family(instance_type: str) -> str:
 
 
 How = Literal["on demand", "spot"]
-ELSEWHERE = "us-east-1"
-"""Region whose prices are used where the job's own has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Market:
-    """A way to buy the machines."""
+class Machines:
+    """The machines of a job, as they are bought."""
 
+    count: int
+    gpus_per_node: int
     usd_per_hour: Spread
     """Price of all machines together; charged once they are there, not during the wait for them."""
 
@@ -110,77 +108,34 @@ class Market:
     """Seconds until all machines are there, at the start and after each interruption."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Machines:
-    """``count`` instances of a type in a region."""
+def machines(
+    instance_type: str, count: int, how: How, *, region: str, usd_hour: float = 0.0
+) -> Machines:
+    """Return ``count`` instances of a type in a region.
 
-    instance_type: str
-    count: int
-    region: str
-    gpu: Gpu | None
-    """Device; None for an instance without one that foresight has figures of."""
-
-    gpus_per_node: int
-    node_gbps: float
-    """Network of an instance, in 10⁹ bits per second; 0 where AWS states none."""
-
-    usd_per_hour: float | None
-    """Price of all instances, on demand; None where no region has a price."""
-
-    estimated: bool
-    """True if the price was derived, and not read from AWS's list for the region."""
-
-    spot_share: Spread
-    """Spot price over the price on demand."""
-
-    between_failures: Spread
-    """Hours of running from one failure of the whole job to the next."""
-
-    between_losses: Spread
-    """Hours of running from one loss of spot machines to the next, without failures."""
-
-    def market(self, how: How) -> Market:
-        """Return the market on which the machines are bought.
-
-        Raises:
-            ForesightError: there is no price.
-        """
-        if self.usd_per_hour is None:
-            raise ForesightError(
-                f"{self.instance_type} has no price in {self.region}; refresh the table (trainyard "
-                f"prices --region {self.region})"
-            )
-        share, between = Spread(1.0, 1.0, 1.0), self.between_failures
-        if how == "spot":
-            share, between = self.spot_share, either(between, self.between_losses)
-        return Market(usd_per_hour=share.times(self.usd_per_hour), between=between, wait=wait(how))
-
-
-def machines(instance_type: str, count: int, region: str) -> Machines:
-    """Return what is known about ``count`` instances of a type in a region.
-
-    Raises:
-        ForesightError: the type does not exist, or ``count`` is below 1.
+    Args:
+        usd_hour: price of one on demand; 0 where only the time is asked for.
     """
-    machine = MACHINES.get(instance_type)
-    if machine is None:
-        known = nearest(instance_type, [*MACHINES])
-        raise ForesightError(f"{instance_type} is not in trainyard/instance_types.csv; {known}")
-    if count < 1:
-        raise ForesightError(f"{count} × {instance_type}: expected one instance or more")
-    price = load(region).hourly("training", instance_type)
-    if price is None and (there := load(ELSEWHERE).hourly("training", instance_type)):
-        price = Price(there.usd, estimated=True)
+    share, between = Spread(1.0, 1.0, 1.0), between_failures(count)
+    if how == "spot":
+        share = spot_share(instance_type, region)
+        between = either(between, between_losses(instance_type, count))
     return Machines(
-        instance_type=instance_type,
         count=count,
-        region=region,
-        gpu=device_of(machine),
-        gpus_per_node=machine.accelerators,
-        node_gbps=machine.network_gbps,
-        usd_per_hour=price.usd * count if price else None,
-        estimated=price is not None and price.estimated,
-        spot_share=spot_share(instance_type, region),
-        between_failures=between_failures(count),
-        between_losses=between_losses(instance_type, count),
+        gpus_per_node=MACHINES[instance_type].accelerators,
+        usd_per_hour=share.times(usd_hour * count),
+        between=between,
+        wait=wait(how),
     )
+
+
+ELSEWHERE = "us-east-1"
+"""Region whose prices are used where the job's own has none."""
+
+
+def price(instance_type: str, region: str) -> Price | None:
+    """Return USD for an hour of one instance, on demand; None where no region has a price."""
+    here = load(region).hourly("training", instance_type)
+    if here is None and (there := load(ELSEWHERE).hourly("training", instance_type)):
+        return Price(there.usd, estimated=True)
+    return here

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from statistics import NormalDist, fmean
 
-from trainyard.foresight.cloud_machines import TABLE, How, Machines, start
+from trainyard.foresight.cloud_machines import TABLE, Machines, start
 from trainyard.foresight.interval import Spread
 
 STEPS = 8
@@ -103,7 +103,6 @@ class Run:
 
 def foresee(
     machines: Machines,
-    how: How,
     parameters: float,
     step_seconds: Spread,
     steps: int,
@@ -120,18 +119,20 @@ def foresee(
             training costs; if it were free, saves would be advised every few seconds. No shorter
             than a step or a save.
         saved_bytes: bytes of a checkpoint, all ranks together, if known better.
-
-    Raises:
-        ForesightError: the machines have no price.
     """
-    market = machines.market(how)
     stall, write, load = _checkpoint(machines, parameters, saved_bytes)
     interval = interval_seconds or best_interval(
-        stall + write, 0.0, market.between.p50 * 3600, shortest=stall + write
+        stall + write, 0.0, machines.between.p50 * 3600, shortest=stall + write
     )
     interval = max(interval, step_seconds.p50)
-    known = (step_seconds.times(steps), market.wait, start(), market.between, market.usd_per_hour)
-    later_wait = fmean(map(market.wait.at, _normal_values()[1]))  # the mean of many
+    known = (
+        step_seconds.times(steps),
+        machines.wait,
+        start(),
+        machines.between,
+        machines.usd_per_hour,
+    )
+    later_wait = fmean(map(machines.wait.at, _normal_values()[1]))  # the mean of many
     hours, charged, usd, interruptions, useful = [], [], [], [], []
     for unknowns in zip(*_normal_values(), strict=True):
         pairs = zip(known, unknowns, strict=True)

@@ -8,7 +8,8 @@ from math import ceil
 
 from trainyard.common.errors import RecipeError
 from trainyard.foresight import memory, model_shapes, step_time
-from trainyard.foresight.cloud_machines import How, machines
+from trainyard.foresight.cloud_machines import How, price
+from trainyard.foresight.gpus import device_of
 from trainyard.foresight.layouts import Machine, Space
 from trainyard.foresight.memory import Memory
 from trainyard.foresight.model_shapes import Shapes
@@ -106,16 +107,10 @@ class Question:
 def offers(region: str) -> Iterator[Offer]:
     """Iterate over all instance types that have a price and a device known to foresight."""
     for name, instance in MACHINES.items():
-        if instance.kind == "gpu" and (offer := _offer(name, region)):
-            yield offer
-
-
-def _offer(name: str, region: str) -> Offer | None:
-    one = machines(name, 1, region)
-    if one.gpu is None or one.usd_per_hour is None:
-        return None
-    machine = Machine(gpu=one.gpu.name, gpus=one.gpus_per_node, node_gbps=one.node_gbps)
-    return Offer(name=name, machine=machine, usd_hour=one.usd_per_hour, estimated=one.estimated)
+        if (gpu := device_of(instance)) and (hourly := price(name, region)):
+            gbps = instance.network_gbps
+            machine = Machine(gpu=gpu.name, gpus=instance.accelerators, node_gbps=gbps)
+            yield Offer(name=name, machine=machine, usd_hour=hourly.usd, estimated=hourly.estimated)
 
 
 SIZES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}

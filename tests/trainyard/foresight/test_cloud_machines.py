@@ -1,14 +1,14 @@
-"""Instance types as foresight has them: their GPU, price, losses."""
+"""How machines are bought: price, waits, losses."""
 
 import pytest
 
-from trainyard.common.errors import ForesightError
 from trainyard.foresight.cloud_machines import (
     TABLE,
     between_failures,
     between_losses,
     either,
     machines,
+    price,
     spot_share,
 )
 from trainyard.foresight.interval import Spread
@@ -63,37 +63,19 @@ def test_causes_add_up():
     assert (both.p10, both.p50, both.p90) == (0.5, pytest.approx(1.5), 2)
 
 
-def test_machines_cost_what_the_table_of_prices_says():
-    found = machines("ml.p4d.24xlarge", 4, "us-east-1")
-    price = load("us-east-1").hourly("training", "ml.p4d.24xlarge")
-    assert (found.usd_per_hour, found.estimated) == (4 * price.usd, price.estimated)
-    assert (found.gpu.name, found.gpus_per_node, found.node_gbps) == ("A100-40", 8, 400)
-    assert not machines("ml.g5.xlarge", 1, "us-east-1").estimated
-
-
 def test_a_region_without_a_price_has_another_ones_and_is_an_estimate():
-    found = machines("ml.p5.48xlarge", 1, "eu-north-1")
-    assert found.estimated and found.usd_per_hour > 0
-    assert found.usd_per_hour == machines("ml.p5.48xlarge", 1, "us-east-1").usd_per_hour
-    none = machines("ml.p2.xlarge", 1, "us-east-1")
-    assert none.usd_per_hour is none.gpu is None
-    with pytest.raises(ForesightError, match="ml.p2.xlarge has no price in us-east-1; refresh"):
-        none.market("spot")
+    exact = price("ml.g5.xlarge", "us-east-1")
+    assert exact == load("us-east-1").hourly("training", "ml.g5.xlarge") and not exact.estimated
+    found = price("ml.p5.48xlarge", "eu-north-1")
+    assert found.estimated and found.usd == price("ml.p5.48xlarge", "us-east-1").usd
+    assert price("ml.p2.xlarge", "us-east-1") is None
 
 
 def test_spot_is_cheaper_and_interrupted_more_often():
-    found = machines("ml.p5.48xlarge", 2, "us-west-2")
-    spot, demand = found.market("spot"), found.market("on demand")
-    assert spot.usd_per_hour.p90 < demand.usd_per_hour.p50 == found.usd_per_hour
+    spot, demand = (
+        machines("ml.p5.48xlarge", 2, how, region="us-west-2", usd_hour=60)
+        for how in ("spot", "on demand")
+    )
+    assert spot.usd_per_hour.p90 < demand.usd_per_hour.p50 == 120
     assert spot.between.p50 < demand.between.p50
-
-
-def test_what_is_no_machine_is_refused():
-    with pytest.raises(
-        ForesightError, match="ml.p5.24xlarge is not in trainyard/instance_types.csv"
-    ):
-        machines("ml.p5.24xlarge", 1, "us-east-1")
-    with pytest.raises(ForesightError, match="0 × ml.p5.48xlarge: expected one"):
-        machines("ml.p5.48xlarge", 0, "us-east-1")
-    cpu = machines("ml.m5.xlarge", 1, "us-east-1")
-    assert cpu.gpu is None and cpu.usd_per_hour == 0.23
+    assert (spot.count, spot.gpus_per_node) == (2, 8)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainyard.foresight.cloud_machines import How, Market, machines
+from trainyard.foresight.cloud_machines import How, Machines, machines
 from trainyard.foresight.interrupted_run import best_interval, foresee, useful_share
 from trainyard.foresight.interval import Spread
 
@@ -65,25 +65,27 @@ def sure(value: float) -> Spread:
     return Spread(value, value, value)
 
 
-class Rented:
-    """Machines whose figures are given, so that a run on them can be simulated."""
-
-    count, gpus_per_node = 1, 1
-
-    def __init__(self, between: float, usd: float = 10) -> None:
-        self.between, self.usd = between, usd
-
-    def market(self, how: How) -> Market:
-        return Market(usd_per_hour=sure(self.usd), between=sure(self.between), wait=sure(200))
+def rented(between: float) -> Machines:
+    return Machines(
+        count=1,
+        gpus_per_node=1,
+        usd_per_hour=sure(10),
+        between=sure(between),
+        wait=sure(200),
+    )
 
 
-def simulated(work: float, interval: float, there: Rented, start: float) -> tuple[float, float]:
+def p5(count: int, how: How) -> Machines:
+    return machines("ml.p5.48xlarge", count, how, region="us-west-2", usd_hour=63.3)
+
+
+def simulated(work: float, interval: float, between: float, start: float) -> tuple[float, float]:
     """Return the mean hours and interruptions of runs that are followed from one to the next."""
     random = np.random.default_rng(0)
     hours, stops = [], []
     for _ in range(2000):
         left, taken, count = work, 200 + start, 0
-        while (up := random.exponential(there.between * 3600)) < left:
+        while (up := random.exponential(between * 3600)) < left:
             left -= up // interval * interval
             taken += up + 200 + start
             count += 1
@@ -97,9 +99,8 @@ def test_a_run_takes_as_long_as_simulated_ones_do_on_average(
     monkeypatch: pytest.MonkeyPatch, between: float, interval: float
 ):
     monkeypatch.setattr("trainyard.foresight.interrupted_run.start", lambda: sure(100))
-    there, work = Rented(between), 3600.0
-    run = foresee(there, "spot", 1e-9, sure(1), 3600, interval_seconds=interval)
-    hours, stops = simulated(work, interval, there, 100)
+    run = foresee(rented(between), 1e-9, sure(1), 3600, interval_seconds=interval)
+    hours, stops = simulated(3600, interval, between, 100)
     assert run.hours.p50 == pytest.approx(hours, rel=0.05)
     assert run.interruptions.p50 == pytest.approx(stops, rel=0.08, abs=1e-4)
     # the machines are charged while they are there: not for the waits
@@ -109,47 +110,45 @@ def test_a_run_takes_as_long_as_simulated_ones_do_on_average(
 
 
 def test_a_run_that_cannot_save_before_the_next_interruption_never_finishes():
-    run = foresee(Rented(0.001), "spot", 1, sure(1), 10**6, interval_seconds=3600)
+    run = foresee(rented(0.001), 1, sure(1), 10**6, interval_seconds=3600)
     assert (run.hours, run.usd, run.useful) == (sure(math.inf), sure(math.inf), 0)
 
 
 def test_a_training_takes_its_steps_and_somewhat_more():
-    there = machines("ml.p5.48xlarge", 4, "us-west-2")
-    run = foresee(there, "on demand", 7e9, STEP, 30_000)
+    run = foresee(p5(4, "on demand"), 7e9, STEP, 30_000)
     hours = 30_000 * 10 / 3600
     assert hours < run.hours.p50 < 1.1 * hours
     assert run.hours.p10 < run.hours.p50 < run.hours.p90
-    assert run.usd.p50 == pytest.approx(run.hours.p50 * there.usd_per_hour, rel=0.02)
+    assert run.usd.p50 == pytest.approx(run.hours.p50 * 4 * 63.3, rel=0.02)
     assert 0.93 < run.useful < 1
     assert run.save_stall == pytest.approx(84 / 32 / 12)  # a 32nd of 84 GB at 12 GB/s to the host
-    assert run == foresee(there, "on demand", 7e9, STEP, 30_000)
+    assert run == foresee(p5(4, "on demand"), 7e9, STEP, 30_000)
 
 
 def test_it_saves_as_often_as_is_best_on_its_machines():
-    there = machines("ml.p5.48xlarge", 4, "us-west-2")
-    demand, spot = (foresee(there, how, 7e9, STEP, 1000) for how in ("on demand", "spot"))
+    demand, spot = (foresee(p5(4, how), 7e9, STEP, 1000) for how in ("on demand", "spot"))
     assert spot.save_interval < demand.save_interval
-    between = there.market("on demand").between.p50 * 3600
+    between = p5(4, "on demand").between.p50 * 3600
     best = best_interval(demand.save_stall + 84 / 4, 0, between)  # a quarter at 1 GB/s to disks
     assert demand.save_interval == pytest.approx(best)
-    given = foresee(there, "spot", 7e9, STEP, 1000, interval_seconds=1234, saved_bytes=48e9)
+    given = foresee(p5(4, "spot"), 7e9, STEP, 1000, interval_seconds=1234, saved_bytes=48e9)
     assert (given.save_interval, given.save_stall) == (1234, pytest.approx(48 / 32 / 12))
-    assert foresee(there, "spot", 1e3, Spread(900, 1000, 1100), 10).save_interval >= 1000
+    assert foresee(p5(4, "spot"), 1e3, Spread(900, 1000, 1100), 10).save_interval >= 1000
 
 
 @pytest.mark.parametrize(("nodes", "how"), [(2048, "on demand"), (2048, "spot"), (1, "spot")])
 def test_it_does_not_save_all_the_time(nodes: int, how: How):
     """405B: on 2,048 nodes each GPU copies 0.3 GB, which once was all that a save cost."""
-    run = foresee(machines("ml.p5.48xlarge", nodes, "us-east-1"), how, 405e9, STEP, 1000)
+    run = foresee(p5(nodes, how), 405e9, STEP, 1000)
     takes = run.save_stall + 12 * 405 / nodes
     assert run.save_interval >= takes
     assert how == "spot" or run.save_interval > 50 * takes
 
 
 def test_a_checkpoint_of_adapters_is_theirs_alone_and_the_model_is_loaded_beside_it():
-    there = machines("ml.p5.48xlarge", 1, "us-east-1")
+    there = p5(1, "on demand")
     adapters, whole = (
-        foresee(there, "on demand", 70e9, sure(1e-3), 1, interval_seconds=1e4, saved_bytes=saved)
+        foresee(there, 70e9, sure(1e-3), 1, interval_seconds=1e4, saved_bytes=saved)
         for saved in (1e9, None)
     )
     # a load of 2 bytes a parameter or of 12, then a save; with every spread the same
@@ -158,7 +157,6 @@ def test_a_checkpoint_of_adapters_is_theirs_alone_and_the_model_is_loaded_beside
 
 
 def test_spot_is_cheaper_and_less_certain():
-    there = machines("ml.p5.48xlarge", 1, "us-west-2")
-    demand, spot = (foresee(there, how, 1e9, STEP, 20_000) for how in ("on demand", "spot"))
+    demand, spot = (foresee(p5(1, how), 1e9, STEP, 20_000) for how in ("on demand", "spot"))
     assert spot.usd.p50 < demand.usd.p50
     assert spot.hours.p90 - spot.hours.p10 > demand.hours.p90 - demand.hours.p10
