@@ -84,23 +84,27 @@ class Advice:
 
 def advise(question: Question) -> Advice:
     """Predict and rank all layouts that fit."""
-    count, nearest = Count(), _Nearest(question)
-    found: list[Candidate] = []
+    count, found = Count(), list[Candidate]()
+    nearest: Nearest | None = None
+
+    def ask(setting: Setting) -> Memory:
+        nonlocal nearest
+        needs = question.ask(setting)
+        if needs.fits == "no" and (nearest is None or _lacks(needs) < _lacks(nearest.memory)):
+            nearest = Nearest(offer, nodes, setting, needs)
+        return needs
+
     for offer in question.offers:
         for nodes in node_counts(question.max_nodes):
-            layouts = fitting(
-                question.model,
-                offer.machine,
-                nodes,
-                question.global_batch,
-                question.space,
-                nearest.asks(offer, nodes),
-                count,
-            )
+            layouts = _fitting(question, offer, nodes, ask, count)
             found += candidates(question, offer, nodes, layouts)
     ranked = _ranked(found, question)
     change = () if found else tuple(remedies(question))
-    return Advice(question, ranked, count, None if found else nearest.found, change)
+    return Advice(question, ranked, count, None if found else nearest, change)
+
+
+def _lacks(needs: Memory) -> float:
+    return needs.peak.p50 / needs.usable_gib
 
 
 def candidates(
@@ -187,27 +191,6 @@ def shown(advice: Advice, most: int = 8) -> list[Candidate]:
     return [*kinds.values()][:most]
 
 
-class _Nearest:
-    """Computes memory, and keeps the layout that lacked the least of it."""
-
-    def __init__(self, question: Question) -> None:
-        self.found: Nearest | None = None
-        self._question = question
-        self._lacks = float("inf")
-
-    def asks(self, offer: Offer, nodes: int) -> Callable[[Setting], Memory]:
-        """Return a function that predicts the memory of a layout on these machines."""
-
-        def ask(setting: Setting) -> Memory:
-            needs = self._question.ask(setting)
-            lacks = needs.peak.p50 / needs.usable_gib
-            if needs.fits == "no" and lacks < self._lacks:
-                self._lacks, self.found = lacks, Nearest(offer, nodes, setting, needs)
-            return needs
-
-        return ask
-
-
 MOST = 1024
 """Largest number of nodes that is suggested as a remedy."""
 
@@ -223,34 +206,21 @@ def remedies(question: Question) -> Iterator[str]:
     """Iterate over the least of each kind of change with which some layout fits: more machines,
     other machines, another training. Empty where none of them is enough.
     """
-    if more := _more(question):
-        yield more
-    if other := _other(question):
-        yield other
+    few = node_counts(question.max_nodes)[::-1]
+    beyond = [(o, n) for n in node_counts(MOST) if n > question.max_nodes for o in question.offers]
+    for offer, nodes in beyond:
+        if _fits(question, offer, [nodes]):
+            yield f"{nodes} × {offer.name}"
+            break
+    for offer in sorted(question.elsewhere, key=lambda offer: offer.usd_hour):
+        if _fits(question, offer, few):
+            yield f"{offer.name} in their place"
+            break
     for what, change in CHANGES:
-        model = question.model.model_copy(update=change)
-        if _any(replace(question, model=model), question.offers, question.max_nodes):
+        changed = replace(question, model=question.model.model_copy(update=change))
+        if any(_fits(changed, offer, few) for offer in question.offers):
             yield what
             return
-
-
-def _more(question: Question) -> str | None:
-    beyond = [nodes for nodes in node_counts(MOST) if nodes > question.max_nodes]
-    for nodes in beyond:
-        for offer in question.offers:
-            if _fits(question, offer, [nodes]):
-                return f"{nodes} × {offer.name}"
-    return None
-
-
-def _other(question: Question) -> str | None:
-    cheapest = sorted(question.elsewhere, key=lambda offer: offer.usd_hour)
-    found = (offer for offer in cheapest if _any(question, [offer], question.max_nodes))
-    return next((f"{offer.name} in their place" for offer in found), None)
-
-
-def _any(question: Question, offers: Iterable[Offer], most: int) -> bool:
-    return any(_fits(question, offer, reversed(node_counts(most))) for offer in offers)
 
 
 def _fits(question: Question, offer: Offer, counts: Iterable[int]) -> bool:
@@ -258,13 +228,16 @@ def _fits(question: Question, offer: Offer, counts: Iterable[int]) -> bool:
     return any(
         needs.fits == "yes"
         for nodes in counts
-        for _, needs in fitting(
-            question.model,
-            offer.machine,
-            nodes,
-            question.global_batch,
-            question.space,
-            question.ask,
-            Count(),
-        )
+        for _, needs in _fitting(question, offer, nodes, question.ask, Count())
     )
+
+
+def _fitting(
+    question: Question,
+    offer: Offer,
+    nodes: int,
+    ask: Callable[[Setting], Memory],
+    count: Count,
+) -> Iterator[tuple[Setting, Memory]]:
+    batch = question.global_batch
+    return fitting(question.model, offer.machine, nodes, batch, question.space, ask, count)
