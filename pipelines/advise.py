@@ -22,11 +22,11 @@ from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeChoice, rec
 from pipelines.recipe.config import Recipe
 from pipelines.recipe.read_recipe import load
 from trainyard.commands import advise
-from trainyard.commands.advise import REGION, needs_shape, needs_tokens
+from trainyard.commands.advise import REGION, first_problem, needs_shape, needs_tokens
 from trainyard.common.errors import ForesightError, RecipeError
-from trainyard.foresight import advice_options
 from trainyard.foresight.advice import Advice, Candidate, candidates
 from trainyard.foresight.advice_display import days, fills, lasting, layout, why_not
+from trainyard.foresight.question import allowed, multiplying
 from trainyard.foresight.setting import Setting
 from trainyard.terminal import Need, console, extend_verb, has_value, refuse_place, run
 
@@ -100,14 +100,14 @@ def _question(
     instances = values["instances"]
     names = (instances, "--instances") if instances else (_own(recipe), OWN)
     region = recipe.aws.region or REGION
-    offers, elsewhere = advice_options.allowed(names[0], region, names[1])
-    offers = advice_options.multiplying(offers, (training.fields["precision"],))
+    offers, elsewhere = allowed(names[0], region, names[1])
+    offers = multiplying(offers, (training.fields["precision"],))
     loop = recipe.train.loop
     assert loop is not None  # noqa: S101 (``trained`` has checked)
     try:
         model = Setting(gpu=offers[0].machine.gpu, **training.fields)
     except ValidationError as error:
-        raise RecipeError(f"{path}: {advice_options.first_problem(error, ())}") from None
+        raise RecipeError(f"{path}: {first_problem(error, ())}") from None
     return {
         "model": model,
         "tokens": float(loop.max_steps) * loop.global_batch * model.sequence,

@@ -10,10 +10,9 @@ from pathlib import Path
 from trainyard.common import atomic_file
 from trainyard.foresight.advice import Advice, Candidate, advise, shown
 from trainyard.foresight.advice_display import cells, count, heads, layout, running, why_not
-from trainyard.foresight.advice_options import allowed
 from trainyard.foresight.cloud_machines import TABLE
 from trainyard.foresight.published_models import published
-from trainyard.foresight.question import Offer, Question
+from trainyard.foresight.question import Offer, Question, allowed
 from trainyard.foresight.setting import Setting
 from trainyard.plan.prices import load
 
