@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +15,15 @@ from trainyard.plan.prices import HOURS_A_MONTH, Price, load
 TABLE: Mapping[str, Any] = json.loads(
     Path(__file__).with_name("interruptions.json").read_text(encoding="utf-8")
 )
+
+"""Published and guessed figures, each with its source."""
+
+_low_to_high = itemgetter("low", "middle", "high")
+WAITS = {how: Spread(*_low_to_high(entry)) for how, entry in TABLE["waits"].items()}
+"""Seconds until a job's machines are there, ``on demand`` or ``spot``: guesses."""
+
+START = Spread(*_low_to_high(TABLE["starts"]))
+"""Seconds from machines to first step, without a checkpoint's load: a guess."""
 
 
 def between_failures(nodes: int) -> Spread:
@@ -65,24 +75,10 @@ def spot_share(instance_type: str, region: str) -> Spread:
     return Spread(low, math.sqrt(low * high), high)
 
 
-def wait(market: str) -> Spread:
-    """Return the seconds until a job's machines are there, ``on demand`` or ``spot``: a guess."""
-    return _three(TABLE["waits"][market])
-
-
-def start() -> Spread:
-    """Return the seconds from machines to first step, without a checkpoint's load: a guess."""
-    return _three(TABLE["starts"])
-
-
 def either(*spreads: Spread) -> Spread:
     """Return the hours between interruptions of several causes together: their rates add up."""
     rates = (tuple(1 / value for value in (s.p10, s.p50, s.p90)) for s in spreads)
     return Spread(*(1 / sum(each) for each in zip(*rates, strict=True)))
-
-
-def _three(entry: Mapping[str, float]) -> Spread:
-    return Spread(entry["low"], entry["middle"], entry["high"])
 
 
 def _family(instance_type: str) -> str:
@@ -125,7 +121,7 @@ def machines(
         gpus_per_node=MACHINES[instance_type].accelerators,
         usd_per_hour=share.times(usd_hour * count),
         between=between,
-        wait=wait(how),
+        wait=WAITS[how],
     )
 
 

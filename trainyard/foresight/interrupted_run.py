@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from statistics import NormalDist, fmean
 
-from trainyard.foresight.cloud_machines import TABLE, Machines, start
+from trainyard.foresight.cloud_machines import START, TABLE, Machines
 from trainyard.foresight.interval import Spread
 
 STEPS = 8
@@ -128,7 +128,7 @@ def foresee(
     known = (
         step_seconds.times(steps),
         machines.wait,
-        start(),
+        START,
         machines.between,
         machines.usd_per_hour,
     )

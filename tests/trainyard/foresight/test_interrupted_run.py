@@ -98,7 +98,7 @@ def simulated(work: float, interval: float, between: float, start: float) -> tup
 def test_a_run_takes_as_long_as_simulated_ones_do_on_average(
     monkeypatch: pytest.MonkeyPatch, between: float, interval: float
 ):
-    monkeypatch.setattr("trainyard.foresight.interrupted_run.start", lambda: sure(100))
+    monkeypatch.setattr("trainyard.foresight.interrupted_run.START", sure(100))
     run = foresee(rented(between), 1e-9, sure(1), 3600, interval_seconds=interval)
     hours, stops = simulated(3600, interval, between, 100)
     assert run.hours.p50 == pytest.approx(hours, rel=0.05)
