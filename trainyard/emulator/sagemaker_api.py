@@ -66,7 +66,7 @@ class SageMaker:
     ) -> None:
         self._forward = forward
         self._models = Models(state / "models", forward, python)
-        self._cloudwatch = CloudWatch(state / "cloudwatch", aws)
+        self._cloudwatch = CloudWatch(state / "cloudwatch")
         metrics, alarms = self._cloudwatch.metrics, self._cloudwatch.alarms
         self._events = Events(state / "events", aws)
         changes = self._events.changes
