@@ -168,9 +168,9 @@ def _pipelines(state: Path) -> list[dict]:
 
 
 def _models(state: Path) -> list[dict]:
-    """Return models, which name their artifacts, and other documents that SageMaker only stores."""
-    kept = [*state.glob("models/*.json"), *state.glob("stored/*/*.json")]
-    return list(map(read_json, kept))
+    """Return models, which name their artifacts, and others but where endpoints are to write."""
+    stored = state.glob("stored/*/*.json")
+    return [read_json(path) for path in stored if path.parent.name != "EndpointConfig"]
 
 
 GB = 1_000_000_000

@@ -33,7 +33,7 @@ LISTED = {  # what lies there → what lists it, and how many there are
     "registry/groups/*.json": ("list_model_package_groups", "ModelPackageGroupSummaryList", 1),
     "registry/packages/*/*.json": ("list_model_packages", "ModelPackageSummaryList", 1),
     "stored/Experiment/*.json": ("list_experiments", "ExperimentSummaries", 1),
-    "models/*.json": ("list_models", "Models", 1),
+    "stored/Model/*.json": ("list_models", "Models", 1),
 }
 
 
@@ -103,7 +103,7 @@ def test_no_truncation_keeps_the_rest_from_being_read(
     state: Path, tmp_path_factory: pytest.TempPathFactory, pattern: str, cut: float, end: bytes
 ):
     copy = tmp_path_factory.mktemp("copy")
-    for part in ("pipelines", "executions", "jobs", "registry", "stored", "models", "tags.json"):
+    for part in ("pipelines", "executions", "jobs", "registry", "stored", "tags.json"):
         whole = state / part
         (shutil.copytree if whole.is_dir() else shutil.copy)(whole, copy / part)
     path = sorted(copy.glob(pattern))[0]

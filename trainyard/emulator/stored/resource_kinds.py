@@ -1,7 +1,6 @@
 """Kinds of resources that SageMaker only stores, with the facts of botocore's model."""
 
 import functools
-import re
 from dataclasses import dataclass
 
 from botocore.model import OperationModel, Shape
@@ -51,18 +50,8 @@ class Kind:
         return items_of(self.operation("List"))
 
     def arn(self, name: str) -> str:
-        return make_arn("sagemaker", f"{self.resource}/{name}")
-
-    def valid(self, name: str) -> str:
-        """Return the name. Raises ``ValidationException`` if it does not match the API reference's
-        pattern.
-        """
-        limits = _shape(self.operation("Create"), "input").members[self.key].metadata
-        if not re.fullmatch(limits["pattern"], name) or len(name) > limits["max"]:
-            pattern, most = limits["pattern"], limits["max"]
-            message = f"{self.key} {name!r}: expected at most {most} characters like {pattern}"
-            raise ApiError("ValidationException", message)
-        return name
+        """Return the ARN: SageMaker lower-cases names in it, and finds them in any case."""
+        return make_arn("sagemaker", f"{self.resource}/{name.lower()}")
 
     def missing(self, name: str, verb: str = "Describe") -> ApiError:
         """Return the operation's error for a missing resource."""
@@ -97,6 +86,8 @@ def _code(operation: OperationModel | None, *beginnings: str) -> str:
 
 
 KINDS = (
+    Kind("Model", "model", "what a transform job or an endpoint will start"),
+    Kind("EndpointConfig", "endpoint-config", "what an endpoint will start"),
     Kind("ModelCard", "model-card", "a document and its versions", "Ascending"),
     Kind("DataQualityJobDefinition", "data-quality-job-definition", _SCHEDULE),
     Kind("ModelBiasJobDefinition", "model-bias-job-definition", _SCHEDULE),

@@ -1,4 +1,4 @@
-"""Create, describe, list, update and delete resources that SageMaker only stores, one file each.
+"""Create, describe, list, update and delete resources that are only stored, one file each.
 
 <state>/stored/<kind>/<name>.json
 
@@ -20,7 +20,7 @@ from trainyard.emulator.request_shapes import check, model
 from trainyard.emulator.stored.resource_kinds import KINDS, Kind, items_of
 
 _TAGGING = frozenset({"AddTags", "ListTags", "DeleteTags"})
-_PAGE = 100  # largest page, in results; the default of most of these is 10
+_PAGE = 10  # results of a page, if the request names no number: the default of most of these
 _BY = {kind.name: kind for kind in KINDS}
 _TRIAL, _COMPONENT = _BY["Trial"], _BY["TrialComponent"]
 _CARD, _EXPERIMENT = _BY["ModelCard"], _BY["Experiment"]
@@ -43,7 +43,7 @@ class Stored:
         for kind in KINDS:
             records = [read_json(path) for path in (root / kind.name).glob("*.json")]
             for record in sorted(records, key=lambda each: float(each["CreationTime"])):
-                self._items[kind.name][record[kind.key]] = record
+                self._items[kind.name][record[kind.key].lower()] = record
 
     def owns(self, operation: str, request: dict) -> bool:
         if operation in _TAGGING:
@@ -81,8 +81,8 @@ class Stored:
         }
 
     def _create(self, kind: Kind, request: dict) -> dict:
-        name = kind.valid(request[kind.key])
-        if name in self._items[kind.name]:
+        name = request[kind.key]
+        if name.lower() in self._items[kind.name]:
             raise kind.existing(name)
         now = time.time()
         record = {k: v for k, v in request.items() if k not in ("Tags", "ClientToken")}
@@ -118,7 +118,7 @@ class Stored:
     def _delete(self, kind: Kind, request: dict) -> dict:
         record = self._find(kind, request, "Delete")
         self._path(kind, record).unlink(missing_ok=True)
-        del self._items[kind.name][record[kind.key]]
+        del self._items[kind.name][record[kind.key].lower()]
         return _arn_for(kind, "Delete", record)
 
     # what one kind has
@@ -209,17 +209,17 @@ class Stored:
 
     def _find(self, kind: Kind, request: dict, verb: str = "Describe") -> dict:
         """Return the record with that name or ARN."""
-        name = request[kind.key].rpartition("/")[2]
+        name = request[kind.key].rpartition("/")[2].lower()
         if name not in self._items[kind.name]:
             raise kind.missing(name, verb)
         return self._items[kind.name][name]
 
     def _path(self, kind: Kind, record: dict) -> Path:
-        return self._root / kind.name / f"{record[kind.key]}.json"
+        return self._root / kind.name / f"{record[kind.key].lower()}.json"
 
     def _save(self, kind: Kind, record: dict) -> None:
         write_json(self._path(kind, record), record)
-        self._items[kind.name][record[kind.key]] = record
+        self._items[kind.name][record[kind.key].lower()] = record
 
     def _matches(self, kind: Kind, record: dict, request: dict) -> bool:
         made, changed = record["CreationTime"], record["LastModifiedTime"]
@@ -242,8 +242,12 @@ class Stored:
         """
         experiment, trial = request.get("ExperimentName"), request.get("TrialName")
         trials = record.get("_trials", []) if kind is _COMPONENT else [record.get("TrialName")]
-        of = [t["ExperimentName"] for name, t in self._items["Trial"].items() if name in trials]
-        component = self._items["TrialComponent"].get(request.get("TrialComponentName", ""), {})
+        of = [
+            t["ExperimentName"] for t in self._items["Trial"].values() if t["TrialName"] in trials
+        ]
+        component = self._items["TrialComponent"].get(
+            request.get("TrialComponentName", "").lower(), {}
+        )
         return (
             (experiment is None or experiment in of)
             and (trial is None or trial in trials)
