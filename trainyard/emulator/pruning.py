@@ -54,7 +54,7 @@ class References:
 
     def __init__(self, state: Path) -> None:
         self._jobs = {p.parent.name: read_json(p) for p in state.glob("jobs/*/job.json")}
-        packages = [read_json(path) for path in state.glob("registry/packages/**/*.json")]
+        packages = [read_json(path) for path in state.glob("registry/ModelPackage/**/*.json")]
         self._registered = {package["ModelPackageArn"] for package in packages}
         self._always = set(uris([packages, _models(state), _pipelines(state)]))
         self._tunings = {p.parent.name: read_json(p) for p in state.glob("tuning/*/tuning.json")}

@@ -30,8 +30,12 @@ LISTED = {  # what lies there → what lists it, and how many there are
     "pipelines/*/pipeline.json": ("list_pipelines", "PipelineSummaries", 2),
     "executions/*/execution.json": ("list_pipeline_executions", "PipelineExecutionSummaries", 2),
     "jobs/*/job.json": ("list_processing_jobs", "ProcessingJobSummaries", 1),
-    "registry/groups/*.json": ("list_model_package_groups", "ModelPackageGroupSummaryList", 1),
-    "registry/packages/*/*.json": ("list_model_packages", "ModelPackageSummaryList", 1),
+    "registry/ModelPackageGroup/*.json": (
+        "list_model_package_groups",
+        "ModelPackageGroupSummaryList",
+        1,
+    ),
+    "registry/ModelPackage/*/*.json": ("list_model_packages", "ModelPackageSummaryList", 1),
     "stored/Experiment/*.json": ("list_experiments", "ExperimentSummaries", 1),
     "stored/Model/*.json": ("list_models", "Models", 1),
 }
@@ -81,8 +85,8 @@ def test_a_damaged_document_costs_only_itself(
         if pattern.startswith("pipelines"):  # and with it the way to list its executions
             assert aws.sm.describe_pipeline_execution(PipelineExecutionArn=run_of(copy))
             gone.add("executions/*/execution.json")
-        if pattern.startswith("registry/groups"):
-            gone.add("registry/packages/*/*.json")
+        if pattern.startswith("registry/ModelPackageGroup"):
+            gone.add("registry/ModelPackage/*/*.json")
         for other in LISTED.keys() - gone:
             assert counted(aws, other) == LISTED[other][2], other
         if len(gone) == 1:

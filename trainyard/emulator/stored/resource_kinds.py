@@ -16,7 +16,8 @@ _EXPERIMENT = "a record that its user fills in: no work belongs to it"
 class Kind:
     """A kind of resource: ``name`` as in its operations, ``resource`` as in its ARN.
 
-    ``why``: the reason why storing it is enough.
+    ``why``: the reason why storing it is enough. ``page``: results of a page, if a request names
+    no number.
     """
 
     name: str
@@ -24,6 +25,7 @@ class Kind:
     why: str
     order: str = "Descending"
     """List...'s default order, where the API reference names one."""
+    page: int = 10
 
     def operation(self, verb: str) -> OperationModel | None:
         """Return the model of one of its operations, or None; List takes the plural."""
@@ -53,13 +55,13 @@ class Kind:
         """Return the ARN: SageMaker lower-cases names in it, and finds them in any case."""
         return make_arn("sagemaker", f"{self.resource}/{name.lower()}")
 
-    def missing(self, name: str, verb: str = "Describe") -> ApiError:
+    def missing(self, arn: str, verb: str = "Describe") -> ApiError:
         """Return the operation's error for a missing resource."""
-        message = f'Could not find {self._words()} "{self.arn(name)}".'
+        message = f'Could not find {self._words()} "{arn}".'
         return ApiError(_code(self.operation(verb), "ResourceNotFound"), message)
 
-    def existing(self, name: str) -> ApiError:
-        message = f'Cannot create already existing {self._words()} "{self.arn(name)}".'
+    def existing(self, arn: str) -> ApiError:
+        message = f'Cannot create already existing {self._words()} "{arn}".'
         return ApiError(_code(self.operation("Create"), "ResourceInUse", "Conflict"), message)
 
     def _words(self) -> str:
