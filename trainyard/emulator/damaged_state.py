@@ -32,6 +32,8 @@ _KINDS = {  # path pattern of each document → keys that it must have
     "registry/ModelPackageGroup/*.json": "ModelPackageGroupName CreationTime _tags _next",
     "registry/ModelPackage/**/*.json": "ModelPackageArn CreationTime _tags",
     "stored/*/*.json": "CreationTime LastModifiedTime _tags",
+    "events/rules/*.json": "name made State targets tags",
+    "events/schedules/*.json": "name short group next State Target ScheduleExpression",
     "functions/*/function.json": "configuration tags",
     "cloudwatch/*.json": "",
     "tags.json": "",
