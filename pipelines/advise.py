@@ -22,12 +22,11 @@ from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeChoice, rec
 from pipelines.recipe.config import Recipe
 from pipelines.recipe.read_recipe import load
 from trainyard.commands import advise
-from trainyard.commands.advise import REGION, needs_shape, needs_tokens
+from trainyard.commands.advise import REGION, first_problem, needs_shape, needs_tokens
 from trainyard.common.errors import ForesightError, RecipeError
-from trainyard.foresight import advice_options
-from trainyard.foresight.advice import Advice, Candidate, candidate
-from trainyard.foresight.advice_display import days, layout
-from trainyard.foresight.losing_reasons import fills, lasting, why_not
+from trainyard.foresight.advice import Advice, Candidate, candidates
+from trainyard.foresight.advice_display import days, fills, lasting, layout, why_not
+from trainyard.foresight.question import allowed, multiplying
 from trainyard.foresight.setting import Setting
 from trainyard.terminal import Need, console, extend_verb, has_value, refuse_place, run
 
@@ -101,15 +100,14 @@ def _question(
     instances = values["instances"]
     names = (instances, "--instances") if instances else (_own(recipe), OWN)
     region = recipe.aws.region or REGION
-    offers, elsewhere = advice_options.allowed(names[0], region, names[1])
-    offers = advice_options.multiplying(offers, (training.fields["precision"],))
+    offers, elsewhere = allowed(names[0], region, names[1])
+    offers = multiplying(offers, (training.fields["precision"],))
     loop = recipe.train.loop
     assert loop is not None  # noqa: S101 (``trained`` has checked)
     try:
         model = Setting(gpu=offers[0].machine.gpu, **training.fields)
     except ValidationError as error:
-        raise RecipeError(f"{path}: {advice_options.first_problem(error, ())}") from None
-    spot = recipe.train.spot or values["spot"]
+        raise RecipeError(f"{path}: {first_problem(error, ())}") from None
     return {
         "model": model,
         "tokens": float(loop.max_steps) * loop.global_batch * model.sequence,
@@ -119,9 +117,7 @@ def _question(
         "max_nodes": values["max_nodes"] or MOST_NODES,
         "budget": values["budget"] or recipe.budget.usd_per_run,
         "region": region,
-        "how": advice_options.bought(spot=spot, mixture=values["mixture"]),
-        "learning_rate": loop.learning_rate,
-        "from_trained": recipe.begins_with_model,
+        "how": "spot" if recipe.train.spot or values["spot"] else "on demand",
         "space": space(recipe, model.precision),
         "shapes": training.shapes,
     }
@@ -177,10 +173,8 @@ def remarks(advice: Advice, recipe: Recipe, assumed: Sequence[str]) -> Iterator[
 
 def _saves(first: Candidate, interval: int) -> Iterator[str]:
     """Compare the recipe's checkpoint interval with the advised one, where they are far apart."""
-    if first.whole is None:
-        return
     step = first.time.step_seconds.p50
-    best = max(1, round(first.whole.saving.interval / step))
+    best = max(1, round(first.run.save_interval / step))
     if not 0.5 <= interval / best <= 2:
         yield (
             f"train.loop.checkpoint_interval {interval} is every {lasting(interval * step / HOUR)}"
@@ -202,7 +196,7 @@ def _today(advice: Advice, recipe: Recipe) -> Iterator[str]:
     if needs.fits == "no":
         yield f"the recipe as it is, {layout(now)}, does not fit: {fills(needs)}"
         return
-    one = candidate(question, offer, count, now, needs)
+    one = candidates(question, offer, count, [(now, needs)])[0]
     yield (
         f"the recipe as it is, {count} × {offer.name} {layout(now)}, {now.micro_batch} × "
         f"{now.accumulation}, recompute {now.recompute}: {days(one)}; "

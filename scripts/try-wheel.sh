@@ -42,8 +42,6 @@ trainyard
 echo "--- trainyard run"
 trainyard run -- python pipeline.py
 echo "--- every verb of README"
-{ trainyard advise --model llama-3-8b --tokens 20B 2>&1 || true; } | grep -F "[foresight]"
-pip install "$(ls ../dist/*.whl)[foresight]"
 python ../scripts/try_verbs.py trainyard
 echo "--- the fixture"
 pip install pytest

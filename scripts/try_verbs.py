@@ -43,7 +43,6 @@ STARTS: dict[str, dict[str, str]] = {
         "advise": "--model llama-3-8b --tokens 20B",
         "callback": "token --succeed",
         "prices": "--region us-east-1 --table prices.json",
-        "parity": "",
         "prune": "",
     },
     "pipelines": {

@@ -9,7 +9,6 @@ import pytest
 from tests.conftest import CHECKOUT
 from tests.somebodys import data
 from tests.test_tuned import run
-from trainyard.emulator.jobs.file_systems import cannot_be_slow
 
 pytestmark = [pytest.mark.slow, pytest.mark.sweep]
 VPC = "aws.vpc={subnets: [subnet-0123456789], security_groups: [sg-0123456789]}"
@@ -49,8 +48,7 @@ def test_a_script_reads_a_folder_of_efs_on_two_nodes(somebodys, tmp_path, monkey
     part = tmp_path / "efs/corpora/part"
     part.mkdir(parents=True)
     (part / "slope.txt").write_text("1.25")
-    late = "" if cannot_be_slow() else "?ms=2&mb_per_second=50"
-    monkeypatch.setenv("TRAINYARD_EMULATOR_FILE_SYSTEMS", f"{SYSTEM}={tmp_path / 'efs'}{late}")
+    monkeypatch.setenv("TRAINYARD_EMULATOR_FILE_SYSTEMS", f"{SYSTEM}={tmp_path / 'efs'}")
     mounted = f"{{corpus: {{file_system_id: {SYSTEM}, type: EFS, directory_path: /corpora}}}}"
     execution, package = run(
         str(somebodys), VPC, f"train.file_systems={mounted}", "train.instance_count=2"

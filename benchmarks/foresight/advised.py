@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainyard.common import atomic_file
-from trainyard.foresight.advice import Advice, Candidate, advise
-from trainyard.foresight.advice_display import cells, detail, heads
-from trainyard.foresight.advice_options import allowed
-from trainyard.foresight.cloud_machines import TABLE, machines
-from trainyard.foresight.losing_reasons import simpler, why_not
-from trainyard.foresight.question import Offer, Question
-from trainyard.foresight.rules_of_thumb import count, published, rules_of
+from trainyard.foresight.advice import Advice, Candidate, advise, shown
+from trainyard.foresight.advice_display import cells, count, heads, layout, running, why_not
+from trainyard.foresight.cloud_machines import TABLE
+from trainyard.foresight.published_models import published
+from trainyard.foresight.question import Offer, Question, allowed
 from trainyard.foresight.setting import Setting
 from trainyard.plan.prices import load
 
@@ -77,7 +75,6 @@ def section(case: Case, types: Sequence[str] = TYPES) -> Iterator[str]:
     yield f"\n```\n{case.command}\n```\n"
     yield from _table([advice.ranked[0] for advice in found if advice.ranked])
     yield from _reasons(found[0])
-    yield from (f"{line}\n" for line in rules_of(question))
 
 
 def _question(case: Case, offer: Offer) -> Question:
@@ -103,19 +100,17 @@ def _table(best: Sequence[Candidate]) -> Iterator[str]:
 
 
 def _reasons(advice: Advice) -> Iterator[str]:
-    """On what a layout spends memory and time, and why the plain ones and its runner-up lost."""
+    """On the first layout's run, and why others on the same type of machine lost."""
     question = advice.question
     yield f"On {question.offers[0].name}, of {advice.count.layouts:,} layouts:\n"
     if not advice.ranked:
         yield "- No layout fits. " + "; ".join(advice.remedies)
         yield ""
         return
-    first = advice.ranked[0]
-    yield from (f"- {line}" for line in detail(first))
-    rivals = (o for o in advice.ranked if o.place == first.place and o.strategy != first.strategy)
-    if rival := next(rivals, None):
-        yield f"- {cells(rival, first)[1]}: {why_not(rival, first, question)}"
-    yield from (f"- {line}" for line in simpler(first, advice.ranked, question))
+    first, *others = shown(advice)
+    yield f"- {running(first)}"
+    for one in others:
+        yield f"- {one.nodes} machines, {layout(one.setting)}: {why_not(one, first, question)}"
     yield ""
 
 
@@ -134,11 +129,6 @@ def sources() -> Iterator[str]:
     yield ""
     rates = "; ".join(f"{one['rate']}: {_source(one['source'])}" for one in TABLE["failures"])
     yield f"Failures of 1,000 nodes of 8 GPUs and a day, as p10, median and p90: {rates}."
-    yield ""
-    unstated = dict.fromkeys(
-        said for name in TYPES for said in machines(name, 1, REGION).guessed if "spot" not in said
-    )
-    yield f"Guessed: {'; '.join(unstated)}."
 
 
 def _source(name: str) -> str:

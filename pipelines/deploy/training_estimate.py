@@ -3,7 +3,6 @@
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from pipelines.advice.memory_fit import needed, remedy
@@ -11,12 +10,12 @@ from pipelines.advice.training_setting import Ours, of_request
 from trainyard.common.errors import ForesightError
 from trainyard.foresight import measured_corrections, memory, model_shapes
 from trainyard.foresight.cloud_machines import machines
-from trainyard.foresight.interrupted_run import Outcome
+from trainyard.foresight.interrupted_run import Run
+from trainyard.foresight.interrupted_run import foresee as foresee_run
 from trainyard.foresight.interval import Spread
 from trainyard.foresight.measured_corrections import Calibration
 from trainyard.foresight.memory import Memory
 from trainyard.foresight.step_time import Time
-from trainyard.foresight.whole_training import foresee as simulate
 from trainyard.plan.step_estimate import Foreseen, Foresight, NotForeseen
 from trainyard.runs.step_table import duration
 from trainyard.validate.outer_form import read
@@ -68,38 +67,37 @@ def _foresee(job: Job, learned: Calibration, region: str) -> Foreseen | NotFores
     )
 
 
-def _run(job: Job, ours: Ours, time: Time, region: str) -> Outcome:
-    """Simulate start, steps, saves and interruptions, at 1 USD an hour: the cost is then hours."""
-    there = machines(str(job.instance_type), job.nodes, region)
-    return simulate(
-        replace(there, usd_per_hour=1.0, spot_share=Spread(1.0, 1.0, 1.0)),
-        "spot" if job.spot else "on demand",
+def _run(job: Job, ours: Ours, time: Time, region: str) -> Run:
+    """Foresee start, steps, saves and interruptions; plan has prices of its own."""
+    how = "spot" if job.spot else "on demand"
+    return foresee_run(
+        machines(str(job.instance_type), job.nodes, how, region=region),
         (ours.shapes or model_shapes.of(ours.setting)).parameters,
         time.step_seconds,
         ours.steps,
         interval_seconds=ours.loop.checkpoint_interval * time.step_seconds.p50,
-    ).outcome
+    )
 
 
-def _charged(ours: Ours, time: Time, run: Outcome) -> Spread:
+def _charged(ours: Ours, time: Time, run: Run) -> Spread:
     """Return the seconds for which the machines run; for a run that never ends, until it is given
     up.
     """
-    hours = (run.usd.p10, run.usd.p50, run.usd.p90)
-    ended = [value * 3600 for value in hours if math.isfinite(value)]
-    given_up = max([*ended, GIVEN_UP * ours.steps * time.step_seconds.p90])
-    return Spread(*(value * 3600 if math.isfinite(value) else given_up for value in hours))
+    hours = run.charged_hours
+    ends = [value * 3600 for value in (hours.p10, hours.p50, hours.p90)]
+    most = max([*filter(math.isfinite, ends), GIVEN_UP * ours.steps * time.step_seconds.p90])
+    return Spread(*(value if math.isfinite(value) else most for value in ends))
 
 
-def _never(run: Outcome) -> Iterator[str]:
-    if run.finished < 1:
+def _never(run: Run) -> Iterator[str]:
+    if math.isinf(run.hours.p90):
         yield (
-            f"never ends in {1 - run.finished:.0%} of the runs that were simulated, which lose "
-            "more than they save: lower train.loop.checkpoint_interval, or take no spot machines"
+            "may never end: an interruption undoes more than is saved until the next; lower "
+            "train.loop.checkpoint_interval, or take no spot machines"
         )
 
 
-def _done(job: Job, run: Outcome) -> str:
+def _done(job: Job, run: Run) -> str:
     """Return when the training is done, including the waits, and why that takes longer than it
     runs.
     """
@@ -107,7 +105,7 @@ def _done(job: Job, run: Outcome) -> str:
     p10, p50, p90 = map(_hours, (run.hours.p10, run.hours.p50, run.hours.p90))
     return (
         f"{how} is done after {p50} ({p10} – {p90}) with the waits for machines; "
-        f"{lost.p50:.3g} interruptions ({lost.p10:.3g} – {lost.p90:.3g})"
+        f"{lost.p50:,.1f} interruptions expected ({lost.p10:,.1f} – {lost.p90:,.1f})"
     )
 
 

@@ -11,8 +11,8 @@ def hourly(prices: Prices, machines: Sequence[tuple[str, int]]) -> float | None:
 
     It is a processing job's price, since the table has none of endpoints.
     """
-    each = [(prices.hourly("processing", one), count) for one, count in machines]
-    known = [price.usd * count for price, count in each if price]
+    each = [prices.cluster("processing", *one) for one in machines]
+    known = [price.usd for price in each if price]
     return sum(known) if each and len(known) == len(each) else None
 
 

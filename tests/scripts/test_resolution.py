@@ -14,7 +14,7 @@ from tests.conftest import CHECKOUT, clean_environment
 
 UV = Path(sys.executable).with_name("uv")
 BASE = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
-EXTRAS = ("report", "foresight", "notebook", "tuning")
+EXTRAS = ("report", "notebook", "tuning")
 TESTERS = ("hypothesis", "pytest", "pytest-timeout", "pytest-xdist")
 QUICK = (
     "tests/trainyard/common",

@@ -13,28 +13,51 @@ an error, in a row, too.
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
 from math import log2
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
-from trainyard.common.errors import RecipeError
-from trainyard.foresight import advice_options, model_shapes
+from trainyard.common.errors import RecipeError, nearest
+from trainyard.foresight import advice_json, measured_corrections, model_shapes
 from trainyard.foresight.advice import Advice, advise
+from trainyard.foresight.advice_display import picture
 from trainyard.foresight.batch_rows import answer_file
+from trainyard.foresight.layouts import Space
 from trainyard.foresight.model_shapes import Shapes
-from trainyard.foresight.question import Offer, Question, number
-from trainyard.foresight.rules_of_thumb import ADAPTED_BATCH, MODELS, TUNED_BATCH, Model, published
+from trainyard.foresight.published_models import (
+    ADAPTED_BATCH,
+    MODELS,
+    TUNED_BATCH,
+    Model,
+    published,
+)
+from trainyard.foresight.question import (
+    Offer,
+    Question,
+    allowed,
+    dollars,
+    hours,
+    multiplying,
+    number,
+)
 from trainyard.foresight.setting import ENDS, Setting
-from trainyard.terminal import Need, needs, pairs
+from trainyard.terminal import Need, console, needs, pairs
 from trainyard.validate.finding_display import JsonOption
 
+NOTHING_FITS = 3
+USUAL = "ml.p4d.24xlarge,ml.p5.48xlarge,ml.p5en.48xlarge"
 MOST_NODES, REGION = 64, "us-east-1"
 BATCH_TOKENS = 4e6
 """Tokens per optimizer step where neither --global-batch nor a published model gives them: Llama
 2's (arXiv 2307.09288, table 1)."""
+
+_SPACE = TypeAdapter(Space)
+CHOSEN = frozenset(field.name for field in fields(Space)) - {"refuse", "hybrid", "shortest_share"}
+"""Fields of a setting that make up a layout: the given values are chosen from."""
 
 DERIVED = {"gpu", "gpus", "gpus_per_node", "node_gbps", "accumulation", "data", "shard_degree"}
 
@@ -92,12 +115,24 @@ def main(
     global_batch: Annotated[
         int | None, typer.Option(min=1, max=10**7, help="Samples per step.")
     ] = None,
-    deadline: advice_options.DeadlineOption = None,
-    budget: advice_options.BudgetOption = None,
-    instances: advice_options.InstancesOption = None,
-    max_nodes: advice_options.MaxNodesOption = None,
-    spot: advice_options.SpotOption = False,
-    mixture: advice_options.MixtureOption = False,
+    deadline: Annotated[str | None, typer.Option(help="Time limit at p90: 36h, 30d, 2w.")] = None,
+    budget: Annotated[
+        float | None, typer.Option(help="Cost limit at p90 in USD, such as 250k.", parser=dollars)
+    ] = None,
+    instances: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TYPE,…",
+            help=f"Instance types to choose from; default: a recipe's, else {USUAL}.",
+        ),
+    ] = None,
+    max_nodes: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=100_000, help="Largest number of instances; default: 64, of a recipe's 16."
+        ),
+    ] = None,
+    spot: Annotated[bool, typer.Option("--spot", help="Use spot instances.")] = False,
     region: Annotated[
         str | None, typer.Option(help="Region whose prices to use; default: us-east-1.")
     ] = None,
@@ -109,7 +144,14 @@ def main(
             help="Instead: a training per line, as JSON; prints time, rate and memory, as JSON.",
         ),
     ] = None,
-    learn_from: advice_options.CalibrateOption = None,
+    learn_from: Annotated[
+        str | None,
+        typer.Option(
+            "--calibrate",
+            metavar="EXECUTION|all",
+            help="Instead: correct predictions by what an execution's trainings took.",
+        ),
+    ] = None,
     setting: Annotated[
         Path | None,
         typer.Option(
@@ -135,31 +177,35 @@ def main(
             assert setting is not None  # noqa: S101 (the verb needs it)
             stated = _setting(setting)
             setting_of = lambda job: stated  # noqa: E731
-        advice_options.learn(learn_from, setting_of)
+        from trainyard.runs.measured_trainings import calibrate  # loads boto3, which others do not
+
+        for line in calibrate(learn_from, setting_of):
+            console.print(line, highlight=False, markup=False)
         raise typer.Exit
     question: dict[str, Any] = {
         "max_nodes": max_nodes or MOST_NODES,
-        "deadline": advice_options.deadline_hours(deadline),
+        "deadline": None if deadline is None else hours("--deadline", deadline),
         "budget": budget,
-        "how": advice_options.bought(spot=spot, mixture=mixture),
+        "how": "spot" if spot else "on demand",
     }
     if subject:
         question |= subject()
     else:
         question["region"] = region or REGION
-        question["offers"], question["elsewhere"] = advice_options.allowed(
-            instances or advice_options.USUAL, question["region"]
-        )
+        question["offers"], question["elsewhere"] = allowed(instances or USUAL, question["region"])
         architecture = published(model) if model else None
         options = {"layers": layers, "hidden": hidden, "sequence": sequence}
         question |= _model(
             architecture, _shapes(shapes), given, options, question["offers"], tokens, fine_tune
         )
         question["global_batch"] = global_batch or question["global_batch"]
-    advice = advise(Question(**question, **advice_options.corrected(question["offers"])))
-    advice_options.tell(advice, as_json)
+    advice = advise(Question(**question, **_corrected(question["offers"])))
+    if as_json:
+        print(json.dumps(advice_json.as_json(advice), indent=1))
+    else:
+        console.print(picture(advice), highlight=False, markup=False)
     conclude(advice)
-    raise typer.Exit(0 if advice.ranked else advice_options.NOTHING_FITS)
+    raise typer.Exit(0 if advice.ranked else NOTHING_FITS)
 
 
 def _model(
@@ -173,9 +219,9 @@ def _model(
 ) -> dict[str, Any]:
     """Return the question's fields about a published model, shapes, or a size."""
     fields, layout = _fields(settings)
-    offers = advice_options.multiplying(offers, layout.get("precision", "bf16").split(","))
+    offers = multiplying(offers, layout.get("precision", "bf16").split(","))
     model = _trained({**fields, **options}, architecture, shapes, offers[0].machine.gpu)
-    space = advice_options.space(layout)
+    space = _space(layout)
     if (stages := min(space.pipeline) * min(space.interleave)) > model.layers + ENDS:
         raise RecipeError(
             f"--set pipeline={layout.get('pipeline', '1')}: is {stages} stages or more; expected "
@@ -190,7 +236,6 @@ def _model(
         "model": model,
         "tokens": _tokens(tokens, None if tunes else architecture),
         "global_batch": batch,
-        "from_trained": tunes,
         "offers": offers,
         "space": space,
         "shapes": shapes,
@@ -200,7 +245,7 @@ def _model(
 def _fields(given: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
     """Return (fields of the training, choices of layouts) from --set."""
     said = pairs("--set", given)
-    layout = {name: said.pop(name) for name in [*said] if name in advice_options.CHOSEN}
+    layout = {name: said.pop(name) for name in [*said] if name in CHOSEN}
     for name in said:
         if name in DERIVED:
             raise RecipeError(
@@ -229,7 +274,7 @@ def _trained(
     try:
         return Setting.model_validate({"gpu": gpu, "compile": True, **base, **said})
     except ValidationError as error:
-        raise RecipeError(advice_options.first_problem(error, [*Setting.model_fields])) from None
+        raise RecipeError(first_problem(error, [*Setting.model_fields])) from None
 
 
 def _setting(place: Path) -> Setting:
@@ -237,7 +282,7 @@ def _setting(place: Path) -> Setting:
     try:
         return Setting.model_validate_json(place.read_text(encoding="utf-8"))
     except ValidationError as error:
-        raise RecipeError(advice_options.first_problem(error, [*Setting.model_fields])) from None
+        raise RecipeError(first_problem(error, [*Setting.model_fields])) from None
     except OSError as error:
         raise RecipeError(f"--setting {place}: cannot be read: {error}") from None
 
@@ -266,3 +311,50 @@ def _usual_batch(sequence: int, known: Model | None) -> int:
     """Return samples per step where none are given: a power of two, like the size of a cluster."""
     tokens = known.batch_tokens if known and known.batch_tokens else BATCH_TOKENS
     return 2 ** max(0, round(log2(tokens / sequence)))
+
+
+def _corrected(offers: Sequence[Offer]) -> dict[str, Any]:
+    """Return the question's fields that correct predictions by your own trainings; empty where the
+    working directory has no calibration.
+    """
+    learned = measured_corrections.read()
+    counts = {offer.machine.gpu: learned.count(offer.machine.gpu) for offer in offers}
+    said = ", ".join(f"{count} on {gpu}" for gpu, count in counts.items() if count)
+    if not said:
+        return {}
+    return {
+        "time": learned.time,
+        "learned": f"Corrected by trainings of your own: {said} ({measured_corrections.PLACE})",
+    }
+
+
+def _space(given: Mapping[str, str]) -> Space:
+    """Return the layouts to choose from, with the values given for a field (``4,8``) in order.
+
+    Raises:
+        RecipeError: a value is invalid.
+    """
+    try:
+        read = _SPACE.validate_python({name: text.split(",") for name, text in given.items()})
+    except ValidationError as error:
+        raise RecipeError(first_problem(error, CHOSEN)) from None
+    order = {"shard": Space().shard, "recompute": Space().recompute}
+    chosen: dict[str, Any] = {
+        name: sorted(getattr(read, name), key=order[name].index if name in order else None)
+        for name in given
+    }
+    if "context" in given:  # asked for explicitly: allow short sequences
+        chosen["shortest_share"] = 1
+    return replace(read, **chosen)
+
+
+def first_problem(error: ValidationError, known: Sequence[str] | frozenset[str]) -> str:
+    """Return a message about the first invalid field of ``--set``."""
+    found = error.errors()[0]
+    name = str(found["loc"][0]) if found["loc"] else ""
+    if found["type"] == "missing":
+        return f"--{name}: is missing; give it, --model NAME or --shapes FILE"
+    if found["type"] == "extra_forbidden":
+        return f"--set {name}: unknown field; {nearest(name, sorted(known))}"
+    message = found["msg"].removeprefix("Value error, ")
+    return f"--set {name}={found['input']}: {message}" if name else message

@@ -1,7 +1,6 @@
 """JSON documents on disk."""
 
 import json
-import logging
 import urllib.parse
 from pathlib import Path
 from typing import Any
@@ -19,25 +18,13 @@ def read_json(path: Path) -> Any:
     return json.loads(path.read_bytes())
 
 
-log = logging.getLogger(__name__)
-
-
 class Kept:
-    """Documents by name, each in a file. Only one thread at a time may call it.
-
-    An unreadable file is logged and set aside; the other documents remain usable.
-    """
+    """Documents by name, each in a file. Only one thread at a time may call it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self.all: dict[str, dict[str, Any]] = {}
-        for path in sorted(folder.glob("*.json")):
-            try:
-                document = read_json(path)
-                self.all[document["name"]] = document
-            except (ValueError, KeyError, TypeError) as error:
-                path.replace(path.with_suffix(".damaged"))
-                log.warning("%s cannot be read (%s): it is kept as .damaged", path, error)
+        documents = map(read_json, sorted(folder.glob("*.json")))
+        self.all: dict[str, dict[str, Any]] = {each["name"]: each for each in documents}
 
     def put(self, document: dict[str, Any]) -> None:
         """Keep the document under its ``name``."""

@@ -54,7 +54,7 @@ class References:
 
     def __init__(self, state: Path) -> None:
         self._jobs = {p.parent.name: read_json(p) for p in state.glob("jobs/*/job.json")}
-        packages = [read_json(path) for path in state.glob("registry/packages/**/*.json")]
+        packages = [read_json(path) for path in state.glob("registry/ModelPackage/**/*.json")]
         self._registered = {package["ModelPackageArn"] for package in packages}
         self._always = set(uris([packages, _models(state), _pipelines(state)]))
         self._tunings = {p.parent.name: read_json(p) for p in state.glob("tuning/*/tuning.json")}
@@ -168,9 +168,9 @@ def _pipelines(state: Path) -> list[dict]:
 
 
 def _models(state: Path) -> list[dict]:
-    """Return models, which name their artifacts, and other documents that SageMaker only stores."""
-    kept = [*state.glob("models/*.json"), *state.glob("stored/*/*.json")]
-    return list(map(read_json, kept))
+    """Return models, which name their artifacts, and others but where endpoints are to write."""
+    stored = state.glob("stored/*/*.json")
+    return [read_json(path) for path in stored if path.parent.name != "EndpointConfig"]
 
 
 GB = 1_000_000_000

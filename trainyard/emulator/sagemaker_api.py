@@ -37,7 +37,7 @@ from trainyard.emulator.tuning.tuning_api import Tunings
 Operation = Callable[[dict], dict]
 _OWN = (
     *("pipeline", "training-job", "processing-job", "transform-job"),
-    *("hyper-parameter-tuning-job", "model", "endpoint", "endpoint-config"),
+    *("hyper-parameter-tuning-job", "endpoint"),
 )
 """Kinds of resource whose tags are kept here."""
 
@@ -65,8 +65,8 @@ class SageMaker:
         python: Path = OWN,
     ) -> None:
         self._forward = forward
-        self._models = Models(state / "models", forward, python)
-        self._cloudwatch = CloudWatch(state / "cloudwatch", aws)
+        self._models = Models(forward, python)
+        self._cloudwatch = CloudWatch(state / "cloudwatch")
         metrics, alarms = self._cloudwatch.metrics, self._cloudwatch.alarms
         self._events = Events(state / "events", aws)
         changes = self._events.changes
@@ -87,7 +87,7 @@ class SageMaker:
             python,
             changed,
         )
-        self._configs = EndpointConfigs(state / "endpoint-configs", self._models)
+        self._configs = EndpointConfigs(forward, self._models)
         self._jobs, self._endpoints = Jobs(place), Endpoints(place, self._configs, alarms)
         self._functions = Functions(state / "functions", place)
         self._callbacks = Callbacks()
@@ -174,20 +174,16 @@ class SageMaker:
     def _rooms(self) -> Iterator[dict[str, Operation]]:
         yield self._pipelines.operations()
         yield self._executions.operations()
-        yield self._models.operations()
-        yield self._configs.operations()
         yield self._endpoints.operations()
         yield {name: self._kept(answer) for name, answer in self._callbacks.operations().items()}
         yield self._tunings.operations()
         yield from (self._job_table(kind) for kind in KINDS)
         yield {
             "CreateEndpoint": self._tagged(self._endpoints.create, "EndpointArn"),
-            "CreateEndpointConfig": self._tagged(self._configs.create, "EndpointConfigArn"),
-            "CreateModel": self._tagged(self._models.create, "ModelArn"),
+            "CreateEndpointConfig": self._configs.create,
+            "CreateModel": self._models.create,
             "CreatePipeline": self._tagged(self._pipelines.create, "PipelineArn"),
             "DeleteEndpoint": self._untagged("Endpoint", self._endpoints.delete),
-            "DeleteEndpointConfig": self._untagged("EndpointConfig", self._configs.delete),
-            "DeleteModel": self._untagged("Model", self._models.delete),
             "DeletePipeline": self._delete_pipeline,
             "Search": functools.partial(search, self._answer, self._executions),
             "AddTags": self._for_own("AddTags", self._tags.add),

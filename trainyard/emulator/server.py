@@ -47,7 +47,7 @@ from trainyard.emulator.request_signatures import Refused, Signed, check, check_
 from trainyard.emulator.rest_requests import json_object
 from trainyard.emulator.runtime.interpreter import OWN, checked
 from trainyard.emulator.runtime.isolation import refuse
-from trainyard.emulator.services import own_role, refused_operations
+from trainyard.emulator.services import moto_operations, own_role
 from trainyard.emulator.services.cloudwatch import prometheus
 from trainyard.emulator.services.dropped_members import dropped_members
 from trainyard.emulator.services.log_store import LogStore
@@ -236,7 +236,7 @@ class App:
 
     def _other(self, service: str, request: Request) -> Response:
         """Answer a request to one of moto's services."""
-        if found := refused_operations.refusal(service, request):
+        if found := moto_operations.refusal(service, request):
             return unimplemented(request, f"It would need {found[1]}.", found[0])
         if service == "iam" and (names := dropped_members(request)):
             return unimplemented(request, f"{', '.join(names)} would have no effect: leave it out.")

@@ -1,6 +1,6 @@
 """Choose machines, their number, and a layout: predict every possibility, and rank them.
 
-Every layout that fits gets a predicted time. How much longer interruptions make a run is simulated
+Every layout that fits gets a predicted time. How much longer interruptions make a run is computed
 once for each type and number of machines, with the fastest layout on them.
 """
 
@@ -9,17 +9,16 @@ from dataclasses import dataclass, replace
 from math import isfinite, log
 from typing import Any
 
-from trainyard.foresight import whole_training
+from trainyard.foresight import interrupted_run
 from trainyard.foresight.cloud_machines import TABLE, machines
+from trainyard.foresight.interrupted_run import Run
 from trainyard.foresight.interval import Spread
 from trainyard.foresight.layouts import Count, fitting, node_counts
 from trainyard.foresight.memory import Memory
 from trainyard.foresight.question import Offer, Question
 from trainyard.foresight.setting import Setting
 from trainyard.foresight.step_time import Time
-from trainyard.foresight.whole_training import Whole
 
-HOUR = 3600.0
 ALIKE = 1.02
 """Layouts whose aims differ by less are ordered by their simplicity: two releases of the
 same framework differ by 1.3 % on the same table (median; NeMo's performance summaries)."""
@@ -40,7 +39,7 @@ class Candidate:
     """Hours until the training is over, interruptions included."""
 
     usd: Spread
-    whole: Whole | None = None
+    run: Run
     """The run with its interruptions, for the fastest layout on these machines."""
 
     @property
@@ -75,9 +74,6 @@ class Advice:
     ranked: tuple[Candidate, ...]
     """Layouts that fit or may fit, the best first."""
 
-    frontier: tuple[Candidate, ...]
-    """Layouts that no other beats in both time and cost, the fastest first."""
-
     count: Count
     nearest: Nearest | None
     """Layout that lacks the least memory, where nothing fits."""
@@ -88,83 +84,59 @@ class Advice:
 
 def advise(question: Question) -> Advice:
     """Predict and rank all layouts that fit."""
-    count, nearest = Count(), _Nearest(question)
-    found = [
-        one
-        for offer in question.offers
-        for nodes in node_counts(question.max_nodes)
-        for one in _run(_fitting(question, offer, nodes, nearest, count), question)
-    ]
+    count, found = Count(), list[Candidate]()
+    nearest: Nearest | None = None
+
+    def ask(setting: Setting) -> Memory:
+        nonlocal nearest
+        needs = question.ask(setting)
+        if needs.fits == "no" and (nearest is None or _lacks(needs) < _lacks(nearest.memory)):
+            nearest = Nearest(offer, nodes, setting, needs)
+        return needs
+
+    for offer in question.offers:
+        for nodes in node_counts(question.max_nodes):
+            layouts = _fitting(question, offer, nodes, ask, count)
+            found += candidates(question, offer, nodes, layouts)
     ranked = _ranked(found, question)
     change = () if found else tuple(remedies(question))
-    return Advice(
-        question, ranked, tuple(frontier(ranked)), count, None if found else nearest.found, change
-    )
+    return Advice(question, ranked, count, None if found else nearest, change)
 
 
-def _fitting(
-    question: Question, offer: Offer, nodes: int, nearest: "_Nearest", count: Count
+def _lacks(needs: Memory) -> float:
+    return needs.peak.p50 / needs.usable_gib
+
+
+def candidates(
+    question: Question, offer: Offer, nodes: int, layouts: Iterable[tuple[Setting, Memory]]
 ) -> list[Candidate]:
-    """Return the candidates on ``nodes`` machines, as if nothing interrupted them."""
-    found = fitting(
-        question.model,
-        offer.machine,
-        nodes,
-        question.global_batch,
-        question.space,
-        nearest.asks(offer, nodes),
-        count,
-    )
-    return [_undisturbed(question, offer, nodes, setting, needs) for setting, needs in found]
-
-
-def candidate(
-    question: Question, offer: Offer, nodes: int, setting: Setting, needs: Memory
-) -> Candidate:
-    """Return the predictions for a layout whose memory is known."""
-    return _run([_undisturbed(question, offer, nodes, setting, needs)], question)[0]
-
-
-def _undisturbed(
-    question: Question, offer: Offer, nodes: int, setting: Setting, needs: Memory
-) -> Candidate:
-    foreseen = question.time(setting, question.shapes)
-    hours = foreseen.step_seconds.times(question.steps / HOUR)
-    return Candidate(
-        offer=offer,
-        nodes=nodes,
-        setting=setting,
-        memory=needs,
-        time=foreseen,
-        hours=hours,
-        usd=hours.times(nodes * offer.usd_hour),
-    )
-
-
-def _run(found: list[Candidate], question: Question) -> list[Candidate]:
-    """Return the candidates, all on the same machines, with the waits, losses and saves of a run:
-    simulated for the fastest, and scaled for the others by how much longer their steps take.
+    """Return the predictions for layouts on ``nodes`` machines, with the waits, losses and saves of
+    a run: computed for the fastest, and scaled for the others by how much longer their steps take.
     """
-    if not found:
+    timed = [(it, needs, question.time(it, question.shapes)) for it, needs in layouts]
+    if not timed:
         return []
-    fastest = min(found, key=lambda one: one.time.step_seconds.p50)
-    name, nodes = fastest.place
-    whole = whole_training.foresee(
-        machines(name, nodes, question.region),
-        question.how,
+    fastest = min((time.step_seconds for _, _, time in timed), key=lambda step: step.p50)
+    run = interrupted_run.foresee(
+        machines(offer.name, nodes, question.how, region=question.region, usd_hour=offer.usd_hour),
         question.parameters,
-        fastest.time.step_seconds,
+        fastest,
         question.steps,
         saved_bytes=TABLE["checkpoints"]["bytes"] * question.trained,
     )
-    hours, usd = whole.outcome.hours, whole.outcome.usd
-    step = fastest.time.step_seconds.p50
-
-    def running(one: Candidate) -> Candidate:
-        longer = one.time.step_seconds.p50 / step
-        return replace(one, hours=hours.times(longer), usd=usd.times(longer), whole=whole)
-
-    return [running(one) for one in found]
+    return [
+        Candidate(
+            offer=offer,
+            nodes=nodes,
+            setting=setting,
+            memory=needs,
+            time=time,
+            hours=run.hours.times(time.step_seconds.p50 / fastest.p50),
+            usd=run.usd.times(time.step_seconds.p50 / fastest.p50),
+            run=run,
+        )
+        for setting, needs, time in timed
+    ]
 
 
 def _ranked(found: list[Candidate], question: Question) -> tuple[Candidate, ...]:
@@ -199,73 +171,24 @@ def _refusals(one: Candidate, question: Question) -> tuple[bool, bool]:
 
 def _aim(one: Candidate, question: Question) -> float:
     """Return the figure to minimise: cost where a deadline is kept, time where it is missed or
-    where there is a budget; the product of both where there is neither. Time on a machine of your
-    own, which has no price.
+    where there is a budget; the product of both where there is neither.
     """
-    if not one.usd.p50:
-        return one.hours.p50
     if question.deadline is not None:
         late = one.hours.p90 > question.deadline
         return one.hours.p50 if late else one.usd.p50
     return one.hours.p50 * (1 if question.budget is not None else one.usd.p50)
 
 
-def frontier(candidates: Iterable[Candidate]) -> Iterator[Candidate]:
-    """Iterate over layouts that surely fit and that no other beats in both time and cost, the
-    fastest first.
-    """
-    sure = [one for one in candidates if one.memory.fits == "yes"]
-    cheapest = float("inf")
-    for one in sorted(sure, key=lambda one: (one.hours.p50, one.usd.p50)):
-        if one.usd.p50 < cheapest:
-            cheapest = one.usd.p50
-            yield one
-
-
-def guessed(advice: Advice) -> list[str]:
-    """Return what no source states about the best layout's machines, a sentence each."""
-    if not advice.ranked:
-        return []
-    name, nodes = advice.ranked[0].place
-    question = advice.question
-    said = machines(name, nodes, question.region).guessed
-    return [one for one in said if question.how != "on demand" or "spot" not in one]
-
-
 def shown(advice: Advice, most: int = 8) -> list[Candidate]:
-    """Return the best layout, up to three on the same machines, and the best of others."""
-    best: list[Candidate] = []
-    seen: set[Any] = set()
+    """Return the best layout of each strategy on the first one's machines, at most four, and the
+    best on each other number or type of machines.
+    """
+    kinds: dict[Any, Candidate] = {}
     for one in advice.ranked:
-        same = [other for other in best if other.place == one.place]
-        allowed = 4 if best and one.place == best[0].place else 1
-        if (one.place, one.strategy) in seen or len(same) >= allowed or len(best) == most:
-            continue
-        if same or not best or len({o.place for o in best}) <= most - 4:
-            best.append(one)
-            seen.add((one.place, one.strategy))
-    return best
-
-
-class _Nearest:
-    """Computes memory, and keeps the layout that lacked the least of it."""
-
-    def __init__(self, question: Question) -> None:
-        self.found: Nearest | None = None
-        self._question = question
-        self._lacks = float("inf")
-
-    def asks(self, offer: Offer, nodes: int) -> Callable[[Setting], Memory]:
-        """Return a function that predicts the memory of a layout on these machines."""
-
-        def ask(setting: Setting) -> Memory:
-            needs = self._question.ask(setting)
-            lacks = needs.peak.p50 / needs.usable_gib
-            if needs.fits == "no" and lacks < self._lacks:
-                self._lacks, self.found = lacks, Nearest(offer, nodes, setting, needs)
-            return needs
-
-        return ask
+        here = one.place == advice.ranked[0].place
+        if not here or sum(kind.place == one.place for kind in kinds.values()) < 4:
+            kinds.setdefault((one.place, one.strategy if here else None), one)
+    return [*kinds.values()][:most]
 
 
 MOST = 1024
@@ -283,34 +206,21 @@ def remedies(question: Question) -> Iterator[str]:
     """Iterate over the least of each kind of change with which some layout fits: more machines,
     other machines, another training. Empty where none of them is enough.
     """
-    if more := _more(question):
-        yield more
-    if other := _other(question):
-        yield other
+    few = node_counts(question.max_nodes)[::-1]
+    beyond = [(o, n) for n in node_counts(MOST) if n > question.max_nodes for o in question.offers]
+    for offer, nodes in beyond:
+        if _fits(question, offer, [nodes]):
+            yield f"{nodes} × {offer.name}"
+            break
+    for offer in sorted(question.elsewhere, key=lambda offer: offer.usd_hour):
+        if _fits(question, offer, few):
+            yield f"{offer.name} in their place"
+            break
     for what, change in CHANGES:
-        model = question.model.model_copy(update=change)
-        if _any(replace(question, model=model), question.offers, question.max_nodes):
+        changed = replace(question, model=question.model.model_copy(update=change))
+        if any(_fits(changed, offer, few) for offer in question.offers):
             yield what
             return
-
-
-def _more(question: Question) -> str | None:
-    beyond = [nodes for nodes in node_counts(MOST) if nodes > question.max_nodes]
-    for nodes in beyond:
-        for offer in question.offers:
-            if _fits(question, offer, [nodes]):
-                return f"{nodes} × {offer.name}"
-    return None
-
-
-def _other(question: Question) -> str | None:
-    cheapest = sorted(question.elsewhere, key=lambda offer: offer.usd_hour)
-    found = (offer for offer in cheapest if _any(question, [offer], question.max_nodes))
-    return next((f"{offer.name} in their place" for offer in found), None)
-
-
-def _any(question: Question, offers: Iterable[Offer], most: int) -> bool:
-    return any(_fits(question, offer, reversed(node_counts(most))) for offer in offers)
 
 
 def _fits(question: Question, offer: Offer, counts: Iterable[int]) -> bool:
@@ -318,13 +228,16 @@ def _fits(question: Question, offer: Offer, counts: Iterable[int]) -> bool:
     return any(
         needs.fits == "yes"
         for nodes in counts
-        for _, needs in fitting(
-            question.model,
-            offer.machine,
-            nodes,
-            question.global_batch,
-            question.space,
-            question.ask,
-            Count(),
-        )
+        for _, needs in _fitting(question, offer, nodes, question.ask, Count())
     )
+
+
+def _fitting(
+    question: Question,
+    offer: Offer,
+    nodes: int,
+    ask: Callable[[Setting], Memory],
+    count: Count,
+) -> Iterator[tuple[Setting, Memory]]:
+    batch = question.global_batch
+    return fitting(question.model, offer.machine, nodes, batch, question.space, ask, count)

@@ -1,54 +1,44 @@
-"""Advice on a terminal: one screen, each figure with its interval."""
+"""Advice on a terminal: memory, time and cost with their intervals, and why a layout lost."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from math import isinf
 
 from rich import box
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from trainyard.foresight.advice import Advice, Candidate, guessed, shown
+from trainyard.foresight.advice import Advice, Candidate, shown
 from trainyard.foresight.interval import Spread
-from trainyard.foresight.losing_reasons import (
-    dollars,
-    fills,
-    lasting,
-    misses,
-    simpler,
-    span,
-    why_not,
-)
+from trainyard.foresight.memory import Memory
 from trainyard.foresight.question import Question
-from trainyard.foresight.rules_of_thumb import count, figure, rules_of
 from trainyard.foresight.setting import Setting
-from trainyard.foresight.whole_training import Whole
 
-WHEN = {
-    "forward": "forward pass",
-    "backward": "backward pass",
-    "step": "optimizer step",
-    "save": "save",
-}
-HOUR = 3600.0
-WORDS = 4
+WORDS = 3
 """Columns of words; all others hold figures."""
-FRONTIER = 6
-"""Points of the frontier that fit on a line."""
+TENTH = 0.1
+EQUAL = 0.01
+"""Steps whose times differ by a smaller share count as equally fast."""
 
 
 def picture(advice: Advice) -> Group:
     """Return the whole answer, from the question to the reasons."""
-    parts: list[Text | Table] = [*map(Text, _asked(advice))]
-    best = shown(advice)
-    if best:
-        parts += [Text(), _table(best), Text()]
-        parts += _grounds(advice, best)
+    parts: list[Text | Table] = [*map(Text, _asked(advice)), Text()]
+    if best := shown(advice):
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+        table.add_column("")
+        for number, name in enumerate(heads(best[0])):
+            table.add_column(name, justify="left" if number < WORDS else "right", overflow="fold")
+        for number, one in enumerate(best, 1):
+            row = (str(number), *cells(one, best[0]))
+            table.add_row(*row, style="bold" if number == 1 else "")
+        parts += [table, Text(), Text(f"1  {running(best[0])}")]
+        for number, other in enumerate(best[1:], 2):
+            parts.append(Text(f"{number}  {why_not(other, best[0], advice.question)}"))
     else:
-        parts += [Text(), *_nothing(advice)]
-    parts += [
-        Text(),
-        *(Text(line, "dim") for line in (*_notes(advice), *rules_of(advice.question))),
-    ]
+        parts += _nothing(advice)
+    if advice.question.learned:
+        parts += [Text(), Text(advice.question.learned, "dim")]
     return Group(*parts)
 
 
@@ -80,38 +70,27 @@ def aim(question: Question) -> str:
     return "Neither --deadline nor --budget: first the smallest product of time and cost."
 
 
-def _table(best: Sequence[Candidate]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("")
-    for number, name in enumerate(heads(best[0])):
-        table.add_column(name, justify="left" if number < WORDS else "right", no_wrap=True)
-    for number, one in enumerate(best, 1):
-        style = "bold" if number == 1 else ""
-        table.add_row(str(number), *cells(one, best[0]), style=style)
-    return table
-
-
 def heads(first: Candidate) -> tuple[str, ...]:
     """Return the heads of a table of candidates; the first candidate gives the unit of time."""
     unit, _ = span(first.hours.p50)
-    words = ("machines", "layout", "batch", "recompute", "GiB", "step s", "MFU")
-    return (*words, f"{unit} (p10–p90)", "USD (p10–p90)")
+    memory, words = "GiB (p10–p90)", ("machines", "layout", "batch")
+    return (*words, memory, "step s", f"{unit} (p10–p90)", "USD (p10–p90)")
 
 
 def cells(one: Candidate, first: Candidate) -> tuple[str, ...]:
     """Return a candidate's row of that table."""
-    it, peak = one.setting, one.memory.peak.p50
+    it = one.setting
     _, unit = span(first.hours.p50)
-    there = f"{peak:.{0 if peak > 2 else 1}f} of {one.memory.usable_gib:.0f}"
     mark = "~" if one.offer.estimated else ""
+    peak = one.memory.peak
+    low, middle, high = (f"{g:.{0 if g > 10 else 1}f}" for g in (peak.p10, peak.p50, peak.p90))
+    there = f"{middle} ({low}–{high}) of {one.memory.usable_gib:.0f}"
     return (
         f"{one.nodes} × {one.offer.name.removeprefix('ml.')}",
-        layout(it),
+        layout(it) + ("" if it.recompute == "none" else f", recompute {it.recompute}"),
         f"{it.micro_batch} × {it.accumulation}",
-        it.recompute,
         there + ("" if one.memory.fits == "yes" else "?"),
         figure(one.time.step_seconds.p50),
-        f"{one.time.mfu:.0%}",
         _range(one.hours.times(1 / unit)),
         mark + _money(one.usd),
     )
@@ -132,103 +111,20 @@ def layout(it: Setting) -> str:
     """Return ``ZeRO-2/64 TP8 PP2×4 CP2``: what is shared by how many ranks, and the degrees."""
     over = it.sharded_over if it.shard != "none" else it.data_parallel
     words = [f"{NAMES[it.shard]}/{over}" if over > 1 else "one GPU" if it.gpus == 1 else ""]
+    chunks = f"×{it.interleave}" if it.interleave > 1 else ""
     words += [f"TP{it.tensor}"] if it.tensor > 1 else []
-    words += [f"PP{it.pipeline}" + _chunks(it)] if it.pipeline > 1 else []
+    words += [f"PP{it.pipeline}{chunks}"] if it.pipeline > 1 else []
     words += [f"CP{it.context}"] if it.context > 1 else []
     words += [it.precision] if it.precision != "bf16" else []
     return " ".join(filter(None, words))
 
 
-def _chunks(it: Setting) -> str:
-    return f"×{it.interleave}" if it.interleave > 1 else ""
-
-
-def _range(spread: Spread) -> str:
-    return f"{figure(spread.p50)} ({figure(spread.p10)}–{figure(spread.p90)})"
-
-
-def _money(spread: Spread) -> str:
-    """Return a cost, such as ``$3.38 M (3.04–3.72)``."""
-    size, letter = (
-        (1e6, " M") if spread.p50 >= 1e6 else (1e3, " k") if spread.p50 >= 1e3 else (1, "")
-    )
-    low, high = figure(spread.p10 / size), figure(spread.p90 / size)
-    return f"${figure(spread.p50 / size)}{letter} ({low}–{high})"
-
-
-def _grounds(advice: Advice, best: Sequence[Candidate]) -> list[Text]:
-    first, question = best[0], advice.question
-    lines = [Text(f"1  {line}") for line in detail(first)]
-    lines += [
-        Text(f"{number}  {why_not(other, first, question)}")
-        for number, other in enumerate(best[1:], 2)
-    ]
-    lines += [Text(f"–  {line}") for line in simpler(first, advice.ranked, question, best)]
-    points = _thinned(advice.frontier)
-    if len(points) > 1:
-        lines += [
-            Text(),
-            Text("Sooner is dearer, nothing beats: " + "; ".join(map(_point, points))),
-        ]
-    return lines
-
-
-def detail(one: Candidate) -> Iterator[str]:
-    """Iterate over lines about a candidate's memory, its run and its step."""
-    sizes = sorted(one.memory.categories.items(), key=lambda item: -item[1].p50)
-    memory = ", ".join(
-        f"{name} {figure(size.p50)}"
-        for name, size in sizes
-        if size.p50 >= one.memory.peak.p50 / 100
-    )
-    where = f" on stage {one.memory.stage}" if one.setting.pipeline > 1 else ""
-    yield f"memory: {fills_range(one)}, at its peak in the {WHEN[one.memory.when]}{where}: {memory}"
-    step = one.time.step_seconds.p50
-    parts = sorted(one.time.parts.items(), key=lambda item: -item[1])
-    if one.whole is not None:
-        yield _running(one.whole)
-    yield "the step: " + ", ".join(f"{n} {s / step:.0%}" for n, s in parts if s / step >= 0.005)
-
-
-def _running(whole: Whole) -> str:
-    outcome, saving = whole.outcome, whole.saving
-    stops, every = outcome.interruptions, lasting(saving.interval / HOUR)
-    said = (
-        f"the run: {outcome.useful:.0%} of the time useful; {figure(stops.p50)} "
-        f"({figure(stops.p10)}–{figure(stops.p90)}) interruptions, a save every {every}"
-    )
-    if outcome.finished < 1:
-        said += f"; {1 - outcome.finished:.0%} of the simulated runs never end"
-    if outcome.fell_back:
-        said += f"; {outcome.fell_back:.0%} of them end on demand"
-    return said
-
-
-def _notes(advice: Advice) -> Iterator[str]:
-    if advice.question.learned:
-        yield advice.question.learned
-    if said := guessed(advice):
-        yield f"Guessed: {'; '.join(said)}"
-
-
-def fills_range(one: Candidate) -> str:
-    """Return the peak with its interval, and the usable memory."""
-    peak, there = one.memory.peak, one.memory.usable_gib
-    return f"{figure(peak.p50)} GiB ({figure(peak.p10)}–{figure(peak.p90)}) of {there:.3g} usable"
-
-
-def _thinned(points: Sequence[Candidate]) -> list[Candidate]:
-    """Return a few points, with both ends, one for each count of machines."""
-    if len(points) <= FRONTIER:
-        return list(points)
-    step = (len(points) - 1) / (FRONTIER - 1)
-    return [points[round(number * step)] for number in range(FRONTIER)]
-
-
-def _point(one: Candidate) -> str:
+def running(one: Candidate) -> str:
+    """Return what interruptions and saves make of a run."""
+    stops, every = one.run.interruptions, lasting(one.run.save_interval / 3600)
     return (
-        f"{one.nodes} × {one.offer.name.removeprefix('ml.')} {lasting(one.hours.p50)} "
-        f"{dollars(one.usd.p50)}"
+        f"the run: {one.run.useful:.0%} of the time useful; {stops.p50:,.1f} "
+        f"({stops.p10:,.1f}–{stops.p90:,.1f}) interruptions, a save every {every}"
     )
 
 
@@ -242,3 +138,124 @@ def _nothing(advice: Advice) -> Iterator[Text]:
         )
     for line in advice.remedies:
         yield Text(f"It would with {line}", "bold")
+
+
+def why_not(other: Candidate, best: Candidate, question: Question) -> str:
+    """Return why ``other`` stands below ``best``, which is ranked first."""
+    if other.memory.fits != "yes":
+        return f"may not fit: {fills(other.memory)}"
+    bound = misses(other, question)
+    if bound and not misses(best, question):
+        return bound
+    if other.place == best.place:
+        return _slower(other, best)
+    cost = other.usd.p50 / best.usd.p50 - 1
+    later = other.hours.p50 / best.hours.p50 - 1
+    said = f"{_by(cost, 'dearer', 'cheaper')}, {_by(later, 'later', 'sooner')}"
+    overlap = other.usd.p10 <= best.usd.p90 and best.usd.p10 <= other.usd.p90
+    if overlap and abs(cost) < TENTH:
+        said += "; their costs are too close to say"
+    return f"{said}: MFU {other.time.mfu:.0%}, {best.time.mfu:.0%} in the first"
+
+
+def misses(other: Candidate, question: Question) -> str | None:
+    """Return the bound that it breaks at p90, and by how much; None if it keeps the bounds."""
+    if question.deadline is not None and other.hours.p90 > question.deadline:
+        late, asked = lasting(other.hours.p90), lasting(question.deadline)
+        return f"misses the deadline: {late} at p90, for {asked}"
+    if question.budget is not None and other.usd.p90 > question.budget:
+        return f"over the budget: {dollars(other.usd.p90)} at p90, for {dollars(question.budget)}"
+    return None
+
+
+def _slower(other: Candidate, best: Candidate) -> str:
+    """Compare on the same machines, with equal price and interruptions: only steps differ."""
+    step, first = other.time.step_seconds, best.time.step_seconds
+    slower = step.p50 / first.p50 - 1
+    if abs(slower) < EQUAL:
+        return "as fast as the first"
+    error = (step.p90 - step.p10) / 2 / step.p50
+    close = f"too close to say at ±{error:.0%}: " if abs(slower) < error else ""
+    said = f"{_by(slower, 'slower', 'faster')} a step, {close}"
+    if slower < 0:
+        return f"{said}more to set up"
+    before = best.time.parts
+    part = max(other.time.parts, key=lambda name: other.time.parts[name] - before.get(name, 0.0))
+    if part == "compute" and other.setting.recompute != best.setting.recompute:
+        return f"{said}recompute {other.setting.recompute}, {best.setting.recompute} in the first"
+    share, earlier = other.time.parts[part] / step.p50, before.get(part, 0.0) / first.p50
+    return f"{said}{share:.0%} of it is {part}, {earlier:.0%} in the first"
+
+
+def _by(share: float, more: str, less: str) -> str:
+    """Return ``4 % slower``; above twice, a factor."""
+    if share > 1:
+        return f"{1 + share:.1f} × as {'dear' if more == 'dearer' else 'long'}"
+    text = f"{abs(share):.1%}" if abs(share) < TENTH else f"{abs(share):.0%}"
+    return f"{text} {more if share >= 0 else less}"
+
+
+def fills(needs: Memory) -> str:
+    """Return the peak and its largest category: ``92 of 79 GiB, of which activations 40``."""
+    largest = max(needs.categories, key=lambda name: needs.categories[name].p50)
+    share = needs.categories[largest].p50
+    return (
+        f"{figure(needs.peak.p50)} of {needs.usable_gib:.0f} GiB, of which {largest} "
+        f"{figure(share)}"
+    )
+
+
+def _range(spread: Spread) -> str:
+    return f"{figure(spread.p50)} ({figure(spread.p10)}–{figure(spread.p90)})"
+
+
+def _money(spread: Spread) -> str:
+    """Return a cost, such as ``$3.38 M (3.04–3.72)``."""
+    size, letter = _thousands(spread.p50)
+    low, high = figure(spread.p10 / size), figure(spread.p90 / size)
+    return f"${figure(spread.p50 / size)}{letter} ({low}–{high})"
+
+
+def dollars(usd: float) -> str:
+    """Return ``$1.23 M``, ``$340 k``, ``$12.50``."""
+    size, letter = _thousands(usd)
+    return f"${figure(usd / size)}{letter}" if letter else f"${usd:.2f}"
+
+
+def _thousands(usd: float) -> tuple[float, str]:
+    return (1e6, " M") if usd >= 1e6 else (1e3, " k") if usd >= 1e3 else (1.0, "")
+
+
+def figure(value: float) -> str:
+    """Return three digits, without an exponent; ∞ for infinity."""
+    if isinf(value):
+        return "∞"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def count(number: float) -> str:
+    """Return ``1.4 T``, ``300 B``, ``4 M``."""
+    for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if number >= size:
+            return f"{number / size:.3g} {letter}"
+    return f"{number:.3g}"
+
+
+SPANS = (
+    ("days", 24.0, 48.0),
+    ("hours", 1.0, 2.0),
+    ("minutes", 1 / 60, 1 / 30),
+    ("seconds", 1 / 3600, 0.0),
+)
+"""Unit, its hours, and the number of hours from which it is used."""
+
+
+def span(hours: float) -> tuple[str, float]:
+    """Return the unit in which this many hours are shown, and the unit's hours."""
+    return next((unit, size) for unit, size, least in SPANS if hours >= least)
+
+
+def lasting(hours: float) -> str:
+    """Return ``18.2 days``, ``5 hours``."""
+    unit, size = span(hours)
+    return f"{figure(hours / size)} {unit}"

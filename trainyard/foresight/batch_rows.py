@@ -71,7 +71,9 @@ def _answer(line: str) -> dict[str, Any]:
     ignored = [name for name in {**whole, **row} if name not in KNOWN and name not in ("id", "row")]
     named = {"id": whole.get("id", row.get("id"))} if "id" in {**whole, **row} else {}
     try:
-        _refuse_slips(ignored)
+        for name in ignored:
+            if close := get_close_matches(name, sorted(KNOWN), n=1, cutoff=MEANT):
+                raise ValueError(f"{name}: no such field; nearest valid name: {close[0]}")
         setting, assumed = _setting(known)
         return {**named, **foreseen(setting), "ignored": ignored, **assumed}
     except ValidationError as error:
@@ -89,13 +91,6 @@ def _setting(row: Mapping[str, Any]) -> tuple[Setting, dict[str, str]]:
     cut = {"micro_batch": samples // stages, "accumulation": stages}
     said = f"micro_batch {samples} is cut into {stages} micro-batches: accumulation was left out"
     return setting.model_copy(update=cut), {"assumed": said}
-
-
-def _refuse_slips(ignored: list[str]) -> None:
-    for name in ignored:
-        close = get_close_matches(name, sorted(KNOWN), n=1, cutoff=MEANT)
-        if close:
-            raise ValueError(f"{name}: no such field; nearest valid name: {close[0]}")
 
 
 def _problem(error: ValidationError, row: Mapping[str, Any]) -> str:

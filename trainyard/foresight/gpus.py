@@ -14,8 +14,9 @@ reaches their rate times the ratio of the limits: both of them are bound by it.
 
 import csv
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from trainyard.instance_types import Machine
 
@@ -29,10 +30,6 @@ class Gpu:
 
     accelerator: str
     """Name in ``trainyard/instance_types.csv``; empty if no instance type has the device."""
-
-    driver: str
-    """Name in NVIDIA's driver, and so in PyTorch; empty if no instance type has the device, and for
-    Trainium."""
 
     bf16_tflops: float
     """Peak of dense products, in 10¹² operations per second."""
@@ -53,37 +50,18 @@ class Gpu:
     link_gb_s: float
     """Bandwidth of NVLink in one direction, in 10⁹ bytes per second; 0 if there is only PCIe."""
 
-    watts: float
     node_gbps: float
     """The node's network in 10⁹ bits per second, where a setting gives no other."""
 
     gpus_per_node: int
-    guessed: frozenset[str]
-    """Columns whose values no source states."""
-
-
-def _gpu(row: Mapping[str, str]) -> Gpu:
-    return Gpu(
-        name=row["name"],
-        accelerator=row["accelerator"],
-        driver=row["driver"],
-        bf16_tflops=float(row["bf16_tflops"]),
-        fp8_tflops=float(row["fp8_tflops"]),
-        matmul_tflops=float(row["matmul_tflops"]),
-        matmul_fp8_tflops=float(row["matmul_fp8_tflops"]),
-        memory_gib=float(row["memory_gib"]),
-        bandwidth_tb_s=float(row["bandwidth_tb_s"]),
-        link_gb_s=float(row["link_gb_s"]),
-        watts=float(row["watts"]),
-        node_gbps=float(row["node_gbps"]),
-        gpus_per_node=int(row["gpus_per_node"]),
-        guessed=frozenset(row["guessed"].split()),
-    )
 
 
 def _read(path: Path) -> dict[str, Gpu]:
     with path.open(encoding="utf-8", newline="") as file:
-        return {row["name"]: _gpu(row) for row in csv.DictReader(file)}
+        rows = [*csv.DictReader(file)]
+    kinds: dict[str, Any] = {field.name: field.type for field in fields(Gpu)}
+    found = (Gpu(**{name: kind(row[name]) for name, kind in kinds.items()}) for row in rows)
+    return {gpu.name: gpu for gpu in found}
 
 
 GPUS: Mapping[str, Gpu] = _read(Path(__file__).with_suffix(".csv"))

@@ -25,7 +25,7 @@ from pydantic import ConfigDict, Field, TypeAdapter
 
 from trainyard.common import atomic_file
 from trainyard.common.errors import ForesightError
-from trainyard.foresight.interval import Spread
+from trainyard.foresight.interval import DECILE, Spread
 from trainyard.foresight.model_shapes import Shapes
 from trainyard.foresight.setting import Setting
 from trainyard.foresight.step_time import Time, foresee
@@ -34,9 +34,6 @@ PLACE = Path(".trainyard/calibration.json")
 """File of the measured trainings, in the working directory."""
 
 FORMAT = 1
-DECILE = 1.2815515594457831
-"""Standard deviations from the median of a normal distribution to its deciles."""
-
 PRIOR = 4
 """Number of trainings that the shipped scatter counts as."""
 
@@ -57,30 +54,16 @@ class Measured:
     """Metric lines that the median was computed from."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """A training's measured time, and the time predicted by the shipped constants."""
-
-    measured: float
-    shipped: Spread
-
-    @property
-    def log_ratio(self) -> float:
-        return math.log(self.measured / self.shipped.p50)
-
-
-def factor(pairs: Sequence[Pair], shipped: Spread) -> Spread:
+def factor(ratios: Sequence[float], shipped: Spread) -> Spread:
     """Return the factor for the predicted median, and its deciles.
 
     Args:
-        pairs: trainings on the same device.
+        ratios: logarithms of measured over predicted time, of trainings on the same device.
         shipped: the interval that the constants give by themselves; its width is the prior's.
     """
     prior = (math.log(shipped.p90 / shipped.p10) / (2 * DECILE)) ** 2
     between = apart = prior / 2
-    if not pairs:
-        return Spread(shipped.p10 / shipped.p50, 1.0, shipped.p90 / shipped.p50)
-    ratios, n = [pair.log_ratio for pair in pairs], len(pairs)
+    n = len(ratios)
     mean = math.fsum(ratios) / n
     scatter = math.fsum((ratio - mean) ** 2 for ratio in ratios)
     apart = (PRIOR * apart + scatter) / (PRIOR + n - 1)
@@ -111,22 +94,20 @@ class Calibration:
 
     def adjusted(self, setting: Setting, shipped: Spread) -> Spread:
         """Return the corrected seconds per step; ``shipped`` is the constants' prediction."""
-        pairs = self._pairs.get(setting.gpu, [])
-        if not pairs:
-            return shipped
-        return factor(pairs, shipped).times(shipped.p50)
+        ratios = self._ratios.get(setting.gpu)
+        return factor(ratios, shipped).times(shipped.p50) if ratios else shipped
 
     def count(self, gpu: str) -> int:
         """Return the number of trainings on the device."""
-        return len(self._pairs.get(gpu, []))
+        return len(self._ratios.get(gpu, []))
 
     @cached_property
-    def _pairs(self) -> dict[str, list[Pair]]:
-        """Device → its trainings, as today's constants predict them."""
-        found: dict[str, list[Pair]] = {}
+    def _ratios(self) -> dict[str, list[float]]:
+        """Device → logarithms of its trainings' times over today's constants' predictions."""
+        found: dict[str, list[float]] = {}
         for each in self.trainings:
-            shipped = foresee(each.setting).step_seconds
-            found.setdefault(each.setting.gpu, []).append(Pair(each.step_seconds, shipped))
+            ratio = math.log(each.step_seconds / foresee(each.setting).step_seconds.p50)
+            found.setdefault(each.setting.gpu, []).append(ratio)
         return found
 
     def with_trainings(self, more: Iterable[Measured]) -> "Calibration":

@@ -74,9 +74,6 @@ class Memory:
     fits: Literal["yes", "no", "unsure"]
     """Fit on the device. yes: even with the worst error of a published peak; no: not at p10."""
 
-    host_gib: float
-    """Memory used on each node's host, in GiB."""
-
     usable_gib: float
     """Memory that the device has for torch's allocator, in GiB."""
 
@@ -85,11 +82,8 @@ CONTEXT_GIB = 0.6
 """CUDA's context and NCCL's buffers, outside torch's allocator, in GiB: chosen, not measured."""
 
 
-def _read(path: Path) -> Constants:
-    return Constants(**json.loads(path.read_text(encoding="utf-8"))["memory"])
-
-
-CONSTANTS = _read(Path(__file__).with_name("constants.json"))
+_TABLE = json.loads(Path(__file__).with_name("constants.json").read_text(encoding="utf-8"))
+CONSTANTS = Constants(**_TABLE["memory"])
 
 
 def foresee(
@@ -122,7 +116,6 @@ def foresee(
         when=when,
         stage=stage.number,
         fits=_verdict(setting, model, peak.p10, (stays * (1 + c.states) + moves * c.worst) / GIB),
-        host_gib=states.host * setting.node_size / GIB,
         usable_gib=_usable(setting),
     )
 

@@ -57,75 +57,38 @@ def of(setting: Setting) -> Shapes:
     GPT: biases everywhere and layer norms, as in Radford et al. 2019. Llama: no biases, RMS norms
     (Touvron et al. 2023).
     """
-    return _of(
-        setting.layers,
-        setting.hidden,
-        setting.heads or max(1, setting.hidden // 128),
-        setting.kv_heads,
-        setting.ffn,
-        setting.gated,
-        setting.vocab,
-        setting.tied,
-        setting.positions == "learned",
-        setting.dropout > 0,
-        setting.sequence,
-        setting.attention == "full",
-        WIDTH[setting.precision],
-        megatron(setting),
-        setting.tensor > 1 and not megatron(setting),
-        setting.master and setting.shard == "none",
-        setting.compile,
-        setting.lora_rank,
-        setting.quantization != "none",
+    heads = setting.heads or max(1, setting.hidden // 128)
+    head, fused = setting.hidden // heads, megatron(setting)
+    usual = -(-8 * setting.hidden // 3 // 256) * 256 if setting.gated else 4 * setting.hidden
+    width = WIDTH[setting.precision]
+    master = setting.master and setting.shard == "none"
+    widths = transformer_formulas.Widths(
+        hidden=setting.hidden,
+        heads=heads,
+        queries=heads * head,
+        keys=(setting.kv_heads or heads) * head,
+        ffn=setting.ffn or usual,
+        gated=setting.gated,
+        biased=setting.positions == "learned",
+        dropout=setting.dropout > 0,
+        full_attention=setting.attention == "full",
+        sequence=setting.sequence,
+        bytes=width,
+        megatron=fused,
+        torch_tensor=setting.tensor > 1 and not fused,
+        autocast=master and not fused and not setting.compile and width == 2,
+        compiled=setting.compile,
+        rank=setting.lora_rank,
+        quantized=setting.quantization != "none",
     )
+    return _of(widths, setting.layers, setting.vocab, setting.tied)
 
 
 @lru_cache(maxsize=4096)
-def _of(
-    layers: int,
-    hidden: int,
-    heads: int,
-    kv_heads: int,
-    ffn: int,
-    gated: bool,
-    vocab: int,
-    tied: bool,
-    learned: bool,
-    dropout: bool,
-    sequence: int,
-    full_attention: bool,
-    width: int,
-    fused: bool,
-    torch_tensor: bool,
-    master: bool,
-    compiled: bool,
-    rank: int,
-    quantized: bool,
-) -> Shapes:
-    head = hidden // heads
-    usual = -(-8 * hidden // 3 // 256) * 256 if gated else 4 * hidden
-    widths = transformer_formulas.Widths(
-        hidden=hidden,
-        heads=heads,
-        queries=heads * head,
-        keys=(kv_heads or heads) * head,
-        ffn=ffn or usual,
-        gated=gated,
-        biased=learned,
-        dropout=dropout,
-        full_attention=full_attention,
-        sequence=sequence,
-        bytes=width,
-        megatron=fused,
-        torch_tensor=torch_tensor,
-        autocast=master and not fused and not compiled and width == 2,
-        compiled=compiled,
-        rank=rank,
-        quantized=quantized,
-    )
+def _of(widths: transformer_formulas.Widths, layers: int, vocab: int, tied: bool) -> Shapes:
     units = (
-        transformer_formulas.embedding(widths, vocab, learned),
+        transformer_formulas.embedding(widths, vocab, widths.biased),
         transformer_formulas.block(widths, layers),
         transformer_formulas.head(widths, vocab, tied),
     )
-    return Shapes(units=units, sequence=sequence, logits=vocab, tied=tied)
+    return Shapes(units=units, sequence=widths.sequence, logits=vocab, tied=tied)

@@ -6,15 +6,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from trainyard.common.errors import RecipeError
+from trainyard.common.errors import RecipeError, nearest
 from trainyard.foresight import memory, model_shapes, step_time
-from trainyard.foresight.cloud_machines import How, machines
+from trainyard.foresight.cloud_machines import How, price
+from trainyard.foresight.gpus import GPUS, device_of
 from trainyard.foresight.layouts import Machine, Space
 from trainyard.foresight.memory import Memory
 from trainyard.foresight.model_shapes import Shapes
 from trainyard.foresight.setting import Setting
 from trainyard.foresight.step_time import Time
 from trainyard.instance_types import MACHINES
+from trainyard.plan.prices import load
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,12 +63,6 @@ class Question:
     """Instance types that are not allowed, but may be named where nothing fits."""
 
     space: Space = Space()
-    learning_rate: float | None = None
-    """Peak learning rate, where one is planned."""
-
-    from_trained: bool = False
-    """True if the weights start as a trained model's."""
-
     shapes: Shapes | None = None
     """The model's shapes; None: by formula from the model's fields."""
 
@@ -101,11 +97,6 @@ class Question:
         return self._shapes.trained
 
     @property
-    def fine_tunes(self) -> bool:
-        """True if a trained model is trained further: rules of pretraining do not hold then."""
-        return self.from_trained or self.trained < self.parameters
-
-    @property
     def _shapes(self) -> Shapes:
         return self.shapes or model_shapes.of(self.model)
 
@@ -117,16 +108,64 @@ class Question:
 def offers(region: str) -> Iterator[Offer]:
     """Iterate over all instance types that have a price and a device known to foresight."""
     for name, instance in MACHINES.items():
-        if instance.kind == "gpu" and (offer := _offer(name, region)):
-            yield offer
+        if (gpu := device_of(instance)) and (hourly := price(name, region)):
+            gbps = instance.network_gbps
+            machine = Machine(gpu=gpu.name, gpus=instance.accelerators, node_gbps=gbps)
+            yield Offer(name=name, machine=machine, usd_hour=hourly.usd, estimated=hourly.estimated)
 
 
-def _offer(name: str, region: str) -> Offer | None:
-    one = machines(name, 1, region)
-    if one.gpu is None or one.usd_per_hour is None:
-        return None
-    machine = Machine(gpu=one.gpu.name, gpus=one.gpus_per_node, node_gbps=one.node_gbps)
-    return Offer(name=name, machine=machine, usd_hour=one.usd_per_hour, estimated=one.estimated)
+def allowed(text: str, region: str, where: str = "--instances") -> tuple[list[Offer], list[Offer]]:
+    """Return (the instance types to choose from, all others).
+
+    Args:
+        where: name of the option or field that has the text, for the message.
+
+    Raises:
+        RecipeError: a type is unknown, or has no GPU or no price in the region; or SageMaker has no
+            such region.
+    """
+    _refuse_region(region)
+    there = {offer.name: offer for offer in offers(region)}
+    names = list(dict.fromkeys(name.strip() for name in text.split(",")))
+    for name in names:
+        if name not in there:
+            raise RecipeError(
+                f"{where} {name}: no training on it can be predicted in {region}: no such type, "
+                f"no GPU of trainyard/foresight/gpus.csv, or no price; {nearest(name, [*there])}"
+                + ("" if where == "--instances" else "; name types with --instances")
+            )
+    return [there[name] for name in names], [o for o in there.values() if o.name not in names]
+
+
+def _refuse_region(region: str) -> None:
+    if load(region).date is not None:
+        return
+    from botocore.session import Session  # takes a tenth of a second
+
+    session = Session()
+    partitions = session.get_available_partitions()
+    known = {r for name in partitions for r in session.get_available_regions("sagemaker", name)}
+    if region not in known:
+        raise RecipeError(
+            f"region {region}: SageMaker has no region of that name; "
+            f"{nearest(region, sorted(known))}; set --region, or aws.region in a recipe"
+        )
+
+
+def multiplying(offers: Sequence[Offer], precisions: Sequence[str]) -> list[Offer]:
+    """List the ``offers`` whose devices multiply in one of ``precisions``.
+
+    Raises:
+        RecipeError: no device does.
+    """
+    found = [o for o in offers if {*precisions} - {"fp8"} or GPUS[o.machine.gpu].fp8_tflops]
+    if not found:
+        names = ", ".join(f"{offer.name} ({offer.machine.gpu})" for offer in offers)
+        raise RecipeError(
+            f"precision fp8: {names}: expected a device with fp8, such as H100 or L40S; name "
+            "other types with --instances, or take precision bf16"
+        )
+    return found
 
 
 SIZES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}

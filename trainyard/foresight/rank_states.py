@@ -115,7 +115,6 @@ class States:
     """Moments, and the float32 copy where there is one beside 16-bit weights."""
 
     gathered: Gathered
-    host: float
 
 
 def resident(setting: Setting, stage: Stage) -> States:
@@ -136,12 +135,11 @@ def resident(setting: Setting, stage: Stage) -> States:
     if setting.optimizer_in_backward:
         gradients = 0.0
     parameters = weights / (ranks if full else 1)
-    host = 0.0
     if setting.offload != "none":
-        host, optimizer, gradients = host + optimizer + gradients, 0.0, 0.0
+        optimizer, gradients = 0.0, 0.0
     if setting.offload == "all":
-        host, parameters = host + parameters, 0.0
-    return States(parameters, gradients, optimizer, _gathered(setting, stage), host)
+        parameters = 0.0
+    return States(parameters, gradients, optimizer, _gathered(setting, stage))
 
 
 def _moments(setting: Setting) -> float:

@@ -101,14 +101,11 @@ class Constants:
     high_elsewhere: float
 
 
-def _read(path: Path) -> Constants:
-    return Constants(**json.loads(path.read_text(encoding="utf-8"))["time"])
-
-
 FITTED_ON = frozenset({"A100-40", "A100-80", "H100-80", "H100-96-500W", "H200", "B200"})
 """Devices that the benchmark has rows of; a test compares it with them."""
 
-CONSTANTS = _read(Path(__file__).with_name("constants.json"))
+_TABLE = json.loads(Path(__file__).with_name("constants.json").read_text(encoding="utf-8"))
+CONSTANTS = Constants(**_TABLE["time"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,11 +171,6 @@ def _exposed(busy: Any, exchanged: Any, lost: float) -> Any:
     return longer - busy + lost * shorter
 
 
-def _deciles(setting: Setting, c: Constants) -> tuple[float, float]:
-    known = setting.gpu in FITTED_ON
-    return (c.low, c.high) if known else (c.low_elsewhere, c.high_elsewhere)
-
-
 def foresee(
     setting: Setting, shapes: Shapes | None = None, efficiency: Constants | None = None
 ) -> Time:
@@ -192,7 +184,9 @@ def foresee(
     work = rank_work.of(setting, shapes)
     parts = seconds(work, c)
     step = sum(parts.values())
-    spread = Spread.around(step, *_deciles(setting, c))
+    known = setting.gpu in FITTED_ON
+    deciles = (c.low, c.high) if known else (c.low_elsewhere, c.high_elsewhere)
+    spread = Spread.around(step, *deciles)
     tokens = setting.tokens / setting.gpus
     peak = setting.device.bf16_tflops * 1e12
     return Time(spread, parts, spread.inverse(tokens), work.flops * tokens / step / peak)

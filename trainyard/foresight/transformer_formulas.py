@@ -103,11 +103,6 @@ class Shapes:
             found = sum(getattr(unit, total) * unit.count for unit in self.units)
             object.__setattr__(self, total, found)
 
-    @property
-    def largest(self) -> Unit:
-        """The unit with the most parameters."""
-        return max(self.units, key=lambda unit: unit.parameters)
-
 
 @dataclass(frozen=True, slots=True)
 class Widths:

@@ -66,6 +66,26 @@ class Prices:
         """Return USD per GB and month."""
         return self._price(self.table.get("storage", {}).get(kind))
 
+    def cluster(
+        self,
+        kind: Kind,
+        instance_type: str,
+        count: int,
+        volume_gb: float = 0.0,
+        share: float = 1.0,
+    ) -> Price | None:
+        """Return USD per hour of ``count`` instances with a disk each; None without a price.
+
+        Args:
+            share: of the instances' price on demand that is charged.
+        """
+        machine, disk = self.hourly(kind, instance_type), self.storage(kind)
+        if machine is None:
+            return None
+        disks = disk.usd * volume_gb / HOURS_A_MONTH if disk else 0.0
+        estimated = machine.estimated or bool(disk and volume_gb and disk.estimated)
+        return Price(count * (machine.usd * share + disks), estimated)
+
     def _price(self, entry: Mapping[str, Any] | None) -> Price | None:
         if entry is None:
             return None

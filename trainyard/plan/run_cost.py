@@ -22,7 +22,7 @@ from trainyard.language.step_types.job_steps import TRAINING_JOB
 from trainyard.language.steps import steps_of
 from trainyard.plan.cache_prediction import Outcome
 from trainyard.plan.execution_history import History, Run, step_of
-from trainyard.plan.prices import HOURS_A_MONTH, SPOT_LOW, Kind, Price, Prices
+from trainyard.plan.prices import SPOT_LOW, Kind, Price, Prices
 from trainyard.plan.step_estimate import Foreseen, Foresight
 from trainyard.plan.step_fields import steps
 
@@ -262,19 +262,19 @@ def work_of(step: Mapping[str, Any], parameters: Mapping[str, Any]) -> Work | No
 
 
 def _cost(step: str, job: Work, history: History, prices: Prices, foreseen: Spread | None) -> Cost:
-    hourly, storage = prices.hourly(job.kind, job.instance_type), prices.storage(job.kind)
+    cheapest = SPOT_LOW if job.spot else 1.0
+    least, price = (
+        prices.cluster(job.kind, job.instance_type, job.count, job.volume_gb, share)
+        for share in (cheapest, 1.0)
+    )
     seconds = _seen(step, job, history)
     seen = Range(min(seconds), max(seconds)) if seconds else UNKNOWN
-    estimated = any(price and price.estimated for price in (hourly, storage))
 
-    def usd(duration: float | None, share: float = 1.0) -> float | None:
-        if duration is None or hourly is None:
-            return None
-        return usd_of(job, duration, hourly, storage, share)
+    def usd(duration: float | None, rate: Price | None = price) -> float | None:
+        return None if duration is None or rate is None else rate.usd * duration / 3600
 
     longest = None if job.limit is None else job.jobs.together(job.limit + job.keep_alive)
     all_at_once = None if seen.high is None else seen.high * job.jobs.parallel
-    cheapest = SPOT_LOW if job.spot else 1.0
     slow = None if foreseen is None else min(foreseen.p90, job.limit or foreseen.p90)
     fast = None if foreseen is None or slow is None else min(foreseen.p10, slow)
     return Cost(
@@ -285,20 +285,13 @@ def _cost(step: str, job: Work, history: History, prices: Prices, foreseen: Spre
         seen=seen,
         foreseen=foreseen,
         limit=None if job.limit is None else job.jobs.longest(job.limit),
-        usd_seen=Range(usd(seen.low, cheapest), usd(all_at_once)),
-        usd_foreseen=Range(usd(fast, cheapest), usd(slow)),
+        usd_seen=Range(usd(seen.low, least), usd(all_at_once)),
+        usd_foreseen=Range(usd(fast, least), usd(slow)),
         usd_limit=usd(longest),
         usd_uncached=usd(longest),
-        estimated=estimated,
-        unpriced="" if hourly else job.instance_type,
+        estimated=price is not None and price.estimated,
+        unpriced="" if price else job.instance_type,
     )
-
-
-def usd_of(job: Work, seconds: float, hourly: Price, storage: Price | None, share: float) -> float:
-    """Return USD of machines and disks for ``seconds``, at ``share`` of the on-demand price."""
-    hours = seconds / 3600 * job.count
-    disks = storage.usd * job.volume_gb * hours / HOURS_A_MONTH if storage else 0.0
-    return hourly.usd * hours * share + disks
 
 
 def _seen(name: str, job: Work, history: History) -> list[float]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from trainyard.language.statuses import JOB_ENDED
 from trainyard.language.step_types import STEP_TYPES, Job
-from trainyard.plan.prices import HOURS_A_MONTH, Kind, Prices
+from trainyard.plan.prices import Price, Prices
 from trainyard.runs.execution import SEARCHED, TUNING
 
 WAITS = ("Starting", "Pending", "LaunchingMLInstances", "PreparingTrainingStack")
@@ -73,14 +73,14 @@ def spent(kind: str, job: Mapping[str, Any], prices: Prices, now: datetime) -> S
     seconds = _seconds(kind, job, now)
     each = [_hourly(JOBS[kind], group, prices) for group in groups]
     known = [price for price in each if price is not None]
-    rate = sum(usd for usd, _ in known) / 3600 if each and len(known) == len(each) else None
+    rate = sum(price.usd for price in known) / 3600 if each and len(known) == len(each) else None
     over = job.get(f"{kind}Status") in JOB_ENDED
     return Spent(
         machines=" + ".join(f"{group[1]} × {group[0]}" for group in groups),
         seconds=seconds,
         usd=None if rate is None else rate * seconds,
         usd_a_second=rate and (0.0 if over or not seconds else rate),
-        estimated=any(estimated for _, estimated in known),
+        estimated=any(price.estimated for price in known),
     )
 
 
@@ -136,18 +136,8 @@ def _groups(kind: Job, job: Mapping[str, Any]) -> Sequence[tuple[str, int, float
     ]
 
 
-def _hourly(kind: Job, group: tuple[str, int, float], prices: Prices) -> tuple[float, bool] | None:
-    """Return USD per hour of a group of machines with their disks, and whether that is derived."""
+def _hourly(kind: Job, group: tuple[str, int, float], prices: Prices) -> Price | None:
+    """Return USD per hour of a group of machines with their disks."""
     if kind.machines == "transform":  # the table has no prices for it
         return None
-    instance_type, count, volume = group
-    machine = prices.hourly(_list(kind), instance_type)
-    if machine is None:
-        return None
-    disk = prices.storage(_list(kind))
-    disks = disk.usd * volume / HOURS_A_MONTH if disk else 0.0
-    return count * (machine.usd + disks), machine.estimated or bool(disk and disk.estimated)
-
-
-def _list(kind: Job) -> Kind:
-    return "training" if kind.machines == "training" else "processing"
+    return prices.cluster("training" if kind.machines == "training" else "processing", *group)

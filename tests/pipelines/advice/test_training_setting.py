@@ -127,6 +127,6 @@ def test_a_script_is_not_foreseen():
     ],
 )
 def test_a_machine_has_the_gpu_of_its_name_and_memory(machine: str, gpu: str):
-    setting = of_job(job(shard_degree="0"), machine, 1).setting
+    setting = of_job(job(shard_degree="0", precision="auto"), machine, 1).setting
     assert setting.gpu == gpu
     assert GPUS[gpu].memory_gib <= MACHINES[machine].accelerator_memory_gib

@@ -28,7 +28,7 @@ def test_a_training_by_our_loop_is_foreseen_with_its_grounds(studio: Studio):
     assert found.grounds.startswith("20,000 steps of ")
     assert any(line.startswith("on demand is done after ") for line in found.remarks)
     assert any(line.startswith("fits: needs ") for line in found.remarks)
-    assert found == train(studio)  # though it is simulated
+    assert found == train(studio)
 
 
 def test_it_is_that_of_the_runs_own_parameters(studio: Studio):
@@ -46,6 +46,14 @@ def test_a_time_limit_that_ends_it_before_its_last_step_is_told(studio: Studio):
     assert isinstance(found, Foreseen)
     [said] = found.warnings
     assert said.startswith("will be stopped by its time limit of 12 h 00 min")
+
+
+def test_a_training_that_loses_all_before_it_saves_may_never_end(studio: Studio):
+    rarely = ("train.loop.max_steps=40000000", "train.loop.checkpoint_interval=20000000")
+    found = train(studio, "train.spot=true", "train.max_wait_minutes=40000", *rarely)
+    assert isinstance(found, Foreseen)
+    assert any(line.startswith("may never end: ") for line in found.warnings)
+    assert found.seconds.p10 <= found.seconds.p90 < float("inf")  # given up, and charged until then
 
 
 def test_what_is_not_foreseen_says_why(studio: Studio):

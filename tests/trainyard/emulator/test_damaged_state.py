@@ -30,10 +30,14 @@ LISTED = {  # what lies there → what lists it, and how many there are
     "pipelines/*/pipeline.json": ("list_pipelines", "PipelineSummaries", 2),
     "executions/*/execution.json": ("list_pipeline_executions", "PipelineExecutionSummaries", 2),
     "jobs/*/job.json": ("list_processing_jobs", "ProcessingJobSummaries", 1),
-    "registry/groups/*.json": ("list_model_package_groups", "ModelPackageGroupSummaryList", 1),
-    "registry/packages/*/*.json": ("list_model_packages", "ModelPackageSummaryList", 1),
+    "registry/ModelPackageGroup/*.json": (
+        "list_model_package_groups",
+        "ModelPackageGroupSummaryList",
+        1,
+    ),
+    "registry/ModelPackage/*/*.json": ("list_model_packages", "ModelPackageSummaryList", 1),
     "stored/Experiment/*.json": ("list_experiments", "ExperimentSummaries", 1),
-    "models/*.json": ("list_models", "Models", 1),
+    "stored/Model/*.json": ("list_models", "Models", 1),
 }
 
 
@@ -81,8 +85,8 @@ def test_a_damaged_document_costs_only_itself(
         if pattern.startswith("pipelines"):  # and with it the way to list its executions
             assert aws.sm.describe_pipeline_execution(PipelineExecutionArn=run_of(copy))
             gone.add("executions/*/execution.json")
-        if pattern.startswith("registry/groups"):
-            gone.add("registry/packages/*/*.json")
+        if pattern.startswith("registry/ModelPackageGroup"):
+            gone.add("registry/ModelPackage/*/*.json")
         for other in LISTED.keys() - gone:
             assert counted(aws, other) == LISTED[other][2], other
         if len(gone) == 1:
@@ -103,7 +107,7 @@ def test_no_truncation_keeps_the_rest_from_being_read(
     state: Path, tmp_path_factory: pytest.TempPathFactory, pattern: str, cut: float, end: bytes
 ):
     copy = tmp_path_factory.mktemp("copy")
-    for part in ("pipelines", "executions", "jobs", "registry", "stored", "models", "tags.json"):
+    for part in ("pipelines", "executions", "jobs", "registry", "stored", "tags.json"):
         whole = state / part
         (shutil.copytree if whole.is_dir() else shutil.copy)(whole, copy / part)
     path = sorted(copy.glob(pattern))[0]

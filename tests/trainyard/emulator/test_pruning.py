@@ -198,7 +198,7 @@ def test_what_is_left_works(state: Path, made):
 
 def test_nothing_goes_while_a_record_that_may_name_it_is_set_aside(state: Path, made):
     """The record of a package is damaged, and only it shows that its execution is needed."""
-    record = next(state.glob("registry/packages/*/*.json"))
+    record = next(state.glob("registry/ModelPackage/*/*.json"))
     record.write_bytes(record.read_bytes()[:50])
     damaged_state.set_aside(state)
     before = content(state)

@@ -16,6 +16,16 @@ pytestmark = pytest.mark.long
 TAGS = [{"Key": "k", "Value": "v"}]
 ROLE = "arn:aws:iam::123456789012:role/some-role-name"
 VERBS = ("Create", "Describe", "List", "Update", "Delete")
+VARIANT = {"VariantName": "v", "ModelName": "served", "InstanceType": "ml.m5.large"}
+MADE: dict[str, dict] = {
+    "Model": {"ModelName": "M-1", "PrimaryContainer": {"Image": "i"}, "Tags": TAGS},
+    "EndpointConfig": {
+        "EndpointConfigName": "C-1",
+        "ProductionVariants": [VARIANT | {"InitialInstanceCount": 1}],
+        "Tags": TAGS,
+    },
+}
+"""Requests for what is checked before it is stored."""
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +79,9 @@ def walked(aws: Cloud) -> dict[str, str]:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_what_is_kept_is_read_back_whole_and_once(aws, kind: Kind):
-    made = full(f"Create{kind.name}")
+    made = MADE.get(kind.name) or full(f"Create{kind.name}")
+    if kind.name == "EndpointConfig":
+        call(aws, "CreateModel", MADE["Model"] | {"ModelName": "served"})
     if kind.name == "Trial":
         call(aws, "CreateExperiment", {"ExperimentName": made["ExperimentName"]})
     arn = call(aws, f"Create{kind.name}", made)[kind.arn_key]
@@ -92,6 +104,14 @@ def test_what_is_kept_is_read_back_whole_and_once(aws, kind: Kind):
 
 
 TWICE = ("ResourceInUse", "ConflictException")
+
+
+def test_a_name_in_another_case_is_the_same(aws):
+    made = aws.sm.create_model(ModelName="Cased", PrimaryContainer={"Image": "i"})["ModelArn"]
+    assert made.endswith(":model/cased")
+    assert aws.sm.describe_model(ModelName="cASED")["ModelName"] == "Cased"
+    again = {"ModelName": "CASED", "PrimaryContainer": {"Image": "i"}}
+    assert code(aws, "CreateModel", again) == "ValidationException"
 
 
 def by(kind: Kind) -> bool:

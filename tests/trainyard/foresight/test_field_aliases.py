@@ -56,9 +56,11 @@ def test_values(field: str, value: object, ours: object):
 
 
 def test_every_other_word_means_a_value_that_is_valid():
-    for field, words in field_aliases.VALUES.items():
-        for word, ours in words.items():
-            assert getattr(Setting(**{**MODEL, field: word}), field) == ours
+    for field, values in field_aliases.TABLE["values"].items():
+        for ours, words in values.items():
+            for word in words:
+                found = Setting(**{**MODEL, field: word})
+                assert getattr(found, field) == getattr(Setting(**{**MODEL, field: ours}), field)
 
 
 def test_every_other_name_is_a_field():

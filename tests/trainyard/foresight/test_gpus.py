@@ -7,7 +7,6 @@ from trainyard.instance_types import MACHINES
 def test_every_device_is_whole():
     for gpu in GPUS.values():
         assert min(gpu.bf16_tflops, gpu.memory_gib, gpu.bandwidth_tb_s, gpu.node_gbps) > 0
-        assert gpu.guessed <= {name for name in gpu.__slots__}
 
 
 def test_every_accelerated_instance_type_has_a_device_of_its_memory():

@@ -1,3 +1,7 @@
+from math import inf
+from statistics import NormalDist
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,3 +15,18 @@ def test_deciles_stay_in_their_order(value: float, low: float, high: float, fact
     spread = Spread.around(value, low, high)
     for each in (spread, spread.times(factor), spread.inverse(factor)):
         assert each.p10 <= each.p50 <= each.p90
+
+
+@given(FIGURES, st.floats(0, 0.99), st.floats(1, 10))
+def test_values_drawn_from_a_spread_have_its_deciles(value: float, low: float, high: float):
+    spread = Spread.around(value, low, high)
+    normal = NormalDist()
+    drawn = Spread.of(spread.at(normal.inv_cdf((place + 0.5) / 1001)) for place in range(1001))
+    for name in ("p10", "p50", "p90"):
+        assert getattr(drawn, name) == pytest.approx(
+            getattr(spread, name), rel=0.05, abs=value * 0.02
+        )
+
+
+def test_a_tenth_may_be_infinite():
+    assert Spread.of([1, 2, 3, 4, 5, 6, 7, 8, inf, inf]) == Spread(1, 5, inf)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainyard.foresight.layouts import Count, Machine, Space, fitting, node_counts
-from trainyard.foresight.rules_of_thumb import published
+from trainyard.foresight.published_models import published
 from trainyard.foresight.setting import Setting
 
 P5 = Machine(gpu="H100-80", gpus=8, node_gbps=3200)

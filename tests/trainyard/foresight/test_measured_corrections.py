@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from trainyard.common.errors import ForesightError
 from trainyard.foresight.interval import Spread
-from trainyard.foresight.measured_corrections import Calibration, Measured, Pair, factor, read
+from trainyard.foresight.measured_corrections import Calibration, Measured, factor, read
 from trainyard.foresight.setting import Setting
 from trainyard.foresight.step_time import foresee
 
@@ -21,7 +21,7 @@ RATIOS = st.lists(st.floats(0.3, 3), min_size=1, max_size=30)
 
 
 def learned(*ratios: float) -> Spread:
-    return factor([Pair(ratio, Spread(0.8, 1.0, 1.25)) for ratio in ratios], SHIPPED)
+    return factor([*map(math.log, ratios)], SHIPPED)
 
 
 def measured(ratio: float, job: str = "one", setting: Setting = SETTING) -> Measured:

@@ -185,9 +185,8 @@ def test_what_lies_in_the_hosts_memory_is_not_in_the_gpus():
     given = LLAMA | {"layers": 32, "hidden": 4096, "gpus": 8, "shard": "full", "accumulation": 2}
     here = memory.foresee(Setting.model_validate(given))
     away = memory.foresee(Setting.model_validate(given | {"offload": "all"}))
-    assert here.host_gib == 0
-    left = sum(here.categories[name].p50 for name in ("parameters", "gradients", "optimizer"))
-    assert away.host_gib == pytest.approx(8 * left)
+    stays = [away.categories[name].p50 for name in ("parameters", "gradients", "optimizer")]
+    assert stays == [0, 0, 0]
     assert away.peak.p50 < here.peak.p50
 
 

@@ -13,7 +13,7 @@ from trainyard.emulator.api import make_arn
 from trainyard.emulator.authorization.api_call import Call, texts, values
 from trainyard.emulator.request_scope import account, foreign
 from trainyard.emulator.rest_requests import json_object, parse_list
-from trainyard.emulator.services.refused_operations import operation_of
+from trainyard.emulator.services.moto_operations import operation_of
 
 SAGEMAKER = "sagemaker.amazonaws.com"
 _PASSED = ("RoleArn", "ExecutionRoleArn", "Role")

@@ -217,7 +217,7 @@ class TrainingJob(Job):
                 place = f"{found.place.rstrip('/')}/"  # FSx mirrors a folder
                 objects = select(self._objects, place, "S3Prefix", self.request["RoleArn"])
                 download(self._objects, objects, folder)
-        node.mounts.append(Mount(str(folder), str(target), not found.writable, found.slow))
+        node.mounts.append(Mount(str(folder), str(target), not found.writable))
         self.say(node.name, f"Channel {name}: {found} stands in for {system['FileSystemId']}.")
 
     def _checkpoints(self) -> str:

@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, astuple
+from dataclasses import astuple
 from pathlib import Path
 from typing import Protocol
 
@@ -158,9 +158,7 @@ def program(name: str) -> list[str]:
 
 def mounting(mounts: Sequence[Mount]) -> list[str]:
     """Return the command that mounts the folders and becomes the command behind it."""
-    text = json.dumps(
-        [astuple(mount)[:3] + (mount.slow and asdict(mount.slow),) for mount in mounts]
-    )
+    text = json.dumps([astuple(mount) for mount in mounts])
     return [*program("mounted_folders"), text] if mounts else []
 
 

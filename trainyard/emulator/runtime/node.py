@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainyard.emulator.runtime.interpreter import OWN
-from trainyard.emulator.runtime.mounted_folders import Slow
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
@@ -27,7 +26,6 @@ class Mount:
     source: str
     target: str
     read_only: bool
-    slow: Slow | None
 
 
 @dataclass(slots=True)

@@ -1,19 +1,14 @@
-"""CreateEndpointConfig and related operations: kept on disk, refused if no endpoint could run
-them.
-"""
+"""CreateEndpointConfig: refused if no endpoint could run it, else stored."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.jobs.request_checks import Check
 from trainyard.emulator.jobs.transfers import ClientFault, split_uri
 from trainyard.emulator.request_shapes import refuse_choice
-from trainyard.emulator.serving.model_containers import Models
-from trainyard.emulator.serving.named_documents import Kind, Stored
+from trainyard.emulator.serving.model_containers import Forward, Models
 
-CONFIG = Kind("EndpointConfig", "endpoint-config", "endpoint configuration")
 NOT_RUN = {
     "AsyncInferenceConfig": "asynchronous inference",
     "ExplainerConfig": "an explainer",
@@ -31,18 +26,8 @@ NOT_RUN_VARIANT = {
 class EndpointConfigs:
     """The endpoint configurations of a state directory. Thread-safe; raises errors as AWS does."""
 
-    def __init__(self, root: Path, models: Models) -> None:
-        self._stored = Stored(root, CONFIG)
-        self._models = models
-
-    def operations(self) -> dict[str, Callable[[dict], dict]]:
-        name = "EndpointConfigName"
-        return {
-            "CreateEndpointConfig": self.create,
-            "DescribeEndpointConfig": lambda request: self.describe(request[name]),
-            "ListEndpointConfigs": self._stored.list_all,
-            "DeleteEndpointConfig": self.delete,
-        }
+    def __init__(self, forward: Forward, models: Models) -> None:
+        self._forward, self._models = forward, models
 
     def create(self, request: dict) -> dict:
         """Raise ``ValidationException`` for a missing model, and for what an endpoint here cannot
@@ -59,13 +44,10 @@ class EndpointConfigs:
         if not sum(variant.get("InitialVariantWeight", 1.0) for variant in variants):
             raise _invalid("ProductionVariants: at least one InitialVariantWeight must not be 0")
         _check_capture(request.get("DataCaptureConfig") or {})
-        return {"EndpointConfigArn": self._stored.create(request)}
-
-    def delete(self, request: dict) -> dict:
-        return self._stored.delete(request["EndpointConfigName"])
+        return self._forward("CreateEndpointConfig", request)
 
     def describe(self, name: str) -> dict:
-        return self._stored.describe(name)
+        return self._forward("DescribeEndpointConfig", {"EndpointConfigName": name})
 
     def _check(self, variant: dict) -> None:
         where = f"variant {variant['VariantName']}"

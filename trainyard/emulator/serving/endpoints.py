@@ -15,7 +15,6 @@ from trainyard.emulator.serving.configs import EndpointConfigs
 from trainyard.emulator.serving.deployment import planned
 from trainyard.emulator.serving.endpoint import Endpoint, arn_of
 from trainyard.emulator.serving.invocations import Invocations, Reply
-from trainyard.emulator.serving.named_documents import NAME
 
 SUMMARY = ("EndpointName", "EndpointArn", "EndpointStatus", "CreationTime", "LastModifiedTime")
 RETAINED = {"DesiredWeight": "InitialVariantWeight", "DesiredInstanceCount": "InitialInstanceCount"}
@@ -66,8 +65,6 @@ class Endpoints:
 
     def create(self, request: dict) -> dict:
         name = request["EndpointName"]
-        if not NAME.fullmatch(name):
-            raise _invalid(f"EndpointName {name!r} must match {NAME.pattern}")
         config = self._configs.describe(request["EndpointConfigName"])
         asked = request.get("DeploymentConfig") or {}
         planned(asked, _instances(config))

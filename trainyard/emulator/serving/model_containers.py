@@ -6,10 +6,8 @@ from pathlib import Path
 
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.serving.model_servers import ModelServer, server
-from trainyard.emulator.serving.named_documents import Kind, Stored
 
 Forward = Callable[[str, dict], dict]
-MODEL = Kind("Model", "model", "model")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,21 +24,12 @@ class Container:
 class Models:
     """The models of a state directory. Its methods are thread-safe.
 
-    ``forward(operation, request)`` answers for model packages; ``python``: the interpreter that
-    replaces images. Raises ApiError as AWS does.
+    ``forward(operation, request)`` stores models, and answers for model packages; ``python``: the
+    interpreter that replaces images. Raises ApiError as AWS does.
     """
 
-    def __init__(self, root: Path, forward: Forward, python: Path) -> None:
-        self._stored = Stored(root, MODEL)
+    def __init__(self, forward: Forward, python: Path) -> None:
         self._forward, self._python = forward, python
-
-    def operations(self) -> dict[str, Callable[[dict], dict]]:
-        return {
-            "CreateModel": self.create,
-            "DescribeModel": lambda request: self._stored.describe(request["ModelName"]),
-            "ListModels": self._stored.list_all,
-            "DeleteModel": self.delete,
-        }
 
     def create(self, request: dict) -> dict:
         """Store the model as requested; whether it can be served is checked when it is used."""
@@ -50,20 +39,17 @@ class Models:
         for container in several or [single]:
             if not container.get("Image") and not container.get("ModelPackageName"):
                 raise _invalid("A container of the model has neither Image nor ModelPackageName")
-        return {"ModelArn": self._stored.create(request)}
-
-    def delete(self, request: dict) -> dict:
-        return self._stored.delete(request["ModelName"])
+        return self._forward("CreateModel", request)
 
     def describe(self, name: str) -> dict:
-        return self._stored.describe(name)
+        return self._forward("DescribeModel", {"ModelName": name})
 
     def containers(self, name: str) -> list[Container]:
         """Return the containers in the order in which a request passes them.
 
         Raises ``ValidationException`` for a missing model, or one that is not served here.
         """
-        model = self._stored.describe(name)
+        model = self.describe(name)
         mode = model.get("InferenceExecutionConfig", {}).get("Mode", "Serial")
         found = model.get("Containers") or [model["PrimaryContainer"]]
         if mode != "Serial" and len(found) > 1:

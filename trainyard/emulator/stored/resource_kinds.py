@@ -1,7 +1,6 @@
 """Kinds of resources that SageMaker only stores, with the facts of botocore's model."""
 
 import functools
-import re
 from dataclasses import dataclass
 
 from botocore.model import OperationModel, Shape
@@ -17,7 +16,8 @@ _EXPERIMENT = "a record that its user fills in: no work belongs to it"
 class Kind:
     """A kind of resource: ``name`` as in its operations, ``resource`` as in its ARN.
 
-    ``why``: the reason why storing it is enough.
+    ``why``: the reason why storing it is enough. ``page``: results of a page, if a request names
+    no number.
     """
 
     name: str
@@ -25,6 +25,7 @@ class Kind:
     why: str
     order: str = "Descending"
     """List...'s default order, where the API reference names one."""
+    page: int = 10
 
     def operation(self, verb: str) -> OperationModel | None:
         """Return the model of one of its operations, or None; List takes the plural."""
@@ -51,26 +52,16 @@ class Kind:
         return items_of(self.operation("List"))
 
     def arn(self, name: str) -> str:
-        return make_arn("sagemaker", f"{self.resource}/{name}")
+        """Return the ARN: SageMaker lower-cases names in it, and finds them in any case."""
+        return make_arn("sagemaker", f"{self.resource}/{name.lower()}")
 
-    def valid(self, name: str) -> str:
-        """Return the name. Raises ``ValidationException`` if it does not match the API reference's
-        pattern.
-        """
-        limits = _shape(self.operation("Create"), "input").members[self.key].metadata
-        if not re.fullmatch(limits["pattern"], name) or len(name) > limits["max"]:
-            pattern, most = limits["pattern"], limits["max"]
-            message = f"{self.key} {name!r}: expected at most {most} characters like {pattern}"
-            raise ApiError("ValidationException", message)
-        return name
-
-    def missing(self, name: str, verb: str = "Describe") -> ApiError:
+    def missing(self, arn: str, verb: str = "Describe") -> ApiError:
         """Return the operation's error for a missing resource."""
-        message = f'Could not find {self._words()} "{self.arn(name)}".'
+        message = f'Could not find {self._words()} "{arn}".'
         return ApiError(_code(self.operation(verb), "ResourceNotFound"), message)
 
-    def existing(self, name: str) -> ApiError:
-        message = f'Cannot create already existing {self._words()} "{self.arn(name)}".'
+    def existing(self, arn: str) -> ApiError:
+        message = f'Cannot create already existing {self._words()} "{arn}".'
         return ApiError(_code(self.operation("Create"), "ResourceInUse", "Conflict"), message)
 
     def _words(self) -> str:
@@ -97,6 +88,8 @@ def _code(operation: OperationModel | None, *beginnings: str) -> str:
 
 
 KINDS = (
+    Kind("Model", "model", "what a transform job or an endpoint will start"),
+    Kind("EndpointConfig", "endpoint-config", "what an endpoint will start"),
     Kind("ModelCard", "model-card", "a document and its versions", "Ascending"),
     Kind("DataQualityJobDefinition", "data-quality-job-definition", _SCHEDULE),
     Kind("ModelBiasJobDefinition", "model-bias-job-definition", _SCHEDULE),

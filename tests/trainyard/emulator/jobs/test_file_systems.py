@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.trainyard.emulator.harness import Cloud, cloud, training
-from trainyard.emulator.jobs.file_systems import VARIABLE, StandIn, cannot_be_slow, stand_in
+from trainyard.emulator.jobs.file_systems import VARIABLE, StandIn, stand_in
 from trainyard.emulator.jobs.transfers import ClientFault
 from trainyard.emulator.runtime.isolation import VARIABLE as ISOLATION
 from trainyard.emulator.runtime.isolation import missing
@@ -18,7 +18,6 @@ pytestmark = pytest.mark.long
 
 SYSTEM = "fs-0123456789abcdef0"
 isolated = pytest.mark.skipif(missing() is not None, reason=f"namespaces: {missing()}")
-slow = pytest.mark.skipif(cannot_be_slow() is not None, reason=f"FUSE: {cannot_be_slow()}")
 
 
 def source(kind: str = "EFS", directory: str = "/data", **more: str) -> dict[str, str]:
@@ -58,7 +57,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 )  # fmt: skip
 def test_a_folder_is_found_below_the_root_or_the_mount_name(folder, kind, directory, found):
     place = str((folder / found).resolve())
-    assert stand_in(source(kind, directory)) == StandIn(place, writable=False, slow=None)
+    assert stand_in(source(kind, directory)) == StandIn(place, writable=False)
 
 
 def test_the_nearest_folder_above_stands_in(folder, monkeypatch):
@@ -78,10 +77,7 @@ def test_the_nearest_folder_above_stands_in(folder, monkeypatch):
         (f"{SYSTEM}/other={{}}", source(), f"has {SYSTEM}/other"),
         (f"{SYSTEM}", source(), f"'{SYSTEM}': expected"),
         (f"{SYSTEM}=here", source(), "here': expected"),
-        (f"{SYSTEM}={{}}?ms=soon", source(), "'ms=soon': expected ms=2&mb_per_second=100"),
-        (f"{SYSTEM}={{}}?ms=-1", source(), "above 0"),
-        (f"{SYSTEM}={{}}?mbps=1", source(), "'mbps=1': expected"),
-        (f"{SYSTEM}={{}}?ms=1", source(FileSystemAccessMode="rw"), "use ro"),
+        (f"{SYSTEM}={{}}?ms=2", source(), "?ms=2/data is not a folder of this machine"),
         (f"{SYSTEM}=s3://bkt", source(FileSystemAccessMode="rw"), "use ro"),
     ],
 )
@@ -128,30 +124,7 @@ def test_an_associated_bucket_is_what_the_job_sees(aws: Cloud, monkeypatch):
     assert "No S3 objects found" in gone["FailureReason"]
 
 
-def test_without_namespaces_a_folder_is_linked_and_a_slow_one_refused(aws, folder, monkeypatch):
+def test_without_namespaces_a_folder_is_linked(aws, folder, monkeypatch):
     monkeypatch.setenv(ISOLATION, "relocate")
     done = aws.train("linked", "cat /opt/ml/input/data/c0/y", **mounted(source()))
     assert done["TrainingJobStatus"] == "Completed" and aws.log("Training", "linked") == ["flat"]
-    monkeypatch.setenv(VARIABLE, f"{SYSTEM}={folder}?ms=1")
-    cannot_be_slow.cache_clear()
-    with pytest.raises(ClientFault, match="a slow folder cannot be mounted here"):
-        stand_in(source())
-    cannot_be_slow.cache_clear()
-
-
-@slow
-def test_a_slow_folder_is_late_for_any_reader_and_ends_with_the_job(aws, folder, monkeypatch):
-    monkeypatch.setenv(VARIABLE, f"{SYSTEM}={folder}?ms=40&mb_per_second=2")
-    (folder / "data/big").write_bytes(bytes(1_000_000))
-    script = """cd /opt/ml/input/data/c0; now() { date +%s%3N; }
-        a=$(now); cat a/x; b=$(now); cat big | wc -c; c=$(now); echo $((b-a)) $((c-b))
-        read kids < /proc/$$/task/$$/children; echo "[$kids]"; touch no"""
-    assert aws.train("slow", "", **training(script), **mounted(source()))["FailureReason"]
-    deep, size, times, children, refused = aws.log("Training", "slow")
-    names, bytes_ = map(int, times.split())
-    assert (deep, size, children) == (
-        "deep",
-        "1000000",
-        "[]",
-    ) and "Read-only file system" in refused
-    assert names >= 4 * 40 - 1 and bytes_ >= 500 - 1  # a, x, its open, its first byte

@@ -1,95 +1,21 @@
-"""Metric alarms: kept on disk, evaluated twice a second, with their actions.
+"""Metric alarms: kept on disk, evaluated twice a second. Nothing is done when one goes off.
 
 A period ends at the present moment, not at a full minute as on AWS: an alarm goes off as soon as
 its data require it, and a period later it is as quiet as on AWS.
 """
 
-import json
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
-from botocore.exceptions import BotoCoreError, ClientError
-from botocore.loaders import Loader
-
 from trainyard.emulator.api import ApiError, make_arn
-from trainyard.emulator.internal_client import Aws
 from trainyard.emulator.json_documents import read_json, write_json
-from trainyard.emulator.request_scope import Thread, account, region
+from trainyard.emulator.request_scope import Thread
 from trainyard.emulator.services.cloudwatch.metric_store import Metric, Metrics, computed, known
 
 log = logging.getLogger(__name__)
-LISTS = {
-    "OK": "OKActions",
-    "ALARM": "AlarmActions",
-    "INSUFFICIENT_DATA": "InsufficientDataActions",
-}
-_TRIGGER = (
-    *("MetricName", "Namespace", "Statistic", "ExtendedStatistic", "Unit", "Period"),
-    *("EvaluationPeriods", "DatapointsToAlarm", "ComparisonOperator", "Threshold"),
-    *("TreatMissingData", "EvaluateLowSampleCountPercentile"),
-)
-
-
-def check_actions(alarm: dict) -> None:
-    """Raise ``ValidationError`` for an action that is not supported here."""
-    for member in LISTS.values():
-        for arn in alarm.get(member, []):
-            if not str(arn).startswith("arn:aws:sns:"):
-                message = f"{member}: {arn}: only SNS topics are notified here"
-                raise ApiError("ValidationError", message)
-
-
-def perform(aws: Aws, alarm: dict, before: str) -> None:
-    """Perform the actions of the alarm's current state. A failed action is only logged."""
-    if not alarm.get("ActionsEnabled", True):
-        return
-    for arn in alarm.get(LISTS[alarm["StateValue"]], []):
-        try:
-            _notify(aws, arn, alarm, before)
-        except (ClientError, BotoCoreError) as failure:
-            log.warning("alarm %s: %s was not notified: %s", alarm["AlarmName"], arn, failure)
-
-
-def _notify(aws: Aws, topic: str, alarm: dict, before: str) -> None:
-    subject = f'{alarm["StateValue"]}: "{alarm["AlarmName"]}" in {_place()}'
-    aws.client("sns").publish(
-        TopicArn=topic, Subject=subject[:100], Message=json.dumps(_message(alarm, before))
-    )
-
-
-def _message(alarm: dict, before: str) -> dict:
-    """Return the JSON that CloudWatch sends to a topic."""
-    trigger = {key: alarm.get(key) for key in _TRIGGER if alarm.get(key) is not None}
-    dimensions = [{"name": d["Name"], "value": d["Value"]} for d in alarm.get("Dimensions", [])]
-    return {
-        "AlarmName": alarm["AlarmName"],
-        "AlarmDescription": alarm.get("AlarmDescription"),
-        "AWSAccountId": account(),
-        "AlarmConfigurationUpdatedTimestamp": _time(alarm["AlarmConfigurationUpdatedTimestamp"]),
-        "NewStateValue": alarm["StateValue"],
-        "NewStateReason": alarm["StateReason"],
-        "StateChangeTime": _time(alarm["StateUpdatedTimestamp"]),
-        "Region": _place(),
-        "AlarmArn": alarm["AlarmArn"],
-        "OldStateValue": before,
-        **{member: alarm.get(member, []) for member in LISTS.values()},
-        "Trigger": trigger | {"Dimensions": dimensions},
-    }
-
-
-def _place() -> str:
-    """Return the region's common name: ``US East (N. Virginia)``."""
-    regions = Loader().load_data("endpoints")["partitions"][0]["regions"]
-    return regions.get(region(), {}).get("description", region())
-
-
-def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "+0000"
-
 
 BEYOND = 2
 """Number of periods beyond EvaluationPeriods that are searched for data: the guide's example has
@@ -131,16 +57,18 @@ def evaluated(
 
 
 TICK = 0.5  # seconds between evaluations
-STATES = tuple(LISTS)
 NEEDED = ("MetricName", "Namespace", "Period", "EvaluationPeriods", "ComparisonOperator")
-NOT_RUN = ("ThresholdMetricId", "EvaluationCriteria", "EvaluationWindow", "WarmUpConfiguration")
+NOT_RUN = (
+    *("ThresholdMetricId", "EvaluationCriteria", "EvaluationWindow", "WarmUpConfiguration"),
+    *("OKActions", "AlarmActions", "InsufficientDataActions"),
+)
 
 
 class Alarms:
     """The metric alarms. Its methods are thread-safe."""
 
-    def __init__(self, path: Path, metrics: Metrics, aws: Aws) -> None:
-        self._path, self._metrics, self._aws = path, metrics, aws
+    def __init__(self, path: Path, metrics: Metrics) -> None:
+        self._path, self._metrics = path, metrics
         self._lock = threading.RLock()
         self._all: dict[str, dict] = read_json(path) if path.exists() else {}
         self._closing = threading.Event()
@@ -202,20 +130,6 @@ class Alarms:
             self._save()
         return {}
 
-    def set_state(self, request: dict) -> dict:
-        """Answer SetAlarmState; it holds until the next evaluation, as on AWS. Raises
-        ``ResourceNotFound``.
-        """
-        name, state = request["AlarmName"], request["StateValue"]
-        if state not in STATES:
-            raise _invalid(f"StateValue {state!r}: expected one of {', '.join(STATES)}")
-        with self._lock:
-            if name not in self._all:
-                raise ApiError("ResourceNotFound", f"There is no alarm {name!r}", 404)
-            alarm = self._all[name]
-        self._become(alarm, state, request["StateReason"])
-        return {}
-
     # evaluation
 
     def _watch(self) -> None:
@@ -260,15 +174,11 @@ class Alarms:
             if self._all.get(name) is not alarm:
                 return  # it was changed or deleted meanwhile
             before = alarm["StateValue"]
-            alarm |= {"StateValue": state, "StateReason": reason, "StateUpdatedTimestamp": now}
-            if state != before:
-                alarm["StateTransitionedTimestamp"] = now
+            alarm |= {"StateValue": state, "StateReason": reason}
+            alarm |= {"StateUpdatedTimestamp": now, "StateTransitionedTimestamp": now}
             self._save()
-            shown = dict(alarm)
-        if state != before:
-            level = logging.WARNING if state == "ALARM" else logging.INFO
-            log.log(level, "alarm %s: %s after %s: %s", name, state, before, reason)
-            perform(self._aws, shown, before)
+        level = logging.WARNING if state == "ALARM" else logging.INFO
+        log.log(level, "alarm %s: %s after %s: %s", name, state, before, reason)
 
     def _save(self) -> None:
         write_json(self._path, self._all)
@@ -286,7 +196,7 @@ def check(request: dict) -> None:
         raise _invalid("Metrics: alarms on metric math are not evaluated here: name a MetricName")
     for member in NOT_RUN:
         if request.get(member):
-            raise _invalid(f"{member} is not evaluated here")
+            raise _invalid(f"{member}: only the state is evaluated here; leave it out")
     for member in (*NEEDED, "Threshold"):
         if request.get(member) is None:
             raise _invalid(f"{member} is missing")
@@ -304,7 +214,6 @@ def check(request: dict) -> None:
         raise _invalid(f"Period {period}: expected 10, 20, 30 or a multiple of 60 seconds")
     if periods < 1 or not 1 <= request.get("DatapointsToAlarm", 1) <= periods:
         raise _invalid(f"EvaluationPeriods {periods}: expected 1, DatapointsToAlarm or more")
-    check_actions(request)
 
 
 def _one_of(request: dict, member: str, values: tuple[str, ...]) -> None:

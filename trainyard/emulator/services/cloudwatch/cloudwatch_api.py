@@ -1,13 +1,11 @@
 """CloudWatch's operations, in both protocols of its clients: JSON and the query protocol.
 
-Dashboards are moto's, which only stores them. Composite alarms, anomaly detectors, insight rules
-and metric streams would have to do something, and are refused by name.
+Metrics are stored and read, and alarms on them evaluated. All else is refused by name.
 """
 
 import functools
 import gzip
 import json
-import logging
 import math
 import time
 from collections import defaultdict
@@ -24,7 +22,6 @@ from moto.core.serialize import QuerySerializer
 from werkzeug import Request, Response
 
 from trainyard.emulator.api import ApiError
-from trainyard.emulator.internal_client import Aws
 from trainyard.emulator.paging import page
 from trainyard.emulator.request_shapes import report
 from trainyard.emulator.rest_requests import json_object
@@ -38,16 +35,13 @@ from trainyard.emulator.services.cloudwatch.metric_store import (
 )
 from trainyard.emulator.services.moto_app import query_error
 
-KEPT_BY_MOTO = ("PutDashboard", "GetDashboard", "ListDashboards", "DeleteDashboards")
-log = logging.getLogger(__name__)
-
 
 class CloudWatch:
     """CloudWatch. ``answer`` a request; ``begin`` to evaluate alarms. Both from any thread."""
 
-    def __init__(self, root: Path, aws: Aws) -> None:
+    def __init__(self, root: Path) -> None:
         self.metrics = Metrics(root / "metrics.sqlite")
-        self.alarms = Alarms(root / "alarms.json", self.metrics, aws)
+        self.alarms = Alarms(root / "alarms.json", self.metrics)
         self._operations = self._table() | Queries(self.metrics).operations()
 
     def begin(self) -> None:
@@ -57,14 +51,12 @@ class CloudWatch:
         self.alarms.close()
         self.metrics.close()
 
-    def answer(self, request: Request) -> Response | None:
-        """Return the answer, or None for operations of moto, which only stores."""
+    def answer(self, request: Request) -> Response:
+        """Return the answer; what is not done here is refused by name."""
         if request.headers.get("Smithy-Protocol", "").startswith("rpc-v2-cbor"):
             return Response("CloudWatch speaks JSON and the query protocol here, not CBOR", 501)
         target = request.headers.get("X-Amz-Target", "").rpartition(".")[2]
         operation = target or request.values.get("Action", "")
-        if operation in KEPT_BY_MOTO:
-            return None
         try:
             model = _model().operation_model(operation) if operation in _names() else None
             if not model or operation not in self._operations:
@@ -83,7 +75,6 @@ class CloudWatch:
         return {
             "PutMetricAlarm": alarms.put,
             "DescribeAlarms": self._describe,
-            "SetAlarmState": alarms.set_state,
             "DeleteAlarms": alarms.delete,
         }
 

@@ -57,8 +57,6 @@ class Rules:
             "ListTargetsByRule": self.list_targets,
             "PutEvents": self.put_events,
             "TestEventPattern": self.test,
-            "TagResource": self.tag,
-            "UntagResource": self.untag,
             "ListTagsForResource": lambda request: {"Tags": self._by_arn(request)["tags"]},
         }
 
@@ -176,20 +174,6 @@ class Rules:
         except json.JSONDecodeError:
             raise _invalid("Parameter Event is not valid.") from None
         return {"Result": event_patterns.parse(request["EventPattern"])(event)}
-
-    def tag(self, request: dict) -> dict:
-        with self._lock:
-            rule = self._by_arn(request)
-            tags = {tag["Key"]: tag for tag in [*rule["tags"], *request["Tags"]]}
-            self._kept.put(rule | {"tags": list(tags.values())})
-        return {}
-
-    def untag(self, request: dict) -> dict:
-        with self._lock:
-            rule = self._by_arn(request)
-            left = [tag for tag in rule["tags"] if tag["Key"] not in request["TagKeys"]]
-            self._kept.put(rule | {"tags": left})
-        return {}
 
     # inside
 

@@ -1,11 +1,10 @@
-"""Targets of events: queues, topics, functions, pipelines, log groups.
+"""Targets of events: queues, topics, functions, pipelines.
 
 Other kinds of target are refused by name when they are added; otherwise their events would be lost.
 """
 
 import json
 import logging
-import time
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -21,17 +20,13 @@ Target = dict[str, Any]
 
 
 def kind(arn: str) -> str:
-    """Return the target's kind: ``sqs``, ``sns``, ``lambda``, ``pipeline``, ``logs``; else
-    empty.
-    """
+    """Return the target's kind: ``sqs``, ``sns``, ``lambda``, ``pipeline``; else empty."""
     parts = arn.split(":", 5)
     if len(parts) < 6 or parts[0] != "arn":
         return ""
     service, resource = parts[2], parts[5]
     if service == "sagemaker":
         return "pipeline" if resource.startswith("pipeline/") else ""
-    if service == "logs":
-        return "logs" if resource.startswith("log-group:") else ""
     if service == "lambda":
         return "lambda" if resource.startswith("function:") else ""
     return service if service in ("sqs", "sns") and "/" not in resource else ""
@@ -43,7 +38,7 @@ def refusal(arn: str) -> str | None:
         return None
     return (
         f"target {arn} is not delivered to by this emulator, which delivers to SQS queues, SNS "
-        "topics, Lambda functions, SageMaker pipelines and CloudWatch log groups"
+        "topics, Lambda functions and SageMaker pipelines"
     )
 
 
@@ -57,7 +52,6 @@ class Deliverer:
             "sns": lambda t, text: self._client("sns").publish(TopicArn=t["Arn"], Message=text),
             "lambda": self._function,
             "pipeline": self._pipeline,
-            "logs": self._log,
         }
 
     def deliver(self, target: Target, text: str) -> None:
@@ -109,14 +103,6 @@ class Deliverer:
             PipelineParameters=given,
             ClientRequestToken=uuid.uuid4().hex,
         )
-
-    def _log(self, target: Target, text: str) -> None:
-        group = target["Arn"].partition(":log-group:")[2].removesuffix(":*")
-        stream = str(uuid.uuid4())
-        logs = self._client("logs")
-        logs.create_log_stream(logGroupName=group, logStreamName=stream)
-        event = {"timestamp": int(time.time() * 1000), "message": text}
-        logs.put_log_events(logGroupName=group, logStreamName=stream, logEvents=[event])
 
 
 def body(target: Target, event: dict[str, Any]) -> str:

@@ -181,6 +181,7 @@ def test_a_disabled_rule_is_silent_and_one_with_targets_stays(bus: Bus) -> None:
         "arn:aws:states:us-east-1:123456789012:stateMachine:x",
         "arn:aws:batch:us-east-1:123456789012:job-queue/x",
         "arn:aws:sagemaker:us-east-1:123456789012:endpoint/x",
+        "arn:aws:logs:us-east-1:123456789012:log-group:/aws/events/x",
     ],
 )
 def test_a_target_that_nothing_is_delivered_to_is_refused(bus: Bus, arn: str) -> None:
@@ -193,6 +194,8 @@ def test_a_target_that_nothing_is_delivered_to_is_refused(bus: Bus, arn: str) ->
         bus.events.put_rule(Name="x", EventPattern=json.dumps({"source": [{"like": "x"}]}))
     with pytest.raises(ClientError, match="does not implement CreateArchive"):
         bus.events.create_archive(ArchiveName="a", EventSourceArn=arn)
+    with pytest.raises(ClientError, match="does not implement TagResource"):
+        bus.events.tag_resource(ResourceARN="arn:aws:events:rule/x", Tags=[])
 
 
 def test_a_rate_without_a_start_fires_at_once_and_then_by_its_rate(aws: Cloud, bus: Bus) -> None:

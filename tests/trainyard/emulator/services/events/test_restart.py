@@ -66,6 +66,6 @@ def test_rules_and_schedules_outlive_the_emulator(tmp_path: Path) -> None:
         assert [started(aws, name) for name in ("once", "hourly", "nightly")] == [1, 1, 1]
         [rule] = events.list_rules()["Rules"]
         assert (rule["Name"], rule["ScheduleExpression"]) == ("nightly", "cron(0 3 * * ? *)")
-        assert (tmp_path / "events/rules/torn.damaged").exists()
+        assert (tmp_path / "damaged/events/rules/torn.json").exists()
         scheduler.delete_schedule(Name="hourly")
         assert [s["Name"] for s in scheduler.list_schedules()["Schedules"]] == ["once"]

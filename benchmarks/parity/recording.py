@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 from botocore import xform_name
 from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 
+from benchmarks.parity.scrubbing import Scrubber
 from trainyard.aws_clients import error_code
 from trainyard.language.statuses import ENDED
-from trainyard.parity.scrubbing import Scrubber
 
 _Seen = TypeVar("_Seen")
 _GONE = ("NotFound", "NonExistentQueue", "does not exist", "Could not find")

@@ -3,9 +3,9 @@
 import json
 from typing import Any
 
+from benchmarks.parity.recording import Run
+from benchmarks.parity.small_steps import make_queue, messages
 from trainyard.language.statuses import ENDED
-from trainyard.parity.recording import Run
-from trainyard.parity.small_steps import make_queue, messages
 
 SETTLED = 12
 """Polls (a minute on AWS) until a new rule holds, and until the last event has come."""

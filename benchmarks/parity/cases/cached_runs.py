@@ -1,9 +1,9 @@
 """Which earlier run answers for a step: the step cache, and a selective execution."""
 
-from trainyard.parity.case_table import case
-from trainyard.parity.cases.branches_and_jobs import BREAKS
-from trainyard.parity.recording import Run
-from trainyard.parity.small_steps import (
+from benchmarks.parity.case_table import case
+from benchmarks.parity.cases.branches_and_jobs import BREAKS
+from benchmarks.parity.recording import Run
+from benchmarks.parity.small_steps import (
     definition,
     fail,
     given,

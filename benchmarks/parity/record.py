@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
-import trainyard.parity.cases  # noqa: F401 - fills the table
+import benchmarks.parity.cases  # noqa: F401 - fills the table
+from benchmarks.parity.case_table import CASES
+from benchmarks.parity.recording import FAILURES, Place, Run
 from trainyard.common import atomic_file
 from trainyard.common.errors import DataError
-from trainyard.parity.case_table import CASES
-from trainyard.parity.recording import FAILURES, Place, Run
 
 FORMAT = 2
 EMULATOR = Path(__file__).with_name("emulator.json")
@@ -80,9 +80,10 @@ def read(path: Path) -> dict[str, Any]:
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise DataError(f"{path}: {error}; expected a file that trainyard parity wrote") from None
+        raise DataError(f"{path}: {error}; expected a file that benchmarks.parity wrote") from None
     if not isinstance(record, dict) or record.get("format") != FORMAT:
         raise DataError(
-            f"{path}: expected a record of format {FORMAT}; record it again: trainyard parity --out"
+            f"{path}: expected a record of format {FORMAT}; record it again: "
+            "python -m benchmarks.parity --out"
         )
     return record

@@ -5,9 +5,9 @@ import json
 import zipfile
 from typing import Any
 
-from trainyard.parity.case_table import MACHINES
-from trainyard.parity.recording import Run
-from trainyard.parity.scrubbing import Packed
+from benchmarks.parity.case_table import MACHINES
+from benchmarks.parity.recording import Run
+from benchmarks.parity.scrubbing import Packed
 
 SCIKIT_LEARN = "sagemaker-scikit-learn:1.2-1-cpu-py3"
 XGBOOST = "sagemaker-xgboost:1.7-1"

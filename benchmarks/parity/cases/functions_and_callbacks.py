@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from trainyard.parity.case_table import case
-from trainyard.parity.execution_events import listen, note_events
-from trainyard.parity.recording import Run
-from trainyard.parity.small_steps import (
+from benchmarks.parity.case_table import case
+from benchmarks.parity.execution_events import listen, note_events
+from benchmarks.parity.recording import Run
+from benchmarks.parity.small_steps import (
     condition,
     definition,
     equals,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from trainyard.parity.recording import Place
-from trainyard.parity.scrubbing import Packed, Scrubber
+from benchmarks.parity.recording import Place
+from benchmarks.parity.scrubbing import Packed, Scrubber
 
 
 def scrubber(**more: Any) -> Scrubber:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from trainyard.parity.case_table import CASES, MACHINES, PRICED, costs
-from trainyard.parity.record import EMULATOR, read, write
+from benchmarks.parity.case_table import CASES, MACHINES, PRICED, costs
+from benchmarks.parity.record import EMULATOR, read, write
 from trainyard.plan.prices import load
 
 CHECKOUT = Path(__file__).parents[3]
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.long
 
 
 def parity(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "trainyard", "parity", *map(str, arguments)]
+    command = [sys.executable, "-m", "benchmarks.parity", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 

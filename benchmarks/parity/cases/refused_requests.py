@@ -1,8 +1,8 @@
 """What is refused, and what a pipeline, a group and a package look like."""
 
-from trainyard.parity.case_table import case
-from trainyard.parity.recording import Run
-from trainyard.parity.small_steps import SCIKIT_LEARN, definition, fail, given, joined
+from benchmarks.parity.case_table import case
+from benchmarks.parity.recording import Run
+from benchmarks.parity.small_steps import SCIKIT_LEARN, definition, fail, given, joined
 
 DESCRIBE = "sagemaker.describe_"
 PARAMETER = {"Name": "N", "Type": "Integer"}

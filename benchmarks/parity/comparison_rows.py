@@ -84,7 +84,7 @@ def published(record: dict[str, Any], found: list[Difference]) -> str:
         if index < len(entries) and not _SECRET.search(json.dumps(row := _row(entries, index))):
             what = {"what": f"{name.replace('_', ' ')}, call {index + 1}"}
             rows.append({**what, **row, **_expected_of(entries[index], absent)})
-    head = {"kind": "recorded on AWS (trainyard parity)", "source": "a record of an account"}
+    head = {"kind": "recorded on AWS (benchmarks.parity)", "source": "a record of an account"}
     always = [{"s3.create_bucket": {"Bucket": "$file"}}]
     return yaml.safe_dump({**head, "always": always, "rows": rows}, sort_keys=False, width=1000)
 

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
+from benchmarks.parity.case_table import CASES, Case, jobs
+from benchmarks.parity.comparison_rows import differences
+from benchmarks.parity.record import EMULATOR, read, recorded, write
+from benchmarks.parity.recording import Halted, Place, Run
+from benchmarks.parity.small_steps import definition, make_queue, messages
 from tests.trainyard.emulator.harness import ROLE, Cloud, cloud, until
 from tests.trainyard.emulator.standin import make_client
 from trainyard.common.errors import DataError
-from trainyard.parity.case_table import CASES, Case, jobs
-from trainyard.parity.comparison_rows import differences
-from trainyard.parity.record import EMULATOR, read, recorded, write
-from trainyard.parity.recording import Halted, Place, Run
-from trainyard.parity.small_steps import definition, make_queue, messages
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 OWN = "sagemaker-parity-own-"
@@ -160,7 +160,7 @@ def test_a_case_that_may_not_call_or_misreads_is_not_recorded_and_the_others_are
     "sent", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.sweep)]
 )
 def test_an_interrupted_command_leaves_nothing(aws: Cloud, sent: signal.Signals):
-    command = [sys.executable, "-m", "trainyard", "parity", "--only", "a_running_job_is_stopped"]
+    command = [sys.executable, "-m", "benchmarks.parity", "--only", "a_running_job_is_stopped"]
     more = ["--only", "the_same_arguments_hit_until_they_expire", "--only", "a_batch_transform"]
     with subprocess.Popen(
         [*command, *more, "--at-once", "1"], env={**os.environ, **aws.endpoint.env},
@@ -182,7 +182,7 @@ def test_an_account_is_asked_first(aws: Cloud, tmp_path: Path, answer: str, code
     url = env.pop("AWS_ENDPOINT_URL")
     env |= {f"AWS_ENDPOINT_URL_{name}": url for name in ("STS", "S3", "SAGEMAKER")}
     out = tmp_path / "aws.json"
-    command = [sys.executable, "-m", "trainyard", "parity", "--only", "a_pipeline_described"]
+    command = [sys.executable, "-m", "benchmarks.parity", "--only", "a_pipeline_described"]
     done = subprocess.run(
         [*command, "--role", ROLE.replace("/", "/people/jane.doe-"), "--out", out], env=env,
         input=f"{answer}\n", capture_output=True, text=True, check=False,

@@ -1,7 +1,7 @@
 """Compare an endpoint's answers to small pipelines with those of the emulator.
 
-trainyard parity [--out FILE] [--rows FILE] [--role ARN] [--only CASE] [--at-once 4] [--yes]
-trainyard parity --compare FILE [--rows FILE]      of a record that somebody has sent; runs nothing
+python -m benchmarks.parity [--out FILE] [--rows FILE] [--role ARN] [--only CASE] [--yes]
+python -m benchmarks.parity --compare FILE [--rows FILE]    of a sent record; runs nothing
 
 Runs against AWS_ENDPOINT_URL, or the AWS account of the credentials; there it first says what it
 starts, makes and costs at most, and asks. It removes what it made. Exit status 1 when something
@@ -17,13 +17,14 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from benchmarks.parity.case_table import CASES, costs
+from benchmarks.parity.comparison_rows import Difference, differences, published
+from benchmarks.parity.record import EMULATOR, read, recorded, write
+from benchmarks.parity.recording import FAILURES, Place
 from trainyard.aws_clients import client, service_errors
 from trainyard.common import atomic_file
 from trainyard.common.errors import ServiceError, nearest
-from trainyard.parity.case_table import CASES, costs
-from trainyard.parity.comparison_rows import Difference, differences, published
-from trainyard.parity.record import EMULATOR, read, recorded, write
-from trainyard.parity.recording import FAILURES, Place
+from trainyard.terminal import run
 
 people = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
 _REGISTRIES = {
@@ -149,3 +150,7 @@ def _remove_bucket(place: Place) -> None:
         for item in page.get("Contents", []):
             s3.delete_object(Bucket=place.bucket, Key=item["Key"])
     s3.delete_bucket(Bucket=place.bucket)
+
+
+if __name__ == "__main__":
+    run(main, "python -m benchmarks.parity")

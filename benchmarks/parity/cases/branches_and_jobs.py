@@ -1,8 +1,8 @@
 """Conditions, a job's output that decides, a job that fails, and its retry policies."""
 
-from trainyard.parity.case_table import case
-from trainyard.parity.recording import Run
-from trainyard.parity.small_steps import (
+from benchmarks.parity.case_table import case
+from benchmarks.parity.recording import Run
+from benchmarks.parity.small_steps import (
     condition,
     definition,
     equals,

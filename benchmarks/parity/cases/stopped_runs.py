@@ -1,9 +1,9 @@
 """StopPipelineExecution while a job runs."""
 
-from trainyard.parity.case_table import case
-from trainyard.parity.execution_events import listen, note_events
-from trainyard.parity.recording import Run
-from trainyard.parity.small_steps import definition, fail, process
+from benchmarks.parity.case_table import case
+from benchmarks.parity.execution_events import listen, note_events
+from benchmarks.parity.recording import Run
+from benchmarks.parity.small_steps import definition, fail, process
 
 STOP = "sagemaker.stop_pipeline_execution"
 STEPS = "sagemaker.list_pipeline_execution_steps"

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from benchmarks.parity.comparison_rows import Difference, differences, published
+from benchmarks.parity.record import EMULATOR, read
 from benchmarks.published.asking import Asker
 from benchmarks.published.rows import read as read_rows
 from trainyard.emulator.server import serve
-from trainyard.parity.comparison_rows import Difference, differences, published
-from trainyard.parity.record import EMULATOR, read
 
 ASKED = ("a_fail_step_ends_the_execution", "a_pipeline_described", "what_start_refuses",
          "a_function_that_does_not_exist", "model_packages_of_a_group",

@@ -3,10 +3,10 @@
 import io
 import tarfile
 
-from trainyard.parity.case_table import MACHINES, case
-from trainyard.parity.recording import Run
-from trainyard.parity.scrubbing import Packed
-from trainyard.parity.small_steps import (
+from benchmarks.parity.case_table import MACHINES, case
+from benchmarks.parity.recording import Run
+from benchmarks.parity.scrubbing import Packed
+from benchmarks.parity.small_steps import (
     SCIKIT_LEARN,
     XGBOOST,
     definition,

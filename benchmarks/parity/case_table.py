@@ -8,7 +8,7 @@ at most, e.g. where nothing is cached and all is tried again.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from trainyard.parity.recording import Run
+from benchmarks.parity.recording import Run
 from trainyard.plan.prices import Kind, load
 
 PRICED = "us-east-1"

@@ -1,0 +1,94 @@
+"""What moto answers: services that only store, or really do what they report (a queue, a key).
+
+All else is refused by name before moto is asked: it answers ``SUCCEEDED`` for a Glue job that was
+never run, and its CloudFormation creates a bucket in an S3 that is not this emulator's.
+"""
+
+import functools
+import re
+
+from botocore.loaders import Loader
+from werkzeug import Request
+
+from trainyard.emulator.rest_requests import Rest
+
+ANSWERED = {
+    "cloudformation": r"\w*(Stacks?|StackEvents|StackResources?|StackPolicy|ChangeSets?|Template"
+    r"|TemplateSummary|Exports|Imports|TerminationProtection)",
+    "dynamodb": r"(Batch|Create|Delete|Describe|Execute|Get|List|Put|Query|Scan|Tag|Transact|Untag"
+    r"|Update)\w*",
+    "ec2": r"(Associate|Attach|Authorize|Create|Delete|Describe|Detach|Disassociate|Modify|Replace"
+    r"|Revoke)(Vpc|Subnet|SecurityGroup|Route|InternetGateway|ManagedPrefixList|Tags"
+    r"|AvailabilityZones|Regions)\w*",
+    "ecr": r"(Batch|Create|Delete|Describe|Get|List|Put|Set|Tag|Untag)\w+",
+    "iam": r"\w+",
+    "kms": r"\w+",
+    "secretsmanager": r"(BatchGet|Create|Delete|Describe|Get|List|Put|Restore|Tag|Untag|Update"
+    r"|Validate)\w+",
+    "sns": r"\w+",
+    "sqs": r"\w+",
+    "ssm": r"\w*(Parameter|Tags)\w*",
+    "sts": r"\w+",
+}
+"""Signing name → the operations that moto answers."""
+FORMED = re.compile(
+    "AWS::(IAM|SecretsManager|SQS|SNS|KMS|DynamoDB|ECR)::.*|AWS::SSM::Parameter"
+    "|AWS::EC2::(VPC|Subnet|SecurityGroup|Route|InternetGateway).*"
+    "|AWS::SageMaker::(Pipeline|ModelPackageGroup)"
+)
+"""Types that CloudFormation may create: moto creates them in services that are really used here,
+and stack_resources in this SageMaker.
+"""
+_TYPE = re.compile(r"""["']?Type["']?\s*:\s*["']?((?:AWS|Custom|Alexa)::[\w:<>]+)""")
+
+
+def refusal(service: str, request: Request) -> tuple[str, str] | None:
+    """Return (operation, what it would need) of a request that moto must not answer.
+
+    ``service``: the name that it is signed for. None for other requests.
+    """
+    operation = operation_of(service, request)
+    if service not in ANSWERED or not re.fullmatch(ANSWERED[service], operation):
+        return operation, f"{service} itself: moto would only report success"
+    if service == "cloudformation":
+        return _stack(operation, request)
+    if service == "sns":
+        return _message(operation, request)
+    return None
+
+
+def operation_of(service: str, request: Request) -> str:
+    """Return the operation's name; empty if no model of botocore's has it."""
+    if target := request.headers.get("X-Amz-Target", ""):
+        return target.rpartition(".")[2]
+    if action := request.form.get("Action") or request.args.get("Action"):
+        return action
+    if service not in _names():
+        return ""
+    found = Rest(service).find(request)[0]
+    return found.name if found else ""
+
+
+@functools.cache
+def _names() -> frozenset[str]:
+    return frozenset(Loader().list_available_services("service-2"))
+
+
+def _stack(operation: str, request: Request) -> tuple[str, str] | None:
+    """Refuse a stack with a type that moto would create outside the emulator's own services."""
+    types = _TYPE.findall(request.form.get("TemplateBody", ""))
+    resources = {kind for kind in types if kind.count("::") == 2}  # more: a parameter's type
+    if foreign := sorted(kind for kind in resources if not FORMED.fullmatch(kind)):
+        services = f"{', '.join(foreign)} created where they belong: use their own services"
+        return operation, services
+    return None
+
+
+def _message(operation: str, request: Request) -> tuple[str, str] | None:
+    """Refuse a message that would not be delivered."""
+    protocol = request.form.get("Protocol", "sqs")
+    if operation == "Subscribe" and protocol != "sqs":
+        return operation, f"a service that delivers by {protocol}; queues (sqs) do get messages"
+    if operation == "Publish" and request.form.get("PhoneNumber"):
+        return operation, "a service that delivers text messages"
+    return None
