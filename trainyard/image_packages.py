@@ -10,8 +10,6 @@ from typing import Any
 from trainyard.read_yaml import load_yaml
 from trainyard.validate.rules.images import IMAGE
 
-STANDS_IN = "This Python stands in for"
-"""Beginning of the line in a job's log that names what it has of other versions than the image."""
 PUBLISHED = Path(__file__).with_suffix(".yaml")
 _FRAMEWORKS = {
     "pytorch": "torch",

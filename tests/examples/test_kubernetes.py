@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,7 @@ def channels(tmp_path_factory) -> Path:
     (folder / "raw").mkdir()
     (folder / "raw/a.jsonl").write_text("\n".join(lines))
     config = '{"tokenizer": "bytes", "context_length": 16, "layers": 1, "heads": 2, "dim": 16}'
-    command = ["python", "-m", "steps.shard.job", "--workload_config", config]
+    command = [sys.executable, "-m", "steps.shard.job", "--workload_config", config]
     command += ["--workload", "language_model", "--input", f"{folder}/raw", "--output"]
     share = ["--validation_share", "0.2", "--test_share", "0.2"]
     subprocess.run([*command, f"{folder}/out", *share], check=True, cwd=CHECKOUT)

@@ -18,13 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from trainyard.common.log_lines import STANDS_IN
 from trainyard.common.safe_unpack import unpack
 from trainyard.emulator.algorithms.xgboost.facts import SCRIPT
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.runtime.interpreter import find_modules, installed_packages
 from trainyard.emulator.runtime.isolation import keep_bytecode
 from trainyard.emulator.runtime.node import Node
-from trainyard.image_packages import STANDS_IN, differences, known_image
+from trainyard.image_packages import differences, known_image
 
 _SCRIPT = re.compile(r"/opt/ml/[\w./-]+\.(?:py|sh)\b")
 _SDK = "/opt/ml/input/data/sm_drivers/sourcecode.json"

@@ -9,7 +9,7 @@ says how sure that is. If no cause is found, the result says so.
 import re
 from dataclasses import dataclass, replace
 
-from trainyard.image_packages import STANDS_IN
+from trainyard.common.log_lines import STANDS_IN
 from trainyard.runs.why.clues import (
     FAILING,
     HARMLESS,
