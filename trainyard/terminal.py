@@ -70,8 +70,8 @@ def extend_verb(
     """Return the verb with the further options of ``extension``, for an application's own subjects.
 
     ``extension`` is called with the values of all options, and its own; it returns arguments that
-    take the place of the verb's: also keyword-only ones, which are no options. ``requirements``
-    replace what the verb needs.
+    take the place of the verb's, also of keyword-only ones, which users cannot give.
+    ``requirements`` replace what the verb needs.
     """
     options, additions = _options(command), _options(extension)
     additions.pop("values")
@@ -93,8 +93,8 @@ def run(
 ) -> None:
     """Run a verb; a Trainyard error is shown as its message alone, with exit status 1.
 
-    Keyword-only parameters of ``command`` are no options. ``name`` and ``arguments`` are those of
-    the process when not given; ``settings`` are click's of the command's context.
+    Users cannot give keyword-only parameters of ``command``. ``name`` and ``arguments`` are those
+    of the process when not given; ``settings`` are click's of the command's context.
     """
     for stream in (sys.stdout, sys.stderr):  # arguments may not be valid text: show them anyway
         if isinstance(stream, TextIOWrapper):

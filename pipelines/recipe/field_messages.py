@@ -123,8 +123,8 @@ class FieldMessages:
     def _find(
         self, location: Sequence[str | int], *, unknown: bool = False
     ) -> tuple[tuple[str, ...], Schema]:
-        """Return the field's path and its schema; a location of pydantic's also holds the names of
-        a union's types, which are no part of the path.
+        """Return the field's path and its schema; pydantic's location also names the type of a
+        union that it tried, which the path leaves out.
         """
         path: list[str] = []
         node: Schema = self._schema

@@ -53,8 +53,8 @@ def numbers(answer: Any) -> Iterator[str]:
 
 
 def without_number(path: str, answers: Sequence[Any]) -> str | None:
-    """Return that none of the answers has a number at ``path``, with the nearest that one has; None
-    if one has, or there is no answer.
+    """Return a message that no answer has a number at ``path``, with the nearest path that has one;
+    None if some answer has it, or there are no answers.
     """
     if not answers or any(number_at(one, path) is not None for one in answers):
         return None

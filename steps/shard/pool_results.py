@@ -1,6 +1,7 @@
 """Have the pool read raw objects and pack units; return the records of all of them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 from steps.shard import shard_progress
 from steps.shard.pool import Pool
@@ -9,27 +10,48 @@ from steps.shard.quarantine import NAMED
 from steps.shard.raw_objects import RawObject
 from steps.shard.shard_object import ShardObject
 from steps.shard.shard_plan import Plan
-from steps.shard.shard_progress import Packed, Read
-from trainyard.common.errors import DataError
+from steps.shard.shard_progress import Kind, Packed, Read
+from trainyard.common.errors import DataError, TrainyardError
+
+TaskKind = TypeVar("TaskKind", bound=Task)
 
 
 def read_objects(objects: Sequence[RawObject], plan: Plan, pool: Pool) -> list[Read]:
-    """Read the raw objects. Raises: DataError: some cannot be read; it names up to NAMED."""
-    _work_off("raw objects", objects, pool)
-    identities = {raw.unit: shard_progress.identity(raw, plan) for raw in objects}
-    records = (shard_progress.read(Read, *item, plan.progress) for item in identities.items())
-    return [record for record in records if record]
+    """Read the raw objects. Raises as ``_work_off``."""
+    work = {raw: (raw.unit, shard_progress.identity(raw, plan)) for raw in objects}
+    return [*_work_off("raw objects", Read, work, plan, pool).values()]
 
 
 def pack_units(units: Sequence[ShardObject], plan: Plan, pool: Pool) -> dict[ShardObject, Packed]:
-    """Pack the units. Raises: DataError: a value is out of range; it names up to NAMED units."""
-    _work_off("units", units, pool)
-    records = {u: shard_progress.read(Packed, u.stem, u.identity, plan.progress) for u in units}
-    return {unit: record for unit, record in records.items() if record}
+    """Pack the units. Raises as ``_work_off``."""
+    work = {unit: (unit.stem, unit.identity) for unit in units}
+    return _work_off("units", Packed, work, plan, pool)
 
 
-def _work_off(what: str, tasks: Sequence[Task], pool: Pool) -> None:
-    damaged = pool.work_off(what, tasks) if tasks else []
+def _work_off(
+    what: str,
+    kind: type[Kind],
+    work: Mapping[TaskKind, tuple[str, Mapping[str, Any]]],
+    plan: Plan,
+    pool: Pool,
+) -> dict[TaskKind, Kind]:
+    """Return each task's record, of which ``work`` has the stem and the identity.
+
+    Raises:
+        DataError: some objects cannot be read, or values are out of range; it names up to NAMED.
+        TrainyardError: a worker is done and its record is not there, or damaged.
+    """
+    damaged = pool.work_off(what, [*work]) if work else []
     if damaged:
         more = f"; and {len(damaged) - NAMED} more" if len(damaged) > NAMED else ""
         raise DataError("; ".join(damaged[:NAMED]) + more)
+    records = {}
+    for task, (stem, identity) in work.items():
+        record = shard_progress.read(kind, stem, identity, plan.progress)
+        if record is None:
+            raise TrainyardError(
+                f"{plan.progress / stem}.json: the record of finished work is missing or damaged; "
+                "look at the disk, and run the step again"
+            )
+        records[task] = record
+    return records

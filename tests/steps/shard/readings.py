@@ -62,7 +62,7 @@ def read_all(path: Path, columns: Mapping[str, Column] = TEXT) -> Reading:
 
 
 def placed(name: str, reading: Reading) -> Reading:
-    """Of CSV and TSV, count the file's records from 1 in place of lines."""
+    """Number the records of CSV and TSV from 1, where the reader gives their lines."""
     rows, lines, bad = reading
     if plain(name.lower()).endswith((".csv", ".tsv")):
         order = sorted([*lines, *(one.line for one in bad)])

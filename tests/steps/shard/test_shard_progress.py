@@ -64,6 +64,29 @@ def test_old_manifests_are_gone_before_the_first_new_shard(sharded, monkeypatch)
     assert not list(sharded.rglob("manifest-*.json"))
 
 
+@pytest.mark.parametrize("what", ["raw objects", "units"])
+def test_work_whose_record_is_damaged_is_named_and_never_left_out(
+    sharded, monkeypatch, capfd, what
+):
+    work_off, damaged = job.Pool.work_off, []
+
+    def damage_a_record(pool, named, tasks):
+        problems = work_off(pool, named, tasks)
+        if named == what:
+            stem = tasks[0].unit if named == "raw objects" else tasks[0].stem
+            [path] = sharded.glob(f"processing/output/progress/*/{stem}.json")
+            path.write_bytes(path.read_bytes()[:-1])
+            damaged.append(path)
+        return problems
+
+    monkeypatch.setattr(job.Pool, "work_off", damage_a_record)
+    with pytest.raises(SystemExit):
+        shard(sharded)
+    said = "the record of finished work is missing or damaged"
+    assert f"{damaged[0]}: {said}" in capfd.readouterr().out
+    assert not list(sharded.rglob("manifest-*.json"))
+
+
 def test_files_of_other_instances_are_left_alone(sharded):
     output = sharded / "processing/output"
     others = {f"{folder}/.{'0' * 16}-00000.npy.abc.tmp" for folder in SPLITS}

@@ -92,7 +92,9 @@ class Proposal:
     fields: Sequence[Field] = ()
     wrong: Mapping[str, str] = field(default_factory=dict)  # field → why its value is not accepted
     tables: Sequence[Table] = ()
-    impossible: str = ""  # why the action is impossible at present; then there is no button
+    impossible: str = (
+        ""  # why it cannot be done now; the page then shows this in place of the button
+    )
     own: Callable[[], Mapping[str, Any]] | None = None
     """An application's function in place of the calls; raises TrainyardError if it refuses."""
 

@@ -180,7 +180,8 @@ def upload(objects: ObjectStore, folder: JobFolder, uri: str) -> None:
     so an interrupted upload does not look complete.
 
     Raises:
-        ClientFault: a file's name is no key, before anything is uploaded; errors of ``put_file``.
+        ClientFault: a file's name cannot be a key of S3, said before anything is uploaded; and what
+            ``put_file`` raises.
         LeadsOutError: a link leads out of the job's own files.
     """
     files = sorted(folder.files(), key=lambda file: file.status.st_mtime_ns)
