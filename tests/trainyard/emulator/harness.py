@@ -79,11 +79,16 @@ class Cloud:
         ]
 
     def all_lines(self, kind: str, job: str, node: str = "algo-1") -> list[str]:
-        """Return the lines of the job's log."""
+        """Return the lines of the job's log; none as long as the job has not written any."""
         group = f"/aws/sagemaker/{kind}Jobs"
-        streams = self.logs.describe_log_streams(
-            logGroupName=group, logStreamNamePrefix=f"{job}/{node}-"
-        )["logStreams"]
+        try:
+            streams = self.logs.describe_log_streams(
+                logGroupName=group, logStreamNamePrefix=f"{job}/{node}-"
+            )["logStreams"]
+        except self.logs.exceptions.ResourceNotFoundException:
+            return []  # the group is created with the first line, as on AWS
+        if not streams:
+            return []
         events = self.logs.get_log_events(
             logGroupName=group, logStreamName=streams[0]["logStreamName"], startFromHead=True
         )

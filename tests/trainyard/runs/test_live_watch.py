@@ -11,6 +11,7 @@ import pytest
 
 from tests.conftest import CHECKOUT, clean_environment
 from tests.trainyard.emulator.harness import Cloud, process_step
+from tests.trainyard.emulator.harness import cloud as emulated_cloud
 from trainyard.console import frozen_page
 from trainyard.emulator.client_environment import applied
 from trainyard.runs.execution import Execution
@@ -21,10 +22,10 @@ SECONDS = 600  # of the step: nobody waits for its end
 
 
 @pytest.fixture(scope="module")
-def cloud(emulator, state: Path) -> Cloud:
-    cloud = Cloud(emulator, state)
-    cloud.create("slow", [process_step("Slow", f"sleep {SECONDS}")])
-    return cloud
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+    with emulated_cloud(tmp_path_factory.mktemp("state")) as cloud:
+        cloud.create("slow", [process_step("Slow", f"sleep {SECONDS}")])
+        yield cloud
 
 
 @pytest.fixture
