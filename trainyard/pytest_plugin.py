@@ -7,6 +7,7 @@
 
 pytest finds this module when trainyard is installed. The server, its state and its secret are the
 session's own (with pytest-xdist each worker's), on a free loopback port, and end with it.
+``--sagemaker-containers auto|always|never`` says which jobs run in podman or docker.
 """
 
 from __future__ import annotations
@@ -20,12 +21,24 @@ if TYPE_CHECKING:  # a session that uses none of this does not pay for the impor
     from trainyard.emulator.server import Endpoint
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--sagemaker-containers",
+        choices=["auto", "always", "never"],
+        help="which jobs of sagemaker_endpoint run in podman or docker; else as "
+        "TRAINYARD_EMULATOR_CONTAINERS says, or auto",
+    )
+
+
 @pytest.fixture(scope="session")
-def sagemaker_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
+def sagemaker_server(
+    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> Iterator[Endpoint]:
     """Serve an AWS for the session. Its ``env`` points a process at it; this one is untouched."""
     from trainyard.emulator.server import serve
 
-    with serve(tmp_path_factory.mktemp("sagemaker")) as endpoint:
+    mode = pytestconfig.getoption("--sagemaker-containers")
+    with serve(tmp_path_factory.mktemp("sagemaker"), containers=mode) as endpoint:
         yield endpoint
 
 

@@ -2,6 +2,7 @@
 
 trainyard emulator [--port P] [--state DIR] [--python PATH] [--internet] [--keep-gb N]
                   [--no-capacity TYPE] [--iam enforce|warn|off] [--scp FILE] [--console]
+                  [--containers auto|always|never]
 
 Serves until Ctrl-C, and prints the lines that point a shell at it; trainyard run serves around one
 command.
@@ -26,6 +27,7 @@ from trainyard.common.gc_freeze import uncollected
 from trainyard.emulator.authorization.authority import Mode
 from trainyard.emulator.client_environment import foreign
 from trainyard.emulator.pruning import bound
+from trainyard.emulator.runtime.container_engine import Mode as ContainerMode
 from trainyard.emulator.runtime.interpreter import OWN
 from trainyard.emulator.server import Endpoint, serve
 from trainyard.emulator.storage.object_store import ObjectStore
@@ -63,6 +65,15 @@ ControlOption = Annotated[
     Path | None,
     typer.Option("--scp", metavar="FILE", help="A service control policy, or a JSON list of them."),
 ]
+ContainersOption = Annotated[
+    ContainerMode | None,
+    typer.Option(
+        "--containers",
+        help="auto: in podman or docker runs what this Python cannot stand in for; always: every "
+        "job, in its very image; never.",
+        show_default="auto",
+    ),
+]
 ConsoleOption = Annotated[
     bool, typer.Option("--console", help="Show it in the browser: trainyard console beside it.")
 ]
@@ -78,6 +89,7 @@ def main(
     no_capacity: ScarceOption = None,
     iam: IamOption = "derived",
     scp: ControlOption = None,
+    containers: ContainersOption = None,
     console: ConsoleOption = False,
     verbose: VerboseOption = False,
 ) -> None:
@@ -85,7 +97,7 @@ def main(
     stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.set())
-    held = {"iam": iam, "control": control_policies(scp)}
+    held = {"iam": iam, "control": control_policies(scp), "containers": containers}
     with serving(port, state, python, internet, keep_gb, verbose, no_capacity, **held) as endpoint:
         if names := _foreign(endpoint):
             print(f"unset {' '.join(names)}")
@@ -124,6 +136,7 @@ def serving(
     no_capacity: Sequence[str] | None = None,
     iam: Mode = "derived",
     control: tuple[Policy, ...] = (),
+    containers: ContainerMode | None = None,
 ) -> Iterator[Endpoint]:
     """Serve the endpoint that the command line asks for; messages go to stderr."""
     logging.basicConfig(level=logging.WARNING, format="emulator: %(message)s")
@@ -149,6 +162,7 @@ def serving(
                     without_capacity=scarce,
                     iam=iam,
                     control=control,
+                    containers=containers,
                 )
             )
         yield endpoint

@@ -1,7 +1,7 @@
 """Run a command against an AWS of its own, and wait for what it started there.
 
 trainyard run [--state DIR] [--python PATH] [--put s3://BUCKET/KEY=FILE] [--iam enforce|warn|off]
-              [--no-wait] -- COMMAND ...
+              [--containers auto|always|never] [--no-wait] -- COMMAND ...
 
 The command's environment points at the embedded AWS instead of the real one. When it ends with
 status 0, executions and jobs that still run are waited for, and the status becomes 1 when an
@@ -23,6 +23,7 @@ from botocore.exceptions import WaiterError
 
 from trainyard.aws_clients import client
 from trainyard.commands.emulator import (
+    ContainersOption,
     ControlOption,
     IamOption,
     InternetOption,
@@ -65,6 +66,7 @@ def main(
     no_capacity: ScarceOption = None,
     iam: IamOption = "derived",
     scp: ControlOption = None,
+    containers: ContainersOption = None,
     verbose: VerboseOption = False,
 ) -> None:
     """Run COMMAND against an AWS of its own, and wait for what it started there."""
@@ -74,6 +76,7 @@ def main(
             *(port, state, python, internet, keep_gb, verbose, no_capacity),
             iam=iam,
             control=control_policies(scp),
+            containers=containers,
         ) as endpoint,
         applied(endpoint.env),
     ):

@@ -7,7 +7,7 @@ from trainyard.emulator.access_keys import Loan
 from trainyard.emulator.client_environment import REDIRECT, SDK
 from trainyard.emulator.internal_client import Aws
 from trainyard.emulator.runtime.install_layer import online
-from trainyard.emulator.runtime.isolation import choose
+from trainyard.emulator.runtime.isolation import Isolation, choose
 from trainyard.emulator.runtime.outbound_network import way
 from trainyard.emulator.runtime.proxy import Route
 
@@ -21,13 +21,21 @@ class Access:
             aws.url, aws.admit, way() if aws.internet and choose().loopback else None
         )
 
-    def environment(self, own_network: bool) -> dict[str, str]:
+    def environment(self, isolation: Isolation) -> dict[str, str]:
         """Return variables that lead an AWS client to the emulator, with the role's credentials.
 
-        ``own_network``: the container has its own network, with the address for credentials.
+        In an engine's container these are the keys themselves: a client takes none over HTTP from
+        an address of its network, and the address for credentials is not there.
         """
+        if isolation.url:
+            return {
+                "AWS_ENDPOINT_URL": isolation.url,
+                "AWS_ACCESS_KEY_ID": self._loan.access_key,
+                "AWS_SECRET_ACCESS_KEY": self._loan.secret,
+                "AWS_SESSION_TOKEN": self._loan.token,
+            }
         path, url = self._loan.path, self._aws.url
-        uri = {"RELATIVE_URI": path} if own_network else {"FULL_URI": f"{url}{path}"}
+        uri = {"RELATIVE_URI": path} if isolation.loopback else {"FULL_URI": f"{url}{path}"}
         credentials = {f"AWS_CONTAINER_CREDENTIALS_{name}": value for name, value in uri.items()}
         found = {"AWS_ENDPOINT_URL": url, "PYTHONPATH": REDIRECT}
         pip = online() if self._aws.internet else {}

@@ -45,6 +45,7 @@ from trainyard.emulator.request_scope import (
 )
 from trainyard.emulator.request_signatures import Refused, Signed, check, check_session
 from trainyard.emulator.rest_requests import json_object
+from trainyard.emulator.runtime import container_engine
 from trainyard.emulator.runtime.interpreter import OWN, checked
 from trainyard.emulator.runtime.isolation import refuse
 from trainyard.emulator.services import moto_operations, own_role
@@ -66,7 +67,9 @@ log = logging.getLogger(__name__)
 CREATES = ("CreateStack", "ExecuteChangeSet")
 _SCOPE = re.compile(r"/\d{8}/[^/]+/(?P<service>[^/]+)/aws4_request")
 _LOGS = "/aws/sagemaker/Endpoints/"
-_HOST = re.compile(r"(127\.0\.0\.1|localhost|.+\.localhost|169\.254\.170\.2)(:\d+)?")
+_HOST = re.compile(
+    r"(127\.0\.0\.1|localhost|.+\.localhost|169\.254\.170\.2|10\.\d+\.\d+\.1)(:\d+)?"
+)
 
 
 Prepare = Callable[[Path, ObjectStore], None]
@@ -274,6 +277,7 @@ def serve(
     without_capacity: Collection[str] = (),
     iam: Mode = "derived",
     control: tuple[Policy, ...] = (),
+    containers: container_engine.Mode | None = None,
 ) -> Iterator[Endpoint]:
     """Serve on 127.0.0.1 in a thread until the block ends; port 0 means any free port.
 
@@ -281,6 +285,7 @@ def serve(
     it. ``python`` is the interpreter that replaces container images. ``internet`` lets jobs reach
     the internet. A job on an instance type of ``without_capacity`` fails with AWS's CapacityError.
     ``iam``: who is held to IAM's policies. ``control``: the account's service control policies.
+    ``containers``: which jobs run in a container engine; None: as its environment variable says.
 
     Only one endpoint at a time is possible in a process: a second one empties moto's part (IAM,
     models) of the first.
@@ -292,8 +297,10 @@ def serve(
     refuse(state, python, internet)
     damaged_state.check_writable(state)
     with contextlib.ExitStack() as stack:  # closed from the last to the first
+        stack.enter_context(container_engine.use_mode(containers))
         objects = stack.enter_context(contextlib.closing(ObjectStore(state / "s3")))
         damaged_state.set_aside(state)
+        container_engine.remove_remains(state)
         if prepare:
             prepare(state, objects)
         app = App(state, objects, make_sagemaker or _real_sagemaker(python))

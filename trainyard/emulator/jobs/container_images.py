@@ -1,8 +1,8 @@
-"""Container images that this machine's Python can replace.
+"""Container images: which this machine's Python can replace, and which run in a container engine.
 
-An image is a file system that a laptop without Docker does not have. AWS's images for PyTorch,
-scikit-learn and XGBoost hold Python with those libraries, and so does the interpreter that runs the
-emulator; any other image is refused rather than guessed, unless the user maps it.
+AWS's images for PyTorch, scikit-learn and XGBoost hold Python with those libraries, and so does the
+interpreter that runs the emulator. Any other image runs in the engine, unless the user maps it to
+the interpreter; without an engine it is refused rather than guessed.
 """
 
 import fnmatch
@@ -10,7 +10,9 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from trainyard.common.errors import EmulatorError
 from trainyard.emulator.algorithms.xgboost.facts import is_another, is_xgboost, repository
+from trainyard.emulator.runtime.container_engine import find_engine, read_mode
 
 PACKAGES = Path(__file__).parent.parent / "algorithms/image"
 """Replacements for AWS's own packages in its XGBoost and scikit-learn images."""
@@ -46,6 +48,27 @@ def refusal(image: str) -> str | None:
     """Return why ``image`` cannot run here, and what to do; None when it can."""
     if not isinstance(image, str):  # in a definition it may be any value
         return f"image {image!r} is not text"
+    if not runs_in_engine(image):
+        return _replacement_refusal(image)
+    try:
+        why = find_engine().refusal(image)
+    except EmulatorError as error:
+        why = str(error)
+    if why is None or read_mode() == "always":
+        return why
+    return f"{_replacement_refusal(image)}. Nor does it run in a container: {why}"
+
+
+def runs_in_engine(image: str) -> bool:
+    """Return whether a container engine runs the image, and not this machine's Python."""
+    mode = read_mode()
+    if mode == "never" or not image:
+        return False
+    return mode == "always" or _replacement_refusal(image) is not None
+
+
+def _replacement_refusal(image: str) -> str | None:
+    """Return why this machine's Python cannot stand in for the image; None when it can."""
     name = repository(image)
     if is_xgboost(image) or any(fnmatch.fnmatchcase(name, pattern) for pattern in KNOWN):
         return None

@@ -26,7 +26,8 @@ from trainyard.emulator.authorization.held_objects import held_objects
 from trainyard.emulator.authorization.role_calls import job_calls, logging_calls, metric_call
 from trainyard.emulator.container_access import Access, granted
 from trainyard.emulator.internal_client import Aws
-from trainyard.emulator.jobs.failure_reason import OFFLINE, reason
+from trainyard.emulator.jobs import container_images
+from trainyard.emulator.jobs.failure_reason import OFFLINE, excerpt, reason
 from trainyard.emulator.jobs.job_files import JobFolder
 from trainyard.emulator.jobs.request_checks import Check
 from trainyard.emulator.jobs.script_imports import import_warnings, scripts, version_notice
@@ -35,13 +36,15 @@ from trainyard.emulator.json_documents import write_json
 from trainyard.emulator.request_scope import Thread, region
 from trainyard.emulator.retrying_write import Late
 from trainyard.emulator.runtime.cluster import Cluster, Exit, Outcome
+from trainyard.emulator.runtime.containers import Containers, container_network
 from trainyard.emulator.runtime.interpreter import OWN
-from trainyard.emulator.runtime.isolation import choose, clear
-from trainyard.emulator.runtime.node import Node, base_environment, host_names
+from trainyard.emulator.runtime.isolation import Isolation, choose, clear
+from trainyard.emulator.runtime.node import LOOPBACK, Node, base_environment, host_names
 from trainyard.emulator.services.cloudwatch.metric_store import Metrics
 from trainyard.emulator.services.log_store import LogStore
 from trainyard.emulator.serving.model_containers import Models
 from trainyard.emulator.storage.object_store import ObjectStore
+from trainyard.instance_types import MACHINES
 from trainyard.language.statuses import JOB_ENDED
 
 STOP_GRACE = 120.0  # seconds between SIGTERM and SIGKILL: StopTrainingJob's documentation
@@ -82,6 +85,12 @@ NO_CAPACITY = (
 class Stopped(Exception):
     """The job was asked to stop before its nodes ran."""
 
+
+CANNOT_START = (
+    "ClientError: CannotStartContainerError. Please make sure the container can be run with "
+    "'docker run {}'."
+)
+"""FailureReason, as AWS has it for an entrypoint that cannot be run; the engine's words follow."""
 
 KINDS: dict[str, type["Job"]] = {}
 """Kind → class of its jobs."""
@@ -127,6 +136,8 @@ class Job(ABC):
         self._tails: dict[str, deque[str]] = {}
         self._epoch = int(time.time())
         self.logs = self.measures = True  # unless its role may not
+        self.interface = LOOPBACK
+        """The network interface on which its nodes reach each other."""
 
     # what differs between the kinds
 
@@ -251,17 +262,38 @@ class Job(ABC):
 
     def _live(self, nodes: list[Node], hosts: list[str], access: Access | None) -> None:
         """Do everything between Starting and the end; a kind may override it."""
-        isolation = choose()
+        if not container_images.runs_in_engine(self.image()):
+            self._run_nodes(nodes, hosts, access, choose())
+            return
+        with container_network(
+            self.directory,
+            access,
+            alone=len(hosts) == 1,
+            internet=self.place.aws.internet,
+            gpus=(machine := MACHINES.get(self._instance_type() or "")) is not None
+            and machine.kind == "gpu",
+        ) as isolation:
+            self._run_nodes(nodes, hosts, access, isolation)
+
+    def _run_nodes(
+        self, nodes: list[Node], hosts: list[str], access: Access | None, isolation: Isolation
+    ) -> None:
+        self.interface = isolation.interface
         self._open_log(hosts, isolation.notice)
         self._phase("Downloading")
         for node in nodes:
-            node.environment = base_environment(region(), len(nodes), node.python)
+            node.image = self.image() if isinstance(isolation, Containers) else ""
+            python = None if node.image else node.python
+            node.environment = base_environment(region(), len(nodes), python, self.interface)
             if access:
-                node.environment |= access.environment(isolation.loopback)
+                node.environment |= access.environment(isolation)
             self.stage(node, hosts)
             self.place.aws.staged(self.name, node.name, node.ml)
-            self._name_what_differs(node, self.image())
+            if not node.image:
+                self._name_what_differs(node, self.image())
             isolation.prepare(node, hosts)
+            if node.image:
+                self.say(node.name, f"Image {node.image} is {node.digest} here.")
         with self.lock:
             self._check_stop()
             route = access.route if access else None
@@ -310,6 +342,9 @@ class Job(ABC):
 
     def _reason(self, culprit: Exit, written: str) -> str:
         hint = "" if self.place.aws.internet and not self.isolated else OFFLINE
+        if not culprit.started:
+            command = "<image> train" if self.KIND == "Training" else "<image>"
+            return f"{CANNOT_START.format(command)} {excerpt(culprit.node, self._tails)}"
         return reason(culprit, written, self._tails, hint)
 
     def exit_message(self, message: str) -> dict:

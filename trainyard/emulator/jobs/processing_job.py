@@ -124,17 +124,20 @@ class ProcessingJob(Job):
             node.make_directories(output["LocalPath"])
         self._write_config(node, hosts)
         spec = self.request["AppSpecification"]
-        if _is_analysis(spec):
+        if _is_analysis(spec) and not node.image:
             node.command = algorithms.command(self.place.python, _MODULE)
             node.environment["SAGEMAKER_BASE_DIR"] = "/opt/ml"
         else:
-            node.command = [*spec["ContainerEntrypoint"], *spec.get("ContainerArguments", [])]
+            entrypoint = spec.get("ContainerEntrypoint", [])
+            node.own_entrypoint = not entrypoint
+            node.command = [*entrypoint, *spec.get("ContainerArguments", [])]
         node.environment |= {
             "PROCESSING_JOB_NAME": self.name,
             "PROCESSING_JOB_ARN": self.arn,
             **self.request.get("Environment", {}),
         }
-        node.environment |= container_images.own_packages(self.image(), node.environment)
+        if not node.image:
+            node.environment |= container_images.own_packages(self.image(), node.environment)
 
     def image(self) -> str:
         return self.request["AppSpecification"]["ImageUri"]
@@ -197,6 +200,8 @@ def _refuse_image(request: dict) -> None:
 
 def _refuse_entrypoint(request: dict, python: Path) -> None:
     spec = request["AppSpecification"]
+    if container_images.runs_in_engine(spec["ImageUri"]):
+        return
     if _is_analysis(spec):
         if why := _analysis_refusal(request.get("Environment", {}), python):
             raise _invalid(why)

@@ -34,7 +34,7 @@ from trainyard.emulator.jobs.transfers import (
     upload,
 )
 from trainyard.emulator.runtime.cluster import Outcome
-from trainyard.emulator.runtime.node import LOOPBACK, Mount, Node
+from trainyard.emulator.runtime.node import Mount, Node
 from trainyard.emulator.services.cloudwatch.own_metrics import training
 
 CHECKPOINTS = "/opt/ml/checkpoints"
@@ -103,13 +103,17 @@ class TrainingJob(Job):
         self._download_checkpoints(node)
         self._write_config(node, hosts)
         self._say_what_is_ignored(node)
+        own = self.request.get("Environment", {})
+        node.environment |= {"TRAINING_JOB_NAME": self.name, "TRAINING_JOB_ARN": self.arn}
+        if node.image:
+            spec = self.request["AlgorithmSpecification"]
+            node.own_entrypoint = not spec.get("ContainerEntrypoint")
+            arguments = spec.get("ContainerArguments", ["train"] if node.own_entrypoint else [])
+            node.command = [*spec.get("ContainerEntrypoint", []), *arguments]
+            node.environment |= own
+            return
         node.command = image_entrypoint.command(self.request, self.place.python)
-        node.environment |= {
-            "TRAINING_JOB_NAME": self.name,
-            "TRAINING_JOB_ARN": self.arn,
-            **image_entrypoint.environment(self.request),
-            **self.request.get("Environment", {}),
-        }
+        node.environment |= image_entrypoint.environment(self.request) | own
         node.environment |= container_images.own_packages(self.image(), node.environment)
 
     def image(self) -> str:
@@ -249,7 +253,7 @@ class TrainingJob(Job):
             "current_group_name": GROUP,
             "hosts": hosts,
             "instance_groups": [group],
-            "network_interface_name": LOOPBACK,
+            "network_interface_name": self.interface,
         }
         config = node.inside("/opt/ml/input/config")
         config.mkdir()
@@ -331,6 +335,8 @@ def _refuse_groups(request: dict) -> None:
 
 
 def _refuse_entrypoint(request: dict, python: Path) -> None:
+    if container_images.runs_in_engine(request["AlgorithmSpecification"]["TrainingImage"]):
+        return
     if why := image_entrypoint.refusal(request, python):
         raise _invalid(why)
 

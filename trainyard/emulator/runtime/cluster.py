@@ -35,10 +35,14 @@ OnLine = Callable[[str, str], None]
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """The end of a node's main process. ``status``: the exit status, or minus the signal."""
+    """The end of a node's main process. ``status``: the exit status, or minus the signal.
+
+    ``started``: False for a container whose first process could not be started.
+    """
 
     node: str
     status: int
+    started: bool = True
 
 
 @dataclass(slots=True)
@@ -210,7 +214,7 @@ class Cluster:
         elif "unheard" in event:
             self._not_heard(event["node"])
         elif "status" in event:
-            self._ended(Exit(event["node"], event["status"]))
+            self._ended(Exit(event["node"], event["status"], event.get("started", True)))
 
     def _started(self, name: str, pid: int) -> None:
         path = self._directory / "nodes.json"

@@ -30,7 +30,7 @@ from trainyard.emulator.runtime.install_layer import (
     packages_below,
 )
 from trainyard.emulator.runtime.interpreter import OWN
-from trainyard.emulator.runtime.node import OWN_FOLDERS, Mount, Node
+from trainyard.emulator.runtime.node import LOOPBACK, OWN_FOLDERS, Mount, Node
 from trainyard.emulator.runtime.outbound_network import way
 from trainyard.emulator.runtime.relocation import Relocation, remove_scratch
 
@@ -48,6 +48,9 @@ COVERED = (*OWN_FOLDERS.values(), SHARED_MEMORY)
 class Isolation(Protocol):
     """A way to isolate jobs. ``notice``: text for the job's log, or None. See
     :class:`Namespaces`.
+
+    ``loopback``: its network is one of the job's own, with a loopback only. ``interface``: the
+    network interface of its nodes. ``url``: the endpoint's inside, if it is another there.
     """
 
     @property
@@ -55,6 +58,12 @@ class Isolation(Protocol):
 
     @property
     def loopback(self) -> bool: ...
+
+    @property
+    def interface(self) -> str: ...
+
+    @property
+    def url(self) -> str: ...
 
     def supervisor(self, spec: Path) -> list[str]: ...
 
@@ -68,6 +77,7 @@ class Namespaces:
 
     notice = None
     loopback = True
+    interface, url = LOOPBACK, ""
 
     def supervisor(self, spec: Path) -> list[str]:
         """Return the command that runs the supervisor on ``spec``."""

@@ -45,6 +45,18 @@ class Node:
     may_write: bool = True
     """Whether it may write to ``/opt/ml``."""
 
+    image: str = ""
+    """The image of its container in an engine; empty: a process of ``python``."""
+
+    digest: str = ""
+    """The image's, when it is prepared."""
+
+    own_entrypoint: bool = False
+    """Whether ``command`` holds only arguments of the image's own entrypoint."""
+
+    address: str = ""
+    """Its container's address, which this machine reaches."""
+
     @property
     def ml(self) -> Path:
         return self.root / "ml"
@@ -77,11 +89,14 @@ def host_names(count: int) -> list[str]:
     return [f"algo-{number}" for number in range(1, count + 1)]
 
 
-def base_environment(region: str, nodes: int, python: Path = OWN) -> dict[str, str]:
+def base_environment(
+    region: str, nodes: int, python: Path | None = OWN, interface: str = LOOPBACK
+) -> dict[str, str]:
     """Return the variables of every container, before the job's own Environment.
 
     The user's environment is not passed on: no credentials, no HOME, no virtual environment but the
-    interpreter ``python``, whose folder is first on PATH; only the variables in PROCESSOR.
+    interpreter ``python``, whose folder is first on PATH; only the variables in PROCESSOR. None: an
+    image has its own PATH. ``interface``: the network's, on which the nodes reach each other.
 
     The nodes share this machine's cores, so OpenMP gets an equal share of them on each node. The
     share depends only on the job's own nodes: results differ in their last digits with the number
@@ -92,18 +107,22 @@ def base_environment(region: str, nodes: int, python: Path = OWN) -> dict[str, s
     gain of a second thread. OpenBLAS, which NumPy and SciPy bring, has its own threads that cannot
     be put to sleep: it gets one.
     """
-    return {name: os.environ[name] for name in PROCESSOR if name in os.environ} | {
-        "PATH": f"{python.parent}:{SYSTEM_PATH}",
-        "LANG": "C.UTF-8",
-        "PYTHONUNBUFFERED": "1",  # else a script's log arrives only at its end
-        "AWS_REGION": region,
-        "AWS_DEFAULT_REGION": region,
-        "AWS_EC2_METADATA_DISABLED": "true",  # boto3 would wait for a metadata service
-        "GLOO_SOCKET_IFNAME": LOOPBACK,
-        "OMP_NUM_THREADS": str(max(1, cores() // nodes)),
-        "OMP_WAIT_POLICY": "passive",
-        "OPENBLAS_NUM_THREADS": "1",
-    }
+    path = {"PATH": f"{python.parent}:{SYSTEM_PATH}"} if python else {}
+    return (
+        path
+        | {name: os.environ[name] for name in PROCESSOR if name in os.environ}
+        | {
+            "LANG": "C.UTF-8",
+            "PYTHONUNBUFFERED": "1",  # else a script's log arrives only at its end
+            "AWS_REGION": region,
+            "AWS_DEFAULT_REGION": region,
+            "AWS_EC2_METADATA_DISABLED": "true",  # boto3 would wait for a metadata service
+            "GLOO_SOCKET_IFNAME": interface,
+            "OMP_NUM_THREADS": str(max(1, cores() // nodes)),
+            "OMP_WAIT_POLICY": "passive",
+            "OPENBLAS_NUM_THREADS": "1",
+        }
+    )
 
 
 def cores() -> int:

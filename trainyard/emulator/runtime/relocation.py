@@ -16,7 +16,7 @@ from pathlib import Path
 
 from trainyard.emulator.runtime.install_layer import NAME, add_layer, keep_path, packages_of
 from trainyard.emulator.runtime.interpreter import OWN
-from trainyard.emulator.runtime.node import Node
+from trainyard.emulator.runtime.node import LOOPBACK, Node
 
 HERE = Path(__file__).parent
 CODE = (".py", ".sh", ".json", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".env", ".txt")
@@ -27,6 +27,7 @@ class Relocation:
     """Runs a job without isolation; ``why`` is the reason why namespaces are not used."""
 
     loopback = False
+    interface, url = LOOPBACK, ""
 
     def __init__(self, why: str) -> None:
         self.notice = (

@@ -213,7 +213,7 @@ def finish(everyone: Everyone | Tree) -> None:
 
 def say(**event: object) -> None:
     with contextlib.suppress(BrokenPipeError):  # the emulator is gone: stdin will end
-        print(json.dumps(event), flush=True)
+        print(f"{json.dumps(event)}\n", end="", flush=True)  # one write: several threads
 
 
 if __name__ == "__main__":

@@ -70,8 +70,12 @@ class Variant:
     def describe(self) -> dict:
         """Return the ProductionVariantSummary."""
         images = [
-            {"SpecifiedImage": c.image, "ResolvedImage": c.image, "ResolutionTime": self.started}
-            for c in self.containers
+            {
+                "SpecifiedImage": container.image,
+                "ResolvedImage": container.resolved_image,
+                "ResolutionTime": self.started,
+            }
+            for container in self.containers
         ]
         return {
             "VariantName": self.name,

@@ -1,11 +1,13 @@
 """CreateModel and related operations, and the containers of a model."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from trainyard.emulator.api import ApiError
-from trainyard.emulator.serving.model_servers import ModelServer, server
+from trainyard.emulator.runtime.container_engine import find_engine
+from trainyard.emulator.serving.model_servers import OWN_SERVER, ModelServer, server
 
 Forward = Callable[[str, dict], dict]
 
@@ -17,8 +19,17 @@ class Container:
     server: ModelServer
     image: str
     data: str
-    """S3 URI of its model.tar.gz."""
+    """S3 URI of its model.tar.gz; empty for an image that holds its model."""
     environment: dict[str, str]
+    digest: str = ""
+    """The image's, where a container engine runs it."""
+
+    @property
+    def resolved_image(self) -> str:
+        """DescribeEndpoint's ResolvedImage: the repository with the digest, if that is known."""
+        folder, slash, name = self.image.rpartition("/")
+        repository = f"{folder}{slash}{re.split('[:@]', name)[0]}"
+        return f"{repository}@{self.digest}" if self.digest else self.image
 
 
 class Models:
@@ -54,7 +65,14 @@ class Models:
         found = model.get("Containers") or [model["PrimaryContainer"]]
         if mode != "Serial" and len(found) > 1:
             raise _invalid(f"model {name}: InferenceExecutionConfig.Mode {mode} is not run here")
-        return [self._container(name, container) for container in found]
+        containers = [self._container(name, container) for container in found]
+        own = {container.image for container in containers if container.server is OWN_SERVER}
+        if own and len(own) < len({container.image for container in containers}):
+            raise _invalid(
+                f"model {name}: {', '.join(sorted(own))} runs in a container, its other images do "
+                "not, and they cannot reach each other: run all in containers, --containers always"
+            )
+        return containers
 
     def _container(self, model: str, asked: dict) -> Container:
         if package := asked.get("ModelPackageName"):
@@ -63,12 +81,14 @@ class Models:
             raise _invalid(f"model {model}: Mode {asked['Mode']} is not run here: use SingleModel")
         data = asked.get("ModelDataUrl") or _source(asked)
         serves = server(asked.get("Image", ""), self._python)
-        if not data:
+        if not data and serves is not OWN_SERVER:
             raise _invalid("the container has no ModelDataUrl: expected a model.tar.gz in S3")
         environment = asked.get("Environment") or {}
         if "SAGEMAKER_INFERENCE_OUTPUT" in environment:
             raise _invalid(f"model {model}: SAGEMAKER_INFERENCE_OUTPUT is not served: leave it out")
-        return Container(serves, asked["Image"], data, environment)
+        image = find_engine().image(asked["Image"]) if serves is OWN_SERVER else None
+        digest = image.digest if image else ""
+        return Container(serves, asked["Image"], data, environment, digest)
 
     def _packaged(self, name: str, environment: dict) -> dict:
         """Return the container of a model package; the model's environment overrides the

@@ -58,6 +58,15 @@ BAD_GATEWAY = b"""<html>\r
 """Answer of nginx, before gunicorn in AWS's XGBoost and scikit-learn images."""
 _NGINX = (502, BAD_GATEWAY, "text/html")
 
+OWN_SERVER = ModelServer(
+    name="the image's own server",
+    images=(),
+    script="",
+    modules=(),
+    install="",
+    crash=(0, b"the connection to the container broke off", "text/plain"),
+)
+"""What an image starts as ``serve`` in a container engine; it answers at port 8080."""
 SERVERS = (
     ModelServer(
         name="AWS's PyTorch inference toolkit",
@@ -97,6 +106,8 @@ def server(image: str, python: Path) -> ModelServer:
     name = repository(image)
     if why := container_images.refusal(image):
         raise _invalid(why)
+    if container_images.runs_in_engine(image):
+        return OWN_SERVER
     found = next((s for s in SERVERS if _matches(name, s.images)), None)
     if not found:
         if "amazonaws.com" in image:

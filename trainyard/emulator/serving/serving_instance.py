@@ -26,10 +26,12 @@ from trainyard.emulator.jobs.script_imports import read_imports, version_notice
 from trainyard.emulator.jobs.transfers import ClientFault, download, select, split_uri
 from trainyard.emulator.request_scope import Thread, region
 from trainyard.emulator.runtime.cluster import Cluster, Outcome
-from trainyard.emulator.runtime.isolation import choose
+from trainyard.emulator.runtime.containers import container_network
+from trainyard.emulator.runtime.isolation import Isolation, choose
 from trainyard.emulator.runtime.node import Node, base_environment, host_names
 from trainyard.emulator.runtime.relocation import remove_scratch
 from trainyard.emulator.serving.model_containers import Container
+from trainyard.emulator.serving.model_servers import OWN_SERVER
 
 STARTUP = 600.0  # longest wait for an answer of /ping, in seconds
 ANSWER = 60.0  # longest wait for a container's answer, in seconds (InvokeEndpoint's docs)
@@ -38,6 +40,7 @@ LONGEST_PAUSE = 60.0  # seconds before a container that keeps ending is started 
 CALM = 60.0  # seconds of serving after which an end counts as the first again
 LAST_WORDS = 2.0  # seconds to wait for the log of a container that broke a connection off
 SOCKET = "serve.sock"
+PORT = 8080  # where an image's own server answers (developer guide, hosting)
 log = logging.getLogger(__name__)
 
 
@@ -186,11 +189,21 @@ class Instance:
             self._serving.set()  # who waits learns that nobody answers
 
     def _live(self, access: Access | None) -> None:
-        isolation, hosts = choose(), [node.name for node in self._nodes]
+        if self._containers[0].server is not OWN_SERVER:
+            self._serve(access, choose())
+            return
+        internet = self._place.aws.internet
+        with container_network(self._directory, access, internet=internet) as isolation:
+            self._serve(access, isolation)
+
+    def _serve(self, access: Access | None, isolation: Isolation) -> None:
+        hosts = [node.name for node in self._nodes]
         for node, container in zip(self._nodes, self._containers, strict=True):
-            node.environment = base_environment(region(), 1, node.python)
+            node.image = container.image if container.server is OWN_SERVER else ""
+            python = None if node.image else node.python
+            node.environment = base_environment(region(), 1, python, isolation.interface)
             if access:
-                node.environment |= access.environment(isolation.loopback)
+                node.environment |= access.environment(isolation)
             self._stage(node, container)
             isolation.prepare(node, hosts)
         route = access.route if access else None
@@ -233,8 +246,12 @@ class Instance:
 
     def _stage(self, node: Node, container: Container) -> None:
         node.make_directories("/opt/ml/model")
-        self._unpack(container.data, node.inside("/opt/ml/model"))
+        if container.data:
+            self._unpack(container.data, node.inside("/opt/ml/model"))
         node.environment |= container.environment | self._environment
+        if node.image:
+            node.own_entrypoint, node.command = True, ["serve"]
+            return
         node.environment["SAGEMAKER_BASE_DIR"] = "/opt/ml"
         node.environment["TRAINYARD_IMAGE"] = container.image  # its version decides some formats
         if (code := container.environment.get("SAGEMAKER_SUBMIT_DIRECTORY", "")).startswith("s3:"):
@@ -280,7 +297,11 @@ class Instance:
         headers: dict[str, str],
         seconds: float,
     ) -> Answer:
-        connection = _Connection(node.tmp / SOCKET, seconds)
+        connection = (
+            http.client.HTTPConnection(node.address, PORT, timeout=seconds)
+            if node.address
+            else _Connection(node.tmp / SOCKET, seconds)
+        )
         try:
             connection.request(method, path, body, headers)
             response = connection.getresponse()

@@ -122,7 +122,7 @@ class Invocation:
 
     def _start(self, node: Node, access: Access | None) -> Cluster:
         isolation = choose()
-        node.environment |= access.environment(isolation.loopback) if access else {}
+        node.environment |= access.environment(isolation) if access else {}
         isolation.prepare(node, [node.name])
         if isolation.notice:
             self._say(f"[emulator] {isolation.notice}")
