@@ -8,6 +8,7 @@
 # make test-torch TORCH=2.8.0   the training's tests under another torch, in an environment of its own
 # make clean     removes what runs leave: the emulator's state and report.html; make distclean also .venv
 #                and the environments of test-torch
+# make image BASE=NAME   builds containers/training/Dockerfile on that base, by docker or podman
 # PYTHON=/path/to/python names the Python to set up with; else it is the first on the PATH that is fit
 # make lock      writes locks/ anew after a change of pyproject.toml (scripts/lock.py)
 BIN    := .venv/bin
@@ -18,7 +19,7 @@ PYTEST := python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 TORCHES := 2.8.0 2.10.0
 SWEEPS := canary clones contract definitions new_projects finetuning interruptions tamperings processors endurance
 
-.PHONY: run check style test test-torch test-torches test-all small-sweeps $(SWEEPS) lock clean distclean
+.PHONY: run image check style test test-torch test-torches test-all small-sweeps $(SWEEPS) lock clean distclean
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Most bytecode is not written at the installation but when a module is first imported: it must be kept.
 unexport PYTHONDONTWRITEBYTECODE
@@ -30,6 +31,9 @@ endif
 
 run: .venv/run
 	python -m trainyard run -- scripts/main-job.sh $(RECIPE)
+
+image: .venv/run
+	python -m scripts.build_image $(BASE)
 
 style: .venv/installed
 	ruff check .

@@ -5,6 +5,7 @@ it has an image, and what an emulator that was killed left in it.
 import functools
 import os
 import platform
+import resource
 import shutil
 import subprocess
 import sys
@@ -27,6 +28,7 @@ MARK = "containers"
 """File in a state directory that has had containers."""
 SETTINGS = ("PATH", "HOME", "USER", "LANG", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR")
 PREFIXES = ("CONTAINER", "DOCKER_", "XDG_", "REGISTRY_")
+PID_MAX = Path("/proc/sys/kernel/pid_max")
 REGISTRY_PATIENCE, PULL_PATIENCE = 20.0, 3600.0  # seconds
 _MISSING = ("no such image", "image not known")
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -130,6 +132,17 @@ class Engine:
 def settings() -> dict[str, str]:
     """Return what the engine's client needs of this process's environment: no keys of AWS."""
     return {k: v for k, v in os.environ.items() if k in SETTINGS or k.startswith(PREFIXES)}
+
+
+def resource_limits() -> list[str]:
+    """Return podman's options that ask for no higher limits than this process may give: without
+    CAP_SYS_RESOURCE its own defaults are refused (``error setting rlimit``).
+    """
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    processes = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+    most = int(PID_MAX.read_text())
+    processes = most if processes == resource.RLIM_INFINITY else min(processes, most)
+    return [f"--ulimit=nofile={files}:{files}", f"--ulimit=nproc={processes}:{processes}"]
 
 
 def said(done: subprocess.CompletedProcess[str]) -> str:

@@ -18,8 +18,6 @@ from trainyard.emulator.runtime.supervisor import catches, say, start_node
 
 DRAIN = 5.0  # seconds for a client to end after its container
 RETRY = 0.2  # seconds until a container that did not exist yet is sent SIGTERM again
-NOT_STARTED = (125, 126, 127)
-"""Statuses of a client whose container may not have started; a job may end with them, too."""
 
 
 class Containers:
@@ -74,7 +72,7 @@ class Containers:
 
     def _wait(self, name: str) -> None:
         status = self._clients[name].wait()
-        began = self._inspect(name, "{{.State.StartedAt}}") if status in NOT_STARTED else "here"
+        began = self._inspect(name, "{{.State.StartedAt}}") if status > 0 else "with success"
         say(node=name, status=status, started=bool(began) and not began.startswith("0001-"))
 
     def _inspect(self, name: str, form: str) -> str:

@@ -11,7 +11,6 @@ import errno
 import json
 import os
 import random
-import resource
 import socket
 import uuid
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ from trainyard.emulator.runtime.container_engine import (
     MARK,
     Engine,
     find_engine,
+    resource_limits,
     said,
     settings,
 )
@@ -34,7 +34,6 @@ from trainyard.emulator.runtime.node import Node
 IP_FREEBIND = 15  # linux/in.h: the gateway is there only when the first container starts
 FIRST = 2  # last number of algo-1's address; the gateway has 1
 TRIES = 50  # subnets of which one must be free
-PID_MAX = Path("/proc/sys/kernel/pid_max")
 GPU = Path("/dev/nvidiactl")
 
 
@@ -120,12 +119,7 @@ class Containers:
         gpus = self._gpus and GPU.exists()
         if not self._engine.is_podman:
             return ["--gpus", "all"] if gpus else []
-        files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        processes = resource.getrlimit(resource.RLIMIT_NPROC)[1]
-        most = int(PID_MAX.read_text())
-        processes = most if processes == resource.RLIM_INFINITY else min(processes, most)
-        limits = [f"--ulimit=nofile={files}:{files}", f"--ulimit=nproc={processes}:{processes}"]
-        return [*limits, *(["--device", "nvidia.com/gpu=all"] if gpus else [])]
+        return [*resource_limits(), *(["--device", "nvidia.com/gpu=all"] if gpus else [])]
 
     def _mounts(self, node: Node) -> list[str]:
         mounts = [(child, f"/opt/ml/{child.name}", "") for child in sorted(node.ml.iterdir())]

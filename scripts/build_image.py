@@ -1,0 +1,77 @@
+"""Build the training image with the engine that is here: make image BASE=python:3.12-slim-bookworm.
+
+python -m scripts.build_image BASE [--tag NAME]
+
+pip's settings and certificates of this machine, and the folders that they name, are mounted for the
+build alone and stand in no layer: podman can do that. With docker the build has its own.
+"""
+
+import argparse
+import configparser
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from trainyard.common.errors import EmulatorError
+from trainyard.emulator.runtime.container_engine import Engine, find_engine, resource_limits
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
+
+
+def pip_settings() -> dict[str, str]:
+    """Return pip's settings of this machine: its files' and its variables'."""
+    listed = [sys.executable, "-m", "pip", "config", "list"]
+    text = subprocess.run(listed, check=True, capture_output=True, text=True).stdout
+    pairs = (line.split("=", 1) for line in text.splitlines() if "=" in line)
+    return {key.rpartition(".")[2]: value.strip("'") for key, value in pairs}
+
+
+def mounts(settings: dict[str, str], file: Path) -> Iterator[str]:
+    """Write the settings to ``file``; iterate over the mounts that give a build what they name."""
+    parser = configparser.RawConfigParser()
+    parser["global"] = {name: "\n".join(value.split()) for name, value in settings.items()}
+    with file.open("w") as stream:
+        parser.write(stream)
+    yield f"{file}:/etc/pip.conf"
+    words = [word for value in settings.values() for word in value.split()]
+    # An index on disk links to the files beside it.
+    paths = {Path(w.removeprefix("file://")).parent if "file://" in w else Path(w) for w in words}
+    for path in sorted({path for path in paths | {CERTIFICATES} if path.is_absolute()}):
+        if path.exists():
+            yield f"{path}:{path}"
+
+
+def build(engine: Engine, base: str, tag: str) -> int:
+    """Build the Dockerfile's stage ``training``; return the engine's exit status."""
+    with tempfile.TemporaryDirectory() as folder:
+        options = ["--build-arg", f"BASE={base}", "--target", "training", "--tag", tag]
+        options += ["--network", "host", "--file", "containers/training/Dockerfile"]
+        if engine.is_podman:
+            options += resource_limits()
+            for mount in mounts(pip_settings(), Path(folder, "pip.conf")):
+                options += ["--volume", f"{mount}:ro"]
+        run = [engine.command, "build", *options, "."]
+        return subprocess.run(run, check=False, cwd=CHECKOUT).returncode
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("base", help="a Python 3.11 or newer with venv, on Debian")
+    parser.add_argument("--tag", default="trainyard-training:1")
+    arguments = parser.parse_args()
+    try:
+        engine = find_engine()
+    except EmulatorError as error:
+        sys.exit(f"error: {error}")
+    status = build(engine, arguments.base, arguments.tag)
+    if status == 0:
+        uri = f"123456789012.dkr.ecr.us-east-1.amazonaws.com/{arguments.tag}"
+        print(f"{arguments.tag}; a recipe names it: images: {{training: {uri}}}")
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()
