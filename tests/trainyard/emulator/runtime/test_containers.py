@@ -17,7 +17,12 @@ from botocore.exceptions import ClientError
 from tests.conftest import CHECKOUT
 from tests.container_images import OWN, URI, build, make_base, needs_engine
 from tests.trainyard.emulator.harness import ROLE, Cloud, cloud, training, until
-from trainyard.emulator.runtime.container_engine import LABEL, VARIABLE, find_engine, local_names
+from trainyard.emulator.runtime.container_engine import (
+    LABEL,
+    VARIABLE,
+    find_engine,
+    resource_limits,
+)
 
 pytestmark = [pytest.mark.slow, needs_engine]
 
@@ -256,9 +261,6 @@ def test_a_job_beyond_its_time_that_hears_nothing_is_killed(aws: Cloud) -> None:
 
 
 def test_the_image_is_found_under_its_local_name(aws: Cloud) -> None:
-    assert local_names(URI) == [URI, OWN]
-    assert local_names("my-image:1") == ["my-image:1"]
-    assert local_names("localhost:5000/a/b") == ["localhost:5000/a/b", "a/b"]
     assert find_engine().image(URI).name == OWN
     missing = URI.replace("own:1", "missing:1")
     with pytest.raises(ClientError) as refused:
@@ -367,3 +369,34 @@ def test_a_step_and_its_parameters_run_in_the_image(aws: Cloud) -> None:
     arn = aws.start("piped")
     ended = aws.endpoint.wait(arn)
     assert ended["PipelineExecutionStatus"] == "Succeeded"
+
+
+MPI = """
+RUN apt-get update && apt-get install --yes --no-install-recommends openmpi-bin openssh-server
+RUN ssh-keygen -q -t ed25519 -N "" -f /root/.ssh/id_ed25519 && mkdir -p /run/sshd
+RUN cp /root/.ssh/id_ed25519.pub /root/.ssh/authorized_keys
+RUN printf 'StrictHostKeyChecking no\\nLogLevel ERROR\\n' > /root/.ssh/config
+"""
+
+
+@pytest.mark.sweep  # its packages take a minute
+def test_mpirun_starts_on_two_nodes(aws: Cloud, tmp_path: Path) -> None:
+    (tmp_path / "Dockerfile").write_text(f"FROM {OWN}\n{MPI}")
+    name = build(tmp_path, "trainyard-tests/mpi-ready:1", "--network", "host", *resource_limits())
+    code = """
+import os, socket, subprocess, time
+subprocess.run(["/usr/sbin/sshd"], check=True)
+if socket.gethostname() == "algo-1":
+    while subprocess.call(["ssh", "algo-2", "true"]): time.sleep(0.1)
+    networks = ["--mca", "btl_tcp_if_include", "eth0", "--mca", "oob_tcp_if_include", "eth0"]
+    mpirun = ["mpirun", "--allow-run-as-root", *networks, "-H", "algo-1,algo-2"]
+    echo = "echo rank $OMPI_COMM_WORLD_RANK of $OMPI_COMM_WORLD_SIZE on $(hostname)"
+    subprocess.run([*mpirun, "sh", "-c", echo], check=True)
+    subprocess.run(["ssh", "algo-2", "touch /tmp/done"], check=True)
+while socket.gethostname() == "algo-2" and not os.path.exists("/tmp/done"): time.sleep(0.1)
+"""
+    limit = {"MaxRuntimeInSeconds": 60}
+    done = train(aws, "mpi", own(code, nodes=2, image=name, StoppingCondition=limit))
+    assert done["TrainingJobStatus"] == "Completed", aws.log("Training", "mpi")
+    lines = aws.log("Training", "mpi")
+    assert {"rank 0 of 2 on algo-1", "rank 1 of 2 on algo-2"} <= set(lines)
