@@ -3,6 +3,7 @@ it has an image, and what an emulator that was killed left in it.
 """
 
 import functools
+import logging
 import os
 import platform
 import resource
@@ -30,6 +31,7 @@ SETTINGS = ("PATH", "HOME", "USER", "LANG", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT
 PREFIXES = ("CONTAINER", "DOCKER_", "XDG_", "REGISTRY_")
 PID_MAX = Path("/proc/sys/kernel/pid_max")
 REGISTRY_PATIENCE, PULL_PATIENCE = 20.0, 3600.0  # seconds
+log = logging.getLogger(__name__)
 _MISSING = ("no such image", "image not known")
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 
@@ -102,14 +104,17 @@ class Engine:
                 f"image {image.name} is for {image.architecture}, this machine is {own}: build it "
                 f"with {self.name} build --platform linux/{own}"
             )
+        names = local_names(uri)
+        build = f"{self.name} build -t {names[-1]} ."
+        if len(names) == 1:
+            return f"{self.name} has no image {uri}, which names no registry: {build}"
         done = self.call("manifest", "inspect", uri, seconds=REGISTRY_PATIENCE)
         if done.returncode == 0:
             return None
-        names = local_names(uri)
         return (
             f"{self.name} has no image {' or '.join(names)}, and no registry gave it "
-            f"({said(done).rpartition(': ')[2]}): {self.name} build -t {names[-1]} . or, logged in "
-            f"there, {self.name} pull {uri}"
+            f"({said(done).rpartition(': ')[2]}): {build} or, logged in there, {self.name} pull "
+            f"{uri}"
         )
 
     def pull(self, uri: str) -> Image:
@@ -214,7 +219,11 @@ def remove_remains(state: Path) -> None:
     mark = state / MARK
     if not mark.exists():
         return
-    engine = find_engine()
+    try:
+        engine = find_engine()
+    except EmulatorError as error:
+        log.warning("containers of an earlier emulator may be left: %s", error)
+        return
     chosen = ["--quiet", "--filter", f"label={LABEL}={state}"]
     if names := engine.call("ps", "--all", *chosen).stdout.split():
         subprocess.run([*engine.removal, *names], capture_output=True, env=settings(), check=False)

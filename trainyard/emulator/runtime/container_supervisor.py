@@ -17,6 +17,7 @@ from pathlib import Path
 from trainyard.emulator.runtime.supervisor import catches, say, start_node
 
 DRAIN = 5.0  # seconds for a client to end after its container
+PATIENCE = 60.0  # seconds for an answer of the engine, after which it counts as a failure
 RETRY = 0.2  # seconds until a container that did not exist yet is sent SIGTERM again
 
 
@@ -84,8 +85,11 @@ class Containers:
         return self._run([*self._engine["command"], *arguments]).returncode
 
     def _run(self, command: list[str]) -> subprocess.CompletedProcess[str]:
-        environment = self._engine["environment"]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        settings = {"env": self._engine["environment"], "capture_output": True, "text": True}
+        try:
+            return subprocess.run(command, **settings, timeout=PATIENCE, check=False)
+        except subprocess.TimeoutExpired:
+            return subprocess.CompletedProcess(command, 1, "", "")
 
     def _thread(self, target: Callable[[str], None], *arguments: str) -> threading.Thread:
         thread = threading.Thread(target=target, args=arguments, daemon=True)
