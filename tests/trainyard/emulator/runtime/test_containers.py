@@ -17,6 +17,7 @@ from botocore.exceptions import ClientError
 from tests.conftest import CHECKOUT
 from tests.container_images import OWN, URI, build, make_base, needs_engine
 from tests.trainyard.emulator.harness import ROLE, Cloud, cloud, training, until
+from tests.trainyard.emulator.tuning.harness import config, definition, request, tune
 from trainyard.emulator.runtime.container_engine import (
     LABEL,
     VARIABLE,
@@ -369,6 +370,41 @@ def test_a_step_and_its_parameters_run_in_the_image(aws: Cloud) -> None:
     arn = aws.start("piped")
     ended = aws.endpoint.wait(arn)
     assert ended["PipelineExecutionStatus"] == "Succeeded"
+
+
+def test_a_tuning_job_searches_in_the_image(aws: Cloud) -> None:
+    code = "import json; h = json.load(open('/opt/ml/input/config/hyperparameters.json')); "
+    code += "print(f'loss={h[\"x\"]};')"
+    trial = definition(StaticHyperParameters={"code": code})
+    trial["AlgorithmSpecification"]["TrainingImage"] = URI
+    done = tune(aws, "search", request(config(jobs=2), TrainingJobDefinition=trial))
+    assert done["HyperParameterTuningJobStatus"] == "Completed"
+    assert done["TrainingJobStatusCounters"]["Completed"] == 2
+    best = done["BestTrainingJob"]
+    value = best["FinalHyperParameterTuningJobObjectiveMetric"]["Value"]
+    assert value == float(best["TunedHyperParameters"]["x"])
+
+
+@pytest.mark.parametrize(
+    "process",
+    [
+        "the container's first",
+        pytest.param("the engine's monitor", marks=pytest.mark.sweep),
+    ],  # 20 s
+)
+def test_a_process_of_the_engine_that_is_killed_hangs_nothing(aws: Cloud, process: str) -> None:
+    if not find_engine().is_podman and "monitor" in process:
+        pytest.skip("docker's monitor is its daemon")
+    name = f"killed-{len(process)}"
+    code = "print('ready', flush=True); import time; time.sleep(600)"
+    aws.sm.create_training_job(TrainingJobName=name, **own(code))
+    until(lambda: "ready" in aws.log("Training", name))
+    [container] = [found for found in remains(aws.state) if found.endswith("algo-1")]
+    form = "{{.State.Pid}}" if "first" in process else "{{.State.ConmonPid}}"
+    pid = int(find_engine().call("inspect", "--format", form, container).stdout)
+    os.kill(pid, signal.SIGKILL)
+    assert aws.trained(name)["TrainingJobStatus"] == "Failed"
+    until(lambda: not remains(aws.state), 20)
 
 
 MPI = """
