@@ -83,7 +83,7 @@ class Engine:
         """
         form = "{{.Id}}|{{.Architecture}}|{{.Config.User}}"
         for name in local_names(uri):
-            done = self.call("image", "inspect", "--format", form, name)
+            done = self.call("image", "inspect", "--format", form, "--", name)
             if done.returncode == 0:
                 digest, architecture, user = done.stdout.strip().split("|")
                 digest = f"sha256:{digest.removeprefix('sha256:')}"
@@ -108,7 +108,7 @@ class Engine:
         build = f"{self.name} build -t {names[-1]} ."
         if len(names) == 1:
             return f"{self.name} has no image {uri}, which names no registry: {build}"
-        done = self.call("manifest", "inspect", uri, seconds=REGISTRY_PATIENCE)
+        done = self.call("manifest", "inspect", "--", uri, seconds=REGISTRY_PATIENCE)
         if done.returncode == 0:
             return None
         return (
@@ -121,7 +121,7 @@ class Engine:
         """Return the image, from its registry if it is not here. Raises :class:`EmulatorError`."""
         if image := self.image(uri):
             return image
-        done = self.call("pull", "--quiet", uri, seconds=PULL_PATIENCE)
+        done = self.call("pull", "--quiet", "--", uri, seconds=PULL_PATIENCE)
         image = self.image(uri) if done.returncode == 0 else None
         if not image:
             raise EmulatorError(f"{self.name} pull {uri}: {said(done)}")

@@ -274,6 +274,11 @@ def test_the_image_is_found_under_its_local_name(aws: Cloud) -> None:
         aws.create("missing", [step])
 
 
+def test_an_image_whose_name_is_an_option_is_no_option(aws: Cloud) -> None:
+    with pytest.raises(ClientError, match="has no image --help"):
+        aws.sm.create_training_job(TrainingJobName="option", **own("pass", image="--help"))
+
+
 def test_an_image_of_another_architecture_is_refused(aws: Cloud, tmp_path: Path) -> None:
     other = "s390x"
     (tmp_path / "Dockerfile").write_text("FROM scratch\nCOPY Dockerfile /\n")
