@@ -104,7 +104,7 @@ def _check_files(evidence: Evidence, uri: str, merged: "MergedManifests", deep: 
 
 
 TRAIN = "train"
-"""Channel of the evaluation that is not tested on (``steps.evaluate_script.channels``)."""
+"""Channel of the evaluation that is not tested on (``steps.evaluate.script_evaluation``)."""
 
 
 def scripted(evidence: Evidence) -> bool:

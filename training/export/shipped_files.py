@@ -19,10 +19,6 @@ EVERY_STEP = (
 )
 """Files that run any step's ``steps/<step>/job.py``."""
 
-_EVALUATE_PARTS = (
-    *("__init__", "evaluation_document", "leaked_examples", "score_table"),
-    *("latency", "model_folder"),
-)
 ROOMS = {
     "shard": (
         *("steps/shard/", "training/__init__.py", "training/scores.py"),
@@ -31,13 +27,6 @@ ROOMS = {
     "train": ("training/", "steps/workload_settings.py"),
     "evaluate": (
         *("steps/evaluate/", "steps/shard/__init__.py", "steps/shard/readers/"),
-        "training/",
-        "conditions/__init__.py",
-        "conditions/no_champion.py",
-    ),
-    "evaluate_script": (
-        "steps/evaluate_script/",
-        *(f"steps/evaluate/{name}.py" for name in _EVALUATE_PARTS),
         "training/",
         "conditions/__init__.py",
         "conditions/no_champion.py",

@@ -14,7 +14,7 @@ from statistics import quantiles
 from typing import Any
 
 from steps.evaluate.latency import REQUESTS, WARM, quietest, timed
-from steps.evaluate_script.served_script import Served
+from steps.evaluate.served_script import Served
 from training.cpu_cores import cores
 
 
