@@ -33,7 +33,7 @@ from training.scores import Block, Metrics
 from training.starting_weights import BASE, BASE_MODEL
 from training.workloads import Workload, spec
 from trainyard.common.errors import DataError
-from trainyard.common.hashes import file_sha256, lines_sha256
+from trainyard.common.hashes import file_sha256, files_sha256, lines_sha256
 
 
 def evaluate(options: argparse.Namespace) -> None:
@@ -184,8 +184,8 @@ def _manifests(folder: Path, below: str = "") -> str:
     """Return the hash of all manifests, byte by byte; a fingerprint covers only what samples depend
     on.
     """
-    names = sorted(f.relative_to(folder).as_posix() for f in folder.glob(f"{below}manifest-*.json"))
-    return lines_sha256(f"{name} {file_sha256(folder / name)}" for name in names)
+    files = folder.glob(f"{below}manifest-*.json")
+    return files_sha256({f.relative_to(folder).as_posix(): file_sha256(f) for f in files})
 
 
 def _dataset(train: Dataset, test: Dataset) -> dict[str, Any]:
