@@ -18,6 +18,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from trainyard.common.usable_cores import cores
+
 CHECKOUT = Path(__file__).parents[1]
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Write every figure to this file.")]
 Name = TypeVar("Name")
@@ -285,11 +287,6 @@ def machine() -> dict[str, Any]:
         "system": platform.platform(),
         "python": platform.python_version(),
     }
-
-
-def cores() -> int:
-    """The number of cores that this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 def _version(distribution: str) -> str | None:

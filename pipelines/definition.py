@@ -55,10 +55,9 @@ from pipelines.recipe.read_recipe import load
 from pipelines.registry.champion import NO_CHAMPION
 from steps.config import ProcessingCompute
 from steps.context import StepContext
-from steps.evaluate.step import evaluate_step, model_uris
-from steps.evaluate_script.config import PACKAGES as SCRIPTS_JOB
-from steps.evaluate_script.config import Leaks
-from steps.evaluate_script.step import evaluate_script_step
+from steps.evaluate.config import PACKAGES as SCRIPTS_JOB
+from steps.evaluate.config import Leaks
+from steps.evaluate.step import evaluate_script_step, evaluate_step, model_uris
 from steps.gate.step import gate_step, registered_model
 from steps.processing import output_uri, split_argument
 from steps.register.model_card import Data
@@ -352,10 +351,9 @@ class Compilation:
         packages = {
             "shard": of_workload,
             "train": (*recipe.train.packages, *of_workload),
-            "evaluate": of_workload,
+            "evaluate": SCRIPTS_JOB if self.evaluation else of_workload,
             "transform": of_workload,
             "gate": recipe.gate.packages,
-            "evaluate_script": SCRIPTS_JOB,
         }
         return step_code(CHECKOUT, step, self.source, packages.get(step, ()))
 
@@ -365,7 +363,7 @@ class Compilation:
             return None
         script = {
             "train": self.project,
-            "evaluate_script": self.evaluation,
+            "evaluate": self.evaluation,
         }.get(step)
         lists = requirements_of(self._folder(step), script)
         where = (self.account.bucket, f"{self.prefix}/code/wheels")

@@ -9,17 +9,19 @@ Who deploys it owns the pipeline, in the place of pipelines.upsert: run pipeline
 which uploads the code and the definition that it names. It needs no AWS.
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from pipelines.deploy.infra_templates import Facts, Part, as_cloudformation, as_terraform
-from pipelines.deploy.infrastructure import Infrastructure, cloudformation, terraform
+from pipelines.deploy.infra_templates import Facts, Part, rendered
+from pipelines.deploy.infrastructure import Infrastructure, as_terraform, template
 from pipelines.deploy.recipe_subject import subject
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, SetOption
 from pipelines.recipe.read_recipe import load
 from trainyard.common.errors import RecipeError
+from trainyard.permissions.role_template import dump
 from trainyard.terminal import errors, run
 
 
@@ -44,10 +46,6 @@ class Ci(StrEnum):
     CODEPIPELINE = "codepipeline"
     GITHUB = "github"
     GITLAB = "gitlab"
-
-
-RENDERED = {Form.CLOUDFORMATION: cloudformation, Form.TERRAFORM: terraform}
-BESIDE = {Form.CLOUDFORMATION: as_cloudformation, Form.TERRAFORM: as_terraform}
 
 
 def main(
@@ -85,7 +83,8 @@ def main(
             recipe=str(recipe),
             with_key=key,
         )
-        print(BESIDE[form](Part[wanted.name], facts), end="")
+        document = rendered(Part[wanted.name], facts)
+        _print(form, f"{definition.name}-{wanted}", document, definition.tags)
         if ci in (Ci.GITHUB, Ci.GITLAB):
             for name, value in facts.variables().items():
                 errors.print(f"variable {name}={value}", highlight=False, markup=False)
@@ -97,7 +96,12 @@ def main(
         with_roles=roles,
         group=name if group and ":" not in name else None,
     )
-    print(RENDERED[form](what), end="")
+    _print(form, definition.name, template(what), definition.tags)
+
+
+def _print(form: Form, name: str, document: dict[str, Any], tags: Mapping[str, str]) -> None:
+    terraform = form is Form.TERRAFORM
+    print(as_terraform(name, document, tags) if terraform else dump(document), end="")
 
 
 if __name__ == "__main__":

@@ -70,7 +70,6 @@ def processing_step(
     arguments: Sequence[str | PipelineVariable],
     inputs: Sequence[ProcessingInput],
     outputs: Sequence[str],
-    job: str | None = None,
     environment: Mapping[str, str] | None = None,
     instance_count: int | Parameter | None = None,
     property_files: Sequence[PropertyFile] = (),
@@ -78,23 +77,22 @@ def processing_step(
     display_name: str,
     description: str,
 ) -> ProcessingStep:
-    """Declare the step ``name``, which runs ``steps/<job>/job.py`` with ``arguments``.
+    """Declare the step ``name``, which runs ``steps/<name>/job.py`` with ``arguments``.
 
-    ``outputs`` are names; each goes to ``<root>/runs/<execution id>/<step>/<output>``. ``job``: the
-    folder of the job, if it is not the step's own. ``environment``: further variables of the
-    container. ``instance_count`` overrides the compute's own, for a pipeline parameter.
-    ``depends_on``: steps that must have ended, beside those whose outputs are inputs.
+    ``outputs`` are names; each goes to ``<root>/runs/<execution id>/<step>/<output>``.
+    ``environment``: further variables of the container. ``instance_count`` overrides the compute's
+    own, for a pipeline parameter. ``depends_on``: steps that must have ended, beside those whose
+    outputs are inputs.
     """
     step = name.lower()
-    job = job or step
-    house = context.wheels(job)
+    house = context.wheels(step)
     wheels = [input_folder("wheels", house)] if house else []
     processor = Processor(
         role=context.role,
         image_uri=image,
         instance_type=compute.instance_type,
         instance_count=instance_count or compute.instance_count,
-        entrypoint=["/bin/bash", f"{CODE}/steps/container.sh", job],
+        entrypoint=["/bin/bash", f"{CODE}/steps/container.sh", step],
         volume_size_in_gb=compute.volume_gb,
         volume_kms_key=context.volume_key(compute.instance_type),
         output_kms_key=context.kms_key,
@@ -106,7 +104,7 @@ def processing_step(
         sagemaker_session=context.session,
     )
     step_args = processor.run(
-        inputs=[*inputs, input_folder("code", context.code(job)), *wheels],
+        inputs=[*inputs, input_folder("code", context.code(step)), *wheels],
         outputs=[output_folder(output, context.run_uri(step, output)) for output in outputs],
         arguments=list(arguments),
     )

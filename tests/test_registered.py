@@ -449,33 +449,6 @@ def test_a_changed_loss_trains_anew_and_registers_another_model(registered):
     assert first_mismatch(run_checks(Evidence(other.arn), QUICK)) is None
 
 
-# elsewhere
-
-
-def test_a_package_is_logged_in_mlflow_once(registered, tmp_path, monkeypatch):
-    from mlflow.tracking import MlflowClient
-
-    monkeypatch.chdir(tmp_path)  # MLflow keeps artifacts in the current folder
-    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
-    verb = ("pipelines.log_to_mlflow", registered.arn, "--tracking-uri", uri)
-    first = called(*verb)
-    assert first.returncode == 0, first.stderr
-    assert called(*verb).stdout == first.stdout
-    client = MlflowClient(uri)
-    [version] = client.search_model_versions(f"name = '{GROUP}'")
-    assert version.source == registered.model_uri
-    found = client.get_run(version.run_id).data
-    evaluation = json.loads(registered.read(registered.evaluation_uri))
-    for name, metric in evaluation["metrics"].items():
-        assert found.metrics[f"test/{name}"] == metric["value"]
-    assert found.metrics["bigram/bits_per_byte"] > 0
-    record = json.loads(registered.read(registered.metadata["provenance_uri"]))
-    assert found.tags["trainyard.verdict"] == "pass"
-    assert found.tags["trainyard.commit"] == record["commit"]
-    files = {each.path for each in client.list_artifacts(version.run_id)}
-    assert files == {"evaluation.json", "gate.json", "provenance.json"}
-
-
 # what remains when the pipeline is torn down
 
 

@@ -16,7 +16,6 @@ from tests.conftest import CHECKOUT
 from tests.somebodys import data
 from trainyard.console import frozen_page
 from trainyard.language.statuses import ENDED
-from trainyard.runs import data_frames
 from trainyard.runs.execution import Execution
 from trainyard.runs.run_summary import model_package
 
@@ -87,8 +86,6 @@ def test_the_loops_best_values_are_trained_with_from_their_last_checkpoint(clien
     about = found["CustomerMetadataProperties"]
     assert about["best_training_job"] == best["TrainingJobName"]
     assert (about["trainings_compared"], about["precision"]) == ("3", "int8")
-    costs = data_frames.steps(execution.arn).set_index("step")["usd"]
-    assert costs["Tune"] > costs["Train"] > 0
     page = tmp_path / "report.html"
     frozen_page.write(execution.arn, page, PANELS)
     assert "Search: 3 trainings" in page.read_text()

@@ -16,7 +16,6 @@ IMMATERIAL = {
     "keep_checkpoints",
     "loader_threads",
     "log_interval",
-    "metrics_port",
     "micro_batch",
     "mlflow_tracking_uri",
     "profile_at",
@@ -151,10 +150,6 @@ class TrainConfig(Layout):
     """Destination of MLflow's metrics: a URI, or the ARN of a managed tracking server. local: a
     file in the job's output. environment: as MLFLOW_TRACKING_URI says, nowhere without it. off:
     nowhere."""
-
-    metrics_port: int = Field(default=0, ge=0, le=65535)
-    """Port on which rank 0 serves /metrics in Prometheus' text format: on loopback, on Kubernetes
-    on the pod's address. 0: none; nobody can reach it in a SageMaker job."""
 
     profile_steps: int = Field(default=0, ge=0, le=100)
     """Optimizer steps that rank 0 records in a torch.profiler trace; 0: none."""

@@ -1,4 +1,4 @@
-"""This process's share of the machine's cores: how many it may use, how long it waits for them."""
+"""A rank's share of the machine's cores, and how long it waits for them."""
 
 import os
 from collections.abc import Mapping
@@ -6,23 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from trainyard.common.usable_cores import cores
+
 ON_THIS_MACHINE = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")
 """Variables in which torchrun and Open MPI give the number of ranks on this machine."""
-QUOTA = Path("/sys/fs/cgroup/cpu.max")
 TASKS = Path("/proc/self/task")
-
-
-def cores(quota: Path = QUOTA) -> int:
-    """Return how many cores this process may use: its affinity, and a container's quota (cgroup
-    v2).
-    """
-    known = hasattr(os, "sched_getaffinity")
-    allowed = len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1
-    try:
-        limit, period = quota.read_text().split()
-    except (OSError, ValueError):  # this controller is missing outside a container
-        return allowed
-    return allowed if limit == "max" else max(1, min(allowed, int(limit) // int(period)))
 
 
 def share_of_cores(environment: Mapping[str, str] = os.environ) -> int:

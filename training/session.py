@@ -214,8 +214,6 @@ def _loop(
         config.max_steps,
         config.warmup_steps,
         loop.step,
-        optimizer=config.optimizer,
-        grad_clip=config.grad_clip,
         fine_tuning=start is not None and start.base is not None,
     )
     watcher = Watcher(asked.watching, plan)

@@ -9,7 +9,8 @@ from typing import TypeVar
 from rich.progress import Progress
 from scipy.stats import binomtest
 
-from benchmarks.harness import Figure, cores
+from benchmarks.harness import Figure
+from trainyard.common.usable_cores import cores
 
 Found = TypeVar("Found")
 

@@ -3,13 +3,13 @@
 python -m benchmarks.landing_zones [--only bank,closed] [--generated 30] [--run] [--json FILE]
 
 A zone is a folder of settings beside this checkout, of which no file is edited. On each of its
-environments: validate, plan, package, infra as CloudFormation (cfn-lint has nothing to say) and as
-Terraform, what lies beside the pipeline (storage, messages, the three CIs, linted as well), and
-permissions compared with that template. With --run each invented zone, and each
-generated one that has an offline run, is deployed as its company does it (upsert, CloudFormation,
-Terraform) on an emulator with its SCP and boundary, where the derived roles are held to their
-policies, and runs to a registered package with all tags. Generated zones are pairwise combinations
-of settings, seeded. Ends with 1 where something fails.
+environments: validate, plan, package, infra (cfn-lint has nothing to say), what lies beside the
+pipeline (storage, messages, the three CIs, linted as well), and permissions compared with that
+template. With --run each invented zone, and each generated one that has an offline run, is
+deployed as its company does it (upsert, CloudFormation, Terraform's stack) on an emulator with its
+SCP and boundary, where the derived roles are held to their policies, and runs to a registered
+package with all tags. Generated zones are pairwise combinations of settings, seeded. Ends with 1
+where something fails.
 """
 
 import importlib
@@ -32,10 +32,7 @@ from trainyard.emulator.client_environment import applied
 from trainyard.emulator.server import serve
 from trainyard.permissions.policy_documents import control_policies
 
-VERBS = (
-    *("validate", "plan", "package", "cloudformation", "terraform", "beside", "permissions"),
-    "run",
-)
+VERBS = (*("validate", "plan", "package", "cloudformation", "beside", "permissions", "run"),)
 
 
 def outcomes(zone: Zone, folder: Path, run: bool) -> Iterator[Outcome]:

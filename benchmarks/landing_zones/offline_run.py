@@ -2,8 +2,6 @@
 
 import json
 import math
-import re
-from collections.abc import Mapping
 from typing import Any
 
 from botocore.exceptions import ClientError
@@ -17,30 +15,6 @@ from trainyard.aws_clients import client
 from trainyard.common.errors import TrainyardError
 
 ROWS = [(f"row-{n}", (n * 37 % 101 - 50) / 20, n * 61 % 97 / 97) for n in range(400)]
-CALLS: dict[str, tuple[Any, ...]] = {
-    "aws_iam_openid_connect_provider": (
-        *("iam", "create_open_id_connect_provider", {"client_id_list": "ClientIDList"}),
-        "OpenIDConnectProviderArn",
-    ),
-    "aws_iam_role": (
-        *("iam", "create_role"),
-        {"name": "RoleName", "assume_role_policy": "AssumeRolePolicyDocument"},
-        *("Role", "Arn"),
-    ),
-    "aws_iam_policy": (
-        *("iam", "create_policy", {"name": "PolicyName", "policy": "PolicyDocument"}),
-        *("Policy", "Arn"),
-    ),
-    "aws_iam_role_policy": (
-        *("iam", "put_role_policy"),
-        {"name": "PolicyName", "role": "RoleName", "policy": "PolicyDocument"},
-    ),
-    "aws_iam_role_policy_attachment": ("iam", "attach_role_policy", {"role": "RoleName"}),
-    "aws_sagemaker_model_package_group": ("sagemaker", "create_model_package_group", {}),
-    "aws_sagemaker_pipeline": ("sagemaker", "create_pipeline", {}),
-}
-"""Kind of resource → service, call, members that are named otherwise, where the ARN stands."""
-REFERENCE = re.compile(r"\$\{(aws_\w+)\.(\w+)\.(\w+)\}")
 
 
 def run(zone: Zone) -> str:
@@ -93,11 +67,11 @@ def _deployed(zone: Zone, chosen: list[str], region: str) -> str:
     done = rendered(zone, chosen, zone.deploy)
     if problem := said(done):
         return problem
-    if zone.deploy == "cloudformation":
-        _stack(zone, done.stdout, region)
-    else:
-        more = [p.read_text(encoding="utf-8") for p in sorted(zone.folder.glob("*.tf.json"))]
-        Terraform(region).apply([done.stdout, *more])
+    template = done.stdout
+    if zone.deploy == "terraform":
+        [stack] = json.loads(template)["resource"]["aws_cloudformation_stack"].values()
+        template = stack["template_body"].replace("$${", "${").replace("%%{", "%{")
+    _stack(zone, template, region)
     return ""
 
 
@@ -115,51 +89,6 @@ def _stack(zone: Zone, template: str, region: str) -> None:
         Capabilities=["CAPABILITY_NAMED_IAM"],
         Parameters=[{"ParameterKey": k, "ParameterValue": v} for k, v in given.items()],
     )
-
-
-class Terraform:
-    """Create what Terraform's JSON declares, by the calls that its provider makes."""
-
-    def __init__(self, region: str) -> None:
-        self._clients = {"iam": client("iam"), "sagemaker": client("sagemaker", region)}
-        self._known: dict[tuple[str, ...], str] = {}
-        """Kind, name and attribute of a resource → its value."""
-
-    def apply(self, files: list[str]) -> None:
-        """Create all resources: kinds in the order of CALLS, so that each finds what it names."""
-        documents = [json.loads(text)["resource"] for text in files]
-        for kind, (service, method, renamed, *path) in CALLS.items():
-            for name, given in ((n, g) for d in documents for n, g in d.get(kind, {}).items()):
-                attributes = self._resolved(given)
-                answer = getattr(self._clients[service], method)(**_members(attributes, renamed))
-                self._known[kind, name, "name"] = attributes.get("name", "")
-                for key in path:
-                    answer = answer[key]
-                self._known[kind, name, "arn"] = answer if path else ""
-
-    def _resolved(self, value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {self._resolved(key): self._resolved(inner) for key, inner in value.items()}
-        if isinstance(value, list):
-            return [self._resolved(inner) for inner in value]
-        if not isinstance(value, str):
-            return value
-        text = REFERENCE.sub(lambda found: self._known[found.groups()], value)
-        return text.replace("$${", "${").replace("%%{", "%{")
-
-
-def _members(given: Mapping[str, Any], renamed: Mapping[str, str]) -> dict[str, Any]:
-    """Return a request of AWS's API: the provider writes its members as Python writes names."""
-    found = {
-        renamed.get(name) or name.title().replace("_", ""): _members(value, {})
-        if isinstance(value, Mapping) and name != "tags"
-        else value
-        for name, value in given.items()
-        if name != "permissions_boundary"  # a variable without a value
-    }
-    if "Tags" in found:
-        found["Tags"] = [{"Key": key, "Value": value} for key, value in found["Tags"].items()]
-    return found
 
 
 def _missing(recipe: Recipe) -> str:

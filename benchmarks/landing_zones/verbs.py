@@ -1,9 +1,8 @@
 """Each verb on a zone, in this process, so that the SDK is imported once for all of them."""
 
 import importlib
-import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,7 +73,6 @@ def tried(zone: Zone, folder: Path) -> Iterator[Outcome]:
             "plan": lambda asking=asking: said(called("plan", *asking), (0, 2)),
             "package": lambda asking=asking: said(called("package", *asking)),
             "cloudformation": lambda plain=plain: _linted(zone, plain, folder),
-            "terraform": lambda plain=plain: _read(zone, plain),
             "beside": lambda plain=plain: _beside(zone, plain),
             "permissions": lambda plain=plain: _checked(zone, plain, folder),
         }
@@ -121,22 +119,6 @@ def _beside(zone: Zone, chosen: Sequence[str]) -> str:
             problem = "imports from another stack"
         problems += [f"{option[-1]}: {problem}"] if problem else []
     return "\n".join(problems)
-
-
-def _read(zone: Zone, chosen: Sequence[str]) -> str:
-    """Look whether Terraform's file has the pipeline, and a tag on all that can have some."""
-    done = rendered(zone, chosen, "terraform")
-    if problem := said(done):
-        return problem
-    resources: Mapping[str, dict[str, dict]] = json.loads(done.stdout)["resource"]
-    bare = [
-        f"{kind}.{name} has no tags"
-        for kind, named in resources.items()
-        for name, attributes in named.items()
-        if kind != "aws_iam_role_policy" and "tags" not in attributes
-    ]
-    there = "aws_sagemaker_pipeline" in resources
-    return "\n".join(bare) if there else "there is no pipeline"
 
 
 def _checked(zone: Zone, chosen: Sequence[str], folder: Path) -> str:

@@ -73,8 +73,6 @@ def judged(case: Case, processes: list[Lines]) -> list[Event]:
             case.settings["max_steps"],
             case.settings["warmup_steps"],
             begun,
-            optimizer=case.settings.get("optimizer", "adamw"),
-            grad_clip=case.settings.get("grad_clip", 1.0),
             fine_tuning=case.tuned,
         )
         watcher = Watcher(settings, plan)

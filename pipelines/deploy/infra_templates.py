@@ -5,7 +5,6 @@ another stack; so a rendered template refers to no stack of ours. What the recip
 repository, an address) stays a parameter, which in Terraform is a variable.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -13,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.compile.compilation import CompiledPipeline
-from pipelines.deploy.infrastructure import literal, literals
 from pipelines.recipe.aws_section import Aws
 from trainyard.common.errors import DefinitionError
 from trainyard.permissions.named_resources import key_arn
 from trainyard.permissions.pipeline_subject import Subject
 from trainyard.permissions.role_table import roles
-from trainyard.permissions.role_template import dump, read
+from trainyard.permissions.role_template import read
 from trainyard.permissions.step_requests import job_roles
 
 FOLDER = Path(__file__).resolve().parents[2] / "infra"
@@ -189,35 +187,3 @@ def _resolved(node: Any, imports: Mapping[str, str | None]) -> Any:
     if GONE in (found.get("Resource"), found.get("Id")):
         return GONE
     return {key: value for key, value in found.items() if value is not GONE}
-
-
-def as_cloudformation(part: Part, facts: Facts) -> str:
-    """Return the template as YAML."""
-    return dump(rendered(part, facts))
-
-
-def as_terraform(part: Part, facts: Facts) -> str:
-    """Return a configuration for Terraform as JSON: the template as a stack that Terraform owns."""
-    document = rendered(part, facts)
-    open_ = {
-        name: {
-            "type": "string",
-            "description": given.get("Description", name),
-            **({"default": given["Default"]} if given.get("Default") is not None else {}),
-        }
-        for name, given in document["Parameters"].items()
-    }
-    stack = {
-        "name": f"{facts.definition.name}-{part.name.lower()}",
-        "template_body": literal(dump(document)),
-        "parameters": {name: f"${{var.{name}}}" for name in open_},
-        "capabilities": ["CAPABILITY_NAMED_IAM"],
-        "tags": literals(facts.definition.tags),
-    }
-    provider = {"aws": {"source": "hashicorp/aws", "version": ">= 5.0"}}
-    found = {
-        "terraform": {"required_providers": provider},
-        "variable": open_,
-        "resource": {"aws_cloudformation_stack": {part.name.capitalize(): stack}},
-    }
-    return json.dumps(found, indent=2) + "\n"

@@ -1,7 +1,5 @@
-"""Render roles, pipeline and model package group, as CloudFormation or as Terraform's JSON.
-
-Both come from the same derived policies and the same definition, which pipelines.package uploads.
-Terraform's attributes are those of the provider hashicorp/aws 6.25.
+"""Render roles, pipeline and model package group as a CloudFormation template, or as Terraform's
+JSON of a stack with it. The definition is the one that pipelines.package uploads.
 """
 
 import json
@@ -12,10 +10,8 @@ from typing import Any
 from pipelines.compile.compilation import CompiledPipeline
 from pipelines.deploy.roles_stack import roles_template
 from pipelines.deploy.uploads import DEFINITION, definition_asset
-from trainyard.permissions.derived_roles import derive
 from trainyard.permissions.pipeline_subject import Subject
-from trainyard.permissions.role_table import roles
-from trainyard.permissions.role_template import BOUNDARY, dump, role_resources
+from trainyard.permissions.role_template import dump
 
 PIPELINE_ROLE = "PipelineRole"
 """Logical name of the pipeline's own role."""
@@ -38,8 +34,8 @@ class Infrastructure:
         return asset.bucket, f"{asset.key}/{DEFINITION}"
 
 
-def cloudformation(what: Infrastructure) -> str:
-    """Return a CloudFormation template as YAML."""
+def template(what: Infrastructure) -> dict[str, Any]:
+    """Return a CloudFormation template."""
     document: dict[str, Any] = {
         "AWSTemplateFormatVersion": "2010-09-09",
         "Description": f"The SageMaker pipeline {what.definition.name}",
@@ -65,7 +61,7 @@ def cloudformation(what: Infrastructure) -> str:
     if what.group:
         named = {"ModelPackageGroupName": what.group, "Tags": properties["Tags"]}
         resources["Group"] = _resource("AWS::SageMaker::ModelPackageGroup", named)
-    return dump(document)
+    return document
 
 
 def _resource(kind: str, properties: Mapping[str, Any]) -> dict[str, Any]:
@@ -73,72 +69,33 @@ def _resource(kind: str, properties: Mapping[str, Any]) -> dict[str, Any]:
     return {"Type": kind, "Properties": given}
 
 
-def terraform(what: Infrastructure) -> str:
-    """Return a configuration for Terraform as JSON: a file whose name ends with ``.tf.json``."""
-    bucket, key = what.place
-    own = f"${{aws_iam_role.{PIPELINE_ROLE}.arn}}"
-    pipeline = {
-        "pipeline_name": what.definition.name,
-        "pipeline_display_name": what.definition.name,
-        "pipeline_description": literal(what.definition.description),
-        "role_arn": own if what.with_roles else what.definition.role,
-        "pipeline_definition_s3_location": {"bucket": bucket, "object_key": key},
-        "parallelism_configuration": {
-            "max_parallel_execution_steps": what.definition.max_parallel_steps
-        },
-        "tags": literals(what.definition.tags),
-    }
-    resources: dict[str, Any] = _terraform_roles(what) if what.with_roles else {}
-    resources["aws_sagemaker_pipeline"] = {"Pipeline": pipeline}
-    if what.group:
-        named = {"model_package_group_name": what.group, "tags": pipeline["tags"]}
-        resources["aws_sagemaker_model_package_group"] = {"Group": named}
-    provider = {"aws": {"source": "hashicorp/aws", "version": ">= 5.0"}}
-    boundary = {"type": "string", "default": None, "description": "ARN; roles get it if it is set"}
-    document = {
-        "terraform": {"required_providers": provider},
-        **({"variable": {"permissions_boundary": boundary}} if what.with_roles else {}),
-        "resource": resources,
-    }
-    return json.dumps(document, indent=2) + "\n"
+def as_terraform(name: str, document: Mapping[str, Any], tags: Mapping[str, str]) -> str:
+    """Return a configuration for Terraform as JSON: the template as a stack that Terraform owns.
 
-
-def _terraform_roles(what: Infrastructure) -> dict[str, Any]:
-    """Return the roles and policies of the CloudFormation template as Terraform's resources."""
-    found: dict[str, Any] = {"aws_iam_role": {}, "aws_iam_role_policy": {}, "aws_iam_policy": {}}
-    policies = {each.name: derive(what.subject, each.name) for each in roles(what.subject)}
-    for logical, resource in role_resources(what.subject, policies).items():
-        given = resource["Properties"]
-        if resource["Type"] == "AWS::IAM::ManagedPolicy":
-            found["aws_iam_policy"][logical] = {
-                "name": given["ManagedPolicyName"],
-                "description": given["Description"],
-                "policy": literal(json.dumps(given["PolicyDocument"])),
-                "tags": literals(what.definition.tags),
-            }
-            continue
-        found["aws_iam_role"][logical] = {
-            "name": given["RoleName"],
-            "path": given.get("Path", "/"),
-            "description": given["Description"],
-            "tags": literals(what.definition.tags),
-            "assume_role_policy": literal(json.dumps(given["AssumeRolePolicyDocument"])),
-            **(
-                {"permissions_boundary": "${var.permissions_boundary}"} if BOUNDARY in given else {}
-            ),
+    A parameter of the template is a variable. The file's name ends with ``.tf.json``.
+    """
+    variables = {
+        parameter: {
+            "type": "string",
+            "description": given.get("Description", parameter),
+            **({"default": given["Default"]} if given.get("Default") is not None else {}),
         }
-        for policy in given["Policies"]:
-            found["aws_iam_role_policy"][logical] = {
-                "name": policy["PolicyName"],
-                "role": f"${{aws_iam_role.{logical}.name}}",
-                "policy": literal(json.dumps(policy["PolicyDocument"])),
-            }
-    return found
-
-
-def literals(tags: Mapping[str, str]) -> dict[str, str]:
-    """Return tags with what Terraform would take for a template escaped."""
-    return {literal(key): literal(value) for key, value in tags.items()}
+        for parameter, given in document.get("Parameters", {}).items()
+    }
+    stack = {
+        "name": name,
+        "template_body": literal(dump(document)),
+        "parameters": {parameter: f"${{var.{parameter}}}" for parameter in variables},
+        "capabilities": ["CAPABILITY_NAMED_IAM"],
+        "tags": {literal(key): literal(value) for key, value in tags.items()},
+    }
+    provider = {"aws": {"source": "hashicorp/aws", "version": ">= 5.0"}}
+    found = {
+        "terraform": {"required_providers": provider},
+        "variable": variables,
+        "resource": {"aws_cloudformation_stack": {"Stack": stack}},
+    }
+    return json.dumps(found, indent=2) + "\n"
 
 
 def literal(text: str) -> str:

@@ -10,7 +10,7 @@ from pipelines.registry.package_evidence import Evidence
 from pipelines.registry.record_checks import SHOWN, Mismatch, Unchecked, same
 from pipelines.registry.training_checks import DESCRIPTION
 from trainyard.common.errors import DataError
-from trainyard.common.hashes import json_sha256
+from trainyard.common.hashes import files_sha256, json_sha256
 
 if TYPE_CHECKING:
     from training.data.merged_manifests import MergedManifests  # imports pyarrow and numpy
@@ -67,8 +67,7 @@ def _manifests(evidence: Evidence, uri: str) -> list[str]:
 
 def _sha256(evidence: Evidence, uri: str, names: Iterable[str]) -> str:
     """Return the hash over the names of these files and their hashes."""
-    lines = [f"{n} {hashlib.sha256(evidence.read(f'{uri}/{n}')).hexdigest()}" for n in names]
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    return files_sha256({n: hashlib.sha256(evidence.read(f"{uri}/{n}")).hexdigest() for n in names})
 
 
 def _check_summary(evidence: Evidence, uri: str, deep: bool) -> None:
@@ -88,23 +87,19 @@ def _check_summary(evidence: Evidence, uri: str, deep: bool) -> None:
 
 def _check_files(evidence: Evidence, uri: str, merged: "MergedManifests", deep: bool) -> list[str]:
     """Check that each file that the manifests name is there, with its size and its bytes."""
-    from training.data.verify import file_names
+    from training.data.verify import named_files
 
-    there, named = evidence.listed(uri), []
-    for file, sizes, hashes in zip(merged.files, merged.bytes, merged.sha256, strict=True):
-        for name, size, sha256 in zip(file_names(file, merged), sizes, hashes, strict=True):
-            same(f"size of shard {uri}/{name}", there.get(name, "missing"), int(size),
-                 "its manifest")  # fmt: skip
-            if deep:
-                found = evidence.sha256(f"{uri}/{name}")
-                same(f"SHA-256 of shard {uri}/{name}", found, sha256.tobytes().hex(),
-                     "its manifest")  # fmt: skip
-            named.append(name)
-    return named
+    there, named = evidence.listed(uri), named_files(merged)
+    for name, size, sha256 in named:
+        same(f"size of shard {uri}/{name}", there.get(name, "missing"), size, "its manifest")
+        if deep:
+            found = evidence.sha256(f"{uri}/{name}")
+            same(f"SHA-256 of shard {uri}/{name}", found, sha256, "its manifest")
+    return [name for name, _, _ in named]
 
 
 TRAIN = "train"
-"""Channel of the evaluation that is not tested on (``steps.evaluate_script.channels``)."""
+"""Channel of the evaluation that is not tested on (``steps.evaluate.script_evaluation``)."""
 
 
 def scripted(evidence: Evidence) -> bool:

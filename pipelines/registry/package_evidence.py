@@ -14,9 +14,9 @@ from botocore.exceptions import ClientError
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from pipelines.registry.model_data import uri_of
-from training.finetuning.model_files import together
 from trainyard.aws_clients import client, error_code, service_errors
 from trainyard.common.errors import ServiceError
+from trainyard.common.hashes import files_sha256
 from trainyard.language.parameters import values
 from trainyard.language.steps import steps_of
 from trainyard.runs.execution import Execution, Step
@@ -106,7 +106,7 @@ class Evidence:
             return self.sha256(self.model)
         if not (names := self.listed(self.model)):
             raise Absent(f"{self.model} is not there")
-        return together({name: self.sha256(f"{self.model}{name}") for name in names})
+        return files_sha256({name: self.sha256(f"{self.model}{name}") for name in names})
 
     def model_size(self) -> int:
         """Return the bytes of the model's archive, or of all its files."""
@@ -127,7 +127,7 @@ class Evidence:
         if not self.model.endswith("/"):
             return self.head(self.model)["ETag"]
         tags = {name: self.head(f"{self.model}{name}")["ETag"] for name in self.listed(self.model)}
-        return together(tags)
+        return files_sha256(tags)
 
     @cached_property
     def provenance(self) -> dict[str, Any]:

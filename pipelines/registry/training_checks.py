@@ -14,12 +14,12 @@ from steps.workload_settings import as_hyperparameters
 from training.checkpoint.lineage import Lineage
 from training.finetuning import hugging_face_folder
 from training.finetuning.adapters import Tuning
-from training.finetuning.model_files import ARCHIVE, OURS, together
+from training.finetuning.model_files import ARCHIVE, OURS
 from training.identity import JOB, Parts, changed, material
 from training.input_shares import identity_shares
 from training.starting_weights import BASE, StartFrom
 from trainyard.common.errors import DataError
-from trainyard.common.hashes import json_sha256
+from trainyard.common.hashes import files_sha256, json_sha256
 
 CONFIG = "config.json"
 DRIVERS = "sm_train.sh"
@@ -226,7 +226,7 @@ def _sha256(evidence: Evidence, uri: str) -> str:
         return evidence.sha256(uri)
     there = evidence.listed(uri)
     if {*OURS} & {*there}:
-        return together({name: evidence.sha256(f"{uri}{name}") for name in there})
+        return files_sha256({name: evidence.sha256(f"{uri}{name}") for name in there})
     index = (
         evidence.read(f"{uri}{hugging_face_folder.INDEX}")
         if hugging_face_folder.INDEX in there
@@ -236,4 +236,4 @@ def _sha256(evidence: Evidence, uri: str) -> str:
         names = hugging_face_folder.named(json.loads(index) if index else None, [*there])
     except (ValueError, DataError) as error:
         raise Mismatch(f"{uri}: {error}") from None
-    return hugging_face_folder.together({name: evidence.sha256(f"{uri}{name}") for name in names})
+    return files_sha256({name: evidence.sha256(f"{uri}{name}") for name in names})

@@ -1,8 +1,89 @@
-"""The evaluate step's settings."""
+"""The evaluate step's settings: of a workload, or of a script of the user's own that scores each
+example.
+"""
 
-from steps.config import ProcessingCompute
+import re
+from typing import Any, Literal
+
+from pydantic import Field, JsonValue, field_validator
+
+from steps.config import ProcessingCompute, S3Uri, Section
 from steps.evaluate.settings import EvaluateSettings
-from steps.evaluate_script.config import EvaluationScript
+from steps.train.train_script import checked_channels
+
+Leaks = Literal["examples", "groups"]
+
+PACKAGES = ("numpy", "pyarrow")
+"""Packages that the job needs beside the script."""
+METRIC = r"[A-Za-z][A-Za-z0-9_]{0,62}"
+"""Pattern of a name that ``gate.max_<metric>``, a pipeline parameter and customer metadata can
+hold."""
+COLUMNS = ("example", "group", "probability", "label")
+INPUTS = ("model", "champion", "script", "code")
+"""Inputs of the job that are not channels."""
+
+
+class EvaluationScript(Section):
+    """Evaluation script of a training script: docs/scripts.md is its contract."""
+
+    script: str | None = None
+    """Without train.loop: an evaluation script of your own (.py), relative to the recipe, that
+    writes the scores of the model in $SM_MODEL_DIR for each example into $SM_OUTPUT_DATA_DIR."""
+
+    source: str | None = None
+    """Folder that is sent with the script, relative to the recipe; default: the script's own."""
+
+    source_mb: float = Field(default=20, gt=0)
+    """Maximum size of that folder in MB; one file may have a quarter of it."""
+
+    requirements: str | None = None
+    """Requirements file, relative to the recipe, which pip installs before the script starts;
+    default: the folder's own requirements.txt, if it has one."""
+
+    arguments: dict[str, JsonValue] = Field(default_factory=dict, max_length=100)
+    """Arguments of the script: ``floor: 0.01`` gives it ``--floor 0.01``."""
+
+    channels: dict[str, S3Uri] = Field(default_factory=dict, max_length=6)
+    """Name → S3 prefix: the script finds its objects in the folder $SM_CHANNEL_<NAME>. Where the
+    recipe has a data section, the shards are further channels train and test. Channel train is not
+    tested on."""
+
+    metrics: dict[str, Literal["lower", "higher"]] = Field(default_factory=dict, max_length=20)
+    """Metric that the script reports → which values are better; the first one is the primary."""
+
+    baselines: tuple[str, ...] = ()
+    """Baselines that the script scores on the same rows as the model, in baseline.<name>.jsonl: the
+    gate reports the model's distance to each, and ``gate.below_baseline`` may name one."""
+
+    request: str | None = None
+    """Sample request, relative to the recipe, a file in the folder that is sent: for
+    ``gate.max_latency_p95_ms`` the inference script answers it, as ``register.content_types[0]``
+    and ``register.response_types[0]``."""
+
+    @field_validator("script")
+    @classmethod
+    def _is_python(cls, given: str | None) -> str | None:
+        if given is not None and not given.endswith(".py"):
+            raise ValueError(f"{given!r} must end in .py")
+        return given
+
+    @field_validator("channels")
+    @classmethod
+    def _are_channels(cls, given: dict[str, str]) -> dict[str, str]:
+        if taken := sorted({*given} & {*INPUTS}):
+            raise ValueError(f"{taken[0]!r} is the job's own input; choose another name")
+        return checked_channels(given)
+
+    @field_validator("metrics")
+    @classmethod
+    def _are_metrics(cls, given: dict[str, Any]) -> dict[str, Any]:
+        for name in given:
+            if not re.fullmatch(METRIC, name) or name in COLUMNS:
+                raise ValueError(
+                    f"{name!r} is not a metric's name: letters, digits and _ up to 63, the first "
+                    f"a letter, and not {', '.join(COLUMNS)}, which are columns of their own"
+                )
+        return given
 
 
 class EvaluateConfig(EvaluateSettings, EvaluationScript, ProcessingCompute):

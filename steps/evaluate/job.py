@@ -1,277 +1,28 @@
 """Score the trained model, the champion and the baselines on the test split.
 
 python steps/evaluate/job.py [--baseline_units N] [--champion ARN] [--slices NAME …]
+python steps/evaluate/job.py --script evaluate.py --metrics accuracy=higher --channels test …
 """
 
-import argparse
-import os
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from pathlib import Path
-from typing import Any
 
-import numpy as np
-import torch
-from torch import nn
-
-from conditions.no_champion import UNRESOLVED
-from steps.evaluate import evaluation_document
-from steps.evaluate.baseline_scores import TrainSplit, baselines, scored
-from steps.evaluate.int8_version import int8_version
-from steps.evaluate.latency import REQUESTS, WARM, quietest, timed
-from steps.evaluate.leaked_examples import leakage
-from steps.evaluate.model_archive import Source, Trained, open_archive, open_champion
-from steps.evaluate.score_rows import Scoring, placed, rows
-from steps.evaluate.score_table import Scores, tables, write
-from steps.evaluate.settings import EvaluateSettings
-from steps.job_arguments import typed
 from steps.job_main import run
-from training.cpu_cores import fit_threads
-from training.data.dataset import Dataset
-from training.data.preparation import Preparation
-from training.scores import Block, Metrics
-from training.starting_weights import BASE, BASE_MODEL
-from training.workloads import Workload, spec
-from trainyard.common.errors import DataError
 from trainyard.common.gc_freeze import uncollected
-from trainyard.common.hashes import file_sha256, lines_sha256
-
-
-def evaluate(options: argparse.Namespace) -> None:
-    """Write the scores, then evaluation.json: metrics, baselines, and the data they were measured
-    on.
-    """
-    fit_threads()
-    # scikit-learn's OpenMP, loaded later, reads it: threads that wait for a core then do not spin,
-    # which on a busy machine turns seconds into minutes.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    inputs = options.root / "processing/input"
-    base = inputs / BASE if options.base else None
-    challenger = open_archive(inputs / "model", base=base)
-    train, test = TrainSplit.open(inputs), Dataset(inputs / "test")
-    _check_trained_on(train.split, challenger)
-    workload, description = challenger.workload, challenger.description
-    evaluation: dict[str, Any] = {
-        **_scored(options, challenger, test, base),
-        "baselines": baselines(options, description["workload"], workload, train, test)
-        | (_base(options, base, challenger, test) if base else {}),
-        "dataset": _dataset(train.split, test)
-        | {
-            "train_manifests_sha256": _manifests(train.folder),
-            "test_manifests_sha256": _manifests(inputs / "test"),
-        }
-        | (
-            {"summary_manifests_sha256": _manifests(train.folder, "**/")}
-            if train.named is not None
-            else {}
-        ),
-        "leakage": leakage(train.examples(workload), workload.examples(test)),
-        "latency": latency(workload, placed(challenger.model), test),
-        "artifact": challenger.artifact,
-        "scores": tables(options.root / "processing/output/scores"),
-        "model": {
-            key: description[key]
-            for key in ("steps", "parameters", "world_size", "packages_sha256")
-        }
-        | {"precision": description["train_config"]["precision"]}
-        | ({BASE: description[BASE]} if base else {})
-        | {"training": {key: description["training"][key] for key in ("identity", "stretches")}},
-    }
-    evaluation_document.write(options.root / "processing/output/evaluation", evaluation)
-
-
-def _check_trained_on(train: Dataset, challenger: Trained) -> None:
-    trained_on = challenger.description["train_fingerprint"]
-    if trained_on != train.fingerprint:
-        raise DataError(
-            f"the model was trained on dataset {trained_on}, the baselines would be fitted on "
-            f"{train.fingerprint}; run the train step on this dataset"
-        )
-
-
-def _scored(
-    options: argparse.Namespace, challenger: Trained, test: Dataset, base: Path | None
-) -> dict[str, Any]:
-    """Write the scores of challenger, champion and int8 version; the metrics are computed from the
-    files.
-    """
-    workload, folder = challenger.workload, options.root / "processing/input/champion"
-    found, failed = open_champion(folder, options.champion, challenger, base)
-
-    def score(name: str, one: Trained) -> Metrics:
-        # The challenger's workload for both: it defines the slices.
-        model, slices = lambda: one.model, options.slices
-        rows = _rows(options, name, challenger, one.source, model, test, slices)
-        path = options.root / f"processing/output/scores/{name}.parquet"
-        header = _header(name, options.champion if found else None, one, challenger, test)
-        write(path, rows, header)
-        return workload.metrics(Scores(path))
-
-    def int8() -> dict[str, Any]:
-        inputs, output = options.root / "processing/input", options.root / "processing/output"
-        one = int8_version(inputs / "model", output / "int8")
-        taken = latency(workload, placed(one.model), test)
-        return {"metrics": score("int8", one), "latency": taken, "artifact": one.artifact}
-
-    return {
-        "metrics": score("challenger", challenger),
-        "champion": {
-            "arn": options.champion,
-            "metrics": score("champion", found) if found else {},
-            "artifact": found.artifact if found else None,
-            "error": failed,
-        },
-        **({"int8": int8()} if options.int8 else {}),
-    }
-
-
-def _rows(
-    options: argparse.Namespace,
-    table: str,
-    challenger: Trained,
-    source: Source,
-    model: Callable[[], nn.Module],
-    test: Dataset,
-    slices: Sequence[str] = (),
-) -> Iterator[Block]:
-    """Yield the scores of a model; other processes open ``source`` again."""
-    description = challenger.description
-    scoring = Scoring(
-        table,
-        description["workload"],
-        description["workload_config"],
-        challenger.source.folder,
-        source,
-        options.root / "processing/input/test",
-        tuple(slices),
-    )
-    folder = options.root / "processing/output/scores"
-    return rows(scoring, challenger, model, test, folder, options.processes)
-
-
-def _base(
-    options: argparse.Namespace, base: Path, challenger: Trained, test: Dataset
-) -> dict[str, dict[str, float]]:
-    """Return the metrics of the model that the training began with, on the very same rows."""
-    workload, name = challenger.workload, challenger.description["workload"]
-    source = Source(base, uri=options.base)
-    model = partial(source.model, workload, name)
-    found = _rows(options, BASE_MODEL, challenger, source, model, test)
-    sha256 = challenger.description[BASE]["sha256"]
-    return {BASE_MODEL: scored(options, BASE_MODEL, workload, name, test, found, sha256)}
-
-
-def _header(
-    name: str,
-    champion: str | None,
-    one: Trained,
-    challenger: Trained,
-    test: Dataset,
-) -> dict[str, Any]:
-    """Return the header of a file of scores."""
-    return {
-        "model": name,
-        "champion": champion,
-        "test_fingerprint": test.fingerprint,
-        "train_fingerprint": one.description.get("train_fingerprint"),
-        "artifact_sha256": one.artifact["sha256"] if one.artifact else None,
-        "metrics": dict(spec(challenger.description["workload"]).metrics),
-        "ranges": dict(spec(challenger.description["workload"]).ranges),
-        "groups_ordered": challenger.workload.packing.info.get("groups_ordered", False),
-    }
-
-
-def _manifests(folder: Path, below: str = "") -> str:
-    """Return the hash of all manifests, byte by byte; a fingerprint covers only what samples depend
-    on.
-    """
-    names = sorted(f.relative_to(folder).as_posix() for f in folder.glob(f"{below}manifest-*.json"))
-    return lines_sha256(f"{name} {file_sha256(folder / name)}" for name in names)
-
-
-def _dataset(train: Dataset, test: Dataset) -> dict[str, Any]:
-    return {
-        "fingerprint": lines_sha256((train.fingerprint, test.fingerprint)),
-        "train_fingerprint": train.fingerprint,
-        "test_fingerprint": test.fingerprint,
-        "train_samples": len(train),
-        "test_samples": len(test),
-        "test_records": test.records,
-    }
-
-
-def parse(arguments: list[str]) -> argparse.Namespace:
-    """Parse the job's arguments."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--champion", default=UNRESOLVED, help="its ARN, none, or unresolved")
-    parser.add_argument(f"--{BASE}", help="URI of the model that the training began with")
-    parser.add_argument("--int8", action="store_true", help="score the int8 version, too")
-    parser.add_argument("--root", type=Path, default=Path("/opt/ml"), help=argparse.SUPPRESS)
-    return typed(parser, arguments, EvaluateSettings)
 
 
 def main(arguments: list[str] | None = None) -> None:
-    options = parse(sys.argv[1:] if arguments is None else arguments)
-    run(lambda: evaluate(options), options.root / "output/message")
+    given = sys.argv[1:] if arguments is None else arguments
+    # The image of a script is the script's: it need not have torch.
+    if "--script" in given:
+        from steps.evaluate import script_evaluation as evaluation
+    else:
+        with uncollected():  # nor the imports that follow
+            import torch._dynamo  # noqa: F401 (the first model that is built imports it)
 
-
-def latency(workload: Workload, model: nn.Module, test: Dataset) -> dict[str, Any]:
-    """Return ``p50_ms`` and ``p95_ms`` of REQUESTS samples, one at a time, spread over the test
-    split.
-
-    Measured from stored arrays in memory to outputs in memory, on the model's device, with the
-    workload's ``prepare`` included: no network, no parsing. The first WARM requests do not count.
-
-    Other load on the machine makes it longer, never shorter. ``waited_share`` is the part
-    of the time in which the process wanted a core and had none, null where the kernel does not
-    report it; above BUSY all is measured again, and the quietest of ``rounds`` counts. ``busy``:
-    that round was disturbed too, so the figures are upper limits. Another process on the same GPU
-    is not noticed.
-    """
-    device = next(model.parameters()).device
-    indices = np.linspace(0, len(test) - 1, WARM + REQUESTS).astype(np.int64)
-    preparation = Preparation.of(workload, threads=1)
-    for index in indices[:WARM]:
-        _seconds(workload, model, test, index, preparation)
-
-    def request(number: int) -> float:
-        return _seconds(workload, model, test, indices[WARM + number], preparation)
-
-    best, rounds = quietest(lambda: timed(request, len(indices) - WARM))
-    p50, p95 = (np.percentile(best.seconds, [50, 95]) * 1000).tolist()
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-    return {
-        "p50_ms": p50,
-        "p95_ms": p95,
-        "samples": REQUESTS,
-        "device": name,
-        "threads": torch.get_num_threads(),
-        "waited_share": best.waited,
-        "busy": best.busy,
-        "rounds": rounds,
-    }
-
-
-@torch.inference_mode()
-def _seconds(
-    workload: Workload,
-    model: nn.Module,
-    test: Dataset,
-    index: int,
-    preparation: Preparation,
-) -> float:
-    device = next(model.parameters()).device
-    samples = test.read([index])
-    began = time.perf_counter()
-    prepared = preparation.batch(samples)
-    batch = {name: tensor.to(device) for name, tensor in prepared.items()}
-    model(*workload.inputs(batch)).cpu()  # waits for the device
-    return time.perf_counter() - began
+            from steps.evaluate import workload_evaluation as evaluation
+    options = evaluation.parse(given)
+    run(lambda: evaluation.evaluate(options), options.root / "output/message")
 
 
 if __name__ == "__main__":
-    with uncollected():  # nor the imports above
-        import torch._dynamo  # noqa: F401 (the first model that is built imports it)
     main()

@@ -8,16 +8,12 @@ cut between batches, and on CPUs the model alone decides with how many threads e
 """
 
 import logging
-import multiprocessing
 import os
-import signal
-import sys
 import tempfile
-import traceback
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,12 +22,13 @@ from torch import nn
 
 from steps.evaluate.model_archive import Source, Trained
 from steps.evaluate.score_table import read_part, write_part
-from training.cpu_cores import ON_THIS_MACHINE, cores, fit_threads
+from steps.worker_process import WorkerProcess
+from training.cpu_cores import ON_THIS_MACHINE, fit_threads
 from training.data.dataset import Dataset, Share
 from training.scores import Block
 from training.workloads import load, takes_share
 from trainyard.common.errors import TrainyardError
-from trainyard.common.parent_death import die_with_parent
+from trainyard.common.usable_cores import cores
 
 log = logging.getLogger(__name__)
 
@@ -156,8 +153,6 @@ def _score(scoring: Scoring, share: Share, file: Path) -> None:
         write_part(file, found)
 
 
-SPAWN = multiprocessing.get_context("spawn")  # a fork would copy locks of torch's threads
-
 Result = TypeVar("Result")
 
 
@@ -188,63 +183,40 @@ def in_order(
             yield result
     finally:
         for process in crew:
-            process.end()
+            process.worker.end()
 
 
 class _Process:
-    """A process, and the pipe through which it reports its end."""
+    """A process that reports its end."""
 
     def __init__(self, name: str, work: Callable[..., None], task: tuple[Any, ...]) -> None:
         self.name, self.done = name, False
-        self.pipe, theirs = SPAWN.Pipe(duplex=False)
-        self._process = SPAWN.Process(target=_serve, args=(theirs, work, task), daemon=True)
-        self._process.start()
-        theirs.close()  # else the pipe would not end with the process
+        self.worker = WorkerProcess(_serve, work, task)
 
     def hear(self) -> None:
-        """Read its last message. Raises: the error that it failed with."""
+        """Read its last message. Raises: the error that it failed with, by its name."""
         try:
-            failed = self.pipe.recv()
-        except (EOFError, OSError):
-            raise TrainyardError(self._obituary()) from None
-        if isinstance(failed, TrainyardError):
-            raise type(failed)(f"{self.name}: {failed}")
-        if failed is not None:
-            raise RuntimeError(f"{self.name}: {failed}")
-        self.done = True
+            self.done = self.worker.receive(_obituary)
+        except (TrainyardError, RuntimeError) as error:
+            raise type(error)(f"{self.name}: {error}") from None
 
-    def end(self) -> None:
-        self._process.kill()
-        self._process.join()
-        self.pipe.close()
 
-    def _obituary(self) -> str:
-        self._process.join()
-        status = self._process.exitcode or 0
-        end = signal.Signals(-status).name if status < 0 else f"exit status {status}"
-        return (
-            f"{self.name} died ({end}). SIGKILL most often means out of memory: take an instance "
-            "type with more of it, or lower evaluate.processes"
-        )
+def _obituary(end: str) -> str:
+    return (
+        f"died ({end}). SIGKILL most often means out of memory: take an instance type with more of "
+        "it, or lower evaluate.processes"
+    )
 
 
 def _hear(crew: Sequence[_Process]) -> None:
     """Wait until one of them has sent a message, or is dead."""
     busy = [process for process in crew if not process.done]
-    ready = wait([process.pipe for process in busy])
+    ready = wait([process.worker.pipe for process in busy])
     for process in busy:
-        if process.pipe in ready:
+        if process.worker.pipe in ready:
             process.hear()
 
 
-def _serve(pipe: Any, work: Callable[..., None], task: tuple[Any, ...]) -> None:
-    die_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the job, which ends us
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stdout)
-    try:
-        work(*task)
-        pipe.send(None)
-    except TrainyardError as error:
-        pipe.send(error)
-    except Exception:  # noqa: BLE001 (the job raises it again, with this traceback)
-        pipe.send(traceback.format_exc())
+def _serve(pipe: Connection, work: Callable[..., None], task: tuple[Any, ...]) -> None:
+    work(*task)
+    pipe.send(True)

@@ -1,4 +1,9 @@
-"""Declare the evaluate step: the model, the champion and the baselines on the test split."""
+"""Declare the evaluate step: the model, the champion and the baselines on the test split, scored by
+the workload or by a script of the user's own.
+"""
+
+import json
+from collections.abc import Sequence
 
 from sagemaker.core.helper.pipeline_variable import PipelineVariable
 from sagemaker.core.workflow.functions import Join
@@ -6,13 +11,14 @@ from sagemaker.core.workflow.properties import PropertyFile
 from sagemaker.mlops.workflow.steps import ProcessingStep, TrainingStep
 
 from steps.context import StepContext
-from steps.evaluate.config import EvaluateConfig
+from steps.evaluate.config import EvaluateConfig, Leaks
 from steps.evaluate.settings import EvaluateSettings
 from steps.job_arguments import words
-from steps.processing import input_folder, output_uri, processing_step
+from steps.processing import input_folder, output_uri, processing_step, split_argument
 from training.finetuning.model_files import ARCHIVE
 from training.starting_weights import BASE
 
+SPLITS = ("train", "test")
 EVALUATION = PropertyFile(name="Evaluation", output_name="evaluation", path="evaluation.json")
 
 
@@ -45,7 +51,7 @@ def evaluate_step(
     instead of it. ``int8``: whether it judges the
     model's int8 version, which becomes the output ``int8``. ``base``: S3 URI of the
     model that the training began with, which is scored as baseline ``base_model``. Your own
-    script is evaluated by ``steps.evaluate_script.step``.
+    script is evaluated by ``steps.evaluate.step``.
     """
     train_split = "summary" if summarised else "train"
     return processing_step(
@@ -70,4 +76,60 @@ def evaluate_step(
         property_files=[EVALUATION],
         display_name="Evaluate on held-out data",
         description="Score the model, the champion and the baselines on the test split",
+    )
+
+
+def evaluate_script_step(
+    context: StepContext,
+    config: EvaluateConfig,
+    *,
+    image: str,
+    shard: ProcessingStep | None,
+    train: TrainingStep,
+    folder: str,
+    entry: str,
+    requirements: str | None,
+    leaks: Sequence[Leaks],
+    request: Sequence[str] = (),
+) -> ProcessingStep:
+    """Declare the step with the outputs of ``steps.evaluate.step.evaluate_step``, by
+    ``steps.evaluate.job``.
+
+    Args:
+        folder: S3 URI of the folder that is sent; it holds ``entry`` and ``requirements``.
+        request: name of a sample request in the folder, its MIME type, and its answer's MIME type.
+        leaks: leaks that the gate limits, for which the script has to list its training examples.
+    """
+    channels = [
+        *(input_folder(split, output_uri(shard, split)) for split in (SPLITS if shard else ())),
+        *(input_folder(name, uri) for name, uri in config.channels.items()),
+    ]
+    arguments = json.dumps(config.arguments)
+    return processing_step(
+        context,
+        "Evaluate",
+        image=image,
+        compute=config,
+        arguments=[
+            *("--script", entry),
+            *("--metrics", *(f"{name}={better}" for name, better in config.metrics.items())),
+            *("--channels", *(channel.input_name for channel in channels)),
+            *(("--arguments", *split_argument(arguments)) if config.arguments else ()),
+            *(("--slices", *config.slices) if config.slices else ()),
+            *(("--baselines", *config.baselines) if config.baselines else ()),
+            *(("--leaks", *leaks) if leaks else ()),
+            *(("--request", *request) if request else ()),
+            *("--champion", context.parameters["ChampionArn"]),
+        ],
+        inputs=[
+            input_folder("model", train.properties.ModelArtifacts.S3ModelArtifacts),
+            input_folder("champion", context.parameters["ChampionModelUri"]),
+            input_folder("script", folder),
+            *channels,
+        ],
+        outputs=["evaluation", "scores"],
+        property_files=[EVALUATION],
+        environment={"SCRIPT_REQUIREMENTS": requirements} if requirements else {},
+        display_name="Evaluate on held-out data",
+        description=f"Score the model and the champion by {entry}",
     )

@@ -15,7 +15,6 @@ processes, and however the records lie in files.
 
 import argparse
 import logging
-import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -37,6 +36,7 @@ from steps.shard.survey import STEM, Survey
 from training.workloads import read_settings
 from trainyard.common import atomic_file
 from trainyard.common.errors import DataError
+from trainyard.common.usable_cores import cores
 
 if TYPE_CHECKING:
     from steps.shard.exchange import Peers
@@ -180,15 +180,6 @@ def _plan(options: argparse.Namespace, host: str) -> Plan:
         output=options.output or options.root / "processing/output",
         host=host,
     )
-
-
-def cores() -> int:
-    """Return the cores that this process may use; macOS cannot restrict a process to
-    some of them.
-    """
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:

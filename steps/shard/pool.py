@@ -4,19 +4,12 @@
 left it waiting forever (benchmarks/kills found it, Python 3.11: it joins a worker that it never
 ended), and it cannot tell which task a dead worker had. Here every worker has a pipe of its own:
 its end is seen at once, and workers share no lock that a dead one could hold.
-
-Processes are spawned: a fork would copy the locks of Arrow's and the tokenizer's threads as they
-are, and a fork server would stand between the job and its workers, which must die with it.
 """
 
 import errno
 import logging
-import multiprocessing
 import os
-import signal
-import sys
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent import futures
@@ -28,8 +21,8 @@ from pathlib import Path
 
 from steps.shard.pool_tasks import Task, begin
 from steps.shard.shard_plan import Plan
+from steps.worker_process import WorkerProcess
 from trainyard.common.errors import DataError, TrainyardError
-from trainyard.common.parent_death import die_with_parent
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +74,6 @@ def _mega(number: float) -> str:
 
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-SPAWN = multiprocessing.get_context("spawn")
 
 
 class Pool:
@@ -97,9 +89,7 @@ class Pool:
     def __exit__(self, *_: object) -> None:
         """Kill the workers; the next run begins their unfinished tasks again."""
         for worker in self._crew:
-            worker.process.kill()
-            worker.process.join()
-            worker.pipe.close()
+            worker.process.end()
         self._crew = []
 
     def work_off(self, what: str, tasks: Sequence[Task]) -> list[str]:
@@ -143,9 +133,9 @@ class Pool:
         for worker in self._crew:
             worker.give(waiting.popleft())
         while busy := [worker for worker in self._crew if worker.busy]:
-            ready = wait([worker.pipe for worker in busy], INTERVAL)
+            ready = wait([worker.process.pipe for worker in busy], INTERVAL)
             for worker in busy:
-                if worker.pipe in ready and (found := worker.hear(pace, waiting)):
+                if worker.process.pipe in ready and (found := worker.hear(pace, waiting)):
                     yield found
             pace.tick()
 
@@ -219,17 +209,14 @@ def _named(task: Task, output: Path) -> Iterator[None]:
 
 
 class _Worker:
-    """A process, and the pipe through which it is given one task after the other."""
+    """A process that is given one task after the other."""
 
     def __init__(self, plan: Plan, threads: int) -> None:
-        self.pipe, theirs = SPAWN.Pipe()
+        self.process = WorkerProcess(_serve, plan, threads)
         self.task: Task | None = None
         """Task that the worker is doing."""
         self.written: Task | None = None
         """Task that is done, and on its way to the disk."""
-        self.process = SPAWN.Process(target=_serve, args=(theirs, plan, threads), daemon=True)
-        self.process.start()
-        theirs.close()  # else the pipe would not end with the worker
 
     @property
     def busy(self) -> bool:
@@ -238,8 +225,7 @@ class _Worker:
     def give(self, task: Task | None) -> None:
         """Send a task, or None to say that there are no more."""
         self.task = task
-        with suppress(OSError):  # it is dead: reading from the pipe will say so
-            self.pipe.send(task)
+        self.process.send(task)
 
     def hear(self, pace: Pace, waiting: deque[Task]) -> tuple[Task, str | None] | None:
         """Handle one message: progress; a task done, after which the worker gets the next of those
@@ -249,15 +235,10 @@ class _Worker:
             TrainyardError: the worker cannot go on, or is dead.
             RuntimeError: a bug; holds the worker's traceback.
         """
-        try:
-            kind, content = self.pipe.recv()
-        except (EOFError, OSError):
-            raise TrainyardError(self._obituary()) from None
+        kind, content = self.process.receive(self._obituary)
         if kind == "read":
             pace.read(content)
             return None
-        if kind == "failed":
-            raise content
         if kind == "next":
             self.written = self.task
             self.give(waiting.popleft() if waiting else None)
@@ -266,10 +247,7 @@ class _Worker:
         assert task is not None  # it was the worker's "next" before it was "done"
         return task, content
 
-    def _obituary(self) -> str:
-        self.process.join()
-        status = self.process.exitcode or 0
-        end = signal.Signals(-status).name if status < 0 else f"exit status {status}"
+    def _obituary(self, end: str) -> str:
         task = self.task or self.written
         assert task is not None  # only busy workers are listened to
         return (
@@ -280,21 +258,12 @@ class _Worker:
 
 
 def _serve(pipe: Connection, plan: Plan, threads: int) -> None:
-    """Run a worker until it is killed."""
-    die_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the job, which ends us
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stdout)
+    """Run a worker until it is killed, or the job is dead."""
     _set_threads(threads)
-    try:
+    with suppress(EOFError):
         while True:
             for _, message in _each(_given(pipe), plan, lambda size: pipe.send(("read", size))):
                 pipe.send(("done", message))
-    except EOFError:  # the job is dead
-        return
-    except TrainyardError as error:
-        pipe.send(("failed", error))
-    except Exception:  # noqa: BLE001 (the job raises it again, with this traceback)
-        pipe.send(("failed", RuntimeError(traceback.format_exc())))
 
 
 def _given(pipe: Connection) -> Iterator[Task]:

@@ -1,12 +1,9 @@
-"""CloudFormation and Terraform's JSON of a recipe: deployed here, and held to the provider."""
+"""CloudFormation and Terraform's JSON of a recipe, deployed here."""
 
 import functools
-import io
 import json
-import re
 import subprocess
 import sys
-import zipfile
 
 import boto3
 import pytest
@@ -19,23 +16,6 @@ from tests.pipelines.upserting import clean_aws
 pytestmark = pytest.mark.long
 LAPTOP = ("--recipe", str(CHECKOUT / "recipes/laptop.yaml"))
 JOBS = "aws.job_role=arn:aws:iam::123456789012:role/team/jobs"
-PROVIDER = "cdktf-cdktf-provider-aws==21.22.1"
-"""Python bindings of the provider 6.25.0: a module for each resource, whose constructor has its
-attributes."""
-ATTRIBUTES = {
-    "aws_iam_role": {
-        "name", "path", "description", "assume_role_policy", "permissions_boundary", "tags",
-    },
-    "aws_iam_role_policy": {"name", "role", "policy"},
-    "aws_iam_policy": {"name", "description", "policy", "tags"},
-    "aws_cloudformation_stack": {"name", "template_body", "parameters", "capabilities", "tags"},
-    "aws_sagemaker_model_package_group": {"model_package_group_name", "tags"},
-    "aws_sagemaker_pipeline": {
-        "pipeline_name", "pipeline_display_name", "pipeline_description", "role_arn",
-        "pipeline_definition_s3_location", "parallelism_configuration", "tags",
-    },
-}  # fmt: skip
-"""Those that are written; the sweep below finds each in the provider."""
 
 
 @functools.cache  # the same recipe gives the same text
@@ -75,29 +55,29 @@ def test_cfn_lint_has_nothing_to_say(tmp_path, key):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_terraform_gets_the_same_policies_and_no_template_by_mistake():
-    found = json.loads(rendered("terraform", "--set", "aws.tags={owner: '${team}'}"))
-    resources = found["resource"]
-    for kind, named in resources.items():
-        for resource in named.values():
-            assert resource.keys() <= ATTRIBUTES[kind]
-    stack = yaml.safe_load(rendered("cloudformation"))["Resources"]
-    roles = {k for k, v in stack.items() if v["Type"] == "AWS::IAM::Role"}
-    assert resources["aws_iam_role"].keys() == roles == resources["aws_iam_role_policy"].keys()
-    pipeline = resources["aws_sagemaker_pipeline"]["Pipeline"]
-    for kind in resources.keys() - {"aws_iam_role_policy"}:  # a part of its role
-        for name, resource in resources[kind].items():
-            assert resource["tags"]["owner"] == "$${team}", name
-    laptop = {"Key": "environment", "Value": "laptop"}
-    tagged = {name for name, one in stack.items() if laptop in one["Properties"].get("Tags", ())}
-    assert tagged == {*roles, "Pipeline", "Group"}
-    place = stack["Pipeline"]["Properties"]["PipelineDefinition"]["PipelineDefinitionS3Location"]
-    ours = pipeline["pipeline_definition_s3_location"]
-    assert ours["object_key"].endswith("/definition.json") and ours["bucket"] == place["Bucket"]
-    interpolated = set(re.findall(r"(?<!\$)\$\{([^}]*)\}", json.dumps(found)))
-    assert interpolated == {"var.permissions_boundary"} | {
-        f"aws_iam_role.{name}.name" for name in roles
-    } | {"aws_iam_role.PipelineRole.arn"}
+def terraform(*more: str) -> tuple[dict, dict]:
+    """Return the variables and the stack of Terraform's configuration."""
+    found = json.loads(rendered("terraform", *more))
+    [stack] = found["resource"]["aws_cloudformation_stack"].values()
+    return found["variable"], stack
+
+
+def test_terraform_owns_a_stack_of_the_very_template():
+    tags = ("--set", "aws.tags={owner: '${team}'}")
+    variables, stack = terraform(*tags)
+    assert stack["name"] == "trainyard-laptop" and stack["tags"]["owner"] == "$${team}"
+    assert stack["template_body"].replace("$${", "${") == rendered("cloudformation", *tags)
+    assert len(stack["template_body"]) < 51_200  # CloudFormation's limit of a template in a request
+    assert variables["PermissionsBoundary"]["default"] == ""
+    assert stack["parameters"] == {name: f"${{var.{name}}}" for name in variables}
+
+
+def test_what_the_recipe_does_not_say_is_a_variable():
+    variables, stack = terraform("--ci", "gitlab")
+    assert stack["parameters"]["Project"] == "${var.Project}"
+    assert "default" not in variables["Project"]
+    assert variables["PipelineName"]["default"] == "trainyard-laptop"
+    assert stack["name"] == "trainyard-laptop-gitlab"
 
 
 @pytest.mark.parametrize("form", ["cloudformation", "terraform"])
@@ -118,23 +98,6 @@ def test_two_roles_of_one_name_are_refused_in_every_language(form: str, roles, s
 
 
 def test_what_exists_is_referred_to():
-    found = json.loads(rendered("terraform", "--no-roles", "--no-group"))["resource"]
-    assert list(found) == ["aws_sagemaker_pipeline"]
-    assert found["aws_sagemaker_pipeline"]["Pipeline"]["role_arn"].startswith("arn:aws:iam::")
-
-
-@pytest.mark.sweep
-def test_each_attribute_is_the_providers(tmp_path):
-    words = ["-m", "pip", "download", "--no-deps", "-q", "-d", str(tmp_path), PROVIDER]
-    subprocess.run([sys.executable, *words], check=True)
-    [wheel] = tmp_path.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        for kind, attributes in ATTRIBUTES.items():
-            folder = kind.removeprefix("aws_")
-            name = f"cdktf_cdktf_provider_aws/{folder}/__init__.py"
-            text = io.TextIOWrapper(archive.open(name), encoding="utf-8").read()
-            start = text.index("def __init__")
-            signature = text[start : text.index(") -> None:", start)]
-            known = re.findall(r"^ {8}(\w+): (typing\.Optional)?", signature, re.MULTILINE)
-            required = {n for n, optional in known if not optional} - {"self", "scope", "id_"}
-            assert required <= attributes <= {n for n, _ in known}, kind
+    found = yaml.safe_load(rendered("cloudformation", "--no-roles", "--no-group"))["Resources"]
+    assert list(found) == ["Pipeline"]
+    assert found["Pipeline"]["Properties"]["RoleArn"].startswith("arn:aws:iam::")

@@ -14,7 +14,7 @@ from tests.conftest import CHECKOUT, clean_environment
 
 UV = Path(sys.executable).with_name("uv")
 BASE = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
-EXTRAS = ("report", "notebook", "tuning")
+EXTRAS = ("report", "tuning")
 TESTERS = ("hypothesis", "pytest", "pytest-timeout", "pytest-xdist")
 QUICK = (
     "tests/trainyard/common",
@@ -32,7 +32,6 @@ QUICK = (
     "tests/trainyard/commands/test_permissions.py",
     "tests/trainyard/commands/test_plan.py",
     "tests/trainyard/foresight",
-    "tests/trainyard/runs/test_data_frames.py",
     "tests/trainyard/test_main.py",
     "tests/trainyard/validate/rules/test_rules.py",
 )

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from training.cpu_cores import Waited, cores, fit_threads
+from training.cpu_cores import Waited, fit_threads
+from trainyard.common.usable_cores import cores
 
 NO_QUOTA = Path("/nowhere/cpu.max")
 ALL = cores(NO_QUOTA)

@@ -28,11 +28,7 @@ def verify(
     Args:
         advance: called with the number of bytes that were just read.
     """
-    expected = [
-        (name, int(size), sha256.tobytes().hex())
-        for file, sizes, hashes in zip(merged.files, merged.bytes, merged.sha256, strict=True)
-        for name, size, sha256 in zip(file_names(file, merged), sizes, hashes, strict=True)
-    ]
+    expected = named_files(merged)
 
     def check(entry: tuple[str, int, str]) -> str | None:
         name, size, sha256 = entry
@@ -47,14 +43,20 @@ def verify(
 
 def litter(folder: Path, merged: MergedManifests) -> list[str]:
     """Return shards in the folder that no manifest names: left by a killed or an earlier run."""
-    named = {name for file in merged.files for name in file_names(file, merged)}
+    named = {name for name, _, _ in named_files(merged)}
     return sorted(path.name for path in folder.glob("*.npy") if path.name not in named)
 
 
-def file_names(file: str, merged: MergedManifests) -> list[str]:
-    """Return all files of the shard ``file``: rows, then the values of variable-width fields."""
-    stem = file.removesuffix(".npy")
-    return [file, *(f"{stem}.{name}.npy" for name in variable(merged.fields))]
+def named_files(merged: MergedManifests) -> list[tuple[str, int, str]]:
+    """Return (name, bytes, SHA-256) of every file that the manifests name: of each shard its rows,
+    then the values of variable-width fields.
+    """
+    ends = ("", *(f".{name}" for name in variable(merged.fields)))
+    return [
+        (f"{file.removesuffix('.npy')}{end}.npy", int(size), sha256.tobytes().hex())
+        for file, sizes, hashes in zip(merged.files, merged.bytes, merged.sha256, strict=True)
+        for end, size, sha256 in zip(ends, sizes, hashes, strict=True)
+    ]
 
 
 def _check(path: Path, size: int, sha256: str, advance: Callable[[int], None]) -> str | None:

@@ -19,32 +19,22 @@ EVERY_STEP = (
 )
 """Files that run any step's ``steps/<step>/job.py``."""
 
-_EVALUATE_PARTS = (
-    *("__init__", "evaluation_document", "leaked_examples", "score_table"),
-    *("latency", "model_folder"),
-)
 ROOMS = {
     "shard": (
-        *("steps/shard/", "training/__init__.py", "training/scores.py"),
+        *("steps/shard/", "steps/worker_process.py"),
+        *("training/__init__.py", "training/scores.py"),
         *("training/data/", "training/workloads/"),
     ),
     "train": ("training/", "steps/workload_settings.py"),
     "evaluate": (
         *("steps/evaluate/", "steps/shard/__init__.py", "steps/shard/readers/"),
-        "training/",
-        "conditions/__init__.py",
-        "conditions/no_champion.py",
-    ),
-    "evaluate_script": (
-        "steps/evaluate_script/",
-        *(f"steps/evaluate/{name}.py" for name in _EVALUATE_PARTS),
-        "training/",
+        *("steps/worker_process.py", "training/"),
         "conditions/__init__.py",
         "conditions/no_champion.py",
     ),
     "gate": ("conditions/",),
     "transform": (
-        *("steps/transform/", "steps/shard/", "training/"),
+        *("steps/transform/", "steps/shard/", "steps/worker_process.py", "training/"),
         *("steps/evaluate/__init__.py", "steps/evaluate/evaluation_document.py"),
         "steps/evaluate/model_folder.py",
     ),

@@ -4,12 +4,12 @@ No torch here. Pickled weights are refused: reading them runs code that their au
 """
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from trainyard.common.errors import DataError
-from trainyard.common.hashes import file_sha256, lines_sha256
+from trainyard.common.hashes import file_sha256, files_sha256
 
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
 INDEX, SUFFIX = f"{WEIGHTS}.index.json", ".safetensors"
@@ -56,7 +56,7 @@ def sha256(folder: Path) -> str:
     Raises:
         DataError: as ``weights``.
     """
-    return together({name: file_sha256(folder / name) for name in _named(folder)})
+    return files_sha256({name: file_sha256(folder / name) for name in _named(folder)})
 
 
 def named(index: Any, there: Collection[str]) -> list[str]:
@@ -79,11 +79,6 @@ def named(index: Any, there: Collection[str]) -> list[str]:
             f"{missing[0]}: is missing; a model's weights are {WEIGHTS}, or what {INDEX} names"
         )
     return sorted({CONFIG, *names, *({TOKENIZER} & {*there})})
-
-
-def together(hashes: Mapping[str, str]) -> str:
-    """Return one hash for files given as name → hash."""
-    return lines_sha256(f"{digest}  {name}" for name, digest in sorted(hashes.items()))
 
 
 def _named(folder: Path) -> list[str]:

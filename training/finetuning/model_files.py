@@ -5,12 +5,11 @@ config.json, code/ …  the same files as they were written, with ``train.model_
 config.json …         a folder in Hugging Face's layout (``hugging_face_folder``)
 """
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from training.finetuning import hugging_face_folder
 from trainyard.common.errors import DataError
-from trainyard.common.hashes import file_sha256
+from trainyard.common.hashes import file_sha256, files_sha256
 
 ARCHIVE = "model.tar.gz"
 OURS = ("history.jsonl", "packages.txt")
@@ -57,9 +56,4 @@ def registered(folder: Path) -> tuple[int, str]:
         return archive.stat().st_size, file_sha256(archive)
     found = files(folder)
     hashes = {name: file_sha256(path) for name, path in found.items()}
-    return sum(path.stat().st_size for path in found.values()), together(hashes)
-
-
-def together(hashes: Mapping[str, str]) -> str:
-    """Return the identity of files, given as name → SHA-256."""
-    return hugging_face_folder.together(hashes)
+    return sum(path.stat().st_size for path in found.values()), files_sha256(hashes)

@@ -1,12 +1,9 @@
-"""TensorBoard, MLflow and Prometheus: rank 0's metrics outside the log. Imported on demand."""
+"""TensorBoard and MLflow: rank 0's metrics outside the log. Imported on demand."""
 
 import logging
 import os
-import threading
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,97 +12,8 @@ from training.config import TrainConfig
 from training.watching.metric_line import NAMES
 from trainyard.common.atomic_file import storage_errors
 from trainyard.common.errors import TrainingError
-from trainyard.common.measures import CONTENT_TYPE, OF_TRAINING, Measure, Sample, text
-
-# On this machine's loopback, unless TRAINYARD_METRICS_HOST names another address: an exported
-# manifest names the pod's own, reachable only from the cluster's network. The page is read-
-# only, shows names and values of metrics, and does not affect the training: a thread answers
-# with the last metric line.
-
 
 log = logging.getLogger(__name__)
-
-HOST = "TRAINYARD_METRICS_HOST"
-PATH = "/metrics"
-
-
-class MetricsPage:
-    """A tracker (``training.watching.trackers``) that clients poll, such as Prometheus.
-
-    Args:
-        port: 0 for any free port; ``address`` has the actual one.
-    """
-
-    def __init__(self, port: int) -> None:
-        self._port, self._last = port, dict[str, float]()
-        self._spoken: Counter[str] = Counter()
-        self._server: ThreadingHTTPServer | None = None
-
-    @property
-    def address(self) -> tuple[str, int]:
-        """Host and port that are served."""
-        assert self._server is not None  # noqa: S101 (after ``begin``)
-        return str(self._server.server_address[0]), int(self._server.server_address[1])
-
-    def begin(self, step: int, history: Sequence[Mapping[str, float]]) -> None:
-        """Start serving.
-
-        Raises:
-            TrainingError: the port is in use, or the address is not this machine's.
-        """
-        for line in history:
-            self.log(line)
-        host = os.environ.get(HOST, "127.0.0.1")
-        page = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                found = self.path.partition("?")[0] == PATH
-                body = page.text().encode() if found else b"it is at /metrics\n"
-                self.send_response(200 if found else 404)
-                self.send_header("Content-Type", CONTENT_TYPE)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, format: str, *args: object) -> None:
-                """Log nothing: the log belongs to the training."""
-
-        try:
-            self._server = ThreadingHTTPServer((host, self._port), Handler)
-        except OSError as error:
-            raise TrainingError(
-                f"metrics_port {self._port}: cannot serve on {host}: {error}; choose another port, "
-                "or 0 for none"
-            ) from None
-        self._server.daemon_threads = True
-        threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True).start()
-        log.info("metrics on http://%s:%d%s", *self.address, PATH)
-
-    def log(self, metrics: Mapping[str, float]) -> None:
-        """Set the newest line; for a rule's line, count one more report of the rule."""
-        self._last = self._last | dict(metrics)
-        self._spoken.update(name for name in metrics if name.startswith("watch."))
-
-    def close(self, *, failed: bool) -> None:
-        """Stop serving."""
-        if self._server is not None:
-            self._server.shutdown()
-            self._server.server_close()
-
-    def text(self) -> str:
-        """Return the page's content."""
-        last = self._last | dict(self._spoken)
-        return text((measure, _samples(measure, last)) for measure in OF_TRAINING)
-
-
-def _samples(measure: Measure, last: Mapping[str, float]) -> list[Sample]:
-    return [
-        Sample(source.labels, last[source.key] * source.scale)
-        for source in measure.sources
-        if source.key in last
-    ]
-
 
 TAGS = {key: name.replace(":", "/") for name, key in NAMES.items()}
 """Name in the metric line → tag such as ``train/loss``, ``validation/loss``."""
@@ -176,8 +84,6 @@ def trackers(config: TrainConfig, root: Path, name: str, job: Mapping[str, Any])
     found: list[Tracker] = []
     if config.tensorboard:
         found.append(TensorBoard(root / "output/tensorboard"))
-    if config.metrics_port:
-        found.append(MetricsPage(config.metrics_port))
     if uri == "local":
         uri = f"sqlite:///{root / 'output/data/mlflow.db'}"
     if uri:

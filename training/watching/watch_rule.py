@@ -1,8 +1,7 @@
 """Definition of a rule: settings with an action, and a pure function of a training's history."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from math import inf
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -34,10 +33,6 @@ class Plan:
     begun: int = 0
     """Number of steps done before this process began."""
 
-    optimizer: str = "adamw"
-    grad_clip: float = inf
-    """Largest norm of the gradient after clipping."""
-
     fine_tuning: bool = False
     """True if it started from a model's weights: the loss may be at its lowest from the start."""
 
@@ -49,9 +44,6 @@ class History:
     lines: list[Line] = field(default_factory=list)
     """Lines of training steps; they have a loss."""
 
-    validations: list[Line] = field(default_factory=list)
-    """Lines of validations."""
-
     def last(self, key: str, count: int) -> list[float]:
         """Return the values of a metric in the last ``count`` lines, from those that have it."""
         return [line[key] for line in self.lines[-count:] if key in line]
@@ -61,11 +53,6 @@ class History:
         rate is not yet at its peak, and weights that begin at 0 have barely moved.
         """
         return len(self.lines) >= count and self.lines[-count]["step"] > plan.warmup_steps
-
-    def below(self, key: str, count: int, least: float) -> float | None:
-        """Return the largest of the last ``count`` values, if all exist and are below ``least``."""
-        found = self.last(key, count)
-        return max(found) if len(found) == count and max(found) < least else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +75,10 @@ Check = Callable[[History, Any, Plan], Finding | None]
 class Rule:
     """A rule; its name is that of its module."""
 
-    settings: type[RuleSettings]
+    says: str
+    """What is wrong where it reports: its field's description in a recipe's schema."""
+
     check: Check
     """Examines the history after its newest line; returns None if all is well."""
 
-    of_validation: bool = False
-    """True if the rule runs at validation lines, False if at training lines."""
-
-
-def mean(values: Sequence[float]) -> float:
-    """Return the mean of at least one value."""
-    return sum(values) / len(values)
+    settings: type[RuleSettings] = RuleSettings

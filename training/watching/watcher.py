@@ -24,7 +24,7 @@ class _Rules(BaseModel):
 
 
 _FIELDS: dict[str, Any] = {
-    name: (rule.settings, Field(default_factory=rule.settings, description=rule.settings.__doc__))
+    name: (rule.settings, Field(default_factory=rule.settings, description=rule.says))
     for name, rule in RULES.items()
 }
 
@@ -106,8 +106,7 @@ class Watcher:
 
     def begin(self, lines: Sequence[Line]) -> None:
         """Load the lines of a resumed training; their findings are not reported again."""
-        for line in lines[:-REPLAYED]:
-            self._take(line)
+        self.history.lines += [line for line in lines[:-REPLAYED] if "loss" in line]
         for line in lines[-REPLAYED:]:
             self._look(line)
         self._cold = True
@@ -121,23 +120,15 @@ class Watcher:
         step = int(line["step"])
         return [Event(name, step, self.settings.of(name).action, one) for name, one in found]
 
-    def _take(self, line: Line) -> bool | None:
-        """Store a line; return whether it is one of validation, or None if no rule uses it."""
-        if "loss" in line:
-            self.history.lines.append(line)
-            return False
-        if "validation_loss" in line:
-            self.history.validations.append(line)
-            return True
-        return None
-
     def _look(self, line: Line) -> list[tuple[str, Finding]]:
-        """Return the findings that are new."""
-        of_validation = self._take(line)
+        """Store a line of training; return the findings that are new."""
+        if "loss" not in line:
+            return []
+        self.history.lines.append(line)
         new: list[tuple[str, Finding]] = []
         for name, rule in RULES.items():
             settings = self.settings.of(name)
-            if settings.action == "off" or rule.of_validation is not of_validation:
+            if settings.action == "off":
                 continue
             if (found := rule.check(self.history, settings, self.plan)) is None:
                 self._rest(name)

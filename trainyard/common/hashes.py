@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,11 @@ def file_sha256_or_none(path: Path) -> str | None:
 def lines_sha256(lines: Iterable[str]) -> str:
     """Return the SHA-256 of lines joined by newlines: one hash for several."""
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def files_sha256(hashes: Mapping[str, str]) -> str:
+    """Return one hash of several files, given as name → hash, as ``sha256sum`` lists them."""
+    return lines_sha256(f"{digest}  {name}" for name, digest in sorted(hashes.items()))
 
 
 def json_sha256(value: Any) -> str:

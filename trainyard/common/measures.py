@@ -1,6 +1,6 @@
 """The list of all metrics: names for Prometheus, and where CloudWatch has the same.
 
-/metrics of the emulator and of a training, the dashboards for Grafana and CloudWatch, and the
+/metrics of the emulator, the dashboards for Grafana and CloudWatch, and the
 alarms derive from it. Names follow prometheus.io/docs/practices/naming: one prefix, base units,
 ``_total`` for counters, ratios from 0 to 1. No label has a value for each execution or job.
 
@@ -32,9 +32,6 @@ class Source:
 
     labels: Labels = field(default_factory=dict)
     """Labels that CloudWatch's metric name implies."""
-
-    key: str = ""
-    """Name in a training's metric line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +103,7 @@ def _train(name: str, says: str, *keys: str, scale: float = 1.0, metric: str = "
     """Return a measure of a metric line; of several keys, the part before ``_`` is a label."""
     sources = tuple(
         Source(TRAINING, metric or f"train:{key}", scale,
-               {"part": key.removesuffix("_seconds")} if len(keys) > 1 else {}, key)
+               {"part": key.removesuffix("_seconds")} if len(keys) > 1 else {})
         for key in keys
     )  # fmt: skip
     return Measure(f"trainyard_train_{name}", "gauge", says, sources)
@@ -143,10 +140,10 @@ OF_TRAINING = (
     _train("checkpoint_failures", "Saves that failed since the last whole checkpoint",
            "checkpoint_failures"),
     Measure("trainyard_train_watch_findings_total", "counter", "How often a watch rule has spoken",
-            tuple(Source(TRAINING, f"watch:{rule}", 1.0, {"rule": rule}, f"watch.{rule}")
+            tuple(Source(TRAINING, f"watch:{rule}", 1.0, {"rule": rule})
                   for rule in RULES)),
 )  # fmt: skip
-"""Measures of a training: served by rank 0 if the recipe says so; on SageMaker in CloudWatch."""
+"""Measures of a training, in CloudWatch: nothing reaches a job to ask it."""
 
 ALL = (*OF_SERVICE, *OF_TRAINING)
 

@@ -5,29 +5,18 @@ view-dashboard-json-model); panels are of type ``timeseries``.
 """
 
 import re
-from collections.abc import Sequence
 from typing import Any
 
-from trainyard.common.measures import OF_SERVICE, OF_TRAINING, Measure
+from trainyard.common.measures import OF_SERVICE, Measure
 
 WIDTH, HEIGHT, ACROSS = 8, 8, 3
 """Width and height of a panel, in Grafana's 24 columns; and number of panels per row."""
-
-UNITS = (("_bytes", "bytes"), ("_seconds", "s"), ("_ratio", "percentunit"))
-"""End of a measure's name → Grafana's unit."""
-
-LARGE = ("straggler_ratio", "update_ratio")
-"""Ratios that can exceed 1."""
 
 WINDOW = "$__rate_interval"
 
 
 def dashboard() -> dict[str, Any]:
     """Return the dashboard, to be imported, or provisioned from a file."""
-    rows = [("Pipelines and endpoints", OF_SERVICE), ("Trainings", OF_TRAINING)]
-    panels: list[dict[str, Any]] = []
-    for title, measures in rows:
-        panels += _row(title, measures, len(panels) + 1, _bottom(panels))
     return {
         "title": "Trainyard",
         "uid": "trainyard",
@@ -36,7 +25,7 @@ def dashboard() -> dict[str, Any]:
         "templating": {"list": [{"name": "source", "type": "datasource", "query": "prometheus"}]},
         "time": {"from": "now-6h", "to": "now"},
         "refresh": "30s",
-        "panels": panels,
+        "panels": [_panel(measure, place) for place, measure in enumerate(OF_SERVICE)],
     }
 
 
@@ -50,30 +39,21 @@ def named(expression: str) -> set[str]:
     return set(re.findall(r"trainyard_\w+", expression))
 
 
-def _bottom(panels: Sequence[dict[str, Any]]) -> int:
-    return max((p["gridPos"]["y"] + p["gridPos"]["h"] for p in panels), default=0)
-
-
-def _row(title: str, measures: Sequence[Measure], first: int, top: int) -> list[dict[str, Any]]:
-    place = {"h": 1, "w": 24, "x": 0, "y": top}
-    head = {"id": first, "type": "row", "title": title, "gridPos": place, "collapsed": False}
-    return [head, *(_panel(m, first + 1 + n, n, top + 1) for n, m in enumerate(measures))]
-
-
-def _panel(measure: Measure, number: int, place: int, top: int) -> dict[str, Any]:
+def _panel(measure: Measure, place: int) -> dict[str, Any]:
     source = {"type": "prometheus", "uid": "${source}"}
+    unit = "s" if measure.name.endswith("_seconds") else "short"
     down, right = divmod(place, ACROSS)
     return {
-        "id": number,
+        "id": place + 1,
         "type": "timeseries",
         "title": measure.says,
-        "gridPos": {"h": HEIGHT, "w": WIDTH, "x": right * WIDTH, "y": top + down * HEIGHT},
+        "gridPos": {"h": HEIGHT, "w": WIDTH, "x": right * WIDTH, "y": down * HEIGHT},
         "datasource": source,
         "targets": [
             {"expr": _expression(measure), "legendFormat": _legend(measure), "refId": "A"}
             | {"datasource": source}
         ],
-        "fieldConfig": {"defaults": {"unit": _unit(measure)}, "overrides": []},
+        "fieldConfig": {"defaults": {"unit": unit}, "overrides": []},
     }
 
 
@@ -90,9 +70,3 @@ def _expression(measure: Measure) -> str:
 def _legend(measure: Measure) -> str:
     labels = [*measure.dimensions.values(), *measure.sources[0].labels]
     return " ".join(f"{{{{{label}}}}}" for label in labels or ["instance"])
-
-
-def _unit(measure: Measure) -> str:
-    if measure.name.endswith(LARGE):
-        return "short"
-    return next((unit for end, unit in UNITS if measure.name.endswith(end)), "short")

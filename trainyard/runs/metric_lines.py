@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import regex
+
 from trainyard.metric_regex import Expression
 
 LONGEST = 4_000
@@ -35,26 +37,42 @@ class Definition:
         """Return the number that the pattern's first group finds in the line."""
         if self.hint not in line or (match := self.pattern.search(line)) is None:
             return None
-        try:
-            return float(match[1])
-        except (TypeError, ValueError):
-            return None
+        return number(match)
+
+
+def number(match: "regex.Match[str]") -> float | None:
+    """Return the first group as a number; None for text."""
+    try:
+        return float(match[1])
+    except (TypeError, ValueError):
+        return None
 
 
 def definitions(job: Mapping[str, Any]) -> list[Definition]:
     """Return the definitions in DescribeTrainingJob's answer that are valid, with a group."""
-    found = (job.get("AlgorithmSpecification") or {}).get("MetricDefinitions") or ()
-    return [one for one in map(_definition, found) if one is not None]
+    found = []
+    for entry in (job.get("AlgorithmSpecification") or {}).get("MetricDefinitions") or ():
+        with contextlib.suppress(ValueError):  # AWS's dialect has features that ours lacks
+            found.append(definition(entry))
+    return found
 
 
-def _definition(entry: Mapping[str, Any]) -> Definition | None:
+def definition(entry: Mapping[str, Any]) -> Definition:
+    """Return an entry of MetricDefinitions, compiled.
+
+    Raises:
+        ValueError: its Regex is not valid, or has no group.
+    """
+    name = str(entry.get("Name", ""))
     try:
         pattern = Expression(str(entry.get("Regex", "")))
-    except ValueError:  # AWS's dialect has features that ours lacks
-        return None
+    except ValueError as error:
+        raise ValueError(
+            f"MetricDefinitions: the Regex of {name!r} is not valid: {error}"
+        ) from None
     if not pattern.groups:
-        return None
-    return Definition(str(entry.get("Name", "")), pattern, hint(pattern.text))
+        raise ValueError(f"MetricDefinitions: the Regex of {name!r} needs one group (...)")
+    return Definition(name, pattern, hint(pattern.text))
 
 
 def given_up(known: Iterable[Definition]) -> list[str]:

@@ -88,7 +88,7 @@ def test_cases_without_jobs_answer_as_the_kept_record_says(where: Place, told: l
 
 @pytest.mark.sweep
 def test_the_emulator_answers_as_its_kept_record_says(found: dict[str, Any]):
-    """When that is meant to change: trainyard run -- trainyard parity --out that file."""
+    """To change it: trainyard run -- python -m benchmarks.parity --out that file."""
     assert [str(each) for each in differences(found, read(EMULATOR))] == []
     assert found["cases"].keys() == CASES.keys() == read(EMULATOR)["cases"].keys()
 

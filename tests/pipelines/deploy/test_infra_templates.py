@@ -9,7 +9,7 @@ import pytest
 from cfnlint import api, core
 
 from pipelines.definition import from_recipe
-from pipelines.deploy.infra_templates import Facts, Part, as_terraform, rendered
+from pipelines.deploy.infra_templates import Facts, Part, rendered
 from pipelines.deploy.recipe_subject import subject
 from pipelines.recipe.read_recipe import load
 from tests.conftest import CHECKOUT, called
@@ -93,15 +93,6 @@ def test_the_roles_that_are_named_are_those_of_the_derived_template():
     file = CHECKOUT / "infra/roles.yaml"
     made = read(file.read_text(), str(file))["Resources"]
     assert {f"{name}Arn" for name in made} <= facts().imports().keys()
-
-
-def test_terraform_owns_the_stack_and_asks_for_what_is_not_known():
-    found = json.loads(as_terraform(Part.GITLAB, facts("prod", "aws.tags={owner: '${team}'}")))
-    [stack] = found["resource"]["aws_cloudformation_stack"].values()
-    assert stack["parameters"]["Project"] == "${var.Project}"
-    assert "default" not in found["variable"]["Project"]
-    assert found["variable"]["PipelineName"]["default"] == "trainyard-prod"
-    assert "$${AWS" in as_terraform(Part.MESSAGES, facts()) and stack["tags"]["owner"] == "$${team}"
 
 
 def test_what_the_recipe_says_is_filled_in():

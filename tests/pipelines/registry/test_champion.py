@@ -176,7 +176,7 @@ def test_untold_nobody_has_looked_and_the_input_is_there(compiled, definition):
 
 
 def test_evaluate_is_told_and_understands(definition):
-    from steps.evaluate.job import parse
+    from steps.evaluate.workload_evaluation import parse
 
     steps = {step["Name"]: step["Arguments"] for step in definition["Steps"]}
     arguments = steps["Evaluate"]["AppSpecification"]["ContainerArguments"]

@@ -6,7 +6,7 @@ import pytest
 from pipelines.registry.data_checks import _check_channel
 from pipelines.registry.package_evidence import Evidence
 from pipelines.registry.record_checks import Mismatch
-from steps.evaluate_script.job import channel
+from steps.evaluate.script_evaluation import channel
 
 pytestmark = pytest.mark.long
 

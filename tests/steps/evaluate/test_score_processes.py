@@ -50,7 +50,7 @@ def test_results_come_in_order_whoever_is_done_first(tmp_path):
             ),
             marks=pytest.mark.sweep,
         ),
-        ("killed", TrainyardError, r"^score 2 of 2 died \(SIGKILL\). .*evaluate.processes"),
+        ("killed", TrainyardError, r"^score 2 of 2: died \(SIGKILL\). .*evaluate.processes"),
     ],
 )
 def test_the_first_that_fails_is_the_error_and_ends_the_others(tmp_path, what, kind, expected):

@@ -1,6 +1,7 @@
 """Outcomes of runs: which metric a run is about, beside the champion's, and what it cost."""
 
 import json
+from datetime import UTC, datetime
 
 import pytest
 from playwright.sync_api import expect
@@ -54,19 +55,25 @@ def ended(cloud: Cloud, name: str, *steps: dict) -> Outcome:
     return outcome(Account(), name, id, no_judge)
 
 
-def test_a_registered_model_stands_beside_the_champion(cloud: Cloud):
+@pytest.fixture(scope="module")
+def outcomes(cloud: Cloud) -> tuple[Outcome, Outcome]:
+    """Outcomes of the pipelines ``first``, whose package is then approved, and ``second``."""
     cloud.put("m.tar.gz", "x")
     cloud.sm.create_model_package_group(ModelPackageGroupName="judged")
     first = ended(cloud, "first", register(0.5))
-    assert (first.metric, first.value, first.change) == ("loss", 0.5, None)
-    assert first.verdict == "registered"
     [package] = cloud.sm.list_model_packages(ModelPackageGroupName="judged")[
         "ModelPackageSummaryList"
     ]
     cloud.sm.update_model_package(
         ModelPackageArn=package["ModelPackageArn"], ModelApprovalStatus="Approved"
     )
-    second = ended(cloud, "second", register(0.25))
+    return first, ended(cloud, "second", register(0.25))
+
+
+def test_a_registered_model_stands_beside_the_champion(outcomes: tuple[Outcome, Outcome]):
+    first, second = outcomes
+    assert (first.metric, first.value, first.change) == ("loss", 0.5, None)
+    assert first.verdict == "registered"
     assert (second.value, second.champion, second.change) == (0.25, 0.5, -0.25)
 
 
@@ -82,15 +89,15 @@ def test_without_a_model_it_is_the_metric_of_the_training_and_it_has_a_cost(clou
     assert nothing.value is None and nothing.cost
 
 
-def test_a_run_is_called_what_people_called_it_else_by_pipeline_and_time(cloud: Cloud):
-    when = Account().sagemaker.describe_pipeline(PipelineName="first")["CreationTime"]
+def test_a_run_is_called_what_people_called_it_else_by_pipeline_and_time():
+    when = datetime(2026, 11, 29, 12, tzinfo=UTC)
     assert run_title("p", "my-run", when, "abc") == "my-run"
     for unnamed in ("", "abc", "execution-1795529872736"):
         assert run_title("p", unnamed, when, "abc") == f"p {when.astimezone():%d %b %H:%M}"
     assert run_title("p", "", None, "abc") == "abc"
 
 
-def test_the_list_shows_outcomes_as_soon_as_they_are_read(page, cloud: Cloud):
+def test_the_list_shows_outcomes_as_soon_as_they_are_read(outcomes, page):
     row = page.locator("tbody tr", has_text="second")
     expect(row).to_contain_text("0.25 loss")
     expect(row).to_contain_text("-0.25")

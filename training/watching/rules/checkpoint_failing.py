@@ -4,27 +4,18 @@ The next checkpoint ends the training with the reason; this rule reports at once
 earlier.
 """
 
-from pydantic import Field
-
 from training.watching.watch_rule import Finding, History, Plan, Rule, RuleSettings
 
 
-class CheckpointFailing(RuleSettings):
-    """A checkpoint could not be written."""
-
-    failures: int = Field(default=1, ge=1)
-    """Number of saves that failed since the last complete checkpoint."""
-
-
-def check(history: History, settings: CheckpointFailing, plan: Plan) -> Finding | None:
-    """Return a finding if enough saves failed."""
+def check(history: History, settings: RuleSettings, plan: Plan) -> Finding | None:
+    """Return a finding if a save failed since the last complete checkpoint."""
     newest = history.lines[-1]
     failed = newest.get("checkpoint_failures", 0)
-    if failed < settings.failures:
+    if failed < 1:
         return None
     return Finding(
         failed,
-        settings.failures,
+        1,
         f"a checkpoint could not be written, and {newest.get('unsaved_steps', 0):.0f} steps are in "
         "no checkpoint; the next one that fails ends the training",
         "look at the free space of the volume (volume_gb, keep_checkpoints) and at the file "
@@ -32,4 +23,4 @@ def check(history: History, settings: CheckpointFailing, plan: Plan) -> Finding 
     )
 
 
-RULE = Rule(CheckpointFailing, check)
+RULE = Rule("A checkpoint could not be written.", check)

@@ -27,9 +27,6 @@ class CostBeyondPlan(RuleSettings):
     usd_an_hour: FiniteFloat | None = Field(default=None, gt=0)
     """Price per hour of all machines of the job together, in US dollars."""
 
-    times: FiniteFloat = Field(default=1.0, gt=0)
-    """Multiple of the plan that is tolerated."""
-
     @property
     def planned(self) -> float | None:
         """Planned minutes; None without a plan."""
@@ -52,14 +49,13 @@ def check(history: History, settings: CostBeyondPlan, plan: Plan) -> Finding | N
         return None
     now, usual = history.lines[-1]["step"], median(recent)
     minutes = _spent(history, plan) + (plan.max_steps - now) * usual / 60
-    most = settings.times * settings.planned
-    if minutes <= most:
+    if minutes <= settings.planned:
         return None
     price = settings.usd_an_hour
     money = f", {minutes / 60 * price:.2f} USD" if price else ""
     return Finding(
         minutes,
-        most,
+        settings.planned,
         f"at {usual:.3g} s a step this job needs {minutes:.4g} minutes of training{money}, and "
         f"{settings.planned:.4g} minutes are planned",
         "raise max_runtime_minutes if that is meant, lower max_steps, or look at where a step's "
@@ -77,4 +73,4 @@ def _spent(history: History, plan: Plan) -> float:
     return seconds / 60
 
 
-RULE = Rule(CostBeyondPlan, check)
+RULE = Rule("At its pace the training ends later than planned.", check, CostBeyondPlan)

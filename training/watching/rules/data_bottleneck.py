@@ -5,40 +5,33 @@ A minimum cost is required: milliseconds of waiting in short steps are not worth
 
 from itertools import pairwise
 
-from pydantic import Field, FiniteFloat
-
 from training.watching.watch_rule import Finding, History, Plan, Rule, RuleSettings
 
+SHARE = 0.5
+"""Share of the recent lines' time in which rank 0 waits for the loader: Debugger's threshold."""
 
-class DataBottleneck(RuleSettings):
-    """The training spends its time waiting for the loader."""
+LINES = 20
+"""Number of recent log lines examined."""
 
-    share: FiniteFloat = Field(default=0.5, gt=0, lt=1)
-    """Share of the recent lines' time in which rank 0 waits for the loader. (Debugger's threshold
-    is also 50 %.)"""
-
-    lines: int = Field(default=20, ge=3)
-    """Number of recent log lines examined."""
-
-    seconds: FiniteFloat = Field(default=10.0, ge=0)
-    """Least total waiting time since the first line, in seconds."""
+SECONDS = 10.0
+"""Least total waiting time since the first line, in seconds."""
 
 
-def check(history: History, settings: DataBottleneck, plan: Plan) -> Finding | None:
+def check(history: History, settings: RuleSettings, plan: Plan) -> Finding | None:
     """Return a finding with rank 0's waiting share; a loader that reads ahead waits at times."""
-    found = [line for line in history.lines[-settings.lines :] if "data_stall" in line]
+    found = [line for line in history.lines[-LINES:] if "data_stall" in line]
     taken = [line.get("step_seconds", 0.0) for line in found]
     waited = [line["data_stall"] * one for line, one in zip(found, taken, strict=True)]
     share = sum(waited) / (sum(taken) or 1.0)
     # A process's first line is no evidence.
-    if len(history.lines) < settings.lines or len(found) < settings.lines - 2:
+    if len(history.lines) < LINES or len(found) < LINES - 2:
         return None
-    if share < settings.share or (cost := _waited(history)) < settings.seconds:
+    if share < SHARE or (cost := _waited(history)) < SECONDS:
         return None
     return Finding(
         share,
-        settings.share,
-        f"{share:.0%} of the time of the last {settings.lines} lines goes into waiting for data, "
+        SHARE,
+        f"{share:.0%} of the time of the last {LINES} lines goes into waiting for data, "
         f"{cost:.3g} s so far",
         "raise loader_threads or take machines with more cores where samples are decoded; use "
         "input_mode FastFile with shuffle windowed, FSxLustre, or File where data fit the volume",
@@ -54,4 +47,4 @@ def _waited(history: History) -> float:
     )
 
 
-RULE = Rule(DataBottleneck, check)
+RULE = Rule("The training spends its time waiting for the loader.", check)

@@ -1,7 +1,7 @@
 """The loss does not fall, or has risen again (Debugger: LossNotDecreasing).
 
 A line's loss is that of one step, and so noisy. The rule reports when the loss's fall is
-hidden by the noise but one of ``share`` would not be: both by the standard error of a
+hidden by the noise but one of SHARE would not be: both by the standard error of a
 difference of means. So the noisier the loss, the longer it takes. A slow training is not taken
 for a dead one: a trend that falls, however slowly, is a fall, and nothing is reported before the
 weights have moved so far that the loss should show it, unless they do not move at all. A
@@ -13,8 +13,6 @@ generator and its critic, of a policy) switch this rule off: ``action: off``.
 from itertools import pairwise
 from math import sqrt
 from statistics import fmean, linear_regression, stdev
-
-from pydantic import Field, FiniteFloat
 
 from training.watching.watch_rule import Finding, History, Line, Plan, Rule, RuleSettings
 
@@ -44,58 +42,52 @@ SURE_OF_RISE = 6.0
 first line they are standard deviations, since that is a single value."""
 
 
-class LossNotFalling(RuleSettings):
-    """The loss has not fallen since the beginning, or has risen again by most of its fall."""
+LINES = 20
+"""Metric lines examined as a block; nothing is reported before there are twice as many, or during
+the warm-up of the learning rate."""
 
-    lines: int = Field(default=20, ge=5)
-    """Metric lines examined as a block; nothing is reported before there are twice as many, or
-    during the warm-up of the learning rate."""
+SHARE = 0.02
+"""Share of its first value by which the loss should have fallen."""
 
-    share: FiniteFloat = Field(default=0.02, gt=0, lt=1)
-    """Share of its first value by which the loss should have fallen."""
+MOVED = 0.1
+"""Sum of ‖update‖ / ‖weights‖ over the steps, of the median matrix, before which a loss that does
+not fall is not reported: a hundred steps at the usual 1e-3. Used if the lines contain it."""
 
-    moved: FiniteFloat = Field(default=0.1, ge=0)
-    """Sum of ‖update‖ / ‖weights‖ over the steps, of the median matrix, before which a loss that
-    does not fall is not reported: a hundred steps at the usual 1e-3. Used if the lines contain
-    it."""
+RISE = 0.05
+"""Share by which the loss may be above its first value before each of the recent lines exceeding
+it, by more than its noise, is reported: Debugger's increase_threshold_percent."""
 
-    rise: FiniteFloat = Field(default=0.05, gt=0)
-    """Share by which the loss may be above its first value before each of the recent lines
-    exceeding it, by more than its noise, is reported. (Debugger's increase_threshold_percent is
-    also 5 %.)"""
-
-    regained: FiniteFloat = Field(default=0.5, gt=0)
-    """Share of the loss's fall by which it may rise again, if that rise is at least ``share``
-    itself."""
+REGAINED = 0.5
+"""Share of the loss's fall by which it may rise again, if that rise is at least SHARE itself."""
 
 
-def check(history: History, settings: LossNotFalling, plan: Plan) -> Finding | None:
+def check(history: History, settings: RuleSettings, plan: Plan) -> Finding | None:
     """Return a finding if the loss fell by too small a share, or rose again by too large a one."""
-    lines, count = history.lines, settings.lines
+    lines, count = history.lines, LINES
     if len(lines) < 2 * count or not history.warm(count, plan):
         return None
     late = [line["loss"] for line in lines[-count:]]
-    found = _above(lines[0]["loss"], late, settings, plan)
+    found = _above(lines[0]["loss"], late, plan)
     if found is None and not plan.fine_tuning:
-        found = _not_fallen(lines, settings, plan)
+        found = _not_fallen(lines, plan)
     if found or len(lines) % (count // 2):  # all blocks are searched, so not at each line
         return found
-    return _risen([line["loss"] for line in lines], settings)
+    return _risen([line["loss"] for line in lines])
 
 
-def _above(first: float, late: list[float], settings: LossNotFalling, plan: Plan) -> Finding | None:
+def _above(first: float, late: list[float], plan: Plan) -> Finding | None:
     """Return a finding with the share by which the loss is above its first value."""
     share = (fmean(late) - first) / (abs(first) or 1.0)
     # The loss of fresh weights is that of chance; a base model's may be low in any single line.
     sure = SURE_OF_RISE if plan.fine_tuning else SURE
     rise = fmean(late) - first
-    if share <= settings.rise or min(late) <= first or rise < sure * _noise(late):
+    if share <= RISE or min(late) <= first or rise < sure * _noise(late):
         return None
     return Finding(
         share,
-        settings.rise,
+        RISE,
         f"the loss was {first:.5g} in the first line and is {fmean(late):.5g} over the last "
-        f"{settings.lines}: it has risen",
+        f"{LINES}: it has risen",
         RISING,
     )
 
@@ -105,7 +97,7 @@ def _noise(values: list[float]) -> float:
     return sqrt(fmean((a - b) ** 2 for a, b in pairwise(values)) / 2)
 
 
-def _not_fallen(lines: list[Line], settings: LossNotFalling, plan: Plan) -> Finding | None:
+def _not_fallen(lines: list[Line], plan: Plan) -> Finding | None:
     """Return a finding with the share by which the loss fell, if that is certainly too small."""
     count = len(lines) // 2
     early = [line["loss"] for line in lines[: min(count, EARLY)]]
@@ -113,17 +105,17 @@ def _not_fallen(lines: list[Line], settings: LossNotFalling, plan: Plan) -> Find
     falls = [_fall(one, late) for one in (early[:FIRST], early)]
     if any(fall >= SURE * error for fall, error in falls):
         return None
-    if underway(lines, settings.moved, plan.max_steps) or falls_steadily(
+    if underway(lines, MOVED, plan.max_steps) or falls_steadily(
         [line["loss"] for line in lines[-LATE:]]
     ):
         return None
     fall, error = falls[-1]
     first = abs(fmean(early)) or 1.0
-    if fall + SURE * error >= settings.share * first:
+    if fall + SURE * error >= SHARE * first:
         return None
     return Finding(
         fall / first,
-        settings.share,
+        SHARE,
         f"the loss of the last {len(late)} lines is {fmean(late):.5g}, that of the first "
         f"{len(early)} {fmean(early):.5g}: it has {'risen' if fall < 0 else 'fallen'} by "
         f"{abs(fall) / first:.2%}, give or take {error / first:.2%}",
@@ -157,25 +149,27 @@ def _fall(early: list[float], late: list[float]) -> tuple[float, float]:
     return fmean(early) - fmean(late), spread * sqrt(1 / len(early) + 1 / len(late))
 
 
-def _risen(losses: list[float], settings: LossNotFalling) -> Finding | None:
+def _risen(losses: list[float]) -> Finding | None:
     """Return a finding with the share of the loss's fall, to its lowest block, that was lost."""
-    count = settings.lines
+    count = LINES
     blocks = [fmean(losses[at : at + count]) for at in range(0, len(losses) - count, count)]
     late, best = losses[-count:], min(blocks)
     first = fmean(losses[:FIRST])
     gained, lost = first - best, fmean(late) - best
     errors = lost / (max(stdev(late), 1e-300) * sqrt(2 / count))
-    if gained <= 0 or lost <= settings.regained * gained or errors < SURE_OF_RISE:
+    if gained <= 0 or lost <= REGAINED * gained or errors < SURE_OF_RISE:
         return None
-    if lost < settings.share * abs(first):
+    if lost < SHARE * abs(first):
         return None
     return Finding(
         lost / gained,
-        settings.regained,
+        REGAINED,
         f"the loss had fallen to {best:.5g} and is {fmean(late):.5g} over the last {count} lines: "
         f"{lost / gained:.0%} of what it had fallen by is lost",
         RISING,
     )
 
 
-RULE = Rule(LossNotFalling, check)
+RULE = Rule(
+    "The loss has not fallen since the beginning, or has risen again by most of its fall.", check
+)

@@ -8,8 +8,6 @@ this one.
 from collections import Counter
 from itertools import pairwise
 
-from pydantic import Field, FiniteFloat
-
 from training.watching.watch_rule import Finding, History, Plan, Rule, RuleSettings
 
 RATIO = 1.25
@@ -28,38 +26,29 @@ WINDOW = 100
 laptop all ranks share one."""
 
 
-class StalledRank(RuleSettings):
-    """The same rank is persistently slower than the others."""
-
-    ratio: FiniteFloat = Field(default=RATIO, gt=1)
-    """The rank's own work time divided by the median's (``training.watching.step_progress``)."""
-
-    lines: int = Field(default=LINES, ge=1)
-    """Number of the last 8 lines in which it must be that slow."""
-
-    seconds: FiniteFloat = Field(default=10.0, ge=0)
-    """Least time that the others have waited for it in the last 100 lines, in seconds."""
+SECONDS = 10.0
+"""Least time that the others have waited for it in the last 100 lines, in seconds."""
 
 
-def check(history: History, settings: StalledRank, plan: Plan) -> Finding | None:
+def check(history: History, settings: RuleSettings, plan: Plan) -> Finding | None:
     """Return a finding with the slowest rank's lowest ratio among its slow lines."""
     slow = [
         (int(line["straggler_rank"]), line["straggler_ratio"])
         for line in history.lines[-OF:]
-        if line.get("straggler_ratio", 0) >= settings.ratio and "straggler_rank" in line
+        if line.get("straggler_ratio", 0) >= RATIO and "straggler_rank" in line
     ]
     if not slow:
         return None
     rank, times = Counter(rank for rank, _ in slow).most_common(1)[0]
-    if times < settings.lines:
+    if times < LINES:
         return None
     ratio = min(ratio for one, ratio in slow if one == rank)
-    waited = _waited(history, rank, settings.ratio)
-    if waited < settings.seconds:
+    waited = _waited(history, rank)
+    if waited < SECONDS:
         return None
     return Finding(
         ratio,
-        settings.ratio,
+        RATIO,
         f"rank {rank} takes at least {ratio:.2f} times as long for its own work as the others in "
         f"{times} of the last {OF} lines, and they have waited {waited:.3g} s for it",
         "look at that rank's machine: its loader, its GPU's clock and temperature, other "
@@ -67,14 +56,14 @@ def check(history: History, settings: StalledRank, plan: Plan) -> Finding | None
     )
 
 
-def _waited(history: History, rank: int, ratio: float) -> float:
+def _waited(history: History, rank: int) -> float:
     """Return the seconds that the others waited in the last lines, if a step is all own work."""
     seconds = 0.0
     for before, line in pairwise(history.lines[-WINDOW:]):
-        if line.get("straggler_rank") == rank and line.get("straggler_ratio", 0) >= ratio:
+        if line.get("straggler_rank") == rank and line.get("straggler_ratio", 0) >= RATIO:
             steps = line["step"] - before["step"]
             seconds += (1 - 1 / line["straggler_ratio"]) * line.get("step_seconds", 0.0) * steps
     return seconds
 
 
-RULE = Rule(StalledRank, check)
+RULE = Rule("The same rank is persistently slower than the others.", check)

@@ -1,40 +1,39 @@
-"""MetricDefinitions: regular expressions that read metrics out of a job's log lines."""
+"""The latest value of each metric of a training job, read from its log lines as they come."""
 
+import math
 import threading
 import time
 from collections.abc import Iterable, Mapping
-from re import Match
 from typing import Any
 
 from trainyard.emulator.api import ApiError
-from trainyard.metric_regex import Expression
+from trainyard.runs.metric_lines import Definition, definition
 
 
 class Metrics:
     """The latest value of each metric. ``read`` may be called from several threads."""
 
-    def __init__(self, definitions: Iterable[dict]) -> None:
-        self._patterns = [(entry["Name"], compiled(entry)) for entry in definitions]
+    def __init__(self, definitions: Iterable[Mapping[str, Any]]) -> None:
+        self._metrics = [compiled(entry) for entry in definitions]
         self._latest: dict[str, dict] = {}
         self._reported: set[str] = set()
         self._lock = threading.Lock()
 
     def read(self, line: str) -> list[tuple[str, float]]:
-        """Return name and value of each metric in the line."""
+        """Return name and value of each metric in the line; JSON lacks NaN and infinity."""
         found = []
-        for name, pattern in self._patterns:
-            match = pattern.search(line)
-            value = number(match) if match else None
-            if value is not None:
-                entry = {"MetricName": name, "Value": value, "Timestamp": time.time()}
+        for one in self._metrics:
+            value = one.value(line)
+            if value is not None and math.isfinite(value):
+                entry = {"MetricName": one.name, "Value": value, "Timestamp": time.time()}
                 with self._lock:
-                    self._latest[name] = entry
-                found.append((name, value))
+                    self._latest[one.name] = entry
+                found.append((one.name, value))
         return found
 
     def given_up(self) -> list[str]:
         """Return a message for each expression that proved too slow since the last call."""
-        slow = {name: one for name, one in self._patterns if one.is_given_up}
+        slow = {one.name: one.pattern for one in self._metrics if one.pattern.is_given_up}
         with self._lock:
             new = slow.keys() - self._reported
             self._reported |= new
@@ -46,28 +45,9 @@ class Metrics:
             return list(self._latest.values())
 
 
-def compiled(entry: Mapping[str, Any]) -> Expression:
-    """Return the compiled Regex of a definition.
-
-    Raises ``ValidationException`` for an invalid expression, or one without a group.
-    """
+def compiled(entry: Mapping[str, Any]) -> Definition:
+    """Return a definition. Raises ``ValidationException`` for one that cannot work."""
     try:
-        pattern = Expression(entry["Regex"])
+        return definition(entry)
     except ValueError as error:
-        message = f"MetricDefinitions: the Regex of {entry['Name']!r} is not valid: {error}"
-        raise ApiError("ValidationException", message) from None
-    if not pattern.groups:
-        message = f"MetricDefinitions: the Regex of {entry['Name']!r} needs one group (...)"
-        raise ApiError("ValidationException", message)
-    return pattern
-
-
-def number(match: Match[str]) -> float | None:
-    """Return the first group as a number; None for text, and for NaN and infinity, which JSON
-    lacks.
-    """
-    try:
-        value = float(match.group(1) or "")
-    except ValueError:
-        return None
-    return value if value - value == 0 else None
+        raise ApiError("ValidationException", str(error)) from None

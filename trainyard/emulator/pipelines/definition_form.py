@@ -10,7 +10,7 @@ from typing import Any
 
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.request_shapes import model
-from trainyard.validate import step_dependencies, step_request_checks
+from trainyard.validate import reference_checks, step_dependencies, step_request_checks
 from trainyard.validate.location import UNREADABLE, Finding
 from trainyard.validate.outer_form import read
 
@@ -28,6 +28,19 @@ REFUSED = {
     "after-fail",  # the API's FailStep is a terminal step
     "depends-on",
     "name",
+    "version",
+    "duplicate-name",
+    "parameter-type",
+    "step-type",
+    "unknown-step",
+    "unknown-parameter",
+    "property-file",
+    "property-file-output",
+    "expression",
+    "cycle",
+    "loop-item",
+    "loop-body",
+    "inside-a-loop",
 }
 DEEPEST = 100  # levels of nested lists and objects; a nested step takes four
 
@@ -68,6 +81,7 @@ def _findings(text: str) -> Iterator[Finding]:
     if document and not any(f.rule in ("not-json", "form") for f in found):
         steps = {step.name: step for step in document.steps}
         yield from step_request_checks.findings(document, steps)
+        yield from reference_checks.findings(document, steps)
         yield from step_dependencies.findings(document, steps)
 
 

@@ -1,11 +1,12 @@
 """Pipeline parameters and their values in one execution, with the service's checks."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from trainyard.emulator.api import ApiError
 from trainyard.language.expressions import Value
-from trainyard.language.parameters import TYPES, UNTYPED, is_a, parse
+from trainyard.language.parameters import UNTYPED, parse
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,30 +18,10 @@ class Parameter:
     """EnumValues; empty when every value is allowed."""
 
 
-def parse_parameter(entry: Any) -> Parameter:
-    """Return the parameter of an entry of Parameters. Raises ``ValidationException``."""
-    name = entry.get("Name") if isinstance(entry, dict) else None
-    if not isinstance(name, str) or not name:
-        raise _invalid(f"parameter {entry!r} has no Name")
-    kind = entry.get("Type", UNTYPED)
-    if kind not in list(TYPES):  # a list, since kind may be unhashable
-        raise _invalid(f"parameter {name!r} has Type {kind!r}: expected one of {list(TYPES)}")
-    parameter = Parameter(
-        name, kind, entry.get("DefaultValue"), tuple(entry.get("EnumValues") or ())
-    )
-    if parameter.default is not None:
-        _check_default(parameter, parameter.default)
-    return parameter
-
-
-def _check_default(parameter: Parameter, default: Value) -> None:
-    if not is_a(default, parameter.type):
-        raise _invalid(
-            f"parameter {parameter.name!r}: DefaultValue {default!r} is not of type "
-            f"{parameter.type}"
-        )
-    if parameter.values and default not in parameter.values:
-        raise _invalid(_not_in(parameter, default))
+def parse_parameter(entry: Mapping[str, Any]) -> Parameter:
+    """Return the parameter of an entry of Parameters."""
+    values = tuple(entry.get("EnumValues") or ())
+    return Parameter(entry["Name"], entry.get("Type", UNTYPED), entry.get("DefaultValue"), values)
 
 
 def values(parameters: dict[str, Parameter], given: list[dict]) -> dict[str, Value]:
@@ -75,12 +56,10 @@ def convert(parameter: Parameter, text: str) -> Value:
     except ValueError as error:
         raise _invalid(f"pipeline parameter {parameter.name!r}: {error}") from None
     if parameter.values and value not in parameter.values:
-        raise _invalid(_not_in(parameter, value))
+        raise _invalid(
+            f"parameter {parameter.name!r}: {value!r} is not one of {list(parameter.values)}"
+        )
     return value
-
-
-def _not_in(parameter: Parameter, value: Value) -> str:
-    return f"parameter {parameter.name!r}: {value!r} is not one of {list(parameter.values)}"
 
 
 def _invalid(message: str) -> ApiError:

@@ -8,6 +8,7 @@ only the first of equal consecutive lines. Different lines without a number cann
 print the objective on rank 0 only.
 """
 
+import math
 import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,8 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainyard.emulator.jobs.metric_definitions import compiled, number
+from trainyard.emulator.jobs.metric_definitions import compiled
 from trainyard.emulator.services.log_store import LogStore, read_forward
+from trainyard.runs.metric_lines import number
 
 GROUP = "/aws/sagemaker/TrainingJobs"
 TWICE = (
@@ -37,7 +39,7 @@ class Emissions:
         self.repeated = ""
         """First line that repeated another."""
         self._logs, self._job, self._nodes = logs, job, nodes
-        self._pattern = compiled(metric)
+        self._pattern = compiled(metric).pattern
         self._streams: dict[Path, int] = {}
         """File → offset up to which it has been read."""
         self._first: Path | None = None
@@ -59,7 +61,7 @@ class Emissions:
     def _consider(self, path: Path, line: str) -> None:
         match = self._pattern.search(line)
         value = number(match) if match else None
-        if match is None or value is None:
+        if match is None or value is None or not math.isfinite(value):
             return
         self._first = self._first or path
         text = _RANK.sub("", line).strip()

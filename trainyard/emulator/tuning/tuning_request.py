@@ -1,26 +1,31 @@
 """Checks of CreateHyperParameterTuningJob, before anything starts.
 
-The rules are those of botocore's model, of the API reference and of the developer guide's pages
-"Define Hyperparameter Ranges", "Hyperband" and "Configure Completion Criteria". Each error names
-the member, its value and what is expected. Most of AWS's own texts are not known.
+What ``trainyard.validate`` finds in a tuning step is refused by its rules; here are the rest, of
+botocore's model, of the API reference and of the developer guide's pages "Define Hyperparameter
+Ranges", "Hyperband" and "Configure Completion Criteria". Each error names the member, its value and
+what is expected. Most of AWS's own texts are not known.
 """
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.jobs import builtin_algorithms
-from trainyard.emulator.tuning.search_space import Categorical, size, space_of
+from trainyard.emulator.tuning.search_space import size, space_of
 from trainyard.emulator.tuning.search_strategies import STRATEGIES, lacking
+from trainyard.language.definition_document import Document
 from trainyard.language.statuses import EPOCHS
+from trainyard.language.steps import steps_of
+from trainyard.validate.rules import search_limits, tuning_limits
+from trainyard.validate.rules.rule import RULES
 
 CONFIG = "HyperParameterTuningJobConfig"
 MOST_RESOURCE = 20_000
 MOST_JOBS = {"Random": 10_000}
 JOBS, PARALLEL, SEARCHED = 750, 100, 30  # the guide's quotas, as high as AWS raises them
-_KINDS = ("IntegerParameterRanges", "ContinuousParameterRanges", "CategoricalParameterRanges")
 _SCALING = ("Auto", "Linear", "Logarithmic", "ReverseLogarithmic")
+_MODULES = (search_limits.__name__, tuning_limits.__name__)
+_IN_WORDS_OF_AWS = "objective-without-metric"  # ``metric_of`` refuses it
 
 
 def invalid(message: str) -> ApiError:
@@ -75,18 +80,13 @@ def resources(config: Mapping[str, Any], definition: Mapping[str, Any]) -> tuple
     """Return Hyperband's MinResource and MaxResource, inferred if they are missing.
 
     Raises:
-        ApiError: MaxResource is neither given nor a static hyperparameter, or the two do not fit.
+        ApiError: the two do not fit.
     """
     given = (config.get("StrategyConfig") or {}).get("HyperbandStrategyConfig") or {}
     static = definition.get("StaticHyperParameters") or {}
     found = (static[name] for name in EPOCHS if str(static.get(name, "")).strip('"').isdecimal())
     most = given.get("MaxResource") or int(next(found, "0").strip('"'))
     least = given.get("MinResource", 1)
-    if not most:
-        raise invalid(
-            "Strategy Hyperband needs HyperbandStrategyConfig.MaxResource, or a static "
-            f"hyperparameter to infer it from: {', '.join(EPOCHS)}"
-        )
     if not least < most <= MOST_RESOURCE:
         raise invalid(
             f"HyperbandStrategyConfig: MinResource {least} and MaxResource {most}: expected "
@@ -114,9 +114,22 @@ def check_search(request: Mapping[str, Any]) -> None:
     if bool(several) == bool(request.get("TrainingJobDefinition")):
         raise invalid("expected one of TrainingJobDefinition and TrainingJobDefinitions")
     _definitions(request)
+    _refuse_findings(request)
     _limits(config, sum(size(space_of(ranges_of(request, d))) for d in definitions(request)))
     _strategy(request)
     _completion(config.get("TuningJobCompletionCriteria") or {})
+
+
+def _refuse_findings(request: Mapping[str, Any]) -> None:
+    """Refuse what validate finds in a step that makes this request."""
+    step = {"Name": "Tuning", "Type": "Tuning", "Arguments": request}
+    document = Document(document={"Steps": [step]}, parameters={}, steps=tuple(steps_of([step])))
+    for rule in RULES.values():
+        if rule.module not in _MODULES or rule.severity != "error" or rule.name == _IN_WORDS_OF_AWS:
+            continue
+        for found in rule.findings(document):
+            where = found.path.partition(".Arguments.")[2]
+            raise invalid(f"{where}: {found.problem}: {found.fix}")
 
 
 def _definitions(request: Mapping[str, Any]) -> None:
@@ -132,59 +145,24 @@ def _definitions(request: Mapping[str, Any]) -> None:
             raise invalid(f"{CONFIG}.HyperParameterTuningJobObjective: it is required")
         _one_of("HyperParameterTuningJobObjective.Type", objective["Type"],
                 ("Maximize", "Minimize"))  # fmt: skip
-        _ranges(where, ranges_of(request, definition), definition)
+        _ranges(where, ranges_of(request, definition))
     names = [definition.get("DefinitionName") for definition in found]
     if len(set(names)) < len(names):
         raise invalid(f"TrainingJobDefinitions: DefinitionName must be unique, they are {names}")
 
 
-def _ranges(where: str, ranges: Mapping[str, Any], definition: Mapping[str, Any]) -> None:
-    items = [(kind, item) for kind in _KINDS for item in ranges.get(kind) or ()]
-    names = [item["Name"] for _, item in items]
+def _ranges(where: str, ranges: Mapping[str, Any]) -> None:
+    items = [item for kind in tuning_limits.KINDS for item in ranges.get(kind) or ()]
+    names = [item["Name"] for item in items]
     if not 1 <= len(names) <= SEARCHED:
         raise invalid(f"{where}: {len(names)} hyperparameters are searched, expected 1..{SEARCHED}")
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise invalid(f"{where}: {', '.join(twice)} has more than one range")
-    if both := sorted(set(names) & set(definition.get("StaticHyperParameters") or ())):
-        raise invalid(
-            f"{where}: {', '.join(both)} is both in StaticHyperParameters and in a range: "
-            "remove it from one"
-        )
-    for kind, item in items:
-        for fault in _faults(kind, item):
-            raise invalid(f"{kind}, {item['Name']!r}: {fault}")
-
-
-def _faults(kind: str, item: Mapping[str, Any]) -> Iterator[str]:
-    if kind == "CategoricalParameterRanges":
-        values = item["Values"]
-        if len(set(values)) < len(values):
-            yield f"Values must be unique, they are {values}"
-        return
-    whole = kind == "IntegerParameterRanges"
-    bounds = [_number(item[end], whole) for end in ("MinValue", "MaxValue")]
-    low, high = bounds
-    shown = f"from {item['MinValue']!r} to {item['MaxValue']!r}"
-    if low is None or high is None:
-        yield f"{shown}: expected {'integers' if whole else 'finite numbers'}"
-        return
-    if low >= high:
-        yield f"{shown}: MinValue must be less than MaxValue; a single value is a static one"
-    scaling = item.get("ScalingType", "Auto")
-    if scaling not in _SCALING:
-        yield f"ScalingType {scaling!r}: expected one of {', '.join(_SCALING)}"
-    if scaling == "Logarithmic" and low <= 0:
-        yield f"{shown} with ScalingType Logarithmic: MinValue must be above 0"
-    if scaling == "ReverseLogarithmic" and (whole or not 0 <= low < high < 1):
-        yield f"{shown} with ScalingType ReverseLogarithmic: expected a continuous 0 <= x < 1"
-
-
-def _number(text: str, whole: bool) -> float | None:
-    try:
-        value = float(int(text)) if whole else float(text)
-    except (ValueError, OverflowError):
-        return None
-    return value if math.isfinite(value) else None
+    for item in items:
+        _one_of(f"{item['Name']!r}: ScalingType", item.get("ScalingType", "Auto"), _SCALING)
+    for item in ranges.get(tuning_limits.INTEGERS) or ():
+        if item.get("ScalingType") == "ReverseLogarithmic":
+            raise invalid(f"{item['Name']!r}: ReverseLogarithmic is for continuous ranges")
 
 
 def _limits(config: Mapping[str, Any], combinations: int) -> None:
@@ -212,11 +190,6 @@ def _limits(config: Mapping[str, Any], combinations: int) -> None:
             raise ApiError(
                 "ResourceLimitExceeded", f"{where}.{name} {value}: the quota is 1..{limit}"
             )
-    if most is not None and parallel > most:
-        raise invalid(
-            f"{where}: MaxParallelTrainingJobs {parallel} is more than MaxNumberOfTrainingJobs "
-            f"{most}"
-        )
     seconds = limits.get("MaxRuntimeInSeconds", 120)
     if not 120 <= seconds <= 15_768_000:
         raise invalid(f"{where}.MaxRuntimeInSeconds {seconds}: expected 120..15768000")
@@ -229,20 +202,8 @@ def _strategy(request: Mapping[str, Any]) -> None:
     if config.get("StrategyConfig") and strategy != "Hyperband":
         raise invalid(f"{CONFIG}.StrategyConfig is for strategy Hyperband, not {strategy}")
     if strategy == "Hyperband":
-        if early != "Off":
-            raise invalid(
-                "TrainingJobEarlyStoppingType must be Off with strategy Hyperband, which stops "
-                "jobs itself"
-            )
         for definition in definitions(request):
             resources(config, definition)
-    for definition in definitions(request):
-        space = space_of(ranges_of(request, definition))
-        numbers = [item.name for item in space if not isinstance(item, Categorical)]
-        if strategy == "Grid" and numbers:
-            raise invalid(
-                f"strategy Grid searches CategoricalParameterRanges only: {', '.join(numbers)}"
-            )
 
 
 def _completion(criteria: Mapping[str, Any]) -> None:

@@ -15,6 +15,7 @@ from tests.trainyard.emulator.harness import (
     compare,
     condition_step,
     fail_step,
+    json_get,
     pipeline,
     process_step,
     train_step,
@@ -58,6 +59,18 @@ FAULTS = {
     "DisplayName: 5": [process_step("p", "true", DisplayName=5)],
     "Conditions": [condition_step("c", 5, [], [])],  # type: ignore[arg-type]
     "IfSteps: 5": [condition_step("c", [compare("Equals", 1, 1)], 5, [])],  # type: ignore[arg-type]
+    "there is no step 'B'": [fail_step("A", {"Get": "Steps.B.Arn"})],
+    "there is no parameter 'x'": [fail_step("A", {"Get": "Parameters.x"})],
+    "a second step is called 'A'": [condition_step("A", [], [fail_step("A", "")], [])],
+    "waits for itself: C → A → C": [
+        condition_step("C", [], [process_step("A", "true")], [], DependsOn=["A"])
+    ],
+    "ForEach.CurrentItem outside": [fail_step("A", {"Get": "ForEach.CurrentItem"})],
+    "declares no property file 'm'": [
+        process_step("A", "true"),
+        fail_step("F", json_get("A", "m", "x")),
+    ],
+    "'Same' is not a type of step": [{"Name": "A", "Type": "Same"}],
     "at most 100": [
         process_step(
             "p", "true", arguments={"Environment": dict.fromkeys(map(str, range(101)), "")}
@@ -147,6 +160,8 @@ def test_a_number_as_text_and_a_number_for_a_number_are_accepted(pipelines):
         ("$.Foo", {"Foo": 1}),
         ("EnumValues: 5", {"Parameters": [{"Name": "b", "Type": "Integer", "EnumValues": 5}]}),
         ("Parameters: 'x'", {"Parameters": "x"}),
+        ("a second parameter is called 'x'", {"Parameters": [{"Name": "x", "Type": "String"}] * 2}),
+        ("$.Version: '1'", {"Version": "1"}),
     ],
 )
 def test_the_top_of_a_definition_is_checked_too(pipelines, said: str, more: dict):

@@ -92,7 +92,10 @@ def test_a_name_is_taken_once(aws: Cloud) -> None:
     ("definition", "message"),
     [
         ("{", "not a JSON object"),
-        (json.dumps(pipeline([fail_step("F", {"Get": "Parameters.x"})])), "step 'F' refers"),
+        (
+            json.dumps(pipeline([fail_step("F", {"Get": "Parameters.x"})])),
+            "Step 'F'.*no parameter 'x'",
+        ),
         (
             json.dumps(pipeline([process_step("P", "true", CacheConfig={"ExpireAfter": "soon"})])),
             "step 'P': ExpireAfter 'soon'",

@@ -28,32 +28,19 @@ def named(**more: Any) -> dict[str, Any]:
     "search, problem",
     [
         (config("Genetic"), "Strategy 'Genetic': expected one of Bayesian"),
-        (config(**numbers("3", "1")), "MinValue must be less"),
-        (config(**numbers("1", "1", kind="Integer")), "a single value is a static one"),
-        (config(**numbers("1.5", "3", kind="Integer")), "expected integers"),
-        (config(**numbers("0", "inf")), "expected finite numbers"),
-        (config(**numbers("0", "many")), "expected finite numbers"),
-        (config(**numbers("0", "1", "Logarithmic")), "MinValue must be above 0"),
-        (config(**numbers("0", "1", "ReverseLogarithmic")), "continuous 0 <= x < 1"),
-        (config(**numbers("0", "9", "ReverseLogarithmic", "Integer")), "continuous 0 <= x < 1"),
+        (config(**numbers("3", "1")), "Ranges[0].MinValue: x from 3 to 1: exchange"),
+        (config(**numbers("0", "0", "ReverseLogarithmic", "Integer")), "for continuous ranges"),
         (config(**numbers("0", "1", "Cubic")), "ScalingType 'Cubic'"),
         (config(ParameterRanges={}), "0 hyperparameters are searched"),
-        (
-            config(ParameterRanges={"CategoricalParameterRanges": [{"Name": "c", "Values": "aa"}]}),
-            "Values must be unique",
-        ),
         (config(ParameterRanges=CATEGORIES | numbers("0", "1")["ParameterRanges"] | {
             "IntegerParameterRanges": [{"Name": "x", "MinValue": "1", "MaxValue": "2"}]}),
          "x has more than one range"),
         (config(**numbers("0", "1"), HyperParameterTuningJobObjective={}), "it is required"),
-        (config("Grid", None), "CategoricalParameterRanges only: x"),
         (config("Grid", 3, ParameterRanges=CATEGORIES), "each of the 2 combinations once"),
         (config(jobs=None), "needs MaxNumberOfTrainingJobs, MaxRuntimeInSeconds"),
-        (config(jobs=1), "MaxParallelTrainingJobs 2 is more than MaxNumberOfTrainingJobs 1"),
         (config("Bayesian", 751), "the quota is 1..750"),
         (config(ResourceLimits=LIMITS | {"MaxRuntimeInSeconds": 60}), "expected 120..15768000"),
-        (config("Hyperband"), "needs HyperbandStrategyConfig.MaxResource, or a static"),
-        (config("Hyperband", TrainingJobEarlyStoppingType="Auto"), "must be Off"),
+        (config("Hyperband"), "StaticHyperParameters: no MaxResource, and nothing to infer"),
         (config(TrainingJobEarlyStoppingType="On"), "EarlyStoppingType 'On'"),
         (config(StrategyConfig={"HyperbandStrategyConfig": {"MaxResource": 9}}), "not Random"),
         (config(TuningJobCompletionCriteria={
@@ -71,10 +58,6 @@ def test_a_search_that_cannot_be_done_is_refused(search: dict[str, Any], problem
     [
         ({"TrainingJobDefinitions": [named()]}, "one of TrainingJobDefinition and"),
         ({"Autotune": {"Mode": "Enabled"}}, "Autotune is not run"),
-        (
-            {"TrainingJobDefinition": definition(StaticHyperParameters={"x": "1"})},
-            "x is both in StaticHyperParameters and in a range",
-        ),
     ],
 )
 def test_a_request_that_contradicts_itself_is_refused(more: dict[str, Any], problem: str) -> None:

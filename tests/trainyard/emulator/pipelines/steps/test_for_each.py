@@ -183,7 +183,7 @@ def test_an_empty_list_runs_nothing(aws: Cloud) -> None:
 @pytest.mark.parametrize(
     ("steps", "said"),
     [
-        ([loop([1], [fail_step("F", "x")])], "a Fail step is not allowed in a loop's body"),
+        ([loop([1], [fail_step("F", "x")])], "a Fail step cannot stand in a loop's body"),
         ([loop([], [lambda_step("B", "work", {})])], "IterableItems: expected an expression or 1"),
         ([loop([1], [lambda_step("B", "work", {})], most=51)], "MaxConcurrency 51: expected 1 to"),
         (
@@ -191,7 +191,7 @@ def test_an_empty_list_runs_nothing(aws: Cloud) -> None:
                 loop([1], [lambda_step("B", "work", {}, x="String")]),
                 lambda_step("C", "work", {"x": {"Get": "Steps.B.OutputParameters['x']"}}),
             ],
-            "refers to step 'B', which runs once per item of 'Loop'",
+            "step 'B' runs once per item of 'Loop'",
         ),
         (
             [loop([1], [lambda_step("B", "work", {})]), lambda_step("B-0", "work", {})],
@@ -199,7 +199,7 @@ def test_an_empty_list_runs_nothing(aws: Cloud) -> None:
         ),
         (
             [lambda_step("A", "work", {"x": ITEM})],
-            "ForEach is not run by|CurrentItem",
+            "ForEach.CurrentItem outside",
         ),
     ],
 )

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steps.evaluate import job as evaluate_job
-from steps.evaluate import job as latency_module
 from steps.evaluate import latency as quiet
 from steps.evaluate import leaked_examples as leakage_module
 from steps.evaluate import score_table as scores_module
+from steps.evaluate import workload_evaluation as latency_module
 from steps.evaluate.evaluation_document import Evaluation
 from steps.evaluate.leaked_examples import leakage
 from steps.evaluate.model_archive import open_archive

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from steps.evaluate_script.script_files import Piece
+from steps.evaluate.script_files import Piece
 from training.scores import Block
 from trainyard.common.errors import DataError, nearest
 

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from steps.evaluate import script_report
 from steps.evaluate.evaluation_document import Artifact, Metric
 from steps.evaluate.model_folder import evidence, files_of
 from steps.evaluate.score_table import TYPES, Scores, write
-from steps.evaluate_script import script_report
-from steps.evaluate_script.script_columns import ROW, scored
-from steps.evaluate_script.script_files import pieces, row_name, rows_file
-from steps.evaluate_script.script_process import Script
+from steps.evaluate.script_columns import ROW, scored
+from steps.evaluate.script_files import pieces, row_name, rows_file
+from steps.evaluate.script_process import Script
 from training.scores import Block, Metrics, ratios
 from trainyard.common.errors import DataError, nearest
 

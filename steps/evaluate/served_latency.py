@@ -14,8 +14,8 @@ from statistics import quantiles
 from typing import Any
 
 from steps.evaluate.latency import REQUESTS, WARM, quietest, timed
-from steps.evaluate_script.served_script import Served
-from training.cpu_cores import cores
+from steps.evaluate.served_script import Served
+from trainyard.common.usable_cores import cores
 
 
 def measured(model: Path, request: bytes, content_type: str, accept: str) -> dict[str, Any]:

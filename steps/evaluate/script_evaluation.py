@@ -1,22 +1,21 @@
 r"""Score the trained model and the champion by a script of the user's own.
 
-python steps/evaluate_script/job.py --script evaluate.py --metrics accuracy=higher \
+python steps/evaluate/job.py --script evaluate.py --metrics accuracy=higher \
     --channels test [--champion ARN] [--slices NAME …] [--arguments JSON …] [--leaks examples …]
 
-The script runs once for each model (``steps.evaluate_script.script_process``), and the rows
+The script runs once for each model (``steps.evaluate.script_process``), and the rows
 that it writes become the gate's tables. No torch, no pydantic: only numpy and pyarrow beyond
 Python, since the image is the script's.
 """
 
 import argparse
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from conditions.no_champion import NONE, UNRESOLVED
-from steps.evaluate import evaluation_document
+from steps.evaluate import evaluation_document, script_report
 from steps.evaluate.evaluation_document import (
     Champion,
     Channel,
@@ -26,10 +25,8 @@ from steps.evaluate.evaluation_document import (
     Model,
 )
 from steps.evaluate.score_table import Scores, tables
-from steps.evaluate_script import script_report
-from steps.evaluate_script.script_process import Request, Script
-from steps.evaluate_script.script_scoring import Scored, Scoring
-from steps.job_main import run
+from steps.evaluate.script_process import Request, Script
+from steps.evaluate.script_scoring import Scored, Scoring
 from trainyard.common.errors import DataError
 from trainyard.common.hashes import file_sha256, json_sha256, lines_sha256
 
@@ -206,12 +203,3 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     options.metrics = dict(pair.split("=") for pair in options.metrics)
     options.arguments = json.loads("".join(options.arguments) or "{}")
     return options
-
-
-def main(arguments: list[str] | None = None) -> None:
-    options = parse(sys.argv[1:] if arguments is None else arguments)
-    run(lambda: evaluate(options), options.root / "output/message")
-
-
-if __name__ == "__main__":
-    main()

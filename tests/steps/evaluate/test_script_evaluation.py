@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from steps.evaluate import job as evaluate_job
 from steps.evaluate.evaluation_document import Evaluation, Latency
-from steps.evaluate_script import job as evaluate_job
 from steps.gate import job as gate_job
 from tests.conftest import CHECKOUT
 from tests.documents import keys_that_differ
@@ -288,8 +288,9 @@ def test_an_empty_channel_is_an_error(root):
 
 def test_the_job_needs_neither_torch_nor_pydantic():
     """The image is the script's: of our packages it gets only numpy and pyarrow."""
-    code = "import sys, steps.evaluate_script.job as job; print(sorted({'torch', 'pydantic', "
-    code += "'pandas', 'scipy', 'sagemaker', 'boto3'} & set(sys.modules)))"
+    code = "import sys, steps.evaluate.job, steps.evaluate.script_evaluation; "
+    code += "print(sorted({'torch', 'pydantic', 'pandas', 'scipy', 'sagemaker', 'boto3'} & "
+    code += "set(sys.modules)))"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=CHECKOUT, capture_output=True, text=True, check=True
     )

@@ -76,7 +76,7 @@ class Script:
         """Run a module of ours in the script's process; it sees our code, but not our packages."""
         environment = self._environment(model, out.parent)
         environment["PYTHONPATH"] = os.pathsep.join((str(HERE), environment["PYTHONPATH"]))
-        served = str(HERE / f"steps/evaluate_script/{module}.py")
+        served = str(HERE / f"steps/evaluate/{module}.py")
         self._python(name, ["-P", served, *words], environment)
 
     def _python(self, name: str, words: Sequence[str], environment: Mapping[str, str]) -> None:

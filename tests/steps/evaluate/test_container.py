@@ -21,7 +21,7 @@ JOB = """
 import os, sys
 from pathlib import Path
 import lent_to_our_job
-from steps.evaluate_script.script_process import Script
+from steps.evaluate.script_process import Script
 Script(Path(sys.argv[1]), "evaluate.py", [], {}).run(Path("model"), Path("output"))
 """
 SCRIPT = """
@@ -52,7 +52,7 @@ def code_of(tmp_path: Path, job: str) -> Path:
     for room in ("steps", "trainyard/common"):
         shutil.copytree(CHECKOUT / room, code / room)
     (code / "trainyard/__init__.py").touch()
-    (code / "steps/evaluate_script/job.py").write_text(job)
+    (code / "steps/evaluate/job.py").write_text(job)
     digest = hashlib.sha256(wheel(tmp_path, "lent_to_our_job").read_bytes()).hexdigest()
     (code / "requirements.txt").write_text(f"lent_to_our_job==1 --hash=sha256:{digest}\n")
     return code
@@ -65,7 +65,7 @@ def test_the_script_sees_its_own_packages_and_not_ours(tmp_path: Path):
     wheel(tmp_path, "the_scripts_own")
     (script / "its.txt").write_text("the_scripts_own>=1\n")
     done = subprocess.run(
-        ["bash", code / "steps/container.sh", "evaluate_script", script],
+        ["bash", code / "steps/container.sh", "evaluate", script],
         cwd=tmp_path,
         env={
             **os.environ,
@@ -126,7 +126,7 @@ def test_a_job_logs_in_to_code_artifact_as_it_starts(tmp_path: Path):
         server.asked = []
         Thread(target=server.serve_forever, daemon=True).start()
         done = subprocess.run(
-            ["bash", code / "steps/container.sh", "evaluate_script"],
+            ["bash", code / "steps/container.sh", "evaluate"],
             cwd=tmp_path,
             env={
                 **{n: v for n, v in os.environ.items() if not n.startswith(("AWS_", "PIP_"))},
