@@ -9,7 +9,7 @@ from steps.context import StepContext
 from steps.evaluate.config import EvaluateConfig
 from steps.evaluate.settings import EvaluateSettings
 from steps.job_arguments import words
-from steps.processing import input_folder, output_uri, processing_step
+from steps.processing import Splits, input_folder, output_uri, processing_step
 from training.finetuning.model_files import ARCHIVE
 from training.starting_weights import BASE
 
@@ -29,9 +29,8 @@ def evaluate_step(
     config: EvaluateConfig,
     *,
     image: str,
-    shard: ProcessingStep,
+    splits: Splits,
     train: TrainingStep,
-    summarised: bool = False,
     int8: bool = False,
     base: str | None = None,
 ) -> ProcessingStep:
@@ -41,13 +40,12 @@ def evaluate_step(
     Output ``scores``: challenger.parquet, and champion.parquet where there is a champion. The
     pipeline parameters ChampionArn and ChampionModelUri name the champion:
     ``pipelines.registry.champion``.
-    ``summarised``: whether the shard step wrote a summary of the train split, which is read then
-    instead of it. ``int8``: whether it judges the
-    model's int8 version, which becomes the output ``int8``. ``base``: S3 URI of the
-    model that the training began with, which is scored as baseline ``base_model``. Your own
-    script is evaluated by ``steps.evaluate_script.step``.
+    Of ``splits`` the summary of the train split is read instead of it, where there is one.
+    ``int8``: whether it judges the model's int8 version, which becomes the output ``int8``.
+    ``base``: S3 URI of the model that the training began with, which is scored as baseline
+    ``base_model``. Your own script is evaluated by ``steps.evaluate_script.step``.
     """
-    train_split = "summary" if summarised else "train"
+    train_split = "summary" if "summary" in splits else "train"
     return processing_step(
         context,
         "Evaluate",
@@ -61,8 +59,8 @@ def evaluate_step(
         ],
         inputs=[
             input_folder("model", train.properties.ModelArtifacts.S3ModelArtifacts),
-            input_folder(train_split, output_uri(shard, train_split)),
-            input_folder("test", output_uri(shard, "test")),
+            input_folder(train_split, splits[train_split]),
+            input_folder("test", splits["test"]),
             input_folder("champion", context.parameters["ChampionModelUri"]),
             *([input_folder(BASE, base)] if base else []),
         ],

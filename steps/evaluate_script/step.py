@@ -9,7 +9,7 @@ from steps.context import StepContext
 from steps.evaluate.config import EvaluateConfig
 from steps.evaluate.step import EVALUATION
 from steps.evaluate_script.config import Leaks
-from steps.processing import input_folder, output_uri, processing_step, split_argument
+from steps.processing import Splits, input_folder, processing_step, split_argument
 
 SPLITS = ("train", "test")
 
@@ -19,7 +19,7 @@ def evaluate_script_step(
     config: EvaluateConfig,
     *,
     image: str,
-    shard: ProcessingStep | None,
+    splits: Splits,
     train: TrainingStep,
     folder: str,
     entry: str,
@@ -36,7 +36,7 @@ def evaluate_script_step(
         leaks: leaks that the gate limits, for which the script has to list its training examples.
     """
     channels = [
-        *(input_folder(split, output_uri(shard, split)) for split in (SPLITS if shard else ())),
+        *(input_folder(split, splits[split]) for split in (SPLITS if splits else ())),
         *(input_folder(name, uri) for name, uri in config.channels.items()),
     ]
     arguments = json.dumps(config.arguments)
