@@ -7,10 +7,14 @@ write into the same output folder.
 
 python -m steps.shard.job --workload … --input /fsx/raw --output /fsx/dataset
 
-Each of several instances reads its part of the files, and packs its part of the units that the
-distinct records are cut into; in between they exchange records. Killed at any moment and run again,
-the job does what is missing. The dataset is the same whatever the number of instances and
-processes, and however the records lie in files.
+Several instances are a Ray cluster: each reads its part of the files, and packs its part of the
+units that the distinct records are cut into. On a Ray cluster of your own, whose nodes share the
+folders, it runs with ``--address``:
+
+python -m steps.shard.job --workload … --input /fsx/raw --output /fsx/dataset --address auto
+
+Killed at any moment and run again, the job gives the same dataset, which is the same whatever the
+number of instances and processes, and however the records lie in files.
 """
 
 import argparse
@@ -20,12 +24,12 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from steps.job_arguments import typed
 from steps.job_main import run
-from steps.shard import cluster, manifests, pool_results, raw_objects, shard_progress, survey
+from steps.shard import instances, manifests, pool_results, raw_objects, shard_progress
 from steps.shard.pool import Pool, room_on
 from steps.shard.quarantine import check_share, summary
 from steps.shard.raw_objects import RawObject
@@ -36,15 +40,12 @@ from steps.shard.shard_progress import Packed
 from steps.shard.survey import STEM, Survey
 from training.workloads import read_settings
 from trainyard.common import atomic_file
-from trainyard.common.errors import DataError
-
-if TYPE_CHECKING:
-    from steps.shard.exchange import Peers
+from trainyard.common.errors import DataError, TrainyardError
 
 log = logging.getLogger(__name__)
 
 PATIENCE = 1800
-"""Seconds that one of several instances may be silent: it may not have begun, or begin again."""
+"""Seconds that the first of several instances waits for the others, and they for it."""
 
 
 def shard(options: argparse.Namespace) -> None:
@@ -52,58 +53,89 @@ def shard(options: argparse.Namespace) -> None:
 
     Raises:
         DataError: no raw data; objects that cannot be read; too many bad records.
-        TrainyardError: a worker died, another instance is silent, or the output is full.
+        TrainyardError: a worker died, another instance is gone, or the output is full.
     """
-    instances = cluster.read(options.root, options.addresses, options.patience)
-    plan = _plan(options, instances.host)
+    if options.address:
+        if not (options.input and options.output):
+            raise TrainyardError(
+                "--address: needs --input and --output, folders that every node of the Ray cluster "
+                "mounts, as in --input /fsx/raw --output /fsx/dataset"
+            )
+        _check_ray()
+        from steps.shard import ray_program
+
+        ray_program.on_cluster(options)
+        return
+    group = instances.read(options.root)
+    if len(group.hosts) == 1:
+        _shard_alone(options, plan_of(options, group.host))
+        return
+    _check_ray()
+    from steps.shard import ray_cluster
+
+    scratch = plan_of(options, group.host).scratch
+    spill = scratch.with_name(f"{scratch.name}-ray")
+    with ray_cluster.running_node(group, options.words, spill, options.processes) as node:
+        if group.host == group.hosts[0]:
+            from steps.shard import ray_program  # Ray reads the environment when it is imported
+
+            ray_program.lead(node, options, options.patience)
+        else:
+            node.follow(options.patience)
+    with suppress(OSError):
+        scratch.parent.rmdir()
+
+
+def _check_ray() -> None:
+    """Raises: TrainyardError: Ray is not installed."""
+    if find_spec("ray") is None:
+        raise TrainyardError(
+            "ray: is not installed, and several instances need it; set shard.instance_count in the "
+            "recipe, which then installs it, or use one instance"
+        )
+
+
+def _shard_alone(options: argparse.Namespace, plan: Plan) -> None:
+    prepare(plan, [plan.host])
+    folder = input_of(options)
+    whole = raw_objects.find(folder, plan.settings)
+    check_objects(whole, folder, options.inputs)
+    from steps.shard import sorted_runs, survey_pass  # import pyarrow
+
+    with room_on(plan.output), Pool(plan, options.processes) as pool:
+        reads = pool_results.read_objects(whole, plan, pool)
+        corpus = survey_pass.Corpus(whole, [reads], plan)
+        check_share(corpus.counts(), plan.max_bad_share)
+        found = survey_pass.survey(corpus, plan)
+        shard_progress.write(found, STEM, plan.progress)
+        check_inputs(found, options.inputs)
+        finish(found, pool_results.pack_units(found.units(plan), plan, pool), plan)
+    sorted_runs.opened.cache_clear()
+    # The sorted runs are no longer needed.
+    shutil.rmtree(plan.scratch, ignore_errors=True)
+    with suppress(OSError):
+        plan.scratch.parent.rmdir()
+
+
+def prepare(plan: Plan, hosts: Sequence[str]) -> None:
+    """Create the output's folders, and remove what a killed run left there.
+
+    Raises:
+        DataError: it has files of another job.
+    """
     for folder in (*plan.folders, "quarantine"):
         (plan.output / folder).mkdir(parents=True, exist_ok=True)
-    manifests.refuse_strangers(plan, instances.hosts)
+    manifests.refuse_strangers(plan, hosts)
     shard_progress.remove_remains(plan)
-    if len(instances.hosts) == 1:
-        _shard(options, plan, None)
-        return
-    from steps.shard.exchange import Peers  # imports pyarrow
-
-    with Peers(instances, plan) as peers:
-        _shard(options, plan, peers)
 
 
-def _shard(options: argparse.Namespace, plan: Plan, peers: "Peers | None") -> None:
-    whole, own = _objects(options, plan, peers)
-    number, count = (peers.cluster.number, len(peers.cluster.hosts)) if peers else (0, 1)
-    from steps.shard import readers, sorted_runs  # import pyarrow, after the wait for the others
-
-    readers.refuse_unknown(one.name for one in whole if not one.files)
-    with room_on(plan.output), Pool(plan, options.processes) as pool:
-        found = _surveyed(whole, own, plan, pool, peers)
-        _check_inputs(found, options.inputs)
-        units = survey.shares(found.units(plan), count)[number]
-        packed = pool_results.pack_units(units, plan, pool)
-        _finish(found, packed, plan)
-    sorted_runs.opened.cache_clear()
-    _end(plan, peers)
+def input_of(options: argparse.Namespace) -> Path:
+    """Return the folder of the raw data."""
+    return options.input or options.root / "processing/input/raw"
 
 
-def _surveyed(
-    whole: Sequence[RawObject], own: Sequence[RawObject], plan: Plan, pool: Pool,
-    peers: "Peers | None",
-) -> Survey:  # fmt: skip
-    if peers:
-        from steps.shard import together
-
-        return together.survey_and_pull(whole, own, peers, plan, pool)
-    from steps.shard import survey_pass
-
-    reads = pool_results.read_objects(own, plan, pool)
-    corpus = survey_pass.Corpus(whole, [reads], plan)
-    check_share(corpus.counts(), plan.max_bad_share)
-    found = survey_pass.survey(corpus, plan)
-    shard_progress.write(found, STEM, plan.progress)
-    return found
-
-
-def _finish(found: Survey, packed: Mapping[ShardObject, Packed], plan: Plan) -> None:
+def finish(found: Survey, packed: Mapping[ShardObject, Packed], plan: Plan) -> None:
+    """Write the manifests of an instance."""
     atomic_file.write(plan.output / f"quarantine/summary-{plan.host}.json", summary(found.objects))
     built = manifests.build(found, packed, plan)
     manifests.write(manifests.contents(built, plan, plan.host))
@@ -111,48 +143,23 @@ def _finish(found: Survey, packed: Mapping[ShardObject, Packed], plan: Plan) -> 
         manifests.log_balance(built[split])
 
 
-def _end(plan: Plan, peers: "Peers | None") -> None:
-    if peers:
-        peers.linger()
-    _clear(plan)
+def check_objects(whole: Sequence[RawObject], folder: Path, inputs: Sequence[str]) -> None:
+    """Raises: DataError: there are no raw data, or not of each input, or of a format unknown."""
+    from steps.shard import readers  # imports pyarrow
 
-
-def _clear(plan: Plan) -> None:
-    """Delete the sorted runs, which are no longer needed; the last instance deletes the shared
-    folder.
-    """
-    shutil.rmtree(plan.scratch, ignore_errors=True)
-    with suppress(OSError):
-        plan.scratch.parent.rmdir()
-
-
-def _objects(
-    options: argparse.Namespace, plan: Plan, peers: "Peers | None"
-) -> tuple[list[RawObject], list[RawObject]]:
-    """Return all raw objects, and those that this instance reads."""
-    folder = options.input or options.root / "processing/input/raw"
-    if plan.output.resolve().is_relative_to(folder.resolve()):
-        raise DataError(f"{plan.output}: lies in the input {folder}; name an output elsewhere")
-    if peers:
-        from steps.shard import together
-
-        whole, own = together.objects(peers, folder, plan, shared=bool(options.input))
-        peers.corpus = {**peers.identity, **survey.identity(whole, plan)}
-    else:
-        whole = own = raw_objects.find(folder, plan.settings)
     if not whole:
         raise DataError("0 files in the raw input; upload data under data.input")
-    there, inputs = {one.folder for one in whole}, set(options.inputs)
-    if inputs and (wrong := sorted(there ^ inputs)):
+    there = {one.folder for one in whole}
+    if inputs and (wrong := sorted(there ^ {*inputs})):
         what = "holds no file" if wrong[0] in inputs else "is not one of data.inputs"
         raise DataError(
             f"{folder / wrong[0]}: {what}; there has to be a folder with data for each of "
             f"{', '.join(sorted(inputs))}, and nothing else"
         )
-    return whole, own
+    readers.refuse_unknown(one.name for one in whole if not one.files)
 
 
-def _check_inputs(found: Survey, inputs: Sequence[str]) -> None:
+def check_inputs(found: Survey, inputs: Sequence[str]) -> None:
     """Raises: DataError: an input keeps no record."""
     for name in inputs:
         if not found.bytes.get(name):
@@ -161,6 +168,20 @@ def _check_inputs(found: Survey, inputs: Sequence[str]) -> None:
                 "in another input as well, or is quarantined; leave it out of data.inputs, or set "
                 "shard.unique"
             )
+
+
+def plan_of(options: argparse.Namespace, host: str) -> Plan:
+    """Return the plan of an instance.
+
+    Raises:
+        DataError: the output lies in the input.
+    """
+    plan = _plan(options, host)
+    if plan.output.resolve().is_relative_to(input_of(options).resolve()):
+        raise DataError(
+            f"{plan.output}: lies in the input {input_of(options)}; name an output elsewhere"
+        )
+    return plan
 
 
 def _plan(options: argparse.Namespace, host: str) -> Plan:
@@ -220,12 +241,13 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--input", type=Path, help="a folder that every instance can read")
     parser.add_argument("--output", type=Path, help="a folder that every instance may write to")
     parser.add_argument(
-        "--addresses", nargs="+", default=[], metavar="NAME:PORT", help=argparse.SUPPRESS
+        "--address",
+        help="a Ray cluster of your own, as auto or NAME:PORT, whose nodes mount input and output",
     )
     parser.add_argument("--patience", type=float, default=PATIENCE, help=argparse.SUPPRESS)
     parser.add_argument("--root", type=Path, default=Path("/opt/ml"), help=argparse.SUPPRESS)
     options = typed(parser, arguments, ShardSettings)
-    options.processes = options.processes or cores()
+    options.processes, options.words = options.processes or cores(), [*arguments]
     return options
 
 

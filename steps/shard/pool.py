@@ -128,7 +128,7 @@ class Pool:
     ) -> Iterator[tuple[Task, str | None]]:
         """Yield each task when it is finished, and the error in its data, if any."""
         if count == 1:
-            _set_threads(threads)
+            set_threads(threads)
             return _each(tasks, self._plan, pace.read)
         return self._pooled(tasks, pace, count, threads)
 
@@ -284,7 +284,7 @@ def _serve(pipe: Connection, plan: Plan, threads: int) -> None:
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the job, which ends us
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stdout)
-    _set_threads(threads)
+    set_threads(threads)
     try:
         while True:
             for _, message in _each(_given(pipe), plan, lambda size: pipe.send(("read", size))):
@@ -304,7 +304,7 @@ def _given(pipe: Connection) -> Iterator[Task]:
         pipe.send(("next", None))
 
 
-def _set_threads(threads: int) -> None:
+def set_threads(threads: int) -> None:
     """Give tokenizer and Arrow the cores that no other worker uses; your own setting stays."""
     import pyarrow
 
