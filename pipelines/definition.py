@@ -362,7 +362,7 @@ class Compilation:
         recipe = self.recipe
         of_workload = recipe.workload_spec.packages
         packages = {
-            "shard": of_workload,
+            "shard": (*recipe.shard.packages, *of_workload),
             "train": (*recipe.train.packages, *of_workload),
             "evaluate": of_workload,
             "transform": of_workload,

@@ -255,7 +255,9 @@ class Recipe(Section):
     def parameters(self) -> tuple[str, ...]:
         """Return the parameters in OVERRIDABLE that apply to this recipe."""
         without = set() if self.train.loop else {"MaxSteps"}
-        without |= set() if self.reads_raw_data else {"InputUri", "ShardInstanceCount"}
+        without |= set() if self.reads_raw_data else {"InputUri"}
+        several = self.reads_raw_data and self.shard.instance_count > 1  # one has no Ray
+        without |= set() if several else {"ShardInstanceCount"}
         without |= {"InputUri"} if self.data and self.data.inputs else set()
         without |= set() if self.transform else {"TransformInputUri"}
         return tuple(name for name in OVERRIDABLE if name not in without)

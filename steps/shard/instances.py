@@ -23,15 +23,17 @@ class Instances:
     host: str
     hosts: Sequence[str]
     """Names of all instances, sorted; the first is the head of their Ray cluster."""
-    head: str = ""
-    """``address:port`` of the head."""
+    head: str = LOOPBACK
+    """Name of the head, or the loopback address if nobody knows the names."""
+    port: int = 0
+    """Where the head listens."""
     job: str = ""
     """The job's ARN, which no other job has."""
 
     @property
     def address(self) -> str:
         """Return this instance's own address."""
-        return LOOPBACK if self.head.startswith(LOOPBACK) else resolved(self.host) or LOOPBACK
+        return LOOPBACK if self.head == LOOPBACK else resolved(self.host) or LOOPBACK
 
 
 def read(root: Path) -> Instances:
@@ -50,7 +52,7 @@ def read(root: Path) -> Instances:
     port = PORTS[int(json_sha256(job)[:8], 16) % len(PORTS)]
     own = resolved(host)
     several = own is not None and not own.startswith("127.")  # Debian gives its own name 127.0.1.1
-    return Instances(host, hosts, f"{hosts[0] if several else LOOPBACK}:{port}", job)
+    return Instances(host, hosts, hosts[0] if several else LOOPBACK, port, job)
 
 
 def resolved(host: str) -> str | None:

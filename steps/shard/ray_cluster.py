@@ -3,24 +3,27 @@
 Nothing of Ray listens beyond the instances' network: no dashboard, no client server, no usage
 statistics; on one machine only at its loopback address. Whoever speaks to it must know the job's
 ARN: Ray's token. Each instance has folders of its own for Ray's sockets and spilled objects.
+
+Ray's own Node is what ``ray start`` runs, which would start the server of the dashboard, a client
+server, two monitors and one more interpreter: half of the CPU of a small job. It is private, so
+pyproject.toml pins Ray's version.
 """
 
 import json
 import logging
 import os
 import shutil
-import subprocess
-import sys
+import socket
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
-from steps.shard.instances import Instances, resolved
+from steps.shard.instances import LOOPBACK, Instances, resolved
 from trainyard.common.errors import DataError, TrainyardError
 from trainyard.common.hashes import json_sha256
-from trainyard.common.parent_death import die_with_parent
 
 log = logging.getLogger(__name__)
 
@@ -32,10 +35,8 @@ STORE_BYTES = 2 * 10**9
 """Memory of an instance's object store, at most: what is exchanged at once takes less."""
 LEAST_STORE = 80 * 10**6
 """Ray's own minimum."""
-PATIENT = 10.0
-"""Seconds that Ray's processes have to end."""
-AGAIN = 2.0
-"""Seconds between two tries to join the head."""
+AGAIN = 0.5
+"""Seconds between two looks."""
 SHARED = Path("/dev/shm")  # noqa: S108 (Ray's object store, not a file of ours)
 
 
@@ -55,7 +56,7 @@ def running_node(
 
 
 class Node:
-    """Ray's processes on this instance."""
+    """Ray's processes on this instance, which the kernel ends with this one."""
 
     def __init__(
         self, instances: Instances, words: Sequence[str], home: Path, spill: Path, processes: int
@@ -64,10 +65,11 @@ class Node:
         self.ended = home / "ended.json"
         """Written by the head: why the job has failed, or "" if it has not."""
         self._home, self._spill, self._processes = home, spill, processes
-        self._process: subprocess.Popen | None = None
+        self._node: Any = None
         checkout = str(Path(__file__).resolve().parents[2])
         path = os.environ.get("PYTHONPATH")
-        self._environment = {
+        # Before Ray is imported, which reads it.
+        os.environ |= {
             "PYTHONPATH": f"{checkout}{os.pathsep}{path}" if path else checkout,
             JOB: json.dumps([*words]),
             ENDED: str(self.ended),
@@ -77,62 +79,54 @@ class Node:
             "RAY_task_oom_retries": "2",  # its default is for ever
             "RAY_OBJECT_STORE_ALLOW_SLOW_STORAGE": "1",
         }
-        os.environ |= self._environment
 
     def start(self, *, head: bool) -> None:
-        """Start Ray's processes."""
+        """Start Ray's processes.
+
+        Raises:
+            TrainyardError: they do not start, or the head does not answer.
+        """
+        from ray._private import node, parameter
+
+        class Quiet(node.Node):
+            """Without the server of the dashboard, which nothing here asks."""
+
+            def start_api_server(self, **_: Any) -> None:
+                pass
+
         self._spill.mkdir(parents=True, exist_ok=True)
-        place = self.instances.head
-        port = place.rpartition(":")[2]
-        first = ["--head", "--port", port, "--include-dashboard=false"]
+        own = self.instances.address
+        keep_loopback(own)
         size, folder = store()
-        command = [
-            *(sys.executable, "-m", "steps.shard.ray_start", self.instances.address, "--block"),
-            *(first if head else ["--address", numbered(place)]),
-            *("--num-cpus", str(self._processes), "--num-gpus", "0"),
-            *("--resources", json.dumps({self.instances.host: 1e6})),
-            *("--object-store-memory", str(size), "--plasma-directory", str(folder or self._spill)),
-            *("--object-spilling-directory", str(self._spill)),
-            *("--temp-dir", str(self._home), "--disable-usage-stats"),
-            *("--min-worker-port", "0", "--max-worker-port", "0"),
-        ]
-        with (self._home / "start.log").open("ab") as sink:
-            self._process = subprocess.Popen(
-                command, stdout=sink, stderr=sink, stdin=subprocess.DEVNULL,
-                start_new_session=True, preexec_fn=die_with_parent,  # noqa: PLW1509
-            )  # fmt: skip
+        options = parameter.RayParams(
+            gcs_server_port=self.instances.port if head else None,
+            gcs_address=None if head else self.head,
+            node_ip_address=own, node_name=self.instances.host,
+            num_cpus=self._processes, num_gpus=0, resources={self.instances.host: 1e6},
+            object_store_memory=size, plasma_directory=str(folder or self._spill),
+            object_spilling_directory=str(self._spill), temp_dir=str(self._home),
+            min_worker_port=0, max_worker_port=0,
+            include_dashboard=False, include_log_monitor="", no_monitor=True,
+        )  # fmt: skip
+        try:
+            self._node = Quiet(options, head=head, shutdown_at_exit=False, spawn_reaper=True)
+        except (RuntimeError, OSError, ValueError) as error:
+            raise TrainyardError(f"{self.head}: Ray does not start: {error}") from None
+
+    @property
+    def head(self) -> str:
+        """Return ``address:port`` of the head."""
+        return f"{resolved(self.instances.head) or self.instances.head}:{self.instances.port}"
 
     def alive(self) -> bool:
         """Return whether Ray runs here."""
-        return self._process is not None and self._process.poll() is None
-
-    @property
-    def joined(self) -> bool:
-        """Return whether Ray has started, and on other instances than the first joined it."""
-        return self.alive() and "Ray runtime started" in self._log
-
-    @property
-    def last_words(self) -> str:
-        """Return the end of what Ray's start wrote."""
-        return " ".join(self._log.split())[-600:]
-
-    @property
-    def _log(self) -> str:
-        with suppress(OSError):
-            return (self._home / "start.log").read_text()
-        return ""
+        return self._node is not None and not self._node.dead_processes()
 
     def stop(self) -> None:
-        """End Ray's processes on this instance, those that it started included."""
-        if self._process is None:
-            return
-        self._process.terminate()  # it ends what it has started; killed, a reaper of Ray's does
-        try:
-            self._process.wait(PATIENT)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._process = None
+        """End Ray's processes on this instance."""
+        if self._node is not None:
+            self._node.kill_all_processes(check_alive=False, allow_graceful=True, wait=True)
+        self._node = None
 
     def follow(self, patience: float) -> None:
         """Join the head and do what it asks until the job has ended.
@@ -141,30 +135,41 @@ class Node:
             DataError: the job has failed; says why.
             TrainyardError: there is no head, or it is gone.
         """
-        head, start = self.instances.hosts[0], time.monotonic()
-        joined = False
+        first, start = self.instances.hosts[0], time.monotonic()
+        while not listens(self.head):
+            if time.monotonic() - start > patience:
+                raise TrainyardError(
+                    f"{first} ({self.head}): the job's first instance did not answer for "
+                    f"{patience:,.0f} s; see its log, and run the step again"
+                )
+            time.sleep(AGAIN)
+        log.info("joining %s", self.head)
+        self.start(head=False)
         while not self.ended.is_file():
-            if not self.alive():
-                self.stop()
-                if joined or time.monotonic() - start > patience:
-                    state = "is gone" if joined else f"did not answer for {patience:,.0f} s"
-                    raise TrainyardError(
-                        f"{head} ({self.instances.head}): the job's first instance {state}; see its"
-                        f" log, and run the step again. Ray on {self.instances.host} says: "
-                        f"{self.last_words}"
-                    )
-                log.info("joining %s", self.instances.head)
-                self.start(head=False)
-            joined = joined or self.joined
-            time.sleep(AGAIN / 4 if self.alive() else AGAIN)
+            if not self.alive() and not self.ended.is_file():
+                raise TrainyardError(
+                    f"{first} ({self.head}): the job's first instance is gone, or Ray has ended on "
+                    f"{self.instances.host}; see both logs, and run the step again"
+                )
+            time.sleep(AGAIN)
         if message := json.loads(self.ended.read_bytes()):
             raise DataError(message)
 
 
-def numbered(place: str) -> str:
-    """Return ``name:port`` with the name's address."""
-    name, _, port = place.rpartition(":")
-    return f"{resolved(name) or name}:{port}"
+def keep_loopback(address: str) -> None:
+    """Have Ray take a loopback address as it is: it would replace it by one that others reach."""
+    if address.startswith(LOOPBACK):
+        from ray._private import services
+
+        services.get_node_ip_address = lambda address=None: LOOPBACK
+
+
+def listens(place: str) -> bool:
+    """Return whether somebody listens at ``address:port``."""
+    address, _, port = place.rpartition(":")
+    with suppress(OSError), socket.create_connection((address, int(port)), timeout=5):
+        return True
+    return False
 
 
 def store() -> tuple[int, Path | None]:

@@ -16,13 +16,12 @@ from typing import Any
 import ray
 from ray.exceptions import OutOfMemoryError, RayError, RayTaskError
 
-from steps.shard import raw_objects, ray_tasks, survey
+from steps.shard import arguments, raw_objects, ray_tasks, survey
 from steps.shard.pool import Pace
 from steps.shard.pool_results import check_data
 from steps.shard.quarantine import check_share
 from steps.shard.raw_objects import RawObject
-from steps.shard.ray_cluster import AGAIN, Node, numbered
-from steps.shard.ray_start import keep_address
+from steps.shard.ray_cluster import AGAIN, Node, keep_loopback
 from steps.shard.ray_tasks import OwnRun, Place, Seen, Span
 from steps.shard.settings import COPIES
 from steps.shard.shard_object import ShardObject
@@ -48,8 +47,7 @@ def lead(node: Node, options: argparse.Namespace, patience: float) -> None:
         TrainyardError: an instance did not come, or is lost; a worker died; a disk is full.
     """
     hosts = node.instances.hosts
-    node.start(head=True)
-    _connected(node, patience)
+    connect(node)
     places = [Place(host) for host in hosts]
     message = "the job was stopped"
     try:
@@ -67,10 +65,13 @@ def lead(node: Node, options: argparse.Namespace, patience: float) -> None:
 
 def on_cluster(options: argparse.Namespace) -> None:
     """Shard on the Ray cluster at ``options.address``, whose nodes share input and output."""
-    checkout = str(Path(__file__).resolve().parents[2])
-    ray.init(
-        options.address, log_to_driver=False, runtime_env={"env_vars": {"PYTHONPATH": checkout}}
-    )
+    keep_loopback(options.address)
+    checkout = Path(__file__).resolve().parents[2]
+    code = [str(checkout / room) for room in ("steps", "training", "trainyard")]
+    try:
+        ray.init(options.address, log_to_driver=False, runtime_env={"py_modules": code})
+    except ConnectionError as error:
+        raise TrainyardError(f"--address {options.address}: {error}") from None
     try:
         count = sum(1 for one in ray.nodes() if one["Alive"] and one["Resources"].get("CPU"))
         words = tuple(options.words)
@@ -102,25 +103,20 @@ def failure(error: Exception) -> TrainyardError:
     return error
 
 
-def _connected(node: Node, patience: float) -> None:
-    """Connect to the head once it listens."""
-    start = time.monotonic()
-    while True:
-        if not node.alive():
-            raise TrainyardError(f"{node.instances.head}: Ray did not start: {node.last_words}")
-        if node.joined:
-            break
-        if time.monotonic() - start > patience:
-            raise TrainyardError(f"{node.instances.head}: Ray does not start: {node.last_words}")
-        time.sleep(AGAIN / 10)
-    keep_address(node.instances.address)
+def connect(node: Node) -> None:
+    """Start the head, and connect to it.
+
+    Raises:
+        TrainyardError: it does not start.
+    """
+    node.start(head=True)
     try:
         ray.init(
-            numbered(node.instances.head), log_to_driver=False, logging_level=logging.WARNING,
+            node.head, log_to_driver=False, logging_level=logging.WARNING,
             _node_ip_address=node.instances.address,
         )  # fmt: skip
     except ConnectionError as error:
-        raise TrainyardError(f"{node.instances.head}: {error}") from None
+        raise TrainyardError(f"{node.head}: {error}") from None
 
 
 def _wait_for(hosts: Sequence[str], patience: float) -> None:
@@ -137,7 +133,7 @@ def _wait_for(hosts: Sequence[str], patience: float) -> None:
         if now - logged >= 10:
             logged = now
             log.info("waiting for %s", ", ".join(missing))
-        time.sleep(AGAIN / 10)
+        time.sleep(AGAIN)
 
 
 class Program:
@@ -150,11 +146,9 @@ class Program:
     def __init__(
         self, places: Sequence[Place], options: argparse.Namespace, *, placed: bool
     ) -> None:
-        from steps.shard import job
-
         self._places, self._options, self._placed = places, options, placed
         self._hosts = [one.host for one in places]
-        self._plan: Plan = job.plan_of(options, self._hosts[0])
+        self._plan: Plan = arguments.plan_of(options, self._hosts[0])
 
     def run(self) -> None:
         """Shard the raw data.
@@ -163,14 +157,12 @@ class Program:
             DataError: no raw data; objects that cannot be read; too many bad records.
             TrainyardError: a disk has too little room.
         """
-        from steps.shard import job
-
         whole, parts = self._objects()
         reads = self._read(parts)
         corpus = Corpus(whole, reads, self._plan)
         check_share(corpus.counts(), self._plan.max_bad_share)
         found = self._survey(corpus)
-        job.check_inputs(found, self._options.inputs)
+        arguments.check_inputs(found, self._options.inputs)
         units = survey.shares(found.units(self._plan), len(self._places))
         self._gather(corpus, found, units)
         packed = self._pack(units)
@@ -192,8 +184,6 @@ class Program:
 
     def _objects(self) -> tuple[list[RawObject], list[list[RawObject]]]:
         """Return all raw objects, and those, or parts of them, that each instance reads."""
-        from steps.shard import job
-
         seen: list[Seen] = self._all(
             [self._on(one, ray_tasks.look).remote(one, self._hosts) for one in self._places]
         )
@@ -203,7 +193,7 @@ class Program:
                     f"{host}: has other settings or code than {self._hosts[0]}, so they are not "
                     "instances of one job; start all of them with the same ones"
                 )
-        folder, settings = job.input_of(self._options), self._plan.settings
+        folder, settings = arguments.input_of(self._options), self._plan.settings
         if self._options.input:
             for host, one in zip(self._hosts, seen, strict=True):
                 if one.files != seen[0].files:
@@ -221,7 +211,7 @@ class Program:
                 list(raw_objects.seen(whole, {file.name: file for file in one.files}, settings))
                 for one in seen
             ]
-        job.check_objects(whole, folder, self._options.inputs)
+        arguments.check_objects(whole, folder, self._options.inputs)
         self._check_room(whole, parts, seen)
         return whole, parts
 
@@ -301,7 +291,7 @@ class Program:
             found.append(task.remote(kept, *streams))
         marked = [
             self._on(place, ray_tasks.mark).remote(
-                place, runs, spans, [one[1 + number] for one in found]
+                place, runs, spans, *(one[1 + number] for one in found)
             )
             for number, (place, runs) in enumerate(
                 zip(self._places, self._own_runs(corpus), strict=True)
@@ -363,15 +353,15 @@ class Program:
         flat = [span for own in spans for span in own]
         pieces = []
         for place, own in zip(self._places, sent, strict=True):
-            if own:
+            if own and flat:
                 task = self._on(place, ray_tasks.cut, num_returns=len(flat))
                 cuts = task.remote(place, own, flat)
                 pieces.append(cuts if len(flat) > 1 else [cuts])
         gathered, at = [], 0
         for place, own in zip(self._places, spans, strict=True):
-            columns = [[one[at + n] for one in pieces] for n in range(len(own))]
+            columns = [one[at + n] for n in range(len(own)) for one in pieces]
             at += len(own)
-            gathered.append(self._on(place, ray_tasks.gather).remote(place, number, own, columns))
+            gathered.append(self._on(place, ray_tasks.gather).remote(place, number, own, *columns))
         return gathered
 
     def _pack(self, units: Sequence[Sequence[ShardObject]]) -> list[Mapping[ShardObject, Packed]]:

@@ -18,7 +18,15 @@ import numpy as np
 import pyarrow as pa
 import ray
 
-from steps.shard import pool_tasks, raw_objects, shard_progress, sorted_runs, survey
+from steps.shard import (
+    arguments,
+    manifests,
+    pool_tasks,
+    raw_objects,
+    shard_progress,
+    sorted_runs,
+    survey,
+)
 from steps.shard.pool import room_on, set_threads
 from steps.shard.raw_objects import File, RawObject
 from steps.shard.ray_cluster import ENDED, JOB
@@ -49,17 +57,15 @@ class Place:
 
     host: str
     words: tuple[str, ...] = ()
-    """Arguments of the job, where folders are shared; empty: those that the instance was given."""
+    """Arguments of the job; empty: those that the instance's own process was given."""
 
 
-@functools.lru_cache(4)
+@functools.lru_cache(64)
 def _job(place: Place) -> tuple[Plan, Path]:
     """Return the instance's plan and input folder."""
-    from steps.shard import job
-
     set_threads(1)
-    options = job.parse([*place.words] or json.loads(os.environ[JOB]))
-    return job.plan_of(options, place.host), job.input_of(options)
+    options = arguments.parse([*place.words] or json.loads(os.environ[JOB]))
+    return arguments.plan_of(options, place.host), arguments.input_of(options)
 
 
 def _plan(place: Place) -> Plan:
@@ -80,11 +86,9 @@ class Seen:
 @ray.remote
 def look(place: Place, hosts: Sequence[str]) -> Seen:
     """Prepare the output folder, and list the raw data."""
-    from steps.shard import job
-
     plan, folder = _job(place)
     with room_on(plan.output):
-        job.prepare(plan, hosts)
+        manifests.prepare(plan, hosts)
         files = raw_objects.files(folder) if folder.is_dir() else []
         identity = json.dumps([plan.settings, plan.code, plan.max_bad_share])
         return Seen(files, identity, shutil.disk_usage(plan.output).free)
@@ -140,7 +144,7 @@ def duplicates(corpus: Corpus, *streams: tuple[Any, np.ndarray]) -> list[Any]:
 
 @ray.remote
 def mark(
-    place: Place, runs: Sequence[OwnRun], spans: Sequence[tuple[int, int]], masks: Sequence[Any]
+    place: Place, runs: Sequence[OwnRun], spans: Sequence[tuple[int, int]], *masks: bytes
 ) -> None:
     """Note which of an instance's records are left out; ``masks``: one for each range of hashes."""
     scratch = _plan(place).scratch
@@ -149,8 +153,7 @@ def mark(
         return
     with room_on(scratch):
         out = np.memmap(scratch / LEFT_OUT, bool, "w+", shape=records)  # more than memory, perhaps
-        for (low, high), ref in zip(spans, masks, strict=True):
-            mask = ray.get(ref)
+        for (low, high), mask in zip(spans, masks, strict=True):
             if not any(mask):
                 continue
             bits, at = np.unpackbits(np.frombuffer(mask, np.uint8)), 0
@@ -162,8 +165,10 @@ def mark(
 
 
 @ray.remote
-def cut(place: Place, runs: Sequence[OwnRun], spans: Sequence[Span]) -> list[Any]:
-    """Return for each span keys and content of the records in these runs that stay."""
+def cut(place: Place, runs: Sequence[OwnRun], spans: Sequence[Span]) -> Any:
+    """Return for each span keys and content of the records in these runs that stay; of one span
+    alone not in a list, as Ray has it for one result.
+    """
     scratch = _plan(place).scratch
     marks = scratch / LEFT_OUT
     out = np.memmap(marks, bool, "r") if marks.is_file() else None
@@ -181,24 +186,29 @@ def cut(place: Place, runs: Sequence[OwnRun], spans: Sequence[Span]) -> list[Any
             pieces[number].append(records)
     found = [_bytes(several) for several in pieces]
     sorted_runs.opened.cache_clear()  # its pages need not stay
-    return found
+    return found if len(found) > 1 else found[0]
 
 
 @ray.remote
 def gather(
-    place: Place, wave: int, spans: Sequence[Span], pieces: Sequence[Sequence[Any]]
+    place: Place, wave: int, spans: Sequence[Span], *pieces: Any
 ) -> list[tuple[str, RunFile]]:
-    """Write what all instances have of an instance's spans as runs; return each with its folder."""
+    """Write what all instances have of an instance's spans as runs; return each with its folder.
+
+    ``pieces``: of the first span from each instance, then of the next. They are arguments: Ray
+    begins once they are here, while a task that waits for them would have it start another worker.
+    """
     plan = _plan(place)
     folder, limit = plan.scratch / GATHERED, min(RUN_BYTES, plan.shard_bytes)
     with room_on(folder):
         folder.mkdir(exist_ok=True)
         runs = []
-        for span, refs in zip(spans, pieces, strict=True):
+        several = len(pieces) // len(spans) if spans else 0
+        for number, span in enumerate(spans):
             name = raw_objects.stem(f"{wave}\n{span}", plan.settings)
             writer = sorted_runs.RunWriter(folder, name, limit=limit, unique=False)
-            for ref in refs:
-                for batch in _batches(ray.get(ref)):
+            for piece in pieces[number * several : (number + 1) * several]:
+                for batch in _batches(piece):
                     writer.append(batch)
             runs += [(span[0], run) for run in writer.close()]
         return runs
@@ -218,11 +228,9 @@ def settle(place: Place, found: Survey) -> None:
 @ray.remote
 def finish(place: Place, found: Survey, packed: dict[ShardObject, Packed]) -> None:
     """Write the instance's manifests, last of all."""
-    from steps.shard import job
-
     plan = _plan(place)
     with room_on(plan.output):
-        job.finish(found, packed, plan)
+        manifests.finish(found, packed, plan)
     shutil.rmtree(plan.scratch, ignore_errors=True)
 
 

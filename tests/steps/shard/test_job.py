@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from steps.shard import job
+from steps.shard import arguments, job
 from steps.shard.shard_plan import SPLITS
 from steps.shard.splits import split_of
 from tests.steps.shard.conftest import (
@@ -387,10 +387,10 @@ def test_only_cores_that_the_process_may_use_are_counted():
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(allowed)})
     try:
-        assert job.cores() == 1
+        assert arguments.cores() == 1
     finally:
         os.sched_setaffinity(0, allowed)
-    assert job.cores() == len(allowed)
+    assert arguments.cores() == len(allowed)
 
 
 MIXED = {
