@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -232,6 +233,8 @@ def finish(place: Place, found: Survey, packed: dict[ShardObject, Packed]) -> No
     with room_on(plan.output):
         manifests.finish(found, packed, plan)
     shutil.rmtree(plan.scratch, ignore_errors=True)
+    with suppress(OSError):
+        plan.scratch.parent.rmdir()
 
 
 @ray.remote(num_cpus=0)
