@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 
 WAVE_BYTES = 256 * 10**6
 """Content that each instance sends at once; two such waves are on the way."""
+LOOK = 5
+"""Seconds between two looks at which instances are there."""
 TELL = 30
 """Seconds in which the instances are told how the job has ended."""
 
@@ -58,8 +60,9 @@ def lead(node: Node, options: argparse.Namespace, patience: float) -> None:
         message = str(failure(error))
         raise failure(error) from None
     finally:
-        told = [ray_tasks.end.options(resources={host: 1}).remote(message) for host in hosts[1:]]
-        ray.wait(told, num_returns=len(told), timeout=TELL)
+        there = [host for host in hosts[1:] if host in ray.cluster_resources()]
+        told = [ray_tasks.end.options(resources={host: 1}).remote(message) for host in there]
+        ray.wait(told, num_returns=len(told), timeout=TELL) if told else None
         ray.shutdown()
 
 
@@ -178,9 +181,27 @@ class Program:
         )
         return task.options(**where, **options)
 
-    @staticmethod
-    def _all(refs: Sequence[Any]) -> list[Any]:
+    def _all(self, refs: Sequence[Any]) -> list[Any]:
+        left = [*refs]
+        while left:
+            left = self._waited(left, len(left))
         return ray.get([*refs])
+
+    def _waited(self, refs: Sequence[Any], count: int = 1) -> list[Any]:
+        """Wait for ``count`` tasks, or some seconds; return those that are not done.
+
+        Raises:
+            TrainyardError: an instance is lost, whose tasks would wait for ever.
+        """
+        _, left = ray.wait([*refs], num_returns=count, timeout=LOOK, fetch_local=False)
+        if self._placed and left:
+            there = ray.cluster_resources()
+            if lost := [host for host in self._hosts if host not in there]:
+                raise TrainyardError(
+                    f"{', '.join(lost)}: is lost, and with it its raw data and its part of the "
+                    "output; see the log there, and run the step again"
+                )
+        return left
 
     def _objects(self) -> tuple[list[RawObject], list[list[RawObject]]]:
         """Return all raw objects, and those, or parts of them, that each instance reads."""
@@ -263,8 +284,8 @@ class Program:
         pace, tasks = Pace(what, [task for task, _ in work]), {ref: task for task, ref in work}
         left = [*tasks]
         while left:
-            ready, left = ray.wait(left, timeout=10, fetch_local=False)
-            for ref in ready:
+            before, left = left, self._waited(left)
+            for ref in {*before}.difference(left):
                 pace.done(tasks[ref])
             pace.tick()
         pace.log()
@@ -327,7 +348,8 @@ class Program:
         for number in range(count):
             sent = [own[number] if number < len(own) else [] for own in waves]
             now = self._wave(number, sent, spans)
-            ray.wait(before, num_returns=len(before)) if before else None
+            while before:
+                before = self._waited(before, len(before))
             for at, ref in enumerate(now):
                 runs[at].append(ref)
             before = now

@@ -317,6 +317,20 @@ def test_a_first_instance_that_does_not_come_is_named(roots):
 
 
 @pytest.mark.sweep
+@pytest.mark.parametrize(("victim", "said"), [(0, "is gone, or Ray has ended"), (1, "is lost")])
+def test_the_loss_of_an_instance_is_named_by_the_other(roots, victim, said):
+    running = started(roots)
+    while "raw objects on" not in (roots[0] / "log").read_text():
+        assert running[0].poll() is None
+        time.sleep(0.1)
+    running[victim].kill()
+    assert sorted(ended(running, 200)) == [-9, 1]
+    assert said in (roots[1 - victim] / "output/message").read_text()
+    assert ended(started(roots)) == [0, 0]
+    assert fingerprints(together(roots[0].parent / "all", roots)) == RECORDED["texts"]
+
+
+@pytest.mark.sweep
 @pytest.mark.parametrize("number", range(30))
 def test_an_instance_killed_at_any_time_ends_the_job_and_a_retry_gives_the_same(roots, number):
     """The first one, the other one, or a process that Ray started there."""
