@@ -63,7 +63,8 @@ def shard(options: argparse.Namespace) -> None:
 
     scratch = plan_of(options, group.host).scratch
     spill = scratch.with_name(f"{scratch.name}-ray")
-    with ray_cluster.running_node(group, options.words, spill, options.processes) as node:
+    own = (group, options.words, spill, options.processes, options.root / "output/message")
+    with ray_cluster.running_node(*own) as node:
         if group.host == group.hosts[0]:
             from steps.shard import ray_program  # Ray reads the environment when it is imported
 

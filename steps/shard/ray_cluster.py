@@ -19,8 +19,10 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
+from steps import job_main
 from steps.shard.instances import LOOPBACK, Instances, resolved
 from trainyard.common.errors import DataError, TrainyardError
 from trainyard.common.hashes import json_sha256
@@ -35,6 +37,10 @@ STORE_BYTES = 2 * 10**9
 """Memory of an instance's object store, at most: what is exchanged at once takes less."""
 LEAST_STORE = 80 * 10**6
 """Ray's own minimum."""
+STARTING = 60
+"""Seconds in which Ray's processes have to start."""
+GRACE = 20
+"""Seconds between the death of a process of Ray and the end of this one."""
 AGAIN = 0.5
 """Seconds between two looks."""
 SHARED = Path("/dev/shm")  # noqa: S108 (Ray's object store, not a file of ours)
@@ -42,11 +48,11 @@ SHARED = Path("/dev/shm")  # noqa: S108 (Ray's object store, not a file of ours)
 
 @contextmanager
 def running_node(
-    instances: Instances, words: Sequence[str], spill: Path, processes: int
+    instances: Instances, words: Sequence[str], spill: Path, processes: int, message: Path
 ) -> Iterator["Node"]:
     """Run this instance's part of the cluster; it ends with the block, and with this process."""
     home = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))  # noqa: S108 (a socket's path is short)
-    node = Node(instances, words, home, spill, processes)
+    node = Node(instances, words, home, spill, processes, message)
     try:
         yield node
     finally:
@@ -59,13 +65,15 @@ class Node:
     """Ray's processes on this instance, which the kernel ends with this one."""
 
     def __init__(
-        self, instances: Instances, words: Sequence[str], home: Path, spill: Path, processes: int
-    ) -> None:
-        self.instances = instances
+        self, instances: Instances, words: Sequence[str], home: Path, spill: Path, processes: int,
+        message: Path,
+    ) -> None:  # fmt: skip
+        self.instances, self._message = instances, message
         self.ended = home / "ended.json"
         """Written by the head: why the job has failed, or "" if it has not."""
         self._home, self._spill, self._processes = home, spill, processes
         self._node: Any = None
+        self._stopped = Event()
         checkout = str(Path(__file__).resolve().parents[2])
         path = os.environ.get("PYTHONPATH")
         # Before Ray is imported, which reads it.
@@ -108,10 +116,32 @@ class Node:
             min_worker_port=0, max_worker_port=0,
             include_dashboard=False, include_log_monitor="", no_monitor=True,
         )  # fmt: skip
+        Thread(target=self._end_without_ray, daemon=True).start()
         try:
             self._node = Quiet(options, head=head, shutdown_at_exit=False, spawn_reaper=True)
-        except (RuntimeError, OSError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001 (what Node raises, bare ones included)
             raise TrainyardError(f"{self.head}: Ray does not start: {error}") from None
+
+    def _end_without_ray(self) -> None:
+        """End this process some time after one of Ray's has died here, or if Ray does not start:
+        calls into it may wait for ever.
+        """
+        start = time.monotonic()
+        while self.alive() or (self._node is None and time.monotonic() - start < STARTING):
+            if self._stopped.wait(AGAIN):
+                return
+        what = "has died here" if self._node else f"was not there after {STARTING} s"
+        if self._stopped.wait(GRACE if self._node else 0):  # for what says more
+            return
+        job_main.report(
+            TrainyardError(
+                f"{self.instances.host}: a process of Ray {what}; SIGKILL most often means out of "
+                "memory: take an instance type with more; or see the first instance's log, and run "
+                "the step again"
+            ),
+            self._message,
+        )
+        os._exit(1)
 
     @property
     def head(self) -> str:
@@ -124,6 +154,7 @@ class Node:
 
     def stop(self) -> None:
         """End Ray's processes on this instance."""
+        self._stopped.set()
         if self._node is not None:
             self._node.kill_all_processes(check_alive=False, allow_graceful=True, wait=True)
         self._node = None

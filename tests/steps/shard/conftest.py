@@ -95,7 +95,7 @@ def local_ray() -> dict[str, str]:
     group = Instances("algo-1", ["algo-1"], LOOPBACK, free_port(), job_name)
     before = dict(os.environ)
     stack = ExitStack()
-    node = stack.enter_context(running_node(group, [], Path(home), 2))
+    node = stack.enter_context(running_node(group, [], Path(home), 2, Path(home, "output/message")))
     from steps.shard import ray_program
 
     ray_program.connect(node)
