@@ -25,8 +25,9 @@ def main(
 ) -> None:
     """Upload the examples that the recipe names as its raw data."""
     loaded = load(recipe, overrides, environment)
-    if loaded.data is None:
-        raise RecipeError(f"{recipe}: data: is not set, so there is nothing to upload")
+    if loaded.data is None or loaded.data.shards:
+        why = "is not set" if loaded.data is None else "names shards, no raw data"
+        raise RecipeError(f"{recipe}: data: {why}, so there is nothing to upload")
     if not loaded.data.examples:
         prefixes = [loaded.data.input, *loaded.data.prefixes.values()]
         raise RecipeError(

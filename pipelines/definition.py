@@ -59,9 +59,10 @@ from steps.evaluate.config import PACKAGES as SCRIPTS_JOB
 from steps.evaluate.config import Leaks
 from steps.evaluate.step import evaluate_script_step, evaluate_step, model_uris
 from steps.gate.step import gate_step, registered_model
-from steps.processing import output_uri, split_argument
+from steps.processing import Splits, output_uri, split_argument
 from steps.register.model_card import Data
 from steps.register.step import register_step
+from steps.shard.shard_plan import SPLITS
 from steps.shard.step import shard_step
 from steps.train.job_program import loop_program, script_program
 from steps.train.step import Found, train_step
@@ -155,6 +156,7 @@ class Compilation:
         self.image = training_image(recipe, account.region)
         self.wheelhouses: dict[str, Wheelhouse] = {}
         self.found: Found | None = None
+        self.splits: Splits = {}
         self.context = self._context()
         self.training = (
             parts_of(recipe, self.project, self.image)
@@ -163,18 +165,19 @@ class Compilation:
         )
 
     def definition(self) -> str:
-        """Return the definition JSON: Shard, if there are data → Tune, if it searches →
+        """Return the definition JSON: Shard, if there are raw data → Tune, if it searches →
         Train → Evaluate → Gate → Verdict → Register | Rejected.
         """
-        shard = self.shard() if self.recipe.data else None
+        shard = self.shard() if self.recipe.reads_raw_data else None
+        self.splits = self._splits(shard)
         tune = [self.tune(shard)] if self.recipe.tune else []
         self.found = best_training(tune[0], self.recipe.tune.ranges) if self.recipe.tune else None
         train = self.train(shard)
-        evaluate = self.evaluate(shard, train)
+        evaluate = self.evaluate(train)
         models = model_uris(train, evaluate, self.recipe.train.model_compression)
         gate = self.gate(evaluate, models)
         model = registered_model(self.context, self.recipe.gate, gate, models[0])
-        register = self.register(shard, train, evaluate, gate, model)
+        register = self.register(train, evaluate, gate, model)
         gates = self.recipe.gate
         passed = [register, *self.transform(model, register)]
         verdict = verdict_condition(gate, passed, gates.kinds if gates.visible_checks else ())
@@ -199,7 +202,7 @@ class Compilation:
             + ["--workload_config", *split_argument(packed_with(recipe))],
             tokenizer_uri=recipe.workload.tokenizer,
             mixed=recipe.data.prefixes,
-            summarised=self.evaluation is None and recipe.samples_spec.summarised,
+            summarised=self._summarised,
         )
 
     def tune(self, shard: ProcessingStep | None) -> TuneStep:
@@ -216,29 +219,29 @@ class Compilation:
         context, config = self.context, self.recipe.train
         if self.project:
             searched = [*self.recipe.tune.ranges] if self.recipe.tune else []
-            given = (self.project, shard, self.training, searched)
+            given = (self.project, self.splits, self.training, searched)
             program = script_program(context, config, *given)
         else:
-            program = loop_program(context, config, shard, workload_hyperparameters(self.recipe))
+            program = loop_program(
+                context, config, self.splits, workload_hyperparameters(self.recipe)
+            )
         return train_step(
             context, config, program,
             image=self.image, shard=shard, checkpoint_key=self.training.name,
             found=self.found,
         )  # fmt: skip
 
-    def evaluate(self, shard: ProcessingStep | None, train: TrainingStep) -> ProcessingStep:
+    def evaluate(self, train: TrainingStep) -> ProcessingStep:
         """Create the step that scores the model: by its workload, or by the user's script."""
         recipe = self.recipe
         if self.evaluation:
-            return self._evaluate_by_script(shard, train, self.evaluation)
-        assert shard is not None  # noqa: S101 (``Recipe`` has checked)
+            return self._evaluate_by_script(train, self.evaluation)
         return evaluate_step(
             self.context,
             recipe.evaluate.model_copy(update={"slices": recipe.slices}),
             image=self._processing_image(recipe.evaluate),
-            shard=shard,
+            splits=self.splits,
             train=train,
-            summarised=recipe.workload_spec.summarised,
             int8=recipe.gate.judges_int8,
             base=recipe.train.base,
         )
@@ -259,7 +262,6 @@ class Compilation:
 
     def register(
         self,
-        shard: ProcessingStep | None,
         train: TrainingStep,
         evaluate: ProcessingStep,
         gate: ProcessingStep,
@@ -267,7 +269,7 @@ class Compilation:
     ) -> ModelStep:
         """Create the step that records the model package."""
         recipe = self.recipe
-        splits = {name: [output_uri(shard, name)] if shard else [] for name in ("train", "test")}
+        splits = {name: [self.splits[name]] if self.splits else [] for name in ("train", "test")}
         return register_step(
             self.context,
             recipe.register_,
@@ -292,9 +294,7 @@ class Compilation:
         given = {"image": self._processing_image(config), "base": base}
         return [transform_step(self.context, config, model=model, register=register, **given)]
 
-    def _evaluate_by_script(
-        self, shard: ProcessingStep | None, train: TrainingStep, script: Project
-    ) -> ProcessingStep:
+    def _evaluate_by_script(self, train: TrainingStep, script: Project) -> ProcessingStep:
         recipe = self.recipe
         register, gate = recipe.register_, recipe.gate
         bounds: dict[Leaks, float | None] = {
@@ -306,7 +306,7 @@ class Compilation:
             self.context,
             recipe.evaluate,
             image=evaluation_image(recipe, self.account.region),
-            shard=shard,
+            splits=self.splits,
             train=train,
             folder=self.session.add(dict(script.files)),
             entry=script.script,
@@ -314,6 +314,18 @@ class Compilation:
             leaks=[what for what, most in bounds.items() if most is not None],
             request=[script.request, *types] if script.request else [],
         )
+
+    @property
+    def _summarised(self) -> bool:
+        return self.evaluation is None and self.recipe.samples_spec.summarised
+
+    def _splits(self, shard: ProcessingStep | None) -> Splits:
+        """Return where the dataset lies: what the shard step writes, or what was there before."""
+        data = self.recipe.data
+        if data and data.shards:
+            return {name: f"{data.shards.rstrip('/')}/{name}" for name in SPLITS}
+        names = (*SPLITS, *(["summary"] if self._summarised else [])) if shard else ()
+        return {name: output_uri(shard, name) for name in names} if shard else {}
 
     def _context(self) -> StepContext:
         recipe, account = self.recipe, self.account
@@ -349,7 +361,7 @@ class Compilation:
         recipe = self.recipe
         of_workload = recipe.workload_spec.packages
         packages = {
-            "shard": of_workload,
+            "shard": (*recipe.shard.packages, *of_workload),
             "train": (*recipe.train.packages, *of_workload),
             "evaluate": SCRIPTS_JOB if self.evaluation else of_workload,
             "transform": of_workload,

@@ -1,10 +1,11 @@
-"""Find what is wrong with a recipe or a definition, offline and before anything is uploaded.
+"""Find what is wrong with a recipe or a definition, offline and before anything is uploaded. Only
+of ``data.shards`` it reads the manifests in S3, and says so where it cannot.
 
 python -m pipelines.validate --recipe recipes/prod.yaml [--set FIELD.PATH=VALUE] [--json]
 python -m pipelines.validate definition.json      # also by the rules on our own jobs
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -17,12 +18,14 @@ from pipelines.recipe.cli_options import (
     SetOption,
     recipe_for,
 )
+from pipelines.recipe.config import Recipe
 from pipelines.recipe.field_origins import Problem, RecipeProblems, field_origins, locate
 from pipelines.recipe.field_relations import warnings
 from pipelines.recipe.read_recipe import load
 from pipelines.rules import check
+from trainyard.aws_clients import client
 from trainyard.commands import validate
-from trainyard.common.errors import DefinitionError, RecipeError
+from trainyard.common.errors import DefinitionError, RecipeError, ServiceError
 from trainyard.terminal import extend_verb, run
 from trainyard.validate import Finding
 
@@ -43,7 +46,23 @@ def of_recipe(
         return "", [_finding("error", Problem(str(path), "", line)) for line in lines]
     origins = field_origins(path, overrides, environment)
     unlikely = [_finding("warning", locate(line, origins, path)) for line in warnings(recipe)]
-    return body, [*check(body), *unlikely]
+    return body, [*check(body), *unlikely, *_of_shards(recipe)]
+
+
+def _of_shards(recipe: Recipe) -> Iterator[Finding]:
+    """Yield what is wrong with shards that are there already; a warning where S3 cannot be read."""
+    if recipe.data is None or recipe.data.shards is None:
+        return
+    from pipelines.registry.data_checks import dataset_faults  # imports numpy
+    from pipelines.registry.package_evidence import Absent, Evidence
+
+    field = partial(Problem, f"data.shards {recipe.data.shards}", "data.shards")
+    try:
+        s3 = client("s3", recipe.aws.region)
+        for fault in dataset_faults(Evidence("", sagemaker=s3, s3=s3), recipe.data.shards):
+            yield _finding("error", field(fault))
+    except (Absent, ServiceError) as error:
+        yield _finding("warning", field(f"was not checked: {error}"))
 
 
 def _finding(severity: Literal["error", "warning"], problem: Problem) -> Finding:

@@ -22,6 +22,10 @@ from sagemaker.mlops.workflow.steps import ProcessingStep, Step
 from steps.config import ProcessingCompute
 from steps.context import StepContext
 
+Splits = Mapping[str, str | PipelineVariable]
+"""The dataset: ``train``, ``validation`` and ``test``, and ``summary`` where the shard step wrote
+one of the train split → S3 URI of its folder; empty without a dataset."""
+
 CODE = "/opt/ml/processing/input/code"
 WHEELS = "/opt/ml/processing/input/wheels"
 

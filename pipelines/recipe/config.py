@@ -20,6 +20,7 @@ from steps.evaluate.config import EvaluateConfig
 from steps.gate.config import GateConfig, refuse_int8, threshold_parameter
 from steps.register.config import RegisterConfig
 from steps.shard.config import ShardConfig
+from steps.shard.settings import ShardSettings
 from steps.train.config import TrainStepConfig
 from steps.transform.config import TransformConfig
 from steps.tune.config import TuneConfig
@@ -156,8 +157,8 @@ class Recipe(Section):
     """Where jobs get the packages that their images lack."""
 
     data: Data | None = None
-    """Raw data, from which the shard step creates the splits; your own script can do without them,
-    and then there is no shard step."""
+    """Raw data, from which the shard step creates the splits, or shards that are there already;
+    your own script can do without them. Without raw data there is no shard step."""
 
     workload: Workload = Workload()
     """Workload that is trained."""
@@ -222,6 +223,11 @@ class Recipe(Section):
         return script_section.NAME if self.train.script else self.workload.name
 
     @property
+    def reads_raw_data(self) -> bool:
+        """Return whether there is a shard step."""
+        return self.data is not None and self.data.shards is None
+
+    @property
     def workload_spec(self) -> WorkloadSpec:
         """Return what train, evaluate and gate know of the workload: metrics, baselines, slices."""
         return self.samples_spec if self.train.loop else script_section.spec_of(self.evaluate)
@@ -249,7 +255,9 @@ class Recipe(Section):
     def parameters(self) -> tuple[str, ...]:
         """Return the parameters in OVERRIDABLE that apply to this recipe."""
         without = set() if self.train.loop else {"MaxSteps"}
-        without |= set() if self.data else {"InputUri", "ShardInstanceCount"}
+        without |= set() if self.reads_raw_data else {"InputUri"}
+        several = self.reads_raw_data and self.shard.instance_count > 1  # one has no Ray
+        without |= set() if several else {"ShardInstanceCount"}
         without |= {"InputUri"} if self.data and self.data.inputs else set()
         without |= set() if self.transform else {"TransformInputUri"}
         return tuple(name for name in OVERRIDABLE if name not in without)
@@ -260,6 +268,23 @@ class Recipe(Section):
         script_section.check(self.train, self.evaluate, self.inference.script, *given)
         if self.train.loop is None:
             script_section.check_gate(self.gate, self.evaluate, self.inference.script)
+        return self
+
+    @model_validator(mode="after")
+    def _shards_are_not_sharded(self) -> Self:
+        if self.data is None or self.data.shards is None:
+            return self
+        if given := sorted(self.shard.model_fields_set & ShardSettings.model_fields.keys()):
+            raise ValueError(
+                f"shard.{given[0]}: is for raw data, and data.shards is written already; remove "
+                "it, or set data.input"
+            )
+        if self.train.fsx:
+            raise ValueError(
+                "train.fsx: mirrors what the shard step writes, and with data.shards there is "
+                "none; set train.input_mode to FastFile, or let a script mount them by "
+                "train.file_systems"
+            )
         return self
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""The section ``data``: one input, or several with weights."""
+"""The section ``data``: raw data (one input, or several with weights), or shards."""
 
 import re
 from typing import Literal, Self
@@ -46,7 +46,7 @@ class Input(Section):
 
 
 class Data(Section):
-    """The raw data: ``input``, or ``inputs``."""
+    """The data: raw ones (``input``, or ``inputs``), or ``shards``."""
 
     input: S3Uri | None = None
     """S3 prefix of the raw objects; the pipeline parameter InputUri overrides it for a run."""
@@ -54,6 +54,11 @@ class Data(Section):
     inputs: tuple[Input, ...] = Field(default=(), max_length=MOST)
     """Several inputs, each with a weight, instead of ``input``. No sample holds records of two of
     them; of equal records in two inputs, one stays. They are constant until the next upsert."""
+
+    shards: S3Uri | None = Field(default=None, exclude_if=lambda shards: shards is None)
+    """S3 prefix of a dataset that is written already, by another engine or another pipeline: the
+    folders train, validation and test, each with shards and manifests (docs/shards.md). There is no
+    shard step then; the pipeline begins at the training."""
 
     weight_changes: tuple[Change, ...] = ()
     """Other weights from an optimizer step on; needs inputs. A training that continues a checkpoint
@@ -87,11 +92,19 @@ class Data(Section):
 
     @model_validator(mode="after")
     def _one_or_several(self) -> Self:
-        if (self.input is None) == (not self.inputs):
-            both = "both are set" if self.inputs else "neither is set"
-            raise ValueError(f"input, inputs: {both}; set input to an S3 prefix, or inputs to some")
-        if self.example and self.inputs:
-            raise ValueError(f"example: {self.example} is for input; give it to one of the inputs")
+        given = {"input": self.input, "inputs": self.inputs, "shards": self.shards}
+        named = [name for name, value in given.items() if value]
+        if len(named) != 1:
+            which = f"{' and '.join(named)} are set" if named else "none is set"
+            raise ValueError(
+                f"input, inputs, shards: {which}; set input to the S3 prefix of raw data, inputs "
+                "to some, or shards to that of a dataset"
+            )
+        if self.example and not self.input:
+            raise ValueError(
+                f"example: {self.example} is for input; "
+                + ("give it to one of the inputs" if self.inputs else "remove it")
+            )
         if self.weight_changes and not self.inputs:
             raise ValueError("weight_changes: need inputs, whose weights they change")
         return self

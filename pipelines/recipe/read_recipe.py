@@ -139,7 +139,8 @@ def _slice_problems(recipe: Recipe, settings: BaseModel) -> Iterator[str]:
         if name not in known:
             near = nearest(name, [*known])
             yield f"evaluate.slices: {name!r} is not a slice of workload {kind}; {near}"
-        kept = recipe.shard.by_folder or (recipe.data is not None and recipe.data.inputs)
+        data = recipe.data
+        kept = recipe.shard.by_folder or (data is not None and (data.inputs or data.shards))
         if name == recipe.workload_spec.sliced_by_input(settings) and not kept:
             yield (
                 f"evaluate.slices: {name!r} is the folder that an example's raw data lay in, which "

@@ -2,13 +2,14 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from conditions.provenance_record import record, text
 from pipelines.registry.package_evidence import Evidence
 from pipelines.registry.record_checks import SHOWN, Mismatch, Unchecked, same
 from pipelines.registry.training_checks import DESCRIPTION
+from steps.shard.shard_plan import SPLITS
 from trainyard.common.errors import DataError
 from trainyard.common.hashes import files_sha256, json_sha256
 
@@ -47,6 +48,31 @@ def split(name: str, *, deep: bool) -> Callable[[Evidence], str]:
         )
 
     return check
+
+
+def dataset_faults(evidence: Evidence, uri: str) -> Iterator[str]:
+    """Yield what is wrong with the dataset that another engine wrote at ``uri``, by its manifests
+    and the sizes of its files.
+
+    Raises:
+        ServiceError: S3 refused, or could not be reached.
+    """
+    samples: dict[str, str] = {}
+    for name in SPLITS:
+        folder = f"{uri.rstrip('/')}/{name}"
+        try:
+            merged = _merged(evidence, folder)
+            same("split", merged.split, name, "its folder")
+            _check_files(evidence, folder, merged, deep=False)
+        except Mismatch as error:
+            yield str(error)
+            continue
+        if not len(merged.files):
+            yield f"{folder}: has no sample; write some, since the pipeline needs each split"
+        fields = ", ".join(f"{n} {one.dtype} {one.shape}" for n, one in merged.fields.items())
+        samples[name] = f"{fields}, made for {dict(merged.workload)}"
+    if len(set(samples.values())) > 1:
+        yield f"{uri}: the splits' samples differ: {samples}; write them with the same fields"
 
 
 def _merged(evidence: Evidence, uri: str) -> "MergedManifests":

@@ -297,10 +297,12 @@ def split(shard: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def channels(step: Step) -> dict[str, Any]:
-    """Return the addresses of a script's test channels; empty for other evaluations."""
-    names = _after(step.arguments, "--channels")
+    """Return the constant addresses of the test data: of a script's test channels, and of shards
+    that no step of the pipeline writes.
+    """
+    names = {*_after(step.arguments, "--channels"), "test"}
     given = {i["InputName"]: i["S3Input"]["S3Uri"] for i in step.arguments["ProcessingInputs"]}
-    found = {n: given[n] for n in names if n != UNTESTED and isinstance(given[n], str)}
+    found = {n: given[n] for n in names - {UNTESTED} if isinstance(given.get(n), str)}
     return {"channels": found} if found else {}
 
 

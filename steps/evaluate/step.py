@@ -14,7 +14,7 @@ from steps.context import StepContext
 from steps.evaluate.config import EvaluateConfig, Leaks
 from steps.evaluate.settings import EvaluateSettings
 from steps.job_arguments import words
-from steps.processing import input_folder, output_uri, processing_step, split_argument
+from steps.processing import Splits, input_folder, output_uri, processing_step, split_argument
 from training.finetuning.model_files import ARCHIVE
 from training.starting_weights import BASE
 
@@ -35,9 +35,8 @@ def evaluate_step(
     config: EvaluateConfig,
     *,
     image: str,
-    shard: ProcessingStep,
+    splits: Splits,
     train: TrainingStep,
-    summarised: bool = False,
     int8: bool = False,
     base: str | None = None,
 ) -> ProcessingStep:
@@ -47,13 +46,12 @@ def evaluate_step(
     Output ``scores``: challenger.parquet, and champion.parquet where there is a champion. The
     pipeline parameters ChampionArn and ChampionModelUri name the champion:
     ``pipelines.registry.champion``.
-    ``summarised``: whether the shard step wrote a summary of the train split, which is read then
-    instead of it. ``int8``: whether it judges the
-    model's int8 version, which becomes the output ``int8``. ``base``: S3 URI of the
-    model that the training began with, which is scored as baseline ``base_model``. Your own
-    script is evaluated by ``steps.evaluate.step``.
+    Of ``splits`` the summary of the train split is read instead of it, where there is one.
+    ``int8``: whether it judges the model's int8 version, which becomes the output ``int8``.
+    ``base``: S3 URI of the model that the training began with, which is scored as baseline
+    ``base_model``. Your own script is evaluated by ``evaluate_script_step``.
     """
-    train_split = "summary" if summarised else "train"
+    train_split = "summary" if "summary" in splits else "train"
     return processing_step(
         context,
         "Evaluate",
@@ -67,8 +65,8 @@ def evaluate_step(
         ],
         inputs=[
             input_folder("model", train.properties.ModelArtifacts.S3ModelArtifacts),
-            input_folder(train_split, output_uri(shard, train_split)),
-            input_folder("test", output_uri(shard, "test")),
+            input_folder(train_split, splits[train_split]),
+            input_folder("test", splits["test"]),
             input_folder("champion", context.parameters["ChampionModelUri"]),
             *([input_folder(BASE, base)] if base else []),
         ],
@@ -84,7 +82,7 @@ def evaluate_script_step(
     config: EvaluateConfig,
     *,
     image: str,
-    shard: ProcessingStep | None,
+    splits: Splits,
     train: TrainingStep,
     folder: str,
     entry: str,
@@ -101,7 +99,7 @@ def evaluate_script_step(
         leaks: leaks that the gate limits, for which the script has to list its training examples.
     """
     channels = [
-        *(input_folder(split, output_uri(shard, split)) for split in (SPLITS if shard else ())),
+        *(input_folder(split, splits[split]) for split in (SPLITS if splits else ())),
         *(input_folder(name, uri) for name, uri in config.channels.items()),
     ]
     arguments = json.dumps(config.arguments)

@@ -4,6 +4,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from steps.shard import shard_progress
+from steps.shard.quarantine import summary
 from steps.shard.shard_object import ShardObject
 from steps.shard.shard_plan import EXAMPLES, SPLITS, SUMMARY, Plan
 from steps.shard.shard_progress import Packed
@@ -21,6 +23,27 @@ from trainyard.common import atomic_file
 from trainyard.common.errors import DataError
 
 log = logging.getLogger(__name__)
+
+
+def prepare(plan: Plan, hosts: Sequence[str]) -> None:
+    """Create the output's folders, and remove what a killed run left there.
+
+    Raises:
+        DataError: it has files of another job.
+    """
+    for folder in (*plan.folders, "quarantine"):
+        (plan.output / folder).mkdir(parents=True, exist_ok=True)
+    refuse_strangers(plan, hosts)
+    shard_progress.remove_remains(plan)
+
+
+def finish(found: Survey, packed: Mapping[ShardObject, Packed], plan: Plan) -> None:
+    """Write the manifests of an instance."""
+    atomic_file.write(plan.output / f"quarantine/summary-{plan.host}.json", summary(found.objects))
+    built = build(found, packed, plan)
+    write(contents(built, plan, plan.host))
+    for split in SPLITS:
+        log_balance(built[split])
 
 
 def build(found: Survey, packed: Mapping[ShardObject, Packed], plan: Plan) -> dict[str, Manifest]:

@@ -118,7 +118,7 @@ class Pool:
     ) -> Iterator[tuple[Task, str | None]]:
         """Yield each task when it is finished, and the error in its data, if any."""
         if count == 1:
-            _set_threads(threads)
+            set_threads(threads)
             return _each(tasks, self._plan, pace.read)
         return self._pooled(tasks, pace, count, threads)
 
@@ -259,7 +259,7 @@ class _Worker:
 
 def _serve(pipe: Connection, plan: Plan, threads: int) -> None:
     """Run a worker until it is killed, or the job is dead."""
-    _set_threads(threads)
+    set_threads(threads)
     with suppress(EOFError):
         while True:
             for _, message in _each(_given(pipe), plan, lambda size: pipe.send(("read", size))):
@@ -273,7 +273,7 @@ def _given(pipe: Connection) -> Iterator[Task]:
         pipe.send(("next", None))
 
 
-def _set_threads(threads: int) -> None:
+def set_threads(threads: int) -> None:
     """Give tokenizer and Arrow the cores that no other worker uses; your own setting stays."""
     import pyarrow
 

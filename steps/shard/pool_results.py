@@ -41,10 +41,7 @@ def _work_off(
         DataError: some objects cannot be read, or values are out of range; it names up to NAMED.
         TrainyardError: a worker is done and its record is not there, or damaged.
     """
-    damaged = pool.work_off(what, [*work]) if work else []
-    if damaged:
-        more = f"; and {len(damaged) - NAMED} more" if len(damaged) > NAMED else ""
-        raise DataError("; ".join(damaged[:NAMED]) + more)
+    check_data(pool.work_off(what, [*work]) if work else [])
     records = {}
     for task, (stem, identity) in work.items():
         record = shard_progress.read(kind, stem, identity, plan.progress)
@@ -55,3 +52,10 @@ def _work_off(
             )
         records[task] = record
     return records
+
+
+def check_data(damaged: Sequence[str]) -> None:
+    """Raises: DataError: there are errors in the data; it has up to NAMED of them."""
+    if damaged:
+        more = f"; and {len(damaged) - NAMED} more" if len(damaged) > NAMED else ""
+        raise DataError("; ".join(damaged[:NAMED]) + more)

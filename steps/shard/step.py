@@ -49,7 +49,7 @@ def shard_step(
         "Shard",
         image=image,
         compute=config,
-        instance_count=context.parameters["ShardInstanceCount"],
+        instance_count=context.parameters.get("ShardInstanceCount", config.instance_count),
         arguments=arguments,
         inputs=inputs,
         outputs=(*OUTPUTS, "summary") if summarised else OUTPUTS,

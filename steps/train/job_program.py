@@ -8,7 +8,6 @@ from typing import Any
 from sagemaker.core.helper.pipeline_variable import PipelineVariable
 from sagemaker.core.workflow.execution_variables import ExecutionVariables
 from sagemaker.core.workflow.functions import Join
-from sagemaker.mlops.workflow.steps import ProcessingStep
 from sagemaker.train.configs import (
     Channel,
     DataSource,
@@ -19,7 +18,7 @@ from sagemaker.train.configs import (
 from sagemaker.train.distributed import MPI, SMP, DistributedConfig, Torchrun
 
 from steps.context import StepContext
-from steps.processing import output_uri
+from steps.processing import Splits
 from steps.train.config import TrainStepConfig
 from steps.train.train_script import Project, hyperparameter
 from training.config import TrainConfig
@@ -61,12 +60,12 @@ def start_channel(config: TrainStepConfig) -> Iterator[Channel]:
     yield s3_channel(CHANNEL, config.start_from.uri, "File")
 
 
-def split_channel(config: TrainStepConfig, shard: ProcessingStep, split: str) -> Channel:
+def split_channel(config: TrainStepConfig, splits: Splits, split: str) -> Channel:
     """Return the shards of ``split``, from S3 or from the mounted file system that mirrors it."""
     if config.fsx:
         path = _lustre_path(config.fsx.directory_path, split)
         return _mounted_channel(split, config.fsx.file_system_id, "FSxLustre", path)
-    return s3_channel(split, output_uri(shard, split), config.s3_mode)
+    return s3_channel(split, splits[split], config.s3_mode)
 
 
 def _mounted_channel(
@@ -172,14 +171,14 @@ class ScriptDriver(OwnDriver, DistributedConfig):
 def loop_program(
     context: StepContext,
     config: TrainStepConfig,
-    shard: ProcessingStep | None,
+    splits: Splits,
     workload: Mapping[str, str],
 ) -> Program:
     """Return Trainyard's own loop on the shards: channels ``train`` and ``validation``.
 
     ``workload``: the hyperparameters that name the workload.
     """
-    assert config.loop is not None and shard is not None  # noqa: S101 (``Recipe`` has checked)
+    assert config.loop is not None and splits  # noqa: S101 (``Recipe`` has checked)
     return Program(
         source_code=SourceCode(
             source_dir=context.code("train"),
@@ -191,7 +190,7 @@ def loop_program(
         hyperparameters=_hyperparameters(context, config, config.loop, workload),
         metrics=METRICS,
         channels=[
-            *(split_channel(config, shard, split) for split in SPLITS),
+            *(split_channel(config, splits, split) for split in SPLITS),
             *start_channel(config),
         ],
         description=f"Distributed training, strategy {config.loop.strategy}",
@@ -202,7 +201,7 @@ def script_program(
     context: StepContext,
     config: TrainStepConfig,
     project: Project,
-    shard: ProcessingStep | None,
+    splits: Splits,
     parts: Parts,
     searched: Sequence[str] = (),
 ) -> Program:
@@ -213,7 +212,7 @@ def script_program(
     arguments whose value a search finds.
     """
     options = _mpi_options(config) if config.launcher == "mpi" else (config.processes_per_node, [])
-    splits = [split_channel(config, shard, name) for name in SPLITS] if shard else []
+    shards = [split_channel(config, splits, name) for name in SPLITS] if splits else []
     return Program(
         source_code=SourceCode(
             source_dir=context.code("train"),
@@ -228,16 +227,16 @@ def script_program(
             inference=project.inference,
             parts={name: value for name, value in parts.as_json.items() if name != "code"},
             searched=[*searched],
-            mounted=[*config.file_systems, *(SPLITS if splits and config.fsx else ())],
+            mounted=[*config.file_systems, *(SPLITS if shards and config.fsx else ())],
         ),
         environment={
             **config.launcher_environment,
-            **({"PYTHONPATH": CODE} if shard else {}),  # holds the shards' reader
+            **({"PYTHONPATH": CODE} if shards else {}),  # holds the shards' reader
             **config.environment,
         },
         hyperparameters={name: hyperparameter(v) for name, v in config.arguments.items()},
         metrics=list(config.metrics.items()),
-        channels=[*splits, *_own_channels(config)],
+        channels=[*shards, *_own_channels(config)],
         description=f"Training by {project.script}, launcher {config.launcher}",
     )
 

@@ -15,7 +15,8 @@ from pathlib import Path
 from steps.evaluate.model_folder import evidence, files_of
 from steps.job_arguments import typed
 from steps.job_main import run
-from steps.shard import cluster, raw_objects
+from steps.shard import instances as job_instances
+from steps.shard import raw_objects
 from steps.shard.quarantine import check_share
 from steps.shard.readers import refuse_unknown
 from steps.transform.scored_object import Scoring
@@ -37,7 +38,7 @@ def transform(options: argparse.Namespace) -> None:
         DataError: no file, one that cannot be read, or too many bad records.
     """
     fit_threads()
-    inputs, instances = options.root / "processing/input", cluster.read(options.root, [], 0)
+    inputs, instances = options.root / "processing/input", job_instances.read(options.root)
     scoring = _scoring(options)
     objects = raw_objects.find(inputs / "records", json_sha256([*scoring.columns]))
     refuse_unknown(one.name for one in objects if not one.files)

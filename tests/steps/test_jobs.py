@@ -63,7 +63,7 @@ def shard(root: Path, workload: dict) -> None:
     files = {f"part-{part}.jsonl": lines(records[part::2]) for part in (0, 1)}
     options = ["--summary"] if spec(workload["name"]).summarised else []
     words = [*_named(workload), "--key", "key", "--processes", "1", *options]
-    for container in instances(root / "shard", files, 2, base=words):
+    for container in instances(root / "shard", files, 1, base=words):
         for split in (*SPLITS, *(["summary"] if options else [])):
             output = container / "processing/output" / split
             shutil.copytree(output, root / split, dirs_exist_ok=True)

@@ -9,7 +9,7 @@ from pipelines.compile.training_inputs import loop_parts
 from pipelines.definition import CHECKOUT, build
 from pipelines.recipe.aws_account import resolve
 from pipelines.recipe.read_recipe import load
-from pipelines.registry.ledger import split
+from pipelines.registry.ledger import channels, split
 from trainyard.common.errors import RecipeError
 from trainyard.language.steps import steps_of
 
@@ -79,8 +79,9 @@ def test_wrong_changes_are_named(changes, said):
 @pytest.mark.parametrize(
     ("override", "said"),
     [
-        ("data={}", "data: input, inputs: neither is set"),
-        (f"data={{input: s3://abc/d, inputs: [{WEB}]}}", "data: input, inputs: both are set"),
+        ("data={}", "data: input, inputs, shards: none is set"),
+        (f"data={{input: s3://abc/d, inputs: [{WEB}]}}",
+         "data: input, inputs, shards: input and inputs are set"),
         (f"data={{inputs: [{WEB}], example: stdlib}}", "data.example: stdlib is for input"),
         ("data={input: s3://abc/d, weight_changes: [{step: 1, weights: {d: 1}}]}",
          "data.weight_changes: need inputs"),
@@ -145,3 +146,66 @@ def test_a_look_at_the_test_split_knows_all_inputs_by_their_places():
     ]
     assert split(shards[0]) == split(shards[1]) != split(shards[2])
     assert split(shards[0])["input"] == ["s3://corpus/raw/code/", "s3://corpus/raw/web/"]
+
+
+GIVEN = ["data={shards: s3://corpus/packed/}", "shard={}"]
+
+
+def test_a_recipe_with_shards_begins_at_the_training():
+    """Nothing else of the definition changes but where the splits lie."""
+    body = document(*GIVEN)
+    steps = {one["Name"]: one["Arguments"] for one in body["Steps"]}
+    assert [*steps] == ["Train", "Evaluate", "Gate", "Verdict"]
+    uris = {
+        one["ChannelName"]: one["DataSource"]["S3DataSource"]["S3Uri"]
+        for one in steps["Train"]["InputDataConfig"]
+    }
+    split = "s3://corpus/packed/{}".format
+    assert uris == uris | {name: split(name) for name in ("train", "validation")}
+    inputs = {one["InputName"]: one["S3Input"] for one in steps["Evaluate"]["ProcessingInputs"]}
+    assert (inputs["train"]["S3Uri"], inputs["test"]["S3Uri"]) == (split("train"), split("test"))
+    assert "summary" not in inputs
+    names = {one["Name"] for one in body["Parameters"]}
+    assert not names & {"InputUri", "ShardInstanceCount"}
+    assert "Steps.Shard" not in json.dumps(body)
+
+
+def test_looks_at_another_engines_shards_are_counted_by_where_they_lie():
+    [evaluate] = [one for one in steps_of(document(*GIVEN)["Steps"]) if one.name == "Evaluate"]
+    assert channels(evaluate) == {"channels": {"test": "s3://corpus/packed/test"}}
+    [evaluate] = [one for one in steps_of(document()["Steps"]) if one.name == "Evaluate"]
+    assert channels(evaluate) == {}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (
+            ["data={shards: s3://corpus/x, input: s3://corpus/raw/}", "shard={}"],
+            "input and shards are set",
+        ),
+        (
+            ["data={shards: s3://corpus/x, inputs: [{uri: s3://corpus/raw/}]}", "shard={}"],
+            "inputs and shards are set",
+        ),
+        (["data={shards: /local/packed}", "shard={}"], "data.shards: is '/local/packed'"),
+        (
+            ["data={shards: s3://corpus/x, example: stdlib}", "shard={}"],
+            "example: stdlib is for input; remove it",
+        ),
+        ([*GIVEN, "shard.key=repository"], "shard.key: is for raw data"),
+        (
+            [
+                *GIVEN,
+                "train.input_mode=FSxLustre",
+                "train.fsx={file_system_id: fs-0123456789abcdef0, directory_path: /abcdefgh/data}",
+                "aws.vpc={subnets: [subnet-0a1b2c3d], security_groups: [sg-0a1b2c3d]}",
+            ],
+            "train.fsx: mirrors what the shard step writes",
+        ),
+    ],
+)
+def test_shards_beside_what_is_for_raw_data_are_refused(overrides, said):
+    with pytest.raises(RecipeError) as caught:
+        load(LAPTOP, overrides)
+    assert said in str(caught.value)

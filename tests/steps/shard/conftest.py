@@ -1,15 +1,19 @@
-"""Running the shard job in the test's own process, in a container's folders; several instances are
-threads.
+"""Running the shard job in the test's own process, in a container's folders; the tasks of several
+instances are run by Ray, which starts once for all tests of the process.
 """
 
+import atexit
+import functools
 import gzip
 import io
 import json
+import os
 import random
 import socket
+import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,7 +21,9 @@ import pytest
 from pyarrow import csv, parquet
 
 from steps.shard import job
-from steps.shard.cluster import PORTS
+from steps.shard.instances import LOOPBACK, PORTS, Instances
+from steps.shard.ray_cluster import running_node
+from trainyard.common.errors import TrainyardError
 
 SETTINGS = {"context_length": 8, "layers": 1, "heads": 1, "dim": 8}
 ARGUMENTS = [
@@ -74,33 +80,56 @@ def names(count: int) -> list[str]:
     return sorted(f"algo-{number + 1}" for number in range(count))
 
 
-def addresses(count: int) -> list[str]:
-    """Free ports of this machine, one an instance, that no outgoing connection is given."""
-    found: list[str] = []
-    while len(found) < count:
-        port = random.SystemRandom().choice(PORTS)
-        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            found.append(f"127.0.0.1:{port}")
-    return found
-
-
 def parts_of(files: Mapping[str, bytes], count: int) -> list[dict[str, bytes]]:
     """What each of some instances gets of S3 under ShardedByS3Key."""
     return [{name: files[name] for name in sorted(files)[n::count]} for n in range(count)]
 
 
+@functools.cache
+def local_ray() -> dict[str, str]:
+    """Start Ray for this process's tests, as a job does; each test's instances share it. Returns
+    the variables by which others reach it.
+    """
+    home = tempfile.mkdtemp(prefix="tests-ray-")
+    job_name = f"tests {os.getpid()} {time.monotonic_ns()}"
+    group = Instances("algo-1", ["algo-1"], LOOPBACK, free_port(), job_name)
+    before = dict(os.environ)
+    stack = ExitStack()
+    node = stack.enter_context(running_node(group, [], Path(home), 2, Path(home, "output/message")))
+    from steps.shard import ray_program
+
+    ray_program.connect(node)
+    token = {name: os.environ[name] for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN")}
+    os.environ.clear()
+    os.environ.update(before)
+    atexit.register(stack.close)
+    atexit.register(ray_program.ray.shutdown)  # runs first
+    return token | {"RAY_ADDRESS": node.head}
+
+
+def free_port() -> int:
+    """A free port of this machine that no outgoing connection is given."""
+    while True:
+        port = random.SystemRandom().choice(PORTS)
+        with suppress(OSError), socket.create_server((LOOPBACK, port)):
+            return port
+
+
 def run_all(roots: Sequence[Path], *arguments: str, base: Sequence[str] = ARGUMENTS) -> None:
-    """Run all instances of a job at once, in these containers' folders; raise the first error."""
-    where = addresses(len(roots))
+    """Run all instances of a job, in these containers' folders; raise the error."""
+    if len(roots) == 1:
+        job.shard(job.parse([*base, *arguments, "--root", str(roots[0])]))
+        return
+    local_ray()
+    from steps.shard import ray_program
+    from steps.shard.ray_tasks import Place
 
-    def run(root: Path) -> None:
-        words = [*base, *arguments, "--root", str(root), "--addresses", *where]
-        job.shard(job.parse([*words, "--patience", "20"]))
-
-    with ThreadPoolExecutor(len(roots)) as pool:
-        done = [pool.submit(run, root) for root in roots]
-    for one in done:
-        one.result()
+    words = [(*base, *arguments, "--root", str(root)) for root in roots]
+    places = [Place(root.name, own) for root, own in zip(roots, words, strict=True)]
+    try:
+        ray_program.Program(places, job.parse([*words[0]]), placed=False).run()
+    except (ray_program.RayError, TrainyardError) as error:
+        raise ray_program.failure(error) from None
 
 
 def instances(

@@ -1,27 +1,33 @@
 """Several instances, each with a part of the raw data, write the dataset that one writes."""
 
 import json
+import random
 import shutil
+import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steps.shard import cluster, exchange, job, raw_objects, survey_pass
-from steps.shard.cluster import Cluster
+from steps.shard import instances as job_instances
+from steps.shard import job, raw_objects, ray_cluster, survey_pass
 from steps.shard.shard_plan import SPLITS
+from tests.conftest import CHECKOUT
 from tests.steps.shard import plain_counts
 from tests.steps.shard.conftest import (
     ARGUMENTS,
     RECORDS,
-    addresses,
     container,
     instances,
     lines,
+    local_ray,
     names,
     parts_of,
     run_all,
@@ -147,26 +153,9 @@ def test_an_instance_without_a_file_packs_its_part(tmp_path):
     assert raw(output) == {"a.jsonl": (200, 0, 0)}
 
 
-def errors(roots: Sequence[Path], *arguments: str, own: Mapping[Path, list[str]] | None = None):
-    """Run instances of which some fail; the error of each, "" for those that do not."""
-    where = addresses(2)
-
-    def run(root: Path) -> str:
-        words = [*ARGUMENTS, *arguments, *(own or {}).get(root, []), "--root", str(root)]
-        try:
-            job.shard(job.parse([*words, "--addresses", *where, "--patience", "2"]))
-        except TrainyardError as error:
-            return str(error)
-        return ""
-
-    with ThreadPoolExecutor(len(roots)) as pool:
-        return list(pool.map(run, roots))
-
-
 @pytest.fixture
-def roots(tmp_path, monkeypatch) -> list[Path]:
+def roots(tmp_path) -> list[Path]:
     """Two instances' folders, with some files each."""
-    monkeypatch.setattr(exchange, "LINGER", 1)
     halves = parts_of(texts(), 2)
     return [
         container(tmp_path / host, part, host, names(2))
@@ -174,81 +163,188 @@ def roots(tmp_path, monkeypatch) -> list[Path]:
     ]
 
 
-def test_an_instance_that_is_not_there_is_named(roots, caplog, monkeypatch):
-    monkeypatch.setattr(exchange, "INTERVAL", 0.5)
-    with caplog.at_level("INFO"):
-        [message] = errors(roots[:1], *BAD)
-    assert "algo-2 (127.0.0.1:" in message and "silent for 2 s" in message
-    assert "algo-1 waits for lists of raw data" in message
-    assert "waiting for lists of raw data: algo-2" in caplog.text
+def refused(roots: Sequence[Path], *arguments: str) -> str:
+    with pytest.raises(TrainyardError) as caught:
+        run_all(roots, *arguments)
+    assert not [path for root in roots for path in root.rglob("manifest-*.json")]
+    return str(caught.value)
 
 
-def test_an_instance_with_other_settings_is_refused_by_name(roots):
-    messages = errors(roots, *BAD, own={roots[1]: ["--shard_mb", "0.002"]})
-    assert "algo-2: has other settings, code or hosts than algo-1" in messages[0]
-    assert "algo-1: has other settings, code or hosts than algo-2" in messages[1]
-
-
-def test_what_ends_one_instance_ends_the_others_with_its_words(roots):
+def test_what_is_wrong_on_one_instance_ends_the_job_with_its_words(roots):
     (roots[1] / "processing/input/raw/web/broken.jsonl.gz").write_bytes(b"no gzip")
-    messages = errors(roots, *BAD)
-    assert messages[1].startswith("web/broken.jsonl.gz: ")
-    assert messages[0] == f"algo-2: {messages[1]}"
+    assert refused(roots, *BAD).startswith("web/broken.jsonl.gz: ")
 
 
 def test_too_many_bad_records_are_counted_over_all_instances(roots):
-    for message in errors(roots):
-        assert "2 of 499 records are bad, more than shard.max_bad_share" in message
+    assert "2 of 499 records are bad, more than shard.max_bad_share" in refused(roots)
 
 
 def test_a_file_on_two_instances_is_refused(roots):
     for root in roots:
         (root / "processing/input/raw/twice.jsonl").write_bytes(lines(RECORDS[:3]))
-    for message in errors(roots, *BAD):
-        assert "twice.jsonl: algo-1 and algo-2 both have this file" in message
-        assert "ShardedByS3Key" in message
+    message = refused(roots, *BAD)
+    assert "twice.jsonl: algo-1 and algo-2 both have this file" in message
+    assert "ShardedByS3Key" in message
 
 
 def test_an_input_without_a_file_on_any_instance_is_refused(roots):
-    for message in errors(roots, *BAD, "--inputs", "books", "code", "web", "news"):
-        assert "raw/news: holds no file" in message
+    words = ["--inputs", "books", "code", "web", "news"]
+    assert "raw/news: holds no file" in refused(roots, *BAD, *words)
 
 
 def test_a_disk_that_cannot_hold_the_share_is_refused_before_anything_is_read(roots, monkeypatch):
-    size = sum(len(content) for content in texts().values())
-    usage = type(shutil.disk_usage("/"))(10**9, 10**9, size // 2)
-    monkeypatch.setattr("steps.shard.together.shutil.disk_usage", lambda path: usage)
-    for message in errors(roots, *BAD):
-        assert "expected at least" in message and "raise shard.volume_gb" in message
+    monkeypatch.setattr("steps.shard.ray_program.COPIES", 10**9)
+    message = refused(roots, *BAD)
+    assert "algo-1: its output has room for" in message and "raise shard.volume_gb" in message
     assert not [path for root in roots for path in root.rglob("*.arrow")]
 
 
-def test_the_server_gives_only_records_of_the_run(roots):
-    plan = job._plan(job.parse([*ARGUMENTS, "--root", str(roots[0])]), "algo-1")
-    (plan.progress).mkdir(parents=True)
-    (plan.progress.parent / "secret.json").write_text("{}")
-    (plan.progress / "listing.json").write_text("{}")
-    cluster = Cluster("algo-1", names(2), addresses(2), 1)
-    with exchange.Peers(cluster, plan) as peers:
-        question = {**peers.identity, "from": "algo-2"}
-        assert peers.answer("listing", question) == b"+{}"
-        for stem in ("../secret", "", "absent", "pulled"):
-            assert peers.answer(stem, question) == b"-"
-        assert peers.answer("listing", question | {"job": "other"})[:1] == b"!"
-        assert peers.answer("listing", question | {"from": "../x"})[:1] == b"!"
+def test_many_waves_give_the_same_dataset(tmp_path, monkeypatch):
+    monkeypatch.setattr("steps.shard.ray_program.WAVE_BYTES", 1000)
+    output = together(tmp_path / "all", instances(tmp_path, texts(), 3, *BAD))
+    assert fingerprints(output) == RECORDED["texts"]
 
 
-def test_addresses_are_the_same_on_all_instances_and_differ_by_job(tmp_path, monkeypatch):
-    monkeypatch.setattr(cluster, "resolved", lambda name: "10.0.0.1")
+def test_the_head_is_the_first_instance_and_its_port_differs_by_job(tmp_path, monkeypatch):
+    monkeypatch.setattr(job_instances, "resolved", lambda name: "10.0.0.1")
     found = []
     for number, job_name in enumerate(["one", "one", "two"]):
         root = container(tmp_path / f"{number}", {}, f"algo-{number % 2 + 1}", names(2))
         about = json.dumps({"ProcessingJobArn": job_name})
         (root / "config/processingjobconfig.json").write_text(about)
-        found.append(cluster.read(root, [], 1))
-    assert found[0].addresses == found[1].addresses != found[2].addresses
-    assert [one.rpartition(":")[0] for one in found[0].addresses] == names(2)
-    assert found[0].number == 0 and found[1].number == 1
-    monkeypatch.setattr(cluster, "resolved", lambda name: None)
-    local = cluster.read(tmp_path / "0", [], 1).addresses
-    assert len(set(local)) == 2 and all(one.startswith("127.0.0.1:") for one in local)
+        found.append(job_instances.read(root))
+    assert found[0].port == found[1].port != found[2].port
+    assert found[0].head == "algo-1" and found[1].address == "10.0.0.1"
+    for unknown in (None, "127.0.1.1"):
+        monkeypatch.setattr(job_instances, "resolved", lambda name, known=unknown: known)
+        alone = job_instances.read(tmp_path / "0")
+        assert alone.head == alone.address == "127.0.0.1"
+
+
+def test_a_small_shared_memory_has_the_objects_on_the_disk(monkeypatch, tmp_path):
+    assert ray_cluster.store()[1] == ray_cluster.SHARED
+    usage = type(shutil.disk_usage("/"))(64 * 2**20, 0, 64 * 2**20)  # docker's default
+    monkeypatch.setattr(ray_cluster.shutil, "disk_usage", lambda path: usage)
+    size, place = ray_cluster.store()
+    assert place is None and size >= ray_cluster.LEAST_STORE
+
+
+def test_several_instances_without_ray_are_refused_by_name(roots, monkeypatch):
+    monkeypatch.setattr(job, "find_spec", lambda name: None)
+    with pytest.raises(TrainyardError, match="ray: is not installed, and several instances need"):
+        job.shard(job.parse([*ARGUMENTS, "--root", str(roots[0])]))
+
+
+def test_one_instance_imports_nothing_of_ray(tmp_path, run_python):
+    root = container(tmp_path / "algo-1", texts(), "algo-1", ["algo-1"])
+    code = "import sys; from steps.shard import job; job.main(sys.argv[1:]); print(*sys.modules)"
+    done = run_python("-c", code, *ARGUMENTS, *BAD, "--root", str(root))
+    assert done.returncode == 0, done.stderr
+    assert "pyarrow" in done.stdout.split() and "ray" not in done.stdout.split()
+
+
+def started(roots: Sequence[Path], *arguments: str) -> list[subprocess.Popen]:
+    """Start the job's instances as processes, as SageMaker does; each logs into its folder."""
+    words = [sys.executable, "-m", "steps.shard.job", *CASES["texts"].arguments, *arguments]
+    about = json.dumps({"ProcessingJobArn": f"{roots[0]} {time.monotonic_ns()}"})
+    running = []
+    for root in roots:
+        (root / "config/processingjobconfig.json").write_text(about)
+        with (root / "log").open("wb") as log:
+            running.append(
+                subprocess.Popen(
+                    [*words, "--root", str(root)], cwd=CHECKOUT, stdout=log, stderr=log
+                )
+            )
+    return running
+
+
+def ended(running: Sequence[subprocess.Popen], seconds: float = 120) -> list[int]:
+    try:
+        return [one.wait(seconds) for one in running]
+    finally:
+        for one in running:
+            one.kill()
+
+
+def family(process: subprocess.Popen) -> list[psutil.Process]:
+    with suppress(psutil.Error):
+        return psutil.Process(process.pid).children(recursive=True)
+    return []
+
+
+def test_a_cluster_of_processes_gives_the_dataset_and_leaves_nothing(roots):
+    running = started(roots)
+    listening, everyone = set(), {}
+    while any(one.poll() is None for one in running):
+        for one in (one for process in running for one in family(process)):
+            everyone[one.pid] = one
+            with suppress(psutil.Error):
+                places = one.net_connections("inet")
+                listening |= {c.laddr.ip for c in places if c.status == psutil.CONN_LISTEN}
+        time.sleep(0.2)
+    assert ended(running) == [0, 0], "".join((root / "log").read_text() for root in roots)
+    assert fingerprints(together(roots[0].parent / "all", roots)) == RECORDED["texts"]
+    assert {one.removeprefix("::ffff:") for one in listening} == {"127.0.0.1"}
+    assert len(everyone) > 4 and not psutil.wait_procs(everyone.values(), timeout=20)[1]
+    assert not [*(roots[0] / "processing/output").glob("scratch")]
+
+
+def test_a_cluster_of_ones_own_shards_a_folder_that_its_nodes_share(tmp_path, run_python):
+    """It needs nothing of this checkout: the code goes there with the job."""
+    known = local_ray()
+    root = container(tmp_path, texts(), "", [])
+    places = ["--input", root / "processing/input/raw", "--output", root / "out"]
+    address = ["--address", known["RAY_ADDRESS"]]
+    words = [*CASES["texts"].arguments, *address]
+    done = run_python("-m", "steps.shard.job", *words, *map(str, places), env=known)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert fingerprints(tmp_path / "out") == RECORDED["texts"]
+    done = run_python("-m", "steps.shard.job", *words, env=known)
+    assert "error: --address: needs --input and --output, folders that every node" in done.stdout
+
+
+def test_an_instance_that_does_not_come_is_named(roots):
+    assert ended(started(roots[:1], "--patience", "3")) == [1]
+    message = (roots[0] / "output/message").read_text()
+    assert "algo-2: did not join algo-1 within 3 s" in message
+
+
+def test_a_first_instance_that_does_not_come_is_named(roots):
+    assert ended(started(roots[1:], "--patience", "1")) == [1]
+    message = (roots[1] / "output/message").read_text()
+    assert "the job's first instance did not answer for 1 s" in message
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize(("victim", "said"), [(0, "is gone, or Ray has ended"), (1, "is lost")])
+def test_the_loss_of_an_instance_is_named_by_the_other(roots, victim, said):
+    running = started(roots)
+    while "raw objects on" not in (roots[0] / "log").read_text():
+        assert running[0].poll() is None
+        time.sleep(0.1)
+    running[victim].kill()
+    assert sorted(ended(running, 200)) == [-9, 1]
+    assert said in (roots[1 - victim] / "output/message").read_text()
+    assert ended(started(roots)) == [0, 0]
+    assert fingerprints(together(roots[0].parent / "all", roots)) == RECORDED["texts"]
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("number", range(30))
+def test_an_instance_killed_at_any_time_ends_the_job_and_a_retry_gives_the_same(roots, number):
+    """The first one, the other one, or a process that Ray started there."""
+    source = random.Random(number)
+    victim, inside = source.randrange(2), source.random() < 0.5
+    running = started(roots)
+    time.sleep(source.uniform(0, 25))
+    chosen = family(running[victim]) if inside else []
+    with suppress(psutil.Error):
+        (source.choice(chosen) if chosen else psutil.Process(running[victim].pid)).kill()
+    codes = ended(running, 300)
+    if codes != [0, 0]:
+        for root, code, process in zip(roots, codes, running, strict=True):
+            assert code or process is not running[victim]
+            assert code in (0, 1, -9) and (code != 1 or (root / "output/message").read_text())
+        assert ended(started(roots)) == [0, 0]
+    assert fingerprints(together(roots[0].parent / "all", roots)) == RECORDED["texts"]

@@ -119,7 +119,7 @@ def test_without_the_kernels_help_a_thread_watches_the_parent(tmp_path):
 )
 def test_spare_cores_go_to_the_tokenizer(shard, monkeypatch, objects, processes, expected):
     started = []
-    monkeypatch.setattr(pool, "_set_threads", lambda threads: started.append((1, threads)))
+    monkeypatch.setattr(pool, "set_threads", lambda threads: started.append((1, threads)))
 
     def pooled(self, tasks, pace, count, threads):
         started.append((count, threads))
@@ -133,7 +133,7 @@ def test_spare_cores_go_to_the_tokenizer(shard, monkeypatch, objects, processes,
 def test_threads_are_set_where_nobody_set_them(monkeypatch):
     monkeypatch.delenv("RAYON_NUM_THREADS")
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
-    pool._set_threads(3)
+    pool.set_threads(3)
     assert os.environ["RAYON_NUM_THREADS"] == "3"
     assert os.environ["TOKENIZERS_PARALLELISM"] == "false"
 

@@ -144,7 +144,8 @@ class Studio:
         (self.checkout / "trainyard/__init__.py").write_text("")
         (self.checkout / "steps/requirements.txt").write_text("")
         (self.checkout / "locks").mkdir()
-        (self.checkout / "locks/packages.txt").write_text("")
+        ray = f"ray==2.60.0 --hash=sha256:{'0' * 64}\n"  # of a recipe with several instances
+        (self.checkout / "locks/packages.txt").write_text(ray)
         self._compiled: dict[Change, CompiledPipeline] = {}
         self.base = self.compiled(Change())
 

@@ -1,0 +1,121 @@
+"""The job's arguments: parsed, made into a plan, and held against the raw data."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from steps.job_arguments import typed
+from steps.shard.raw_objects import RawObject
+from steps.shard.settings import ShardSettings
+from steps.shard.shard_plan import Plan
+from steps.shard.survey import Survey
+from training.workloads import read_settings
+from trainyard.common.errors import DataError
+from trainyard.common.usable_cores import cores
+
+PATIENCE = 1800
+"""Seconds that the first of several instances waits for the others, and they for it."""
+
+
+def parse(arguments: list[str], description: str | None = None) -> argparse.Namespace:
+    """Parse the job's arguments."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--workload", required=True)
+    parser.add_argument(
+        "--workload_config",
+        nargs="+",
+        default=["{}"],
+        metavar="JSON",
+        help="the workload's settings; in several pieces, since one has at most 256 characters",
+    )
+    parser.add_argument("--tokenizer", type=Path, help="a Hugging Face tokenizer.json")
+    parser.add_argument(
+        "--inputs",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="the folders of the raw data; no sample holds records of two",
+    )
+    parser.add_argument(
+        "--summary",
+        action="store_true",
+        help="also write a summary of the train split, which an evaluation reads instead of it",
+    )
+    parser.add_argument("--input", type=Path, help="a folder that every instance can read")
+    parser.add_argument("--output", type=Path, help="a folder that every instance may write to")
+    parser.add_argument(
+        "--address",
+        help="a Ray cluster of your own, as auto or NAME:PORT, whose nodes mount input and output",
+    )
+    parser.add_argument("--patience", type=float, default=PATIENCE, help=argparse.SUPPRESS)
+    parser.add_argument("--root", type=Path, default=Path("/opt/ml"), help=argparse.SUPPRESS)
+    options = typed(parser, arguments, ShardSettings)
+    options.processes, options.words = options.processes or cores(), [*arguments]
+    return options
+
+
+def input_of(options: argparse.Namespace) -> Path:
+    """Return the folder of the raw data."""
+    return options.input or options.root / "processing/input/raw"
+
+
+def plan_of(options: argparse.Namespace, host: str) -> Plan:
+    """Return the plan of an instance.
+
+    Raises:
+        DataError: the output lies in the input.
+    """
+    plan = _plan(options, host)
+    if plan.output.resolve().is_relative_to(input_of(options).resolve()):
+        raise DataError(
+            f"{plan.output}: lies in the input {input_of(options)}; name an output elsewhere"
+        )
+    return plan
+
+
+def _plan(options: argparse.Namespace, host: str) -> Plan:
+    return Plan(
+        workload=options.workload,
+        config=read_settings("".join(options.workload_config)),
+        assets=options.tokenizer.parent if options.tokenizer else None,
+        key=options.key,
+        validation_share=options.validation_share,
+        test_share=options.test_share,
+        shard_bytes=max(1, int(options.shard_mb * 1e6)),
+        max_bad_share=options.max_bad_share,
+        unique=None if options.unique is None else tuple(options.unique),
+        by_folder=options.by_folder or bool(options.inputs),
+        inputs=bool(options.inputs),
+        summary=options.summary,
+        output=options.output or options.root / "processing/output",
+        host=host,
+    )
+
+
+def check_objects(whole: Sequence[RawObject], folder: Path, inputs: Sequence[str]) -> None:
+    """Raises: DataError: there are no raw data, or not of each input, or of a format unknown."""
+    from steps.shard import readers  # imports pyarrow
+
+    if not whole:
+        raise DataError("0 files in the raw input; upload data under data.input")
+    there = {one.folder for one in whole}
+    if inputs and (wrong := sorted(there ^ {*inputs})):
+        what = "holds no file" if wrong[0] in inputs else "is not one of data.inputs"
+        raise DataError(
+            f"{folder / wrong[0]}: {what}; there has to be a folder with data for each of "
+            f"{', '.join(sorted(inputs))}, and nothing else"
+        )
+    readers.refuse_unknown(one.name for one in whole if not one.files)
+
+
+def check_inputs(found: Survey, inputs: Sequence[str]) -> None:
+    """Raises: DataError: an input keeps no record."""
+    for name in inputs:
+        if not found.bytes.get(name):
+            raise DataError(
+                f"input {name}: none of its records stays: its files are empty, or each record is "
+                "in another input as well, or is quarantined; leave it out of data.inputs, or set "
+                "shard.unique"
+            )

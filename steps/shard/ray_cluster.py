@@ -1,0 +1,215 @@
+"""Start a Ray cluster of the job's instances: the head on the first, the others join it.
+
+Nothing of Ray listens beyond the instances' network: no dashboard, no client server, no usage
+statistics; on one machine only at its loopback address. Whoever speaks to it must know the job's
+ARN: Ray's token. Each instance has folders of its own for Ray's sockets and spilled objects.
+
+Ray's own Node is what ``ray start`` runs, which would start the server of the dashboard, a client
+server, two monitors and one more interpreter: half of the CPU of a small job. It is private, so
+pyproject.toml pins Ray's version.
+"""
+
+import json
+import logging
+import os
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+from steps import job_main
+from steps.shard.instances import LOOPBACK, Instances, resolved
+from trainyard.common.errors import DataError, TrainyardError
+from trainyard.common.hashes import json_sha256
+
+log = logging.getLogger(__name__)
+
+ENDED = "TRAINYARD_SHARD_ENDED"
+"""Variable with the file in which the head tells an instance how the job ended."""
+JOB = "TRAINYARD_SHARD_JOB"
+"""Variable with the arguments of the job on this instance, as JSON."""
+STORE_BYTES = 2 * 10**9
+"""Memory of an instance's object store, at most: what is exchanged at once takes less."""
+LEAST_STORE = 80 * 10**6
+"""Ray's own minimum."""
+STARTING = 60
+"""Seconds in which Ray's processes have to start."""
+GRACE = 20
+"""Seconds between the death of a process of Ray and the end of this one."""
+AGAIN = 0.5
+"""Seconds between two looks."""
+SHARED = Path("/dev/shm")  # noqa: S108 (Ray's object store, not a file of ours)
+
+
+@contextmanager
+def running_node(
+    instances: Instances, words: Sequence[str], spill: Path, processes: int, message: Path
+) -> Iterator["Node"]:
+    """Run this instance's part of the cluster; it ends with the block, and with this process."""
+    home = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))  # noqa: S108 (a socket's path is short)
+    node = Node(instances, words, home, spill, processes, message)
+    try:
+        yield node
+    finally:
+        node.stop()
+        shutil.rmtree(home, ignore_errors=True)
+        shutil.rmtree(spill, ignore_errors=True)
+
+
+class Node:
+    """Ray's processes on this instance, which the kernel ends with this one."""
+
+    def __init__(
+        self, instances: Instances, words: Sequence[str], home: Path, spill: Path, processes: int,
+        message: Path,
+    ) -> None:  # fmt: skip
+        self.instances, self._message = instances, message
+        self.ended = home / "ended.json"
+        """Written by the head: why the job has failed, or "" if it has not."""
+        self._home, self._spill, self._processes = home, spill, processes
+        self._node: Any = None
+        self._stopped = Event()
+        checkout = str(Path(__file__).resolve().parents[2])
+        path = os.environ.get("PYTHONPATH")
+        # Before Ray is imported, which reads it.
+        os.environ |= {
+            "PYTHONPATH": f"{checkout}{os.pathsep}{path}" if path else checkout,
+            JOB: json.dumps([*words]),
+            ENDED: str(self.ended),
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN": json_sha256([instances.job, *instances.hosts]),
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_task_oom_retries": "2",  # its default is for ever
+            "RAY_OBJECT_STORE_ALLOW_SLOW_STORAGE": "1",
+        }
+
+    def start(self, *, head: bool) -> None:
+        """Start Ray's processes.
+
+        Raises:
+            TrainyardError: they do not start, or the head does not answer.
+        """
+        from ray._private import node, parameter
+
+        class Quiet(node.Node):
+            """Without the server of the dashboard, which nothing here asks."""
+
+            def start_api_server(self, **_: Any) -> None:
+                pass
+
+        self._spill.mkdir(parents=True, exist_ok=True)
+        own = self.instances.address
+        keep_loopback(own)
+        size, folder = store()
+        options = parameter.RayParams(
+            gcs_server_port=self.instances.port if head else None,
+            gcs_address=None if head else self.head,
+            node_ip_address=own, node_name=self.instances.host,
+            num_cpus=self._processes, num_gpus=0, resources={self.instances.host: 1e6},
+            object_store_memory=size, plasma_directory=str(folder or self._spill),
+            object_spilling_directory=str(self._spill), temp_dir=str(self._home),
+            min_worker_port=0, max_worker_port=0,
+            include_dashboard=False, include_log_monitor="", no_monitor=True,
+        )  # fmt: skip
+        Thread(target=self._end_without_ray, daemon=True).start()
+        try:
+            self._node = Quiet(options, head=head, shutdown_at_exit=False, spawn_reaper=True)
+        except Exception as error:  # noqa: BLE001 (what Node raises, bare ones included)
+            raise TrainyardError(f"{self.head}: Ray does not start: {error}") from None
+
+    def _end_without_ray(self) -> None:
+        """End this process some time after one of Ray's has died here, or if Ray does not start:
+        calls into it may wait for ever.
+        """
+        start = time.monotonic()
+        while self.alive() or (self._node is None and time.monotonic() - start < STARTING):
+            if self._stopped.wait(AGAIN):
+                return
+        what = "has died here" if self._node else f"was not there after {STARTING} s"
+        if self._stopped.wait(GRACE if self._node else 0):  # for what says more
+            return
+        job_main.report(
+            TrainyardError(
+                f"{self.instances.host}: a process of Ray {what}; SIGKILL most often means out of "
+                "memory: take an instance type with more; or see the first instance's log, and run "
+                "the step again"
+            ),
+            self._message,
+        )
+        os._exit(1)
+
+    @property
+    def head(self) -> str:
+        """Return ``address:port`` of the head."""
+        return f"{resolved(self.instances.head) or self.instances.head}:{self.instances.port}"
+
+    def alive(self) -> bool:
+        """Return whether Ray runs here."""
+        return self._node is not None and not self._node.dead_processes()
+
+    def stop(self) -> None:
+        """End Ray's processes on this instance."""
+        self._stopped.set()
+        if self._node is not None:
+            self._node.kill_all_processes(check_alive=False, allow_graceful=True, wait=True)
+        self._node = None
+
+    def follow(self, patience: float) -> None:
+        """Join the head and do what it asks until the job has ended.
+
+        Raises:
+            DataError: the job has failed; says why.
+            TrainyardError: there is no head, or it is gone.
+        """
+        first, start = self.instances.hosts[0], time.monotonic()
+        while not listens(self.head):
+            if time.monotonic() - start > patience:
+                raise TrainyardError(
+                    f"{first} ({self.head}): the job's first instance did not answer for "
+                    f"{patience:,.0f} s; see its log, and run the step again"
+                )
+            time.sleep(AGAIN)
+        log.info("joining %s", self.head)
+        self.start(head=False)
+        while not self.ended.is_file():
+            if not self.alive() and not self.ended.is_file():
+                raise TrainyardError(
+                    f"{first} ({self.head}): the job's first instance is gone, or Ray has ended on "
+                    f"{self.instances.host}; see both logs, and run the step again"
+                )
+            time.sleep(AGAIN)
+        if message := json.loads(self.ended.read_bytes()):
+            raise DataError(message)
+
+
+def keep_loopback(address: str) -> None:
+    """Have Ray take a loopback address as it is: it would replace it by one that others reach."""
+    if address.startswith(LOOPBACK):
+        from ray._private import services
+
+        services.get_node_ip_address = lambda address=None: LOOPBACK
+
+
+def listens(place: str) -> bool:
+    """Return whether somebody listens at ``address:port``."""
+    address, _, port = place.rpartition(":")
+    with suppress(OSError), socket.create_connection((address, int(port)), timeout=5):
+        return True
+    return False
+
+
+def store() -> tuple[int, Path | None]:
+    """Return the bytes of the object store, and where it lies; None: beside the spilled objects, if
+    the container's shared memory is small (docker gives 64 MB).
+    """
+    memory = min(STORE_BYTES, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 10)
+    room = shutil.disk_usage(SHARED).free * 4 // 5 if SHARED.is_dir() else 0
+    if room >= LEAST_STORE:
+        return max(LEAST_STORE, min(memory, room)), SHARED
+    log.warning("%s: has room for %.0f MB, so objects lie on the disk", SHARED, room / 1e6)
+    return max(LEAST_STORE, memory), None
