@@ -17,7 +17,7 @@ from pipelines.compile.compilation import WITH_WORKLOAD, step_code
 from pipelines.compile.image_packages import compare
 from pipelines.compile.package_lock import Entry, read
 from pipelines.recipe.read_recipe import load
-from trainyard.image_packages import published
+from trainyard.image_packages import published_images
 
 COUNTED = ("has", "replaced", "added", "not_published")
 
@@ -38,7 +38,7 @@ def rows(recipe_file: Path) -> list[dict[str, Any]]:
     """What is found of each image and each group of steps."""
     found: list[dict[str, Any]] = []
     groups = installed(recipe_file)
-    for name, image in published().items():
+    for name, image in published_images().items():
         for steps, entries in groups.items():
             row: dict[str, Any] = {"image": name, "steps": steps, "python": None}
             if image:

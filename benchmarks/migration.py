@@ -22,7 +22,7 @@ from typing import Annotated
 import typer
 
 from trainyard.common.errors import TrainyardError
-from trainyard.emulator.runtime.interpreter import OWN
+from trainyard.emulator.runtime.interpreter import OWN_PYTHON
 from trainyard.equality.verdict import Answer
 from trainyard.migration.proof import Sides, prove
 from trainyard.migration.rewriting import migrate
@@ -97,8 +97,14 @@ def tried(
         stand_in.write_text(abalone())
         puts = dict.fromkeys(STAND_INS, stand_in) | {BATCH: Path(folder, "batch.libsvm")}
         puts[BATCH].write_text("".join(f"0 0:{n / 9} 9:{n % 2}\n" for n in range(9)))
-        sides = Sides(script=path, old_python=old_python, new_python=OWN, puts=puts, static=static,
-                      twice=not static)  # fmt: skip
+        sides = Sides(
+            script=path,
+            old_python=old_python,
+            new_python=OWN_PYTHON,
+            puts=puts,
+            static=static,
+            twice=not static,
+        )
         try:
             answer = prove(script, moved.code, sides)
         except TrainyardError as failure:
@@ -107,7 +113,9 @@ def tried(
             verdict = f"does not compile: {failure}"
         else:
             verdict = _in_words(answer)
-    rows = [f"line {r.line}: {' '.join(r.what.split())[:90]}: {r.why}" for r in moved.remaining]
+    rows = [
+        f"line {r.line}: {' '.join(r.construct.split())[:90]}: {r.reason}" for r in moved.remaining
+    ]
     return verdict, rows
 
 

@@ -18,7 +18,7 @@ import typer
 
 from pipelines.approve import approve
 from pipelines.registry.package_evidence import Evidence
-from pipelines.registry.verification import chosen, first_mismatch, run_checks
+from pipelines.registry.verification import choose_checks, first_mismatch, run_checks
 from trainyard.common.errors import GateError
 
 KINDS = ("flipped bit", "truncation", "swap of equal length", "additional key")
@@ -49,7 +49,7 @@ def files(evidence: Evidence) -> Iterator[Target]:
     splits = [test, f"{test.rpartition('/')[0]}/train"]  # the shard step's outputs
     for folder in [*folders, *sorted(code), *splits]:
         named = folder.rpartition("/")[2] if folder in (*code, folders[-1]) else None
-        for name in evidence.listed(folder):
+        for name in evidence.list_objects(folder):
             bulk = folder == splits[1] and not name.startswith("manifest-")
             shown = named or ("manifest" if name.startswith("manifest-") else name)
             yield Target(name=shown, where=f"{folder}/{name}", bulk=bulk)
@@ -191,7 +191,7 @@ def by_approve(arn: str, *, deep: bool = False) -> str:
 
 def by_verify(arn: str) -> str:
     """The first thing that does not match; empty when everything does."""
-    checks = run_checks(Evidence(arn), chosen(None, quick=False, deep=True))
+    checks = run_checks(Evidence(arn), choose_checks(None, quick=False, deep=True))
     wrong = first_mismatch(checks)  # stops there: what comes later need not be computed
     return f"{wrong.name}: {wrong.detail}" if wrong else ""
 

@@ -109,7 +109,7 @@ def load(name: str) -> Table:
 def _range(name: str, kind: type, column: tuple[Any, ...]) -> Range:
     if kind is str:
         return Categorical(name, column)
-    return Numeric(name, 0, len(column) - 1, "Linear", whole=True)
+    return Numeric(name, 0, len(column) - 1, "Linear", is_integer=True)
 
 
 def _keys(columns: tuple[tuple[Any, ...], ...]) -> Iterator[tuple[int, ...]]:

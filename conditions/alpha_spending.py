@@ -23,14 +23,15 @@ REST = 0.1
 """Share of α that all looks after the first have together."""
 
 
-def spent(alpha: float, look: int) -> float:
-    """Return the level of the ``look``-th test, counted from 1; the levels of all looks sum to α.
+def spent(alpha: float, look_number: int) -> float:
+    """Return the level of the ``look_number``-th test, counted from 1; the levels of all looks sum
+    to α.
 
     Raises:
-        GateError: ``alpha`` is not between 0 and 1, or ``look`` is below 1.
+        GateError: ``alpha`` is not between 0 and 1, or ``look_number`` is below 1.
     """
     if not 0 < alpha < 1:
         raise GateError(f"alpha is {alpha}; expected a number between 0 and 1")
-    if look < 1:
-        raise GateError(f"look is {look}; the first look at a test split is look 1")
-    return alpha * (1 - REST if look == 1 else REST / (look * (look - 1)))
+    if look_number < 1:
+        raise GateError(f"look is {look_number}; the first look at a test split is look 1")
+    return alpha * (1 - REST if look_number == 1 else REST / (look_number * (look_number - 1)))

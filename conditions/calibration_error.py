@@ -51,10 +51,10 @@ def calibration_error(
     sums = np.add.reduceat(sums, _part_starts(sums[0].sum(axis=0)), axis=2)
     sums = sums[:, sums[0].sum(axis=1) > 0]  # blocks that hold examples
     generator = np.random.default_rng(SEED)
-    drawn = generator.integers(0, sums.shape[1], size=(RESAMPLES, sums.shape[1]))
-    resampled = np.array([_error(sums[:, rows].sum(axis=1)) for rows in drawn])
+    resamples = generator.integers(0, sums.shape[1], size=(RESAMPLES, sums.shape[1]))
+    errors = np.array([_error(sums[:, rows].sum(axis=1)) for rows in resamples])
     value = _error(sums.sum(axis=1))
-    return value, max(float(np.quantile(resampled, confidence)), value)
+    return value, max(float(np.quantile(errors, confidence)), value)
 
 
 def _fine_part(probability: Floats) -> NDArray[np.int64]:

@@ -42,7 +42,7 @@ class Field:
     name: str
     doc: str
     form: Literal["value", "margins", "thresholds"] = "value"
-    of: type[float] | type[int] | type[str] = float
+    value_type: type[float] | type[int] | type[str] = float
     default: Any = None
     """Value where a recipe leaves the field out; None: nothing is demanded then."""
     gt: float | None = None
@@ -70,11 +70,11 @@ class GateCheck:
     """Return the check's rows in gate.json; called when it is declared and its needs are met."""
     fields: tuple[Field, ...] = ()
     """Recipe fields of the check; the first one declares it."""
-    declared: Callable[["GateCheck", Values], bool] = _first_is_given
+    is_declared: Callable[["GateCheck", Values], bool] = _first_is_given
     refuse: Callable[[Values], str | None] = lambda values: None
     """Return why the recipe's values do not fit together; None if they do."""
     needs: frozenset[Need] = frozenset()
-    expected: Callable[[Demands], Iterable[tuple[str, float]]] | None = None
+    expected_rows: Callable[[Demands], Iterable[tuple[str, float]]] | None = None
     """Return (metric, threshold) of each row. Every check that needs scores has it: where the
     scores are missing or bad, no row can be computed, and rejecting rows are written from these
     instead.
@@ -90,16 +90,16 @@ class GateCheck:
     """Name in the picture of the budgets."""
     order: int = LAST
     """Place among the rows of gate.json, within checks of equal needs, and among the arguments."""
-    shown: int = LAST
+    display_order: int = LAST
     """Place of the kind in gate.json and in the Verdict step."""
 
     def __post_init__(self) -> None:
-        if "scores" in self.needs and self.expected is None:
+        if "scores" in self.needs and self.expected_rows is None:
             raise GateError(
                 f"gate check {self.kind}: needs scores, has no expected: bad scores would pass"
             )
 
-    def made(self, evidence: Evidence, demands: Demands) -> list[Check]:
+    def rows(self, evidence: Evidence, demands: Demands) -> list[Check]:
         """Return the check's rows.
 
         Raises:
@@ -113,12 +113,12 @@ class GateCheck:
             )
         return rows
 
-    def unmade(self, demands: Demands, *, passed: bool, reason: str) -> list[Check]:
+    def rows_without_scores(self, demands: Demands, *, is_pass: bool, reason: str) -> list[Check]:
         """Return the check's rows where the scores are missing, bad, or not comparable."""
-        expected = self.expected(demands) if self.expected else ()
+        thresholds = self.expected_rows(demands) if self.expected_rows else ()
         return [
-            self.row(metric, threshold, value=None, passed=passed, reason=reason)
-            for metric, threshold in expected
+            self.row(metric, threshold, value=None, passed=is_pass, reason=reason)
+            for metric, threshold in thresholds
         ]
 
     @property
@@ -129,7 +129,7 @@ class GateCheck:
     @property
     def margins(self) -> Field | None:
         """The field that names the compared metrics and their margins; None without one."""
-        return next((given for given in self.fields if given.form == "margins"), None)
+        return next((field for field in self.fields if field.form == "margins"), None)
 
     def row(
         self,
@@ -181,28 +181,28 @@ SETTINGS = (
     ),
     Field(
         name="min_groups",
-        of=int,
+        value_type=int,
         default=20,
         ge=2,
         doc="Effective groups that a comparison with the champion needs: (Σ weight)² / Σ weight².",
     ),
     Field(
         name="min_slice_examples",
-        of=int,
+        value_type=int,
         default=100,
         ge=1,
         doc="Examples that a slice needs to be tested.",
     ),
     Field(
         name="min_slice_groups",
-        of=int,
+        value_type=int,
         default=10,
         ge=2,
         doc="Effective groups that a slice needs to be tested.",
     ),
     Field(
         name="cold_start",
-        of=str,
+        value_type=str,
         default="pass",
         choices=("pass", "reject"),
         doc="What the comparisons give while the registry holds no Approved package to compare "
@@ -216,25 +216,27 @@ SETTINGS = (
 def checks() -> tuple[GateCheck, ...]:
     """Return all entries in order, from ``CHECKS`` of each module of ``conditions.checks``."""
     modules = (
-        import_module(f"{conditions.checks.__name__}.{found.name}")
-        for found in iter_modules(conditions.checks.__path__)
+        import_module(f"{conditions.checks.__name__}.{module_info.name}")
+        for module_info in iter_modules(conditions.checks.__path__)
     )
-    found = [check for module in modules for check in module.CHECKS]
-    return tuple(sorted(found, key=lambda check: check.order))
+    all_checks = [check for module in modules for check in module.CHECKS]
+    return tuple(sorted(all_checks, key=lambda check: check.order))
 
 
 def kinds(values: Values | None = None) -> tuple[str, ...]:
     """Return the kinds of checks, or of those that the values ask for, in the order in which
     gate.json and the Verdict step show them.
     """
-    asked = {check.kind for check in (checks() if values is None else declared(values))}
-    ordered = sorted(checks(), key=lambda check: check.shown)
-    return tuple(dict.fromkeys(check.kind for check in ordered if check.kind in asked))
+    asked_kinds = {
+        check.kind for check in (checks() if values is None else select_declared(values))
+    }
+    sorted_checks = sorted(checks(), key=lambda check: check.display_order)
+    return tuple(dict.fromkeys(check.kind for check in sorted_checks if check.kind in asked_kinds))
 
 
-def declared(values: Values) -> tuple[GateCheck, ...]:
+def select_declared(values: Values) -> tuple[GateCheck, ...]:
     """Return the checks that the values ask for."""
-    return tuple(check for check in checks() if check.declared(check, values))
+    return tuple(check for check in checks() if check.is_declared(check, values))
 
 
 def compared_metrics(values: Values) -> list[str]:
@@ -246,7 +248,7 @@ def compared_metrics(values: Values) -> list[str]:
 
 def fields() -> tuple[Field, ...]:
     """Return the gate's fields: those of the checks in their order, then the settings."""
-    return (*(given for check in checks() for given in check.fields), *SETTINGS)
+    return (*(field for check in checks() for field in check.fields), *SETTINGS)
 
 
 def defaults() -> dict[str, Any]:
@@ -256,4 +258,4 @@ def defaults() -> dict[str, Any]:
 
 def rows_of(demands: Demands) -> tuple[GateCheck, ...]:
     """Return the checks that are asked for, in the order of their rows in gate.json."""
-    return tuple(sorted(declared(demands.values), key=lambda check: check.stage))
+    return tuple(sorted(select_declared(demands.values), key=lambda check: check.stage))

@@ -6,7 +6,7 @@ from typing import Any
 
 from conditions.alpha_spending import spent
 from conditions.gate_check import Direction
-from conditions.no_champion import NONE, UNRESOLVED
+from conditions.no_champion import NONE, UNRESOLVED_ARN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,11 +19,11 @@ class Demands:
     """Metric → better values, for the primary metric and all compared metrics."""
     primary_metric: str = ""
     """Metric that must beat a baseline, where one is named."""
-    champion: str = UNRESOLVED
+    champion: str = UNRESOLVED_ARN
     """ARN of the model package to compare with, ``none`` or ``unresolved``."""
     model: str = "challenger"
     """The judged model's table of scores: ``challenger``, or ``int8``, its int8 version."""
-    look: int = 0
+    look_number: int = 0
     """Number of this comparison with this champion on this test split, from 1; 0: not counted."""
 
     def __getitem__(self, name: str) -> Any:
@@ -34,5 +34,5 @@ class Demands:
         """Confidence of an improvement's limits; all looks together keep ``confidence``. Without a
         champion no looks are counted, and each is the first.
         """
-        look = 1 if self.champion == NONE else self.look
-        return 1 - spent(1 - self["confidence"], look)
+        look_number = 1 if self.champion == NONE else self.look_number
+        return 1 - spent(1 - self["confidence"], look_number)

@@ -86,7 +86,7 @@ class AgainstBaseline:
     effective_groups: float
 
 
-def measured(evaluation: Any, *path: str) -> float | None:
+def read_number(evaluation: Any, *path: str) -> float | None:
     """Return the finite number at ``path``; None if there is not one."""
     for key in path:
         if not isinstance(evaluation, dict) or key not in evaluation:
@@ -106,11 +106,11 @@ def number(value: Any) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def reaches(found: float, least: float) -> bool:
+def reaches(value: float, least: float) -> bool:
     """Return whether a computed number is at least ``least``, apart from rounding: 20 groups of
     1/20 each may add up to 19.999999999999996.
     """
-    return found >= least - ROUNDING * abs(least)
+    return value >= least - ROUNDING * abs(least)
 
 
 def compare(
@@ -127,10 +127,10 @@ def compare(
 ) -> Check:
     """Check a value against a threshold; a missing one fails with ``missing`` as its reason."""
     if value is None or threshold is None:
-        passed, reason = False, missing
+        is_pass, reason = False, missing
     else:
         better = value < threshold if direction == "lower" else value > threshold
-        passed = better or (value == threshold and not strict)
+        is_pass = better or (value == threshold and not strict)
         reason = f"{metric} is {value:.4g}, {demand}"
     return Check(
         kind=kind,
@@ -139,7 +139,7 @@ def compare(
         direction=direction,
         value=value,
         threshold=threshold,
-        passed=passed,
+        passed=is_pass,
         reason=reason,
     )
 

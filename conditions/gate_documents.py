@@ -10,7 +10,7 @@ Outcome = Literal["pass", "reject", "none"]
 """Outcome of a kind; ``none``: no check of the kind was asked for."""
 
 
-class Known(TypedDict, total=False):
+class GateFacts(TypedDict, total=False):
     """Facts in gate.json beside the checks, from the scores; null if no scores are read."""
 
     champion: str | None
@@ -33,7 +33,7 @@ class Known(TypedDict, total=False):
     """The fields of ``conditions.gate_check.AgainstBaseline``, of each baseline that has scores."""
 
 
-class Judged(TypedDict):
+class VersionVerdict(TypedDict):
     """Verdict over one version of a model; its fields are those of ``Gate``."""
 
     verdict: Literal["pass", "reject"]
@@ -52,11 +52,11 @@ class Versions(TypedDict):
     """What is registered, and the int8 version's loss, size and latency, in a sentence."""
     model: str
     """Key of the version that the verdict is about, below the folder of all runs."""
-    full: Judged
-    int8: Judged
+    full: VersionVerdict
+    int8: VersionVerdict
 
 
-class Gate(Known):
+class Gate(GateFacts):
     """Content of gate.json. Every key is always there; null for a number that is not finite, or a
     value of another type.
     """
@@ -124,7 +124,7 @@ class OriginRecord(TypedDict):
     """Hash of the definition with the name of this record blanked."""
 
 
-class Observed(TypedDict):
+class RunRecord(TypedDict):
     """The half of provenance.json that only the run knows; null where the evidence lacks it."""
 
     artifact_sha256: str | None

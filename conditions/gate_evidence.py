@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # numpy, pyarrow and SciPy: not where no scores are read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
+class MetricComparison:
     """A metric of the two models on the same examples."""
 
     metric: str
@@ -37,9 +37,9 @@ class Evidence:
     """Content of evaluation.json, unchecked."""
     scores: "ScoreTables | None" = None
     """The scores of single examples; None where no check needs them."""
-    compared: Mapping[str, Compared] = field(default_factory=dict)
+    comparisons: Mapping[str, MetricComparison] = field(default_factory=dict)
     """Metric → comparison of the two models; for checks that need ``champion``."""
-    full: Mapping[str, Compared] = field(default_factory=dict)
+    full: Mapping[str, MetricComparison] = field(default_factory=dict)
     """Metric → comparison of the int8 version with the full model; for checks that need
     ``int8``."""
     slices: list[Slice] = field(default_factory=list)

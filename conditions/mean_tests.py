@@ -67,19 +67,27 @@ def neyman_p_value(values: Floats) -> float:
     count = len(values)
     if count < 2 or float(values.sum()) <= 0:
         return 1.0
-    ordered = np.sort(values) / float(np.abs(values).max())  # squares of others have no digits
-    sums, squares = np.cumsum(ordered), np.cumsum(ordered**2)
-    kept = count
+    sorted_values = np.sort(values) / float(
+        np.abs(values).max()
+    )  # squares of others have no digits
+    sums, squares = np.cumsum(sorted_values), np.cumsum(sorted_values**2)
+    kept_count = count
     while (
-        kept > 1 and sums[kept - 1] > 0 and squares[kept - 1] < ordered[kept - 1] * sums[kept - 1]
+        kept_count > 1
+        and sums[kept_count - 1] > 0
+        and squares[kept_count - 1] < sorted_values[kept_count - 1] * sums[kept_count - 1]
     ):
-        kept -= 1  # the largest of those that count is above the limit of the others
-    limit = squares[kept - 1] / sums[kept - 1] if kept < count and sums[kept - 1] > 0 else 0.0
-    limited = np.minimum(ordered, limit) if limit > 0 else ordered
-    error = float(limited.std(ddof=1)) / np.sqrt(count)
-    if error <= 1e-12 * float(np.abs(limited).max()):
+        kept_count -= 1  # the largest of those that count is above the limit of the others
+    limit = (
+        squares[kept_count - 1] / sums[kept_count - 1]
+        if kept_count < count and sums[kept_count - 1] > 0
+        else 0.0
+    )
+    limited_values = np.minimum(sorted_values, limit) if limit > 0 else sorted_values
+    error = float(limited_values.std(ddof=1)) / np.sqrt(count)
+    if error <= 1e-12 * float(np.abs(limited_values).max()):
         return 0.0  # equal values above 0, but for rounding
-    return float(stdtr(count - 1, -limited.mean() / error))
+    return float(stdtr(count - 1, -limited_values.mean() / error))
 
 
 def pearson_p_value(values: Floats) -> float:
@@ -92,15 +100,15 @@ def pearson_p_value(values: Floats) -> float:
         return 1.0
     if least >= 0:
         return 0.0  # no weights balance the values at 0
-    scaled = values / -least
+    scaled_values = values / -least
 
     def weighted_sum(tilt: float) -> float:
-        return float((scaled / np.sqrt(1 + tilt * scaled)).sum())
+        return float((scaled_values / np.sqrt(1 + tilt * scaled_values)).sum())
 
     if weighted_sum(0.0) <= 0:  # by rounding
         return 1.0
     most = 1 - 1e-12
     tilt = brentq(weighted_sum, 0.0, most, xtol=1e-13) if weighted_sum(most) < 0 else most
-    roots = np.sqrt(1 + tilt * scaled)
+    roots = np.sqrt(1 + tilt * scaled_values)
     distance = float(roots.sum() * (1 / roots).sum()) - count**2
     return float(stdtr(count - 1, -np.sqrt(max(distance, 0.0) / count)))

@@ -3,5 +3,5 @@
 NONE = "none"
 """The model package group has no Approved package."""
 
-UNRESOLVED = "unresolved"
+UNRESOLVED_ARN = "unresolved"
 """Nobody has looked for a champion: the run was started without naming one."""

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from conditions.gate_documents import Gate, Observed
-from conditions.registered_version import registered
+from conditions.gate_documents import Gate, RunRecord
+from conditions.registered_version import select_evaluation
 from trainyard.common import atomic_file
 from trainyard.common.hashes import file_sha256, file_sha256_or_none
 
@@ -27,10 +27,10 @@ def write(root: Path, gate: Gate) -> None:
     ``root``: /opt/ml. Evidence that is missing is null; the gate has rejected it by then.
     """
     inputs, output = root / "processing/input", root / "processing/output/gate"
-    known = _read(inputs / "provenance/provenance.json")
+    origin = _read(inputs / "provenance/provenance.json")
     evaluation = inputs / "evaluation/evaluation.json"
-    found = known | dict(
-        observed(
+    document = origin | dict(
+        observe_run(
             _read(evaluation),
             gate,
             file_sha256_or_none(evaluation),
@@ -41,20 +41,20 @@ def write(root: Path, gate: Gate) -> None:
             },
         )
     )
-    whole = json.dumps(found, indent=1, allow_nan=False)
+    content = json.dumps(document, indent=1, allow_nan=False)
     output.mkdir(parents=True, exist_ok=True)
-    atomic_file.write(output / "provenance.json", whole)
-    summary = record(found, hashlib.sha256(whole.encode()).hexdigest())
+    atomic_file.write(output / "provenance.json", content)
+    summary = record(document, hashlib.sha256(content.encode()).hexdigest())
     atomic_file.write(output / "record.json", text(summary))
 
 
-def observed(
+def observe_run(
     evaluation: Any,
     gate: Gate,
     evaluation_sha256: str | None,
     gate_sha256: str | None,
     scores_sha256: Mapping[str, str],
-) -> Observed:
+) -> RunRecord:
     """Return the half of the record that only the run knows.
 
     Args:
@@ -62,39 +62,41 @@ def observed(
         scores_sha256: hashes of the score tables that the gate read; a gate that reads none takes
             the hashes in the evaluation.
     """
-    evaluation = registered(evaluation, gate)
-    base = {n: _at(evaluation, "model", "base", n) for n in ("sha256", "model_package", "uri")}
-    observed: Observed = {
-        "artifact_sha256": _at(evaluation, "artifact", "sha256"),
-        "artifact_bytes": _at(evaluation, "artifact", "bytes"),
-        "packages_sha256": _at(evaluation, "model", "packages_sha256"),
-        "checkpoint_step": _at(evaluation, "model", "steps"),
-        "identity": _at(evaluation, "model", "training", "identity"),
-        "dataset_fingerprint": _at(evaluation, "dataset", "fingerprint"),
-        "train_fingerprint": _at(evaluation, "dataset", "train_fingerprint"),
-        "test_fingerprint": _at(evaluation, "dataset", "test_fingerprint"),
-        "train_manifests_sha256": _at(evaluation, "dataset", "train_manifests_sha256"),
-        "test_manifests_sha256": _at(evaluation, "dataset", "test_manifests_sha256"),
+    evaluation = select_evaluation(evaluation, gate)
+    base = {
+        n: _value_at(evaluation, "model", "base", n) for n in ("sha256", "model_package", "uri")
+    }
+    run_record: RunRecord = {
+        "artifact_sha256": _value_at(evaluation, "artifact", "sha256"),
+        "artifact_bytes": _value_at(evaluation, "artifact", "bytes"),
+        "packages_sha256": _value_at(evaluation, "model", "packages_sha256"),
+        "checkpoint_step": _value_at(evaluation, "model", "steps"),
+        "identity": _value_at(evaluation, "model", "training", "identity"),
+        "dataset_fingerprint": _value_at(evaluation, "dataset", "fingerprint"),
+        "train_fingerprint": _value_at(evaluation, "dataset", "train_fingerprint"),
+        "test_fingerprint": _value_at(evaluation, "dataset", "test_fingerprint"),
+        "train_manifests_sha256": _value_at(evaluation, "dataset", "train_manifests_sha256"),
+        "test_manifests_sha256": _value_at(evaluation, "dataset", "test_manifests_sha256"),
         "evaluation_sha256": evaluation_sha256,
         "gate_sha256": gate_sha256,
         "scores_sha256": dict(scores_sha256) or _tables(evaluation),
         "verdict": gate["verdict"],
         "champion": gate["champion"],
     }
-    if precision := _at(evaluation, "model", "precision"):
-        observed["training_precision"] = precision
+    if precision := _value_at(evaluation, "model", "precision"):
+        run_record["training_precision"] = precision
     if "int8" in gate:
-        observed["precision"] = "int8" if gate["int8"]["registered"] else "full"
+        run_record["precision"] = "int8" if gate["int8"]["registered"] else "full"
     if base["sha256"]:
-        observed["base"] = base
-    if summary := _at(evaluation, "dataset", "summary_manifests_sha256"):
-        observed["summary_manifests_sha256"] = summary
-    return observed
+        run_record["base"] = base
+    if summary := _value_at(evaluation, "dataset", "summary_manifests_sha256"):
+        run_record["summary_manifests_sha256"] = summary
+    return run_record
 
 
 def record(provenance: Mapping[str, Any], provenance_sha256: str) -> dict[str, str]:
     """Return the registry's metadata, by name."""
-    named = (
+    names = (
         "commit",
         "changes_sha256",
         "definition_sha256",
@@ -108,10 +110,10 @@ def record(provenance: Mapping[str, Any], provenance_sha256: str) -> dict[str, s
         "seed",
         "champion",
     )
-    values = {name: provenance.get(name) for name in named}
+    values = {name: provenance.get(name) for name in names}
     if precision := provenance.get("precision"):
         values["precision"] = precision
-    values["recipe_sha256"] = _at(provenance, "recipe", "sha256")
+    values["recipe_sha256"] = _value_at(provenance, "recipe", "sha256")
     values["provenance_sha256"] = provenance_sha256
     return {name: UNKNOWN if value is None else str(value) for name, value in values.items()}
 
@@ -124,20 +126,20 @@ def text(record: Mapping[str, str]) -> str:
 def _tables(evaluation: Any) -> dict[str, str]:
     """Return name of a score table → its hash, as the evaluation says."""
     scores = evaluation.get("scores") if isinstance(evaluation, Mapping) else None
-    named = scores if isinstance(scores, Mapping) else {}
-    found = {str(name): _at(table, "sha256") for name, table in named.items()}
-    return {name: digest for name, digest in found.items() if isinstance(digest, str)}
+    score_tables = scores if isinstance(scores, Mapping) else {}
+    hashes = {str(name): _value_at(table, "sha256") for name, table in score_tables.items()}
+    return {name: digest for name, digest in hashes.items() if isinstance(digest, str)}
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_bytes())
+        document = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
-def _at(value: Any, *path: str) -> Any:
+def _value_at(value: Any, *path: str) -> Any:
     """Return the string or number at ``path``; None for anything else: not comparable."""
     for key in path:
         value = value.get(key) if isinstance(value, Mapping) else None

@@ -7,10 +7,10 @@ from typing import Any
 
 from conditions.check_table import GateCheck, compared_metrics, rows_of
 from conditions.demands import Demands
-from conditions.gate_check import AgainstBaseline, Check, Direction, Slice, measured, number
-from conditions.gate_evidence import Compared, Evidence
+from conditions.gate_check import AgainstBaseline, Check, Direction, Slice, number, read_number
+from conditions.gate_evidence import Evidence, MetricComparison
 from conditions.improvement import improvement
-from conditions.no_champion import NONE, UNRESOLVED
+from conditions.no_champion import NONE, UNRESOLVED_ARN
 from conditions.score_tables import BASELINE, ScoreTables, TableRequest, read
 from trainyard.common.errors import GateError
 
@@ -36,10 +36,10 @@ def judge(folder: Path, evaluation: Any, demands: Demands) -> ScoreChecks:
     Any fault of the evidence fails every check that needs it, with one reason.
     """
     champion, compares = demands.champion, _compares(demands)
-    if champion == UNRESOLVED and compares:
-        return _undecided(demands, UNRESOLVED_CHAMPION)
-    if demands.look < 1 and champion != NONE and compares:
-        return _undecided(demands, UNCOUNTED)
+    if champion == UNRESOLVED_ARN and compares:
+        return _make_undecided(demands, UNRESOLVED_CHAMPION)
+    if demands.look_number < 1 and champion != NONE and compares:
+        return _make_undecided(demands, UNCOUNTED_LOOK)
     try:
         _refuse_other_champion(evaluation, demands)
         sums = read(folder, _table_request(demands))
@@ -47,9 +47,9 @@ def judge(folder: Path, evaluation: Any, demands: Demands) -> ScoreChecks:
         baselines = list(_against_baselines(folder, evaluation, sums, demands))
         full = _against_full(folder, evaluation, demands) if demands["int8"] else {}
         evidence = Evidence(evaluation=evaluation, scores=sums, full=full)
-        checks = _made(evidence, demands)
+        checks = _make_rows(evidence, demands)
     except GateError as error:
-        return _undecided(demands, str(error))
+        return _make_undecided(demands, str(error))
     return ScoreChecks(
         checks=checks,
         slices=evidence.slices,
@@ -60,20 +60,20 @@ def judge(folder: Path, evaluation: Any, demands: Demands) -> ScoreChecks:
     )
 
 
-def _made(evidence: Evidence, demands: Demands) -> list[Check]:
+def _make_rows(evidence: Evidence, demands: Demands) -> list[Check]:
     """Return each check's rows; without a champion the recipe's policy decides the comparisons."""
-    found = of_scores(demands)
+    score_checks = of_scores(demands)
     if demands.champion != NONE:
-        evidence.compared = {
-            metric: compared(evidence.sums, metric, demands.limits_at)
+        evidence.comparisons = {
+            metric: compare_metric(evidence.sums, metric, demands.limits_at)
             for metric in compared_metrics(demands.values)
         }
-        return [row for check in found for row in check.made(evidence, demands)]
-    alone = [check for check in found if "champion" not in check.needs]
-    checks = [row for check in alone for row in check.made(evidence, demands)]
+        return [row for check in score_checks for row in check.rows(evidence, demands)]
+    alone = [check for check in score_checks if "champion" not in check.needs]
+    checks = [row for check in alone for row in check.rows(evidence, demands)]
     policy = demands["cold_start"]
-    return checks + undecided(
-        demands, COLD_START.format(policy), passed=policy == "pass", compared_only=True
+    return checks + make_undecided_rows(
+        demands, COLD_START.format(policy), is_pass=policy == "pass", compared_only=True
     )
 
 
@@ -86,29 +86,37 @@ def _compares(demands: Demands) -> bool:
     return any({"champion", "int8"} & check.needs for check in of_scores(demands))
 
 
-def undecided(demands: Demands, reason: str, *, passed: bool, compared_only: bool) -> list[Check]:
+def make_undecided_rows(
+    demands: Demands, reason: str, *, is_pass: bool, compared_only: bool
+) -> list[Check]:
     """Return rows of every check of the scores, none of which could be judged, for the same reason.
 
     ``compared_only``: only checks against the champion. The rows keep the order that they have
     always had in gate.json, those against the champion first.
     """
-    asked = of_scores(demands)
-    against = [check for check in asked if "champion" in check.needs]
-    found = sorted(against, key=lambda check: check.shown)
+    score_checks = of_scores(demands)
+    against = [check for check in score_checks if "champion" in check.needs]
+    sorted_checks = sorted(against, key=lambda check: check.display_order)
     if not compared_only:
-        found += [check for check in reversed(asked) if check not in against]
-    return [row for check in found for row in check.unmade(demands, passed=passed, reason=reason)]
+        sorted_checks += [check for check in reversed(score_checks) if check not in against]
+    return [
+        row
+        for check in sorted_checks
+        for row in check.rows_without_scores(demands, is_pass=is_pass, reason=reason)
+    ]
 
 
-def _undecided(demands: Demands, reason: str) -> ScoreChecks:
-    return ScoreChecks(checks=undecided(demands, reason, passed=False, compared_only=False))
+def _make_undecided(demands: Demands, reason: str) -> ScoreChecks:
+    return ScoreChecks(
+        checks=make_undecided_rows(demands, reason, is_pass=False, compared_only=False)
+    )
 
 
 UNRESOLVED_CHAMPION = (
     "the champion was not looked up in the registry: start the run with "
     "`python -m pipelines.start`, or give the parameters ChampionArn and ChampionModelUri"
 )
-UNCOUNTED = (
+UNCOUNTED_LOOK = (
     "the looks at this test split were not counted: start the run with "
     "`python -m pipelines.start`, which counts them in the ledger, or give the parameter Look"
 )
@@ -120,7 +128,7 @@ COLD_START = (
 
 def _table_request(demands: Demands) -> TableRequest:
     needs = {need for check in of_scores(demands) for need in check.needs}
-    champion = None if demands.champion in (NONE, UNRESOLVED) else demands.champion
+    champion = None if demands.champion in (NONE, UNRESOLVED_ARN) else demands.champion
     metrics = compared_metrics(demands.values)
     return TableRequest(
         metrics={metric: demands.directions[metric] for metric in metrics},
@@ -128,11 +136,11 @@ def _table_request(demands: Demands) -> TableRequest:
         model=demands.model,
         slices="slices" in needs and demands.champion != NONE,
         calibration="predictions" in needs,
-        **_declared(demands),
+        **_request_limits(demands),
     )
 
 
-def _declared(demands: Demands) -> dict[str, Any]:
+def _request_limits(demands: Demands) -> dict[str, Any]:
     """Return the fields of ``TableRequest`` that every comparison has."""
     level = 1 - demands.limits_at
     return {"range": demands["range"], "clip": demands["clip"], "level": level}
@@ -143,12 +151,12 @@ def _refuse_other_champion(evaluation: Any, demands: Demands) -> None:
     if not _compares(demands):
         return
     champion = evaluation.get("champion") if isinstance(evaluation, dict) else None
-    known = champion if isinstance(champion, dict) else {}
-    if error := _text(known.get("error")):
+    evaluated_champion = champion if isinstance(champion, dict) else {}
+    if error := _text(evaluated_champion.get("error")):
         raise GateError(error)
-    if known.get("arn") != demands.champion:
+    if evaluated_champion.get("arn") != demands.champion:
         raise GateError(
-            f"the evaluation is of champion {known.get('arn')}, the gate was given "
+            f"the evaluation is of champion {evaluated_champion.get('arn')}, the gate was given "
             f"{demands.champion}"
         )
 
@@ -159,38 +167,46 @@ def _refuse_disagreement(evaluation: Any, sums: ScoreTables, *, has_champion: bo
     Raises:
         GateError: another test split, another artifact, or other values of a metric.
     """
-    described = sums.description
+    description = sums.description
     pairs = [
-        ("test split", described.get("test_fingerprint"), "dataset", "test_fingerprint"),
-        ("artifact", described.get("artifact_sha256"), "artifact", "sha256"),
+        ("test split", description.get("test_fingerprint"), "dataset", "test_fingerprint"),
+        ("artifact", description.get("artifact_sha256"), "artifact", "sha256"),
     ]
-    for what, scored, *path in pairs:
-        stated = evaluation
+    for label, scored_value, *path in pairs:
+        stated_value = evaluation
         for key in path:
-            stated = stated.get(key) if isinstance(stated, dict) else None
-        if _text(scored) is None or scored != stated:
-            raise GateError(f"the scores are of {what} {scored}, the evaluation of {stated}")
+            stated_value = stated_value.get(key) if isinstance(stated_value, dict) else None
+        if _text(scored_value) is None or scored_value != stated_value:
+            raise GateError(
+                f"the scores are of {label} {scored_value}, the evaluation of {stated_value}"
+            )
     if has_champion:
         _refuse_other_split("the champion", sums)
     for metric, (challenger, champion, weight) in sums.totals.items():
         _refuse_other_value(metric, challenger / weight, evaluation, "metrics", metric, "value")
         if has_champion:
-            where = ("champion", "metrics", metric, "value")
-            _refuse_other_value(f"the champion's {metric}", champion / weight, evaluation, *where)
+            value_path = ("champion", "metrics", metric, "value")
+            _refuse_other_value(
+                f"the champion's {metric}", champion / weight, evaluation, *value_path
+            )
 
 
-def _refuse_other_split(who: str, sums: ScoreTables) -> None:
-    tested = sums.other_description.get("test_fingerprint")
-    if tested != sums.description.get("test_fingerprint"):
-        raise GateError(f"{who} was scored on test split {tested}, not on this one")
+def _refuse_other_split(label: str, sums: ScoreTables) -> None:
+    test_fingerprint = sums.other_description.get("test_fingerprint")
+    if test_fingerprint != sums.description.get("test_fingerprint"):
+        raise GateError(f"{label} was scored on test split {test_fingerprint}, not on this one")
 
 
-def _refuse_other_value(what: str, scored: float, evaluation: Any, *path: str) -> None:
-    stated = measured(evaluation, *path)
-    near = stated is not None and abs(stated - scored) <= AGREEMENT * max(abs(stated), abs(scored))
+def _refuse_other_value(label: str, scored_value: float, evaluation: Any, *path: str) -> None:
+    stated_value = read_number(evaluation, *path)
+    near = stated_value is not None and abs(stated_value - scored_value) <= AGREEMENT * max(
+        abs(stated_value), abs(scored_value)
+    )
     if not near:
-        shown = "missing" if stated is None else f"{stated:.6g}"
-        raise GateError(f"{what} is {scored:.6g} by the scores, but {shown} in evaluation.json")
+        stated_text = "missing" if stated_value is None else f"{stated_value:.6g}"
+        raise GateError(
+            f"{label} is {scored_value:.6g} by the scores, but {stated_text} in evaluation.json"
+        )
 
 
 def _against_baselines(
@@ -206,30 +222,30 @@ def _against_baselines(
             sums up.
     """
     directions = scores.description.get("metrics")
-    stated: dict[str, Direction] = {
+    stated_directions: dict[str, Direction] = {
         metric: direction
         for metric, direction in (directions if isinstance(directions, dict) else {}).items()
         if direction in ("lower", "higher")
     }
     for path in sorted(folder.glob(f"{BASELINE}*.parquet")):
         name = path.stem.removeprefix(BASELINE)
-        wanted = TableRequest(
-            metrics=stated,
+        request = TableRequest(
+            metrics=stated_directions,
             champion=None,
             model=demands.model,
             baseline=name,
-            **_declared(demands),
+            **_request_limits(demands),
         )
-        sums = read(folder, wanted)
+        sums = read(folder, request)
         _refuse_other_split(f"baseline {name}", sums)
-        for metric in wanted.metrics:
-            found = compared(sums, metric, demands["confidence"])
-            where = ("baselines", name, metric)
-            _refuse_other_value(f"{name}'s {metric}", found.champion, evaluation, *where)
-            yield _against(name, found, stated[metric])
+        for metric in request.metrics:
+            comparison = compare_metric(sums, metric, demands["confidence"])
+            value_path = ("baselines", name, metric)
+            _refuse_other_value(f"{name}'s {metric}", comparison.champion, evaluation, *value_path)
+            yield _against(name, comparison, stated_directions[metric])
 
 
-def _against_full(folder: Path, evaluation: Any, demands: Demands) -> dict[str, Compared]:
+def _against_full(folder: Path, evaluation: Any, demands: Demands) -> dict[str, MetricComparison]:
     """Compare the int8 version with the full model, on the metrics that have a margin.
 
     Raises:
@@ -237,42 +253,42 @@ def _against_full(folder: Path, evaluation: Any, demands: Demands) -> dict[str, 
             not what the evaluation sums up.
     """
     metrics = {metric: demands.directions[metric] for metric in demands["int8"]}
-    common = _declared(demands)
-    wanted = TableRequest(metrics=metrics, champion=None, model=demands.model, full=True, **common)
-    sums = read(folder, wanted)
+    common = _request_limits(demands)
+    request = TableRequest(metrics=metrics, champion=None, model=demands.model, full=True, **common)
+    sums = read(folder, request)
     _refuse_other_split("the full model", sums)
-    scored, full = sums.other_description.get("artifact_sha256"), evaluation["full"]
-    if not isinstance(full["artifact"], dict) or scored != full["artifact"].get("sha256"):
-        raise GateError(f"challenger.parquet is of artifact {scored}, not of the full model")
-    found = {metric: compared(sums, metric, demands.limits_at) for metric in metrics}
-    for metric, one in found.items():
+    scored_sha256, full = sums.other_description.get("artifact_sha256"), evaluation["full"]
+    if not isinstance(full["artifact"], dict) or scored_sha256 != full["artifact"].get("sha256"):
+        raise GateError(f"challenger.parquet is of artifact {scored_sha256}, not of the full model")
+    comparisons = {metric: compare_metric(sums, metric, demands.limits_at) for metric in metrics}
+    for metric, comparison in comparisons.items():
         _refuse_other_value(
-            f"the full model's {metric}", one.champion, full, "metrics", metric, "value"
+            f"the full model's {metric}", comparison.champion, full, "metrics", metric, "value"
         )
-    return found
+    return comparisons
 
 
-def _against(name: str, found: Compared, direction: Direction) -> AgainstBaseline:
+def _against(name: str, comparison: MetricComparison, direction: Direction) -> AgainstBaseline:
     return AgainstBaseline(
         baseline=name,
-        metric=found.metric,
+        metric=comparison.metric,
         direction=direction,
-        model=found.challenger,
-        other=found.champion,
-        value=found.improvement.value,
-        low=number(found.improvement.low),
-        high=number(found.improvement.high),
-        confidence=found.confidence,
-        effective_groups=found.improvement.effective_groups,
+        model=comparison.challenger,
+        other=comparison.champion,
+        value=comparison.improvement.value,
+        low=number(comparison.improvement.low),
+        high=number(comparison.improvement.high),
+        confidence=comparison.confidence,
+        effective_groups=comparison.improvement.effective_groups,
     )
 
 
-def compared(sums: ScoreTables, metric: str, confidence: float) -> Compared:
+def compare_metric(sums: ScoreTables, metric: str, confidence: float) -> MetricComparison:
     """Return the comparison of the two models on one metric, as far as the scores show it."""
-    own, other, weight = sums.totals[metric]
-    return Compared(
+    own_total, other, weight = sums.totals[metric]
+    return MetricComparison(
         metric=metric,
-        challenger=own / weight,
+        challenger=own_total / weight,
         champion=other / weight,
         improvement=improvement(sums.group_sums(metric), confidence),
         confidence=confidence,

@@ -86,7 +86,7 @@ class SliceSums:
 class ScoreTables:
     """The tables, joined: a row for each example, each model's sums beside the other's."""
 
-    wanted: TableRequest
+    request: TableRequest
     rows: pa.Table
     description: Mapping[str, Any]
     """Metadata of the model's table."""
@@ -106,7 +106,7 @@ class ScoreTables:
 
     def group_sums(self, metric: str) -> Groups:
         """Return the sums over groups that are independent of each other."""
-        sums = _summed(self._differences(metric), ["group"])
+        sums = _sum_by_keys(self._differences(metric), ["group"])
         return self._groups(metric, *_arrays(sums, "group", "difference", "weight"))
 
     def neighbours_alike(self, metric: str) -> float:
@@ -115,7 +115,7 @@ class ScoreTables:
         """
         if self.in_order:
             return 0.0
-        sums = _summed(self._differences(metric), ["group"]).sort_by("row")
+        sums = _sum_by_keys(self._differences(metric), ["group"]).sort_by("row")
         difference, weight = _arrays(sums, "difference", "weight")
         return likeness(difference[weight > 0], weight[weight > 0])
 
@@ -126,15 +126,15 @@ class ScoreTables:
             GateError: they have more than ``MAX_SLICES`` values.
         """
         columns = [name for name in self.rows.column_names if name.startswith("slice.")]
-        seen = 0
+        value_count = 0
         for column in columns:
             name = column.removeprefix("slice.")
             table = self._differences(metric).append_column("slice", self.rows[column])
-            sums = _summed(table, ["slice", "group"]).sort_by("slice")
+            sums = _sum_by_keys(table, ["slice", "group"]).sort_by("slice")
             values = sums["slice"].combine_chunks().dictionary_encode()
             codes = values.indices.to_numpy(zero_copy_only=False)
-            seen += len(values.dictionary)
-            if seen > MAX_SLICES:
+            value_count += len(values.dictionary)
+            if value_count > MAX_SLICES:
                 raise GateError(
                     f"the slices have more than {MAX_SLICES} values; {column} is an id, not a slice"
                 )
@@ -150,15 +150,15 @@ class ScoreTables:
     def calibration(self, confidence: float) -> tuple[float, float]:
         """Return the calibration error and its upper limit. Raises :class:`GateError`."""
         group, probability, label = _arrays(self.rows, "group", "probability", "label")
-        blocks = _mixed(group) % np.uint64(CALIBRATION_BLOCKS)
+        blocks = _mix_ids(group) % np.uint64(CALIBRATION_BLOCKS)
         return calibration_error(
             blocks.astype(np.int64), probability.astype(float), label.astype(float), confidence
         )
 
     def _differences(self, metric: str) -> pa.Table:
-        sign = 1 if self.wanted.metrics[metric] == "higher" else -1
-        own, other = self.rows[f"{metric}.sum"], self.rows[f"{metric}.sum{OTHER}"]
-        difference = pc.multiply(pc.subtract(own, other), float(sign))
+        sign = 1 if self.request.metrics[metric] == "higher" else -1
+        own_sums, other = self.rows[f"{metric}.sum"], self.rows[f"{metric}.sum{OTHER}"]
+        difference = pc.multiply(pc.subtract(own_sums, other), float(sign))
         columns = {
             "group": self.rows["group"],
             "row": self.rows["row"],
@@ -171,19 +171,19 @@ class ScoreTables:
         counts = weight > 0
         group, difference, weight = group[counts], difference[counts], weight[counts]
         largest = self._largest(metric)
-        clip = self.wanted.clip.get(metric)
+        clip = self.request.clip.get(metric)
         if clip is not None:
             difference = np.clip(difference, -clip * weight, clip * weight)
         if self.in_order:
             order = np.argsort(group)
             difference, weight = joined_neighbours(difference[order], weight[order])
         elif len(group) > MOST_GROUPS:
-            order = np.argsort(_mixed(group))
+            order = np.argsort(_mix_ids(group))
             starts = np.arange(MOST_GROUPS) * len(group) // MOST_GROUPS
             difference = np.add.reduceat(difference[order], starts)
             weight = np.add.reduceat(weight[order], starts)
         return Groups(
-            difference=difference, weight=weight, largest=largest, level=self.wanted.level
+            difference=difference, weight=weight, largest=largest, level=self.request.level
         )
 
     def _largest(self, metric: str) -> float | None:
@@ -195,14 +195,14 @@ class ScoreTables:
         """
         if self.in_order:
             return None
-        declared = {**self.wanted.range, **self.wanted.clip}
-        if metric not in declared and self.groups == self.examples:
-            stated = self.description.get("ranges")
-            declared = stated if isinstance(stated, dict) else {}
-        return declared.get(metric)
+        ranges = {**self.request.range, **self.request.clip}
+        if metric not in ranges and self.groups == self.examples:
+            stated_ranges = self.description.get("ranges")
+            ranges = stated_ranges if isinstance(stated_ranges, dict) else {}
+        return ranges.get(metric)
 
 
-def read(folder: Path, wanted: TableRequest) -> ScoreTables:
+def read(folder: Path, request: TableRequest) -> ScoreTables:
     """Read the model's table, and that of the wanted champion, baseline or full model.
 
     Raises:
@@ -210,37 +210,39 @@ def read(folder: Path, wanted: TableRequest) -> ScoreTables:
             in a table twice; the two hold other examples, or the same of other group or weight; a
             number is missing, not finite, or beyond the declared range.
     """
-    names = [wanted.model, *([wanted.other] if wanted.other else [])]
-    if wanted.other is None and (folder / "champion.parquet").exists():
+    names = [request.model, *([request.other] if request.other else [])]
+    if request.other is None and (folder / "champion.parquet").exists():
         raise GateError("champion.parquet: there are scores of a champion, but no champion")
     for name in names:
         if not (folder / f"{name}.parquet").is_file():
             raise GateError(f"{name}.parquet: is missing; Evaluate writes it")
     try:
-        described = [_read_table(folder, name, wanted) for name in names]
-        tables = [table for table, _ in described]
-        rows = _joined(tables, wanted) if len(tables) > 1 else _doubled(tables[0], wanted)
+        pairs = [_read_table(folder, name, request) for name in names]
+        tables = [table for table, _ in pairs]
+        rows = (
+            _join_tables(tables, request) if len(tables) > 1 else _double_sums(tables[0], request)
+        )
     except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
         text = " ".join(str(error).split())[:200]
         raise GateError(f"the scores cannot be read: {text}") from None
     read_tables = ScoreTables(
-        wanted=wanted,
+        request=request,
         rows=rows,
-        description=described[0][1],
-        other_description=described[1][1] if len(described) > 1 else {},
-        totals={metric: _totals(rows, metric) for metric in wanted.metrics},
+        description=pairs[0][1],
+        other_description=pairs[1][1] if len(pairs) > 1 else {},
+        totals={metric: _totals(rows, metric) for metric in request.metrics},
         groups=pc.count_distinct(rows["group"]).as_py(),
     )
-    for metric in wanted.metrics:
+    for metric in request.metrics:
         _refuse_beyond_range(read_tables, metric)
     return read_tables
 
 
-def _read_table(folder: Path, name: str, wanted: TableRequest) -> tuple[pa.Table, dict[str, Any]]:
+def _read_table(folder: Path, name: str, request: TableRequest) -> tuple[pa.Table, dict[str, Any]]:
     """Return the columns that are wanted, and the file's metadata."""
     file = parquet.ParquetFile(folder / f"{name}.parquet", page_checksum_verification=True)
-    description = _read_description(file.schema_arrow, name, wanted)
-    columns = _columns(file.schema_arrow, name, wanted)
+    description = _read_description(file.schema_arrow, name, request)
+    columns = _columns(file.schema_arrow, name, request)
     table = file.read(columns)
     if not table.num_rows:
         raise GateError(f"{name}.parquet: holds no examples")
@@ -266,50 +268,56 @@ def _merged_copies(table: pa.Table, name: str, examples: int) -> pa.Table:
     for column in [c for c in rest if c.startswith("slice.")]:
         place = table.column_names.index(column)  # Arrow has no first of a dictionary
         table = table.set_column(place, column, table[column].cast(pa.string()))
-    merged = table.group_by(["example", "group"], use_threads=False).aggregate(sums + firsts)
-    if merged.num_rows != examples:
+    merged_table = table.group_by(["example", "group"], use_threads=False).aggregate(sums + firsts)
+    if merged_table.num_rows != examples:
         raise GateError(
             f"{name}.parquet: one example is in several groups, and would count as evidence more "
             "than once: give every example a name of its own, and leave out copies"
         )
     names = [f"{column}_{how}" for column, how in sums + firsts]
     back = dict(zip(names, (column for column, _ in sums + firsts), strict=True))
-    return merged.rename_columns([back.get(column, column) for column in merged.column_names])
+    return merged_table.rename_columns(
+        [back.get(column, column) for column in merged_table.column_names]
+    )
 
 
-def _read_description(schema: pa.Schema, model: str, wanted: TableRequest) -> dict[str, Any]:
-    """Return the file's metadata, after checking that it matches ``wanted``."""
+def _read_description(schema: pa.Schema, model: str, request: TableRequest) -> dict[str, Any]:
+    """Return the file's metadata, after checking that it matches ``request``."""
     name = f"{model}.parquet"
     try:
-        stated = json.loads((schema.metadata or {})[b"trainyard"])
+        metadata = json.loads((schema.metadata or {})[b"trainyard"])
     except (KeyError, ValueError, RecursionError):
         raise GateError(f"{name}: does not say what it is; Evaluate writes its metadata") from None
-    if not isinstance(stated, dict) or (stated.get("format"), stated.get("model")) != (1, model):
+    if not isinstance(metadata, dict) or (metadata.get("format"), metadata.get("model")) != (
+        1,
+        model,
+    ):
         raise GateError(f"{name}: is not a table of scores of the {model} in format 1")
-    champion = stated.get("champion")
-    if wanted.champion is not None and champion != wanted.champion:
-        raise GateError(f"{name}: is of champion {champion}, the gate was given {wanted.champion}")
-    directions = stated.get("metrics")
-    for metric, direction in wanted.metrics.items():
-        known = directions.get(metric) if isinstance(directions, dict) else None
-        if known != direction:
+    champion = metadata.get("champion")
+    if request.champion is not None and champion != request.champion:
+        raise GateError(f"{name}: is of champion {champion}, the gate was given {request.champion}")
+    directions = metadata.get("metrics")
+    for metric, direction in request.metrics.items():
+        stated_direction = directions.get(metric) if isinstance(directions, dict) else None
+        if stated_direction != direction:
             raise GateError(
-                f"{name}: for {metric}, {known} values are better; the recipe says {direction}; "
+                f"{name}: for {metric}, {stated_direction} values are better; the recipe says "
+                f"{direction}; "
                 "a metric that is not a mean over examples has no scores"
             )
-    return stated
+    return metadata
 
 
-def _columns(schema: pa.Schema, name: str, wanted: TableRequest) -> list[str]:
+def _columns(schema: pa.Schema, name: str, request: TableRequest) -> list[str]:
     """Return the columns to read: of the judged model's table slices and predictions, too."""
-    metrics = wanted.metrics
+    metrics = request.metrics
     columns = ["example", "group", *(f"{m}.{part}" for m in metrics for part in ("sum", "weight"))]
-    if name == wanted.model and wanted.slices:
+    if name == request.model and request.slices:
         slices = [column for column in schema.names if column.startswith("slice.")]
         if not slices:
             raise GateError(f"{name}.parquet: has no slice; declare some in the recipe")
         columns += slices
-    if name == wanted.model and wanted.calibration:
+    if name == request.model and request.calibration:
         columns += ["probability", "label"]
     for column in columns:
         if schema.names.count(column) != 1:
@@ -319,49 +327,53 @@ def _columns(schema: pa.Schema, name: str, wanted: TableRequest) -> list[str]:
     return columns
 
 
-def _refuse_type(name: str, stored: pa.DataType) -> None:
-    expected = {"example": pa.int64(), "group": pa.int64()}.get(name)
+def _refuse_type(name: str, stored_type: pa.DataType) -> None:
+    expected_type = {"example": pa.int64(), "group": pa.int64()}.get(name)
     if name.startswith("slice."):
-        kind = stored.value_type if pa.types.is_dictionary(stored) else stored
+        kind = stored_type.value_type if pa.types.is_dictionary(stored_type) else stored_type
         right = pa.types.is_string(kind) or pa.types.is_large_string(kind)
     elif name == "probability":
-        right = pa.types.is_floating(stored)
+        right = pa.types.is_floating(stored_type)
     elif name == "label":
-        right = pa.types.is_integer(stored)
+        right = pa.types.is_integer(stored_type)
     else:
-        right = stored == (expected or pa.float64())
+        right = stored_type == (expected_type or pa.float64())
     if not right:
-        raise GateError(f"the scores' column {name} is {stored}")
+        raise GateError(f"the scores' column {name} is {stored_type}")
 
 
-def _joined(tables: list[pa.Table], wanted: TableRequest) -> pa.Table:
+def _join_tables(tables: list[pa.Table], request: TableRequest) -> pa.Table:
     """Return the rows of both tables, which must hold the same examples, groups and weights."""
-    own, other = tables
-    own = _numbered(own)
-    rows = own.join(other, "example", join_type="inner", right_suffix=OTHER, use_threads=False)
-    if not rows.num_rows == own.num_rows == other.num_rows:
+    own_table, other = tables
+    own_table = _number_rows(own_table)
+    rows = own_table.join(
+        other, "example", join_type="inner", right_suffix=OTHER, use_threads=False
+    )
+    if not rows.num_rows == own_table.num_rows == other.num_rows:
         raise GateError(
-            f"{wanted.other}.parquet: holds {other.num_rows} examples, {rows.num_rows} of the "
-            f"{own.num_rows} of {wanted.model}.parquet; the two models were not scored on the same "
+            f"{request.other}.parquet: holds {other.num_rows} examples, {rows.num_rows} of the "
+            f"{own_table.num_rows} of {request.model}.parquet; the two models were not scored on "
+            "the same "
             "examples"
         )
-    for name in ("group", *(f"{metric}.weight" for metric in wanted.metrics)):
+    for name in ("group", *(f"{metric}.weight" for metric in request.metrics)):
         if not rows[name].equals(rows[f"{name}{OTHER}"]):
             raise GateError(
-                f"{wanted.other}.parquet: its column {name} differs from {wanted.model}.parquet's; "
+                f"{request.other}.parquet: its column {name} differs from "
+                f"{request.model}.parquet's; "
                 "the two models were not scored on the same examples"
             )
     return rows
 
 
-def _doubled(table: pa.Table, wanted: TableRequest) -> pa.Table:
+def _double_sums(table: pa.Table, request: TableRequest) -> pa.Table:
     """Return the rows of a table without another beside it: each model's sums are its own."""
-    for metric in wanted.metrics:
+    for metric in request.metrics:
         table = table.append_column(f"{metric}.sum{OTHER}", table[f"{metric}.sum"])
-    return _numbered(table)
+    return _number_rows(table)
 
 
-def _numbered(table: pa.Table) -> pa.Table:
+def _number_rows(table: pa.Table) -> pa.Table:
     """Return the table with slices as text and the number of each row."""
     for place, name in enumerate(table.column_names):
         if name.startswith("slice."):
@@ -373,33 +385,33 @@ def _numbered(table: pa.Table) -> pa.Table:
 def _totals(rows: pa.Table, metric: str) -> tuple[float, float, float]:
     """Return a metric's sums. Raises: GateError: nonsense, which any row passes on to the sums."""
     columns = (f"{metric}.sum", f"{metric}.sum{OTHER}", f"{metric}.weight")
-    own, other, weight = (float(pc.sum(rows[name]).as_py()) for name in columns)
+    own_total, other, weight = (float(pc.sum(rows[name]).as_py()) for name in columns)
     if not (pc.min(rows[f"{metric}.weight"]).as_py() >= 0 and np.isfinite(weight)):
         raise GateError(f"{metric}: a weight is negative or not a number")
-    if not np.isfinite([own, other]).all():
+    if not np.isfinite([own_total, other]).all():
         raise GateError(f"{metric}: a score is not finite")
     if weight <= 0:
         raise GateError(f"{metric}: the weights add up to nothing")
-    return own, other, weight
+    return own_total, other, weight
 
 
 def _refuse_beyond_range(tables: ScoreTables, metric: str) -> None:
-    largest = tables.wanted.range.get(metric)
-    if largest is None and metric not in tables.wanted.clip:
+    largest = tables.request.range.get(metric)
+    if largest is None and metric not in tables.request.clip:
         largest = tables._largest(metric)
     if largest is None:
         return
     difference, weight = _arrays(tables._differences(metric), "difference", "weight")
-    beyond = np.abs(difference) - largest * weight
-    worst = int(np.argmax(beyond))
-    if beyond[worst] > 1e-6 * largest * weight[worst]:
+    excess = np.abs(difference) - largest * weight
+    worst = int(np.argmax(excess))
+    if excess[worst] > 1e-6 * largest * weight[worst]:
         raise GateError(
             f"{metric}: an example's values differ by {abs(difference[worst]):.6g} on a weight of "
             f"{weight[worst]:g}, and their range is declared to be {largest:g}; correct gate.range"
         )
 
 
-def _summed(table: pa.Table, keys: list[str]) -> pa.Table:
+def _sum_by_keys(table: pa.Table, keys: list[str]) -> pa.Table:
     """Return sums over the rows of equal keys, with their number and the first row."""
     sums = table.group_by(keys, use_threads=False).aggregate(
         [("difference", "sum"), ("weight", "sum"), ("row", "min"), ("row", "count")]
@@ -412,9 +424,9 @@ def _arrays(table: pa.Table, *columns: str) -> list[NDArray[Any]]:
     return [table[name].to_numpy() for name in columns]
 
 
-def _mixed(groups: Ints) -> NDArray[np.uint64]:
+def _mix_ids(groups: Ints) -> NDArray[np.uint64]:
     """Return each group's id × 2⁶⁴ ÷ the golden ratio, mixed (Knuth, 6.4)."""
     golden = np.uint64(0x9E3779B97F4A7C15)
-    mixed = groups.astype(np.int64).view(np.uint64) * golden
-    mixed ^= mixed >> np.uint64(32)
-    return (mixed * golden) >> np.uint64(32)
+    mixed_ids = groups.astype(np.int64).view(np.uint64) * golden
+    mixed_ids ^= mixed_ids >> np.uint64(32)
+    return (mixed_ids * golden) >> np.uint64(32)

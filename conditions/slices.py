@@ -10,9 +10,9 @@ from conditions.improvement import Improvement, effective_groups, improvement
 from conditions.mean_tests import Floats
 from conditions.score_tables import SliceSums
 
-NAMED = 5
+MAX_NAMED = 5
 """Slices that a reason names, at most."""
-LISTED = 200
+MAX_LISTED = 200
 """Slices of a metric in gate.json, at most, the worst first; the pipeline reads that file, too."""
 
 
@@ -34,26 +34,33 @@ def judge_slices(
     there are. A failure is proof of harm; a pass is no proof of safety: a slice too small to prove
     anything does not stop a model, and is reported as untested.
     """
-    tested = [
-        one
-        for one in slices
-        if one.examples >= min_examples and reaches(effective_groups(one.groups.weight), min_groups)
+    tested_slices = [
+        slice_sums
+        for slice_sums in slices
+        if slice_sums.examples >= min_examples
+        and reaches(effective_groups(slice_sums.groups.weight), min_groups)
     ]
-    names = {one.slice for one in tested}
-    untested = [_as_slice(one, metric, None, None, True) for one in slices
-                if one.slice not in names]  # fmt: skip
-    if not tested:
-        return _no_test(check, metric, margin, len(untested), confidence), untested[:LISTED]
-    level = 1 - (1 - confidence) / len(tested)
-    found = [improvement(one.groups, level) for one in tested]
-    adjusted = holm(np.array([one.groups.chance_not_below(-margin) for one in tested]))
-    judged = [
-        _as_slice(one, metric, limits, float(chance), bool(chance > 1 - confidence))
-        for one, limits, chance in zip(tested, found, adjusted, strict=True)
+    names = {slice_sums.slice for slice_sums in tested_slices}
+    untested_slices = [_as_slice(slice_sums, metric, None, None, True) for slice_sums in slices
+                if slice_sums.slice not in names]  # fmt: skip
+    if not tested_slices:
+        return _no_test(check, metric, margin, len(untested_slices), confidence), untested_slices[
+            :MAX_LISTED
+        ]
+    level = 1 - (1 - confidence) / len(tested_slices)
+    improvements = [improvement(slice_sums.groups, level) for slice_sums in tested_slices]
+    p_values = holm(
+        np.array([slice_sums.groups.chance_not_below(-margin) for slice_sums in tested_slices])
+    )
+    judged_slices = [
+        _as_slice(slice_sums, metric, limits, float(chance), bool(chance > 1 - confidence))
+        for slice_sums, limits, chance in zip(tested_slices, improvements, p_values, strict=True)
     ]
-    worst_first = sorted(judged, key=lambda one: (one.p_value, one.value))
-    listed = (worst_first + untested)[:LISTED]
-    return _worst(check, worst_first, margin, level, len(untested)), listed
+    worst_first = sorted(
+        judged_slices, key=lambda judged_slice: (judged_slice.p_value, judged_slice.value)
+    )
+    shown_slices = (worst_first + untested_slices)[:MAX_LISTED]
+    return _worst(check, worst_first, margin, level, len(untested_slices)), shown_slices
 
 
 def holm(chances: Floats) -> Floats:
@@ -63,36 +70,44 @@ def holm(chances: Floats) -> Floats:
     importing it takes, and the full garbage collection of each of its calls.
     """
     order = np.argsort(chances)
-    left = len(chances) - np.arange(len(chances))
-    adjusted = np.empty_like(chances)
-    adjusted[order] = np.minimum(1, np.maximum.accumulate(chances[order] * left))
-    return adjusted
+    remaining = len(chances) - np.arange(len(chances))
+    p_values = np.empty_like(chances)
+    p_values[order] = np.minimum(1, np.maximum.accumulate(chances[order] * remaining))
+    return p_values
 
 
 def _as_slice(
-    sums: SliceSums, metric: str, found: Improvement | None, chance: float | None, passed: bool
+    sums: SliceSums, metric: str, limits: Improvement | None, chance: float | None, is_pass: bool
 ) -> Slice:
     return Slice(
         metric=metric,
         slice=sums.slice,
         examples=sums.examples,
-        effective_groups=None if found is None else number(found.effective_groups),
-        value=None if found is None else number(found.value),
-        low=None if found is None else number(found.low),
-        high=None if found is None else number(found.high),
+        effective_groups=None if limits is None else number(limits.effective_groups),
+        value=None if limits is None else number(limits.value),
+        low=None if limits is None else number(limits.low),
+        high=None if limits is None else number(limits.high),
         p_value=None if chance is None else number(chance),
-        passed=passed,
+        passed=is_pass,
     )
 
 
 def _worst(
-    check: GateCheck, slices: Sequence[Slice], margin: float, level: float, untested: int
+    check: GateCheck, slices: Sequence[Slice], margin: float, level: float, untested_count: int
 ) -> Check:
-    worst, failed = slices[0], [found for found in slices if not found.passed]
-    if failed:
-        named = ", ".join(f"{found.slice} ({found.value:+.4g})" for found in failed[:NAMED])
-        more = f" and {len(failed) - NAMED} more" if len(failed) > NAMED else ""
-        verdict = f"is worse than the champion's by more than {margin:g} on {named}{more}"
+    worst, failed_slices = (
+        slices[0],
+        [judged_slice for judged_slice in slices if not judged_slice.passed],
+    )
+    if failed_slices:
+        names_text = ", ".join(
+            f"{judged_slice.slice} ({judged_slice.value:+.4g})"
+            for judged_slice in failed_slices[:MAX_NAMED]
+        )
+        more = (
+            f" and {len(failed_slices) - MAX_NAMED} more" if len(failed_slices) > MAX_NAMED else ""
+        )
+        verdict = f"is worse than the champion's by more than {margin:g} on {names_text}{more}"
     else:
         verdict = f"is on no slice shown to be worse than the champion's by more than {margin:g}"
     return check.row(
@@ -102,14 +117,14 @@ def _worst(
         low=worst.low,
         high=worst.high,
         confidence=level,
-        passed=not failed,
+        passed=not failed_slices,
         slice=worst.slice,
-        reason=f"{worst.metric} {verdict}; {len(slices)} slices tested, {untested} too small",
+        reason=f"{worst.metric} {verdict}; {len(slices)} slices tested, {untested_count} too small",
     )
 
 
 def _no_test(
-    check: GateCheck, metric: str, margin: float, untested: int, confidence: float
+    check: GateCheck, metric: str, margin: float, untested_count: int, confidence: float
 ) -> Check:
     return check.row(
         metric,
@@ -117,5 +132,6 @@ def _no_test(
         value=None,
         confidence=confidence,
         passed=False,
-        reason=f"{metric}: none of {untested} slices has examples and groups enough to be tested",
+        reason=f"{metric}: none of {untested_count} slices has examples and groups enough to be "
+        "tested",
     )

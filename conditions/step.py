@@ -10,9 +10,9 @@ from sagemaker.mlops.workflow.steps import ProcessingStep, Step
 
 
 def verdict_condition(
-    gate: ProcessingStep, passed: Sequence[Step], visible: Sequence[str] = ()
+    gate: ProcessingStep, pass_steps: Sequence[Step], visible: Sequence[str] = ()
 ) -> ConditionStep:
-    """Return the condition: the steps ``passed`` if gate.json says ``pass``, else fail with its
+    """Return the condition: the steps ``pass_steps`` if gate.json says ``pass``, else fail with its
     reason.
 
     Only words are compared: ``conditions.verdict`` has turned anything missing, not finite or
@@ -28,7 +28,7 @@ def verdict_condition(
     report = gate.properties.ProcessingOutputConfig.Outputs["gate"].S3Output.S3Uri
     # The address first: a step's FailureReason is cut after 1,024 characters.
     message = ["The gate rejected the model (", report, "/gate.json): ", read("reason")]
-    rejected = FailStep(
+    fail_step = FailStep(
         name="Rejected",
         display_name="Rejected by the gate",
         description="Ends the run with the reason why the model is not registered",
@@ -42,6 +42,6 @@ def verdict_condition(
         conditions=[
             ConditionEquals(left=word, right="pass") for word in [read("verdict"), *passes]
         ],
-        if_steps=list(passed),
-        else_steps=[rejected],
+        if_steps=list(pass_steps),
+        else_steps=[fail_step],
     )

@@ -5,14 +5,14 @@ from dataclasses import asdict
 from typing import Any, Unpack
 
 from conditions.check_table import kinds
-from conditions.gate_check import Check, measured
-from conditions.gate_documents import Gate, Known, Outcome
+from conditions.gate_check import Check, read_number
+from conditions.gate_documents import Gate, GateFacts, Outcome
 
 REASON_LENGTH = 700
 """Characters, at most. A step's FailureReason holds 1,024, with the report's address before it."""
 
 
-def verdict(evaluation: Any, checks: Sequence[Check], **known: Unpack[Known]) -> Gate:
+def verdict(evaluation: Any, checks: Sequence[Check], **facts: Unpack[GateFacts]) -> Gate:
     """Return gate.json's content: every key always there; ``pass`` only if every check passed.
 
     An evaluation without a dataset fingerprint, and a gate without checks, reject.
@@ -25,7 +25,7 @@ def verdict(evaluation: Any, checks: Sequence[Check], **known: Unpack[Known]) ->
         reasons.append("the evaluation does not say which dataset it was measured on")
     return {
         "verdict": "reject" if reasons else "pass",
-        "reason": _joined(reasons or [check.reason for check in checks]),
+        "reason": _join_reasons(reasons or [check.reason for check in checks]),
         "checks": [asdict(check) for check in checks],
         "kinds": {kind: _outcome(checks, kind) for kind in kinds()},
         "dataset_fingerprint": fingerprint,
@@ -38,19 +38,19 @@ def verdict(evaluation: Any, checks: Sequence[Check], **known: Unpack[Known]) ->
             name: _values(evaluation, "baselines", name)
             for name in _mapping(evaluation, "baselines")
         },
-        "champion": known.get("champion"),
-        "cold_start": known.get("cold_start"),
-        "confidence": known.get("confidence"),
-        "look": known.get("look"),
-        "examples": known.get("examples"),
-        "groups": known.get("groups"),
-        "slices": known.get("slices", []),
-        "champion_artifact_sha256": known.get("champion_artifact_sha256"),
-        "against_baselines": known.get("against_baselines", []),
+        "champion": facts.get("champion"),
+        "cold_start": facts.get("cold_start"),
+        "confidence": facts.get("confidence"),
+        "look": facts.get("look"),
+        "examples": facts.get("examples"),
+        "groups": facts.get("groups"),
+        "slices": facts.get("slices", []),
+        "champion_artifact_sha256": facts.get("champion_artifact_sha256"),
+        "against_baselines": facts.get("against_baselines", []),
     }
 
 
-def _joined(reasons: Iterable[str]) -> str:
+def _join_reasons(reasons: Iterable[str]) -> str:
     """Join the reasons, each once, and cut them to what a failure message holds."""
     text = "; ".join(dict.fromkeys(reasons))
     return text if len(text) <= REASON_LENGTH else f"{text[: REASON_LENGTH - 2]} …"
@@ -58,8 +58,8 @@ def _joined(reasons: Iterable[str]) -> str:
 
 def _outcome(checks: Sequence[Check], kind: str) -> Outcome:
     """Return ``pass``, ``reject``, or ``none`` where there is no check of this kind."""
-    found = [check.passed for check in checks if check.kind == kind]
-    return ("pass" if all(found) else "reject") if found else "none"
+    passes = [check.passed for check in checks if check.kind == kind]
+    return ("pass" if all(passes) else "reject") if passes else "none"
 
 
 def _mapping(evidence: Any, *path: str) -> Mapping[str, Any]:
@@ -70,10 +70,10 @@ def _mapping(evidence: Any, *path: str) -> Mapping[str, Any]:
 
 
 def _text(evidence: Any, *path: str) -> str | None:
-    found = _mapping(evidence, *path[:-1]).get(path[-1])
-    return found if isinstance(found, str) and found else None
+    value = _mapping(evidence, *path[:-1]).get(path[-1])
+    return value if isinstance(value, str) and value else None
 
 
 def _values(evidence: Any, *path: str, inner: tuple[str, ...] = ()) -> dict[str, float | None]:
     """Return name → the finite number at ``path``, name, ``inner``; None for anything else."""
-    return {name: measured(evidence, *path, name, *inner) for name in _mapping(evidence, *path)}
+    return {name: read_number(evidence, *path, name, *inner) for name in _mapping(evidence, *path)}

@@ -10,12 +10,12 @@ def verbs() -> dict[str, Path]:
     folder = Path(__file__).parent
     modules = {path.stem: path for path in folder.glob("*.py") if path != Path(__file__)}
     rooms = {path.parent.name: path for path in folder.glob("*/__main__.py")}
-    found = {
+    verb_files = {
         name: path
         for name, path in (modules | rooms).items()
         if '__name__ == "__main__"' in path.read_text(encoding="utf-8")
     }
-    return dict(sorted(found.items()))
+    return dict(sorted(verb_files.items()))
 
 
 if __name__ == "__main__":

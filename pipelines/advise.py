@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from pipelines.advice.recipe_advice import Trained, changes, keep, space, trained, write
+from pipelines.advice.recipe_advice import RecipeModel, changes, derive_model, keep, space, write
 from pipelines.advice.training_setting import of_description, of_recipe
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeChoice, recipe_for
 from pipelines.recipe.config import Recipe
@@ -26,12 +26,12 @@ from trainyard.commands.advise import REGION, first_problem, needs_shape, needs_
 from trainyard.common.errors import ForesightError, RecipeError
 from trainyard.foresight.advice import Advice, Candidate, candidates
 from trainyard.foresight.advice_display import days, fills, lasting, layout, why_not
-from trainyard.foresight.question import allowed, multiplying
+from trainyard.foresight.question import choose_offers, multiplying
 from trainyard.foresight.setting import Setting
 from trainyard.terminal import Need, console, extend_verb, has_value, refuse_place, run
 
 HOUR = 3600.0
-OWN = "train.instance_type"
+TYPE_FIELD = "train.instance_type"
 MOST_NODES = 16
 
 
@@ -75,32 +75,43 @@ def recipe_training(
         raise RecipeError(f"--{option}: follows from {recipe}; leave it out, or --recipe")
     if apply is not None:
         refuse_place(apply)
-    loaded = load(recipe, given, environment)
+    recipe_config = load(recipe, given, environment)
     if trace:
-        place = keep(loaded, recipe, data)
+        place = keep(recipe_config, recipe, data)
         line = f"written: {place}; plan, validate, budget and watch read it; commit it"
         console.print(line, markup=False)
         raise typer.Exit
-    training = trained(loaded, recipe, data)
+    training = derive_model(recipe_config, recipe, data)
 
     def conclude(advice: Advice) -> None:
         if not values["as_json"]:
-            _remark(advice, loaded, training.assumed)
-        if advice.ranked and apply is not None:
+            _remark(advice, recipe_config, training.assumptions)
+        if advice.ranking and apply is not None:
             to_print = not values["as_json"]
-            _apply(advice.ranked[0], apply, loaded, recipe, given, environment, said=to_print)
+            _apply(
+                advice.ranking[0],
+                apply,
+                recipe_config,
+                recipe,
+                given,
+                environment,
+                is_announced=to_print,
+            )
 
-    return {"subject": lambda: _question(loaded, training, recipe, values), "conclude": conclude}
+    return {
+        "subject": lambda: _question(recipe_config, training, recipe, values),
+        "conclude": conclude,
+    }
 
 
 def _question(
-    recipe: Recipe, training: Trained, path: Path, values: Mapping[str, Any]
+    recipe: Recipe, training: RecipeModel, path: Path, values: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the fields of the question about the recipe's training."""
     instances = values["instances"]
-    names = (instances, "--instances") if instances else (_own(recipe), OWN)
+    names = (instances, "--instances") if instances else (_join_recipe_types(recipe), TYPE_FIELD)
     region = recipe.aws.region or REGION
-    offers, elsewhere = allowed(names[0], region, names[1])
+    offers, elsewhere = choose_offers(names[0], region, names[1])
     offers = multiplying(offers, (training.fields["precision"],))
     loop = recipe.train.loop
     assert loop is not None  # noqa: S101 (``trained`` has checked)
@@ -127,33 +138,36 @@ def _setting(job: Mapping[str, Any]) -> Setting:
     """Raises: ForesightError: the job's model is unknown, or a calibration could not foresee it
     again.
     """
-    ours = of_description(job)
-    if ours.shapes is not None:
+    training = of_description(job)
+    if training.shapes is not None:
         raise ForesightError("its model was traced, and a calibration keeps no shapes")
-    return ours.setting
+    return training.setting
 
 
-def _own(recipe: Recipe) -> str:
+def _join_recipe_types(recipe: Recipe) -> str:
     """Return the instance types that the recipe names, its fallbacks included."""
     return ",".join((recipe.train.instance_type, *recipe.train.fallback_instance_types))
 
 
-def _remark(advice: Advice, recipe: Recipe, assumed: Sequence[str]) -> None:
+def _remark(advice: Advice, recipe: Recipe, assumptions: Sequence[str]) -> None:
     """Print the remarks on how the advice relates to the recipe."""
-    for line in remarks(advice, recipe, assumed):
+    for line in remarks(advice, recipe, assumptions):
         console.print(line, highlight=False, markup=False)
 
 
-def remarks(advice: Advice, recipe: Recipe, assumed: Sequence[str]) -> Iterator[str]:
+def remarks(advice: Advice, recipe: Recipe, assumptions: Sequence[str]) -> Iterator[str]:
     """Yield how the recipe's own layout compares, what its batch allows, its time limit, and the
     assumptions.
     """
     loop = recipe.train.loop
     assert loop is not None  # noqa: S101
-    if advice.count.refused:
-        yield f"{advice.count.refused:,} layouts our loop refuses, such as: {advice.count.refusal}"
-    if advice.ranked:
-        first = advice.ranked[0]
+    if advice.count.refusal_count:
+        yield (
+            f"{advice.count.refusal_count:,} layouts our loop refuses, such as: "
+            f"{advice.count.refusal}"
+        )
+    if advice.ranking:
+        first = advice.ranking[0]
         yield from _today(advice, recipe)
         it = first.setting
         yield (
@@ -168,7 +182,7 @@ def remarks(advice: Advice, recipe: Recipe, assumed: Sequence[str]) -> Iterator[
                 f"train.max_runtime_minutes {recipe.train.max_runtime_minutes:,} would stop it "
                 f"early: p90 is {minutes:,.0f}"
             )
-    yield from (f"assumed: {one}" for one in assumed)
+    yield from (f"assumed: {assumption}" for assumption in assumptions)
 
 
 def _saves(first: Candidate, interval: int) -> Iterator[str]:
@@ -196,11 +210,11 @@ def _today(advice: Advice, recipe: Recipe) -> Iterator[str]:
     if needs.fits == "no":
         yield f"the recipe as it is, {layout(now)}, does not fit: {fills(needs)}"
         return
-    one = candidates(question, offer, count, [(now, needs)])[0]
+    candidate = candidates(question, offer, count, [(now, needs)])[0]
     yield (
         f"the recipe as it is, {count} × {offer.name} {layout(now)}, {now.micro_batch} × "
-        f"{now.accumulation}, recompute {now.recompute}: {days(one)}; "
-        f"{why_not(one, advice.ranked[0], question)}"
+        f"{now.accumulation}, recompute {now.recompute}: {days(candidate)}; "
+        f"{why_not(candidate, advice.ranking[0], question)}"
     )
 
 
@@ -212,16 +226,16 @@ def _apply(
     overrides: Sequence[str],
     environment: str | None,
     *,
-    said: bool,
+    is_announced: bool,
 ) -> None:
-    changed = changes(recipe, first)
+    train_changes = changes(recipe, first)
     comment = [
         f"By python -m pipelines.advise --recipe {path}: foreseen, not measured.",
         f"{first.nodes} × {first.offer.name}, {layout(first.setting)}: {days(first)}; "
         f"{fills(first.memory)}.",
     ]
-    write(place, path, overrides, changed, comment, environment)
-    if said:
+    write(place, path, overrides, train_changes, comment, environment)
+    if is_announced:
         env = f" --env {environment}" if environment else ""
         plan = f"python -m pipelines.plan --recipe {place}{env}"
         console.print(f"written: {place}; {plan}", markup=False)

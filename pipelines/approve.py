@@ -24,16 +24,16 @@ from conditions.no_champion import NONE
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, SetOption, recipe_for
 from pipelines.recipe.read_recipe import load
 from pipelines.registry.champion import (
-    approved,
     check_champion,
     check_champions_model,
     compared_with,
     current,
     group_of,
+    list_approved,
 )
 from pipelines.registry.ledger import judged_at, recount
 from pipelines.registry.package_evidence import Absent, Evidence
-from pipelines.registry.promotion_record import Promoted, evidence_of, origin_of
+from pipelines.registry.promotion_record import PromotedEvidence, evidence_of, origin_of
 from pipelines.registry.run_overrides import overrides
 from pipelines.registry.verification import CHECKOUT, before_approval
 from steps.register.config import ENDPOINT
@@ -77,28 +77,30 @@ def approve(
     """
     evidence = evidence_of(arn)
     before_etag = _etag(evidence)
-    count = _checked(evidence, deep)
-    sagemaker, group = _registry(arn), group_of(evidence.registered)
-    before = approved(sagemaker, group)
+    count = _require_checks(evidence, deep)
+    sagemaker, group = _registry(arn), group_of(evidence.registered_package)
+    before = list_approved(sagemaker, group)
     if arn in before:
         return Approval(arn, before[0], "it was already Approved")
     endpoint = evidence.metadata.get(ENDPOINT)
     champion = current(sagemaker, group, endpoint) or _begun_with(evidence)
-    found = overrides(evidence, champion, recipe)
-    _check_reason(arn, found, reason)
-    judged = compared_with(evidence)
-    promoted = isinstance(evidence, Promoted)
-    if not (reason and (judged == NONE or promoted)):
-        check_champion(arn, judged, origin_of(champion) if promoted else champion)
-    looks = None
-    if not promoted:  # else its first approver has asked registry and ledger of the other account
-        check_champions_model(evidence, judged)
-        looks = recount(evidence)
-    said = [f"reason: {reason}"] if reason else []
-    said += [f"{count} checks match", f"compared with {judged or 'no champion'}"]
-    said += [judged_at(evidence, looks, CHECKOUT)] if looks else []
-    said += found
-    note = "; ".join(said)
+    override_lines = overrides(evidence, champion, recipe)
+    _check_reason(arn, override_lines, reason)
+    verdict_champion = compared_with(evidence)
+    is_promoted = isinstance(evidence, PromotedEvidence)
+    if not (reason and (verdict_champion == NONE or is_promoted)):
+        check_champion(arn, verdict_champion, origin_of(champion) if is_promoted else champion)
+    look_recount = None
+    if (
+        not is_promoted
+    ):  # else its first approver has asked registry and ledger of the other account
+        check_champions_model(evidence, verdict_champion)
+        look_recount = recount(evidence)
+    notes = [f"reason: {reason}"] if reason else []
+    notes += [f"{count} checks match", f"compared with {verdict_champion or 'no champion'}"]
+    notes += [judged_at(evidence, look_recount, CHECKOUT)] if look_recount else []
+    notes += override_lines
+    note = "; ".join(notes)
     _decide(sagemaker, arn, "Approved", note)
     if _etag(evidence) != before_etag:
         _decide(sagemaker, arn, "Rejected", "the artifact was replaced while it was approved")
@@ -132,12 +134,12 @@ def approve_after(execution: str, region: str | None = None) -> None:
     if model_package(Execution(execution, region).steps()) is None:
         return
     try:
-        done = approve_automatically(execution, region)
-    except GateError as why:
-        console.print(f"not changed: {why}", highlight=False, markup=False)
+        approval = approve_automatically(execution, region)
+    except GateError as error:
+        console.print(f"not changed: {error}", highlight=False, markup=False)
         return
-    if done:
-        console.print(f"{done.package}: Approved, as the recipe says ({done.note})",
+    if approval:
+        console.print(f"{approval.package}: Approved, as the recipe says ({approval.note})",
                       highlight=False, markup=False)  # fmt: skip
 
 
@@ -159,9 +161,9 @@ def reject(arn: str, reason: str) -> Approval:
     Raises:
         ServiceError: the package does not exist, or AWS refused.
     """
-    sagemaker, group = _registry(arn), group_of(Evidence(arn).registered)
+    sagemaker, group = _registry(arn), group_of(Evidence(arn).registered_package)
     _decide(sagemaker, arn, "Rejected", reason)
-    return Approval(arn, next(iter(approved(sagemaker, group)), None), reason)
+    return Approval(arn, next(iter(list_approved(sagemaker, group)), None), reason)
 
 
 def roll_back(group: str, reason: str) -> Approval:
@@ -171,22 +173,22 @@ def roll_back(group: str, reason: str) -> Approval:
         GateError: the group has no champion.
         ServiceError: AWS refused.
     """
-    found = approved(_registry(group), group)
-    if not found:
+    packages = list_approved(_registry(group), group)
+    if not packages:
         raise GateError(f"model package group {group}: no package is Approved: nothing to undo")
-    return reject(found[0], reason)
+    return reject(packages[0], reason)
 
 
 def _begun_with(evidence: Evidence) -> str | None:
     """Return the package that the training began with: it is the champion of a group that has none
     yet.
     """
-    begun = evidence.recipe["train"].get("start_from") or {}
-    found: str | None = begun.get("model_package")
-    return found
+    start = evidence.recipe["train"].get("start_from") or {}
+    package: str | None = start.get("model_package")
+    return package
 
 
-def _checked(evidence: Evidence, deep: bool) -> int:
+def _require_checks(evidence: Evidence, deep: bool) -> int:
     """Return the number of checks that match; the first mismatch raises a GateError."""
     count = 0
     for finding in before_approval(evidence, deep=deep):
@@ -199,12 +201,13 @@ def _checked(evidence: Evidence, deep: bool) -> int:
     return count
 
 
-def _check_reason(arn: str, found: list[str], reason: str | None) -> None:
-    for override in found:
+def _check_reason(arn: str, override_lines: list[str], reason: str | None) -> None:
+    for override in override_lines:
         console.print(f"override: {override}", highlight=False, markup=False)
-    if found and not reason:
+    if override_lines and not reason:
         raise GateError(
-            f"{arn}: not approved: the run does not follow its recipe: {'; '.join(found)}. Say why "
+            f"{arn}: not approved: the run does not follow its recipe: "
+            f"{'; '.join(override_lines)}. Say why "
             "this is right with --reason TEXT, which is recorded; or start the pipeline "
             "without it"
         )
@@ -212,28 +215,30 @@ def _check_reason(arn: str, found: list[str], reason: str | None) -> None:
 
 def _only_change(sagemaker: Any, group: str, arn: str, before: list[str]) -> str:
     """Return the champion after our approval; raise if another package was Approved meanwhile."""
-    after = approved(sagemaker, group)
-    others = [found for found in after if found not in (arn, *before)]
+    after = list_approved(sagemaker, group)
+    others = [package for package in after if package not in (arn, *before)]
     if others or arn not in after:
         undone = "" if arn in after else f"{arn} is no longer Approved. "
-        beside = f"Approved at the same time: {', '.join(others)}. " if others else ""
+        remark = f"Approved at the same time: {', '.join(others)}. " if others else ""
         raise GateError(
-            f"{group}: another decision came at the same time. {undone}{beside}The champion is "
+            f"{group}: another decision came at the same time. {undone}{remark}The champion is "
             f"now {after[0] if after else 'none'}; if that is not what you want, reject it"
         )
     return after[0]
 
 
-def _decide(sagemaker: Any, arn: str, status: str, why: str) -> None:
+def _decide(sagemaker: Any, arn: str, status: str, description: str) -> None:
     with service_errors(f"setting {arn} to {status}"):
         sagemaker.update_model_package(
-            ModelPackageArn=arn, ModelApprovalStatus=status, ApprovalDescription=why[:LONGEST]
+            ModelPackageArn=arn,
+            ModelApprovalStatus=status,
+            ApprovalDescription=description[:LONGEST],
         )
 
 
 def _etag(evidence: Evidence) -> str | None:
     """Return the ETag of the package's artifact as it is now; None when there is no artifact."""
-    _ = evidence.registered  # outside of ``try``: a missing package is an error
+    _ = evidence.registered_package  # outside of ``try``: a missing package is an error
     try:
         return evidence.model_etag()
     except (Absent, KeyError):
@@ -279,27 +284,27 @@ def main(
     if automatic and (execution is None or reason or reject_for):
         raise RecipeError("--automatic: needs --execution ARN and nothing else: no person decides")
     if automatic:
-        done = approve_automatically(str(execution))
-        if done is None:
+        approval = approve_automatically(str(execution))
+        if approval is None:
             raise GateError(f"{execution}: its recipe says register.approval: manual")
     elif rollback is not None:
-        done = roll_back(rollback, str(reject_for))
+        approval = roll_back(rollback, str(reject_for))
     else:
         arn = package or registered_by(str(execution))
-        ours = load(recipe, overridden, environment) if recipe else None
-        done = (
+        recipe_config = load(recipe, overridden, environment) if recipe else None
+        approval = (
             reject(arn, reject_for)
             if reject_for
             else approve(
                 arn,
                 reason=reason,
-                recipe=ours and ours.model_dump(mode="json", by_alias=True),
+                recipe=recipe_config and recipe_config.model_dump(mode="json", by_alias=True),
                 deep=deep,
             )
         )
     word = "Rejected" if reject_for else "Approved"
-    console.print(f"{done.package}: {word} ({done.note})", highlight=False, markup=False)
-    console.print(f"champion: {done.champion or 'none'}", highlight=False)
+    console.print(f"{approval.package}: {word} ({approval.note})", highlight=False, markup=False)
+    console.print(f"champion: {approval.champion or 'none'}", highlight=False)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipelines.approve import approve
-from pipelines.registry.champion import NOBODY, approved, compared_with, group_of
+from pipelines.registry.champion import NOBODY, compared_with, group_of, list_approved
 from pipelines.registry.package_evidence import Absent
 from pipelines.registry.promotion_record import evidence_of
 from pipelines.registry.run_overrides import overrides
@@ -17,8 +17,8 @@ from pipelines.start import start
 from trainyard.aws_clients import client
 from trainyard.commands import console
 from trainyard.common.errors import GateError
-from trainyard.console.app_hooks import Application, Described, Owner
-from trainyard.language.parameters import as_given, declared
+from trainyard.console.app_hooks import Application, Description, Owner
+from trainyard.language.parameters import as_given, index_parameters
 from trainyard.terminal import extend_verb, run
 
 # ``pipelines.approve`` approves, with all its checks; ``pipelines.start`` starts:
@@ -30,45 +30,46 @@ MARKS = ("approve_with", "provenance_uri")
 second."""
 
 
-def _is_our_package(package: Described) -> bool:
+def _is_our_package(package: Description) -> bool:
     return any(mark in (package.get("CustomerMetadataProperties") or {}) for mark in MARKS)
 
 
-def _says_of_approval(package: Described) -> list[str]:
+def _says_of_approval(package: Description) -> list[str]:
     """Return the lines shown before an approval; overrides are named, since they need a comment."""
     evidence = evidence_of(package["ModelPackageArn"])
     sagemaker = client("sagemaker", evidence.region)
-    now = approved(sagemaker, group_of(package))
+    now = list_approved(sagemaker, group_of(package))
     try:
-        judged = compared_with(evidence)
-        found = overrides(evidence, now[0] if now else None)
-    except (Absent, KeyError) as why:
-        raise GateError(f"{evidence.arn}: cannot be approved: {why}") from None
-    said = [
+        verdict_champion = compared_with(evidence)
+        override_lines = overrides(evidence, now[0] if now else None)
+    except (Absent, KeyError) as error:
+        raise GateError(f"{evidence.arn}: cannot be approved: {error}") from None
+    lines = [
         "pipelines.approve does it: every byte of the artifact and of the evidence is hashed and "
         "compared with the record first, which takes a while, and the look at the test split is "
         "counted again. What does not match is not approved.",
-        f"Its verdict rests on a comparison with {'no champion' if judged in NOBODY else judged}.",
+        "Its verdict rests on a comparison with "
+        f"{'no champion' if verdict_champion in NOBODY else verdict_champion}.",
         "The call UpdateModelPackage follows, with your comment and what was checked.",
     ]
-    said += [f"Differs from its recipe: {override}." for override in found]
-    return [*said, "Because of that a comment is needed."] if found else said
+    lines += [f"Differs from its recipe: {override}." for override in override_lines]
+    return [*lines, "Because of that a comment is needed."] if override_lines else lines
 
 
-def _approve(package: Described, typed: Mapping[str, str]) -> Mapping[str, Any]:
+def _approve(package: Description, form_values: Mapping[str, str]) -> Mapping[str, Any]:
     try:
-        approve(package["ModelPackageArn"], reason=typed.get("comment", "").strip() or None)
-    except (Absent, KeyError) as why:
-        raise GateError(f"{package['ModelPackageArn']}: not approved: {why}") from None
+        approve(package["ModelPackageArn"], reason=form_values.get("comment", "").strip() or None)
+    except (Absent, KeyError) as error:
+        raise GateError(f"{package['ModelPackageArn']}: not approved: {error}") from None
     return {}
 
 
-def _is_our_pipeline(pipeline: Described) -> bool:
+def _is_our_pipeline(pipeline: Description) -> bool:
     """Return whether it is our pipeline: only ours have a parameter for the champion."""
-    return "ChampionArn" in declared(json.loads(pipeline.get("PipelineDefinition") or "{}"))
+    return "ChampionArn" in index_parameters(json.loads(pipeline.get("PipelineDefinition") or "{}"))
 
 
-def _says_of_start(pipeline: Described) -> list[str]:
+def _says_of_start(pipeline: Description) -> list[str]:
     return [
         "pipelines.start does it: it tells the run who the champion is now, takes the next number "
         "in the ledger of looks at the test split, and refuses a run beyond the recipe's budget. "
@@ -76,19 +77,21 @@ def _says_of_start(pipeline: Described) -> list[str]:
     ]
 
 
-def _start(pipeline: Described, given: Mapping[str, str]) -> Mapping[str, Any]:
-    """Start the pipeline; ``given`` has every parameter, and unchanged ones are left to
+def _start(pipeline: Description, form_values: Mapping[str, str]) -> Mapping[str, Any]:
+    """Start the pipeline; ``form_values`` has every parameter, and unchanged ones are left to
     ``pipelines.start``.
     """
-    known = declared(json.loads(pipeline["PipelineDefinition"]))
+    declared_parameters = index_parameters(json.loads(pipeline["PipelineDefinition"]))
     usual = {
         name: as_given(entry["DefaultValue"])
-        for name, entry in known.items()
+        for name, entry in declared_parameters.items()
         if "DefaultValue" in entry
     }
-    chosen = {name: value for name, value in given.items() if usual.get(name) != value}
+    changed_parameters = {
+        name: value for name, value in form_values.items() if usual.get(name) != value
+    }
     region = pipeline["PipelineArn"].split(":")[3]
-    arn = start(pipeline["PipelineName"], chosen, region=region)
+    arn = start(pipeline["PipelineName"], changed_parameters, region=region)
     return {"PipelineExecutionArn": arn}
 
 

@@ -24,35 +24,35 @@ def main(
     recipe: RecipeOption, overrides: SetOption = NOT_GIVEN, environment: EnvOption = None
 ) -> None:
     """Upload the examples that the recipe names as its raw data."""
-    loaded = load(recipe, overrides, environment)
-    if loaded.data is None or loaded.data.shards:
-        why = "is not set" if loaded.data is None else "names shards, no raw data"
+    recipe_config = load(recipe, overrides, environment)
+    if recipe_config.data is None or recipe_config.data.shards:
+        why = "is not set" if recipe_config.data is None else "names shards, no raw data"
         raise RecipeError(f"{recipe}: data: {why}, so there is nothing to upload")
-    if not loaded.data.examples:
-        prefixes = [loaded.data.input, *loaded.data.prefixes.values()]
+    if not recipe_config.data.examples:
+        prefixes = [recipe_config.data.input, *recipe_config.data.prefixes.values()]
         raise RecipeError(
             f"{recipe}: data.example: is not set, so the raw data is your own; "
             f"upload it to {', '.join(filter(None, prefixes))}"
         )
-    refuse_other_caller(account_number(loaded.aws, environment), loaded.aws.region)
-    for uri, example in loaded.data.examples:
-        _upload(loaded, uri, example)
+    refuse_other_caller(account_number(recipe_config.aws, environment), recipe_config.aws.region)
+    for uri, example in recipe_config.data.examples:
+        _upload(recipe_config, uri, example)
 
 
 def _upload(recipe: Recipe, uri: str, example: str) -> None:
-    region, where = resolve(recipe.aws).region, urlsplit(uri)
+    region, location = resolve(recipe.aws).region, urlsplit(uri)
     corpus: Corpus = import_module(f"pipelines.corpora.{example}").build()
     s3 = client("s3", region)
     with service_errors("uploading the corpus"):
-        ensure_bucket(s3, where.netloc, region)
-        uploaded = sync(
-            s3, where.netloc, where.path.strip("/"), corpus.files, kms_key=recipe.aws.kms_key
+        ensure_bucket(s3, location.netloc, region)
+        byte_count = sync(
+            s3, location.netloc, location.path.strip("/"), corpus.files, kms_key=recipe.aws.kms_key
         )
     size = sum(map(len, corpus.files.values()))
     console.print(
         f"corpus {uri}: {corpus.note}; {len(corpus.files)} objects, "
         f"{size / 1e6:.1f} MB, "
-        + (f"{uploaded / 1e6:.1f} MB uploaded" if uploaded else "unchanged")
+        + (f"{byte_count / 1e6:.1f} MB uploaded" if byte_count else "unchanged")
     )
 
 

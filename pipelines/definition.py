@@ -42,7 +42,7 @@ from pipelines.compile.training_inputs import (
     about,
     loop_parts,
     packed_with,
-    started,
+    resolve_start,
     workload_hyperparameters,
 )
 from pipelines.compile.user_code import parts_of, scripts_of
@@ -65,14 +65,14 @@ from steps.register.step import register_step
 from steps.shard.shard_plan import SPLITS
 from steps.shard.step import shard_step
 from steps.train.job_program import loop_program, script_program
-from steps.train.step import Found, train_step
+from steps.train.step import TuningResult, train_step
 from steps.train.train_script import Project
 from steps.transform.step import transform_step
 from steps.tune.step import TuneStep, best_training, tune_step
 from trainyard.instance_types import MACHINES
 from trainyard.terminal import run
 
-pipelines.compile.quiet_sdk.imported()
+pipelines.compile.quiet_sdk.freeze_imports()
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 
@@ -155,7 +155,7 @@ class Compilation:
         self.project, self.evaluation = scripts_of(recipe, home, CHECKOUT)
         self.image = training_image(recipe, account.region)
         self.wheelhouses: dict[str, Wheelhouse] = {}
-        self.found: Found | None = None
+        self.tuning_result: TuningResult | None = None
         self.splits: Splits = {}
         self.context = self._context()
         self.training = (
@@ -171,7 +171,9 @@ class Compilation:
         shard = self.shard() if self.recipe.reads_raw_data else None
         self.splits = self._splits(shard)
         tune = [self.tune(shard)] if self.recipe.tune else []
-        self.found = best_training(tune[0], self.recipe.tune.ranges) if self.recipe.tune else None
+        self.tuning_result = (
+            best_training(tune[0], self.recipe.tune.ranges) if self.recipe.tune else None
+        )
         train = self.train(shard)
         evaluate = self.evaluate(train)
         models = model_uris(train, evaluate, self.recipe.train.model_compression)
@@ -179,12 +181,16 @@ class Compilation:
         model = registered_model(self.context, self.recipe.gate, gate, models[0])
         register = self.register(train, evaluate, gate, model)
         gates = self.recipe.gate
-        passed = [register, *self.transform(model, register)]
-        verdict = verdict_condition(gate, passed, gates.kinds if gates.visible_checks else ())
+        pass_steps = [register, *self.transform(model, register)]
+        verdict = verdict_condition(gate, pass_steps, gates.kinds if gates.visible_checks else ())
         steps = [*tune, train, evaluate, gate, verdict]
         pipeline = Pipeline(
             name=self.recipe.pipeline.name,
-            parameters=[one for one in self.parameters.values() if isinstance(one, Parameter)],
+            parameters=[
+                parameter
+                for parameter in self.parameters.values()
+                if isinstance(parameter, Parameter)
+            ],
             steps=[shard, *steps] if shard else steps,
             sagemaker_session=self.session,
         )
@@ -201,8 +207,8 @@ class Compilation:
             workload_arguments=["--workload", recipe.workload.name]
             + ["--workload_config", *split_argument(packed_with(recipe))],
             tokenizer_uri=recipe.workload.tokenizer,
-            mixed=recipe.data.prefixes,
-            summarised=self._summarised,
+            input_uris=recipe.data.prefixes,
+            has_summary=self._summarised,
         )
 
     def tune(self, shard: ProcessingStep | None) -> TuneStep:
@@ -211,16 +217,16 @@ class Compilation:
         assert config is not None  # noqa: S101 (``definition`` has checked)
         return tune_step(
             self.context, config, self.train(shard),
-            loop=recipe.train.loop, extended=self.session.extended,
+            loop=recipe.train.loop, extend_folder=self.session.extend_folder,
         )  # fmt: skip
 
     def train(self, shard: ProcessingStep | None) -> TrainingStep:
         """Create the step that trains: Trainyard's loop, or the user's script."""
         context, config = self.context, self.recipe.train
         if self.project:
-            searched = [*self.recipe.tune.ranges] if self.recipe.tune else []
-            given = (self.project, self.splits, self.training, searched)
-            program = script_program(context, config, *given)
+            search_names = [*self.recipe.tune.ranges] if self.recipe.tune else []
+            arguments = (self.project, self.splits, self.training, search_names)
+            program = script_program(context, config, *arguments)
         else:
             program = loop_program(
                 context, config, self.splits, workload_hyperparameters(self.recipe)
@@ -228,7 +234,7 @@ class Compilation:
         return train_step(
             context, config, program,
             image=self.image, shard=shard, checkpoint_key=self.training.name,
-            found=self.found,
+            tuning_result=self.tuning_result,
         )  # fmt: skip
 
     def evaluate(self, train: TrainingStep) -> ProcessingStep:
@@ -281,9 +287,9 @@ class Compilation:
             ),
             entry=bool(recipe.train.loop or recipe.inference.script),
             batches=bool(recipe.train.loop),
-            compressed=recipe.train.model_compression == "gzip",
+            is_compressed=recipe.train.model_compression == "gzip",
             metrics=recipe.workload_spec.metrics,
-            about=about(recipe) | (self.found.about if self.found else {}),
+            about=about(recipe) | (self.tuning_result.about if self.tuning_result else {}),
         )  # fmt: skip
 
     def transform(self, model: PipelineVariable, register: ModelStep) -> list[ProcessingStep]:
@@ -291,8 +297,8 @@ class Compilation:
         config, base = self.recipe.transform, self.recipe.train.base
         if config is None:
             return []
-        given = {"image": self._processing_image(config), "base": base}
-        return [transform_step(self.context, config, model=model, register=register, **given)]
+        options = {"image": self._processing_image(config), "base": base}
+        return [transform_step(self.context, config, model=model, register=register, **options)]
 
     def _evaluate_by_script(self, train: TrainingStep, script: Project) -> ProcessingStep:
         recipe = self.recipe
@@ -311,13 +317,13 @@ class Compilation:
             folder=self.session.add(dict(script.files)),
             entry=script.script,
             requirements=script.requirements,
-            leaks=[what for what, most in bounds.items() if most is not None],
+            leaks=[leak_kind for leak_kind, most in bounds.items() if most is not None],
             request=[script.request, *types] if script.request else [],
         )
 
     @property
     def _summarised(self) -> bool:
-        return self.evaluation is None and self.recipe.samples_spec.summarised
+        return self.evaluation is None and self.recipe.samples_spec.has_summary
 
     def _splits(self, shard: ProcessingStep | None) -> Splits:
         """Return where the dataset lies: what the shard step writes, or what was there before."""
@@ -378,8 +384,8 @@ class Compilation:
             "evaluate": self.evaluation,
         }.get(step)
         lists = requirements_of(self._folder(step), script)
-        where = (self.account.bucket, f"{self.prefix}/code/wheels")
-        house = Wheelhouse(*where, lists, job_pythons(self.recipe))
+        location = (self.account.bucket, f"{self.prefix}/code/wheels")
+        house = Wheelhouse(*location, lists, job_pythons(self.recipe))
         self.wheelhouses |= {house.key: house} if lists else {}
         return house.uri if lists else None
 
@@ -400,7 +406,7 @@ def from_recipe(
     """Read, resolve and compile a recipe, as every verb does that builds a definition."""
     recipe = load(path, overrides, environment)
     with located_problems(path, overrides, environment):
-        recipe = started(recipe)
+        recipe = resolve_start(recipe)
         source = path.parent / recipe.workload.source if recipe.workload.source else None
         commit, origin = current_commit(CHECKOUT), origin_of(path, overrides, environment, CHECKOUT)
         account = resolve(recipe.aws)

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pipelines.deploy.infra_templates import Facts, Part, rendered
+from pipelines.deploy.infra_templates import Facts, Part, render_template
 from pipelines.deploy.infrastructure import Infrastructure, as_terraform, template
 from pipelines.deploy.recipe_subject import subject
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, SetOption
@@ -73,30 +73,30 @@ def main(
 
     if part and ci:
         raise RecipeError("--part and --ci: print one after the other; each is a stack of its own")
-    loaded = load(recipe, overrides, environment)
+    recipe_config = load(recipe, overrides, environment)
     definition = from_recipe(recipe, overrides, environment)
-    if wanted := part or ci:
+    if template_part := part or ci:
         facts = Facts(
             definition=definition,
-            subject=subject(definition, loaded),
-            aws=loaded.aws,
+            subject=subject(definition, recipe_config),
+            aws=recipe_config.aws,
             recipe=str(recipe),
             with_key=key,
         )
-        document = rendered(Part[wanted.name], facts)
-        _print(form, f"{definition.name}-{wanted}", document, definition.tags)
+        document = render_template(Part[template_part.name], facts)
+        _print(form, f"{definition.name}-{template_part}", document, definition.tags)
         if ci in (Ci.GITHUB, Ci.GITLAB):
             for name, value in facts.variables().items():
                 errors.print(f"variable {name}={value}", highlight=False, markup=False)
         return
-    name = loaded.register_.model_package_group
-    what = Infrastructure(
+    name = recipe_config.register_.model_package_group
+    infrastructure = Infrastructure(
         definition=definition,
-        subject=subject(definition, loaded),
+        subject=subject(definition, recipe_config),
         with_roles=roles,
         group=name if group and ":" not in name else None,
     )
-    _print(form, definition.name, template(what), definition.tags)
+    _print(form, definition.name, template(infrastructure), definition.tags)
 
 
 def _print(form: Form, name: str, document: dict[str, Any], tags: Mapping[str, str]) -> None:

@@ -17,33 +17,33 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from pipelines.monitoring.answer_quality import recorded
+from pipelines.monitoring.answer_quality import read_quality
 from pipelines.monitoring.drift import MISSING, QUALITY, VALUES
 from pipelines.monitoring.monitor_files import write
-from pipelines.monitoring.period import Period, look
+from pipelines.monitoring.period import Period, compare_period
 from pipelines.recipe.aws_account import account_number, refuse_other_caller, resolve
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, SetOption
 from pipelines.recipe.read_recipe import load
-from pipelines.serving.endpoint_requests import CAPTURED
+from pipelines.serving.endpoint_requests import CAPTURE_FOLDER
 from pipelines.start import start
 from trainyard.aws_clients import client, service_errors
 from trainyard.common.errors import RecipeError
 from trainyard.terminal import console, pairs, run
 
-SHOWN = 15
+MAX_QUIET_ROWS = 15
 """Rows of the table without drift."""
 
 
 def advice(period: Period) -> tuple[bool, str]:
     """Return whether to retrain, and the sentence that says so."""
-    empty, moved, worse = map(period.drifted, (MISSING, VALUES, QUALITY))
+    empty, moved_features, worse = map(period.drifted_features, (MISSING, VALUES, QUALITY))
     if empty:
         names = ", ".join(empty)
         return False, f"do not retrain yet: first look why {names} are missing as often as they are"
-    if moved or worse:
-        why = [f"{', '.join(moved)} moved"] if moved else []
-        why += [f"{', '.join(worse)} is worse than when it was evaluated"] if worse else []
-        return True, f"retrain on newer records: {'; '.join(why)}"
+    if moved_features or worse:
+        reasons = [f"{', '.join(moved_features)} moved"] if moved_features else []
+        reasons += [f"{', '.join(worse)} is worse than when it was evaluated"] if worse else []
+        return True, f"retrain on newer records: {'; '.join(reasons)}"
     return False, "no drift: no need to retrain"
 
 
@@ -52,20 +52,22 @@ def show(period: Period) -> None:
     table = Table("feature", "what", "PSI", "Holm's p", "", box=None, pad_edge=False)
     quiet = 0
     for change in period.changes:
-        quiet += not change.drifted
-        if quiet <= SHOWN:
-            style = "bold red" if change.drifted else None
+        quiet += not change.has_drifted
+        if quiet <= MAX_QUIET_ROWS:
+            style = "bold red" if change.has_drifted else None
             index = "" if change.psi is None else f"{change.psi:.3f}"
             cells = (index, f"{change.chance:.2g}", "drift" if style else "")
-            table.add_row(escape(change.feature), escape(change.told), *cells, style=style)
+            table.add_row(escape(change.feature), escape(change.movement), *cells, style=style)
     console.print(table, highlight=False)
-    for line in (f"… and {quiet - SHOWN} more without drift" if quiet > SHOWN else "",
-                 *period.notes):  # fmt: skip
+    for line in (
+        f"… and {quiet - MAX_QUIET_ROWS} more without drift" if quiet > MAX_QUIET_ROWS else "",
+        *period.notes,
+    ):
         if line:
-            _say(line)
+            _print_line(line)
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     console.print(line, highlight=False, markup=False)
 
 
@@ -84,40 +86,44 @@ def main(
     ] = NOT_GIVEN,
 ) -> None:
     """Compare what the endpoint was asked with the baseline."""
-    loaded = load(recipe, overridden, environment)
-    monitor, deploy = loaded.monitor, loaded.deploy
+    recipe_config = load(recipe, overridden, environment)
+    monitor, deploy = recipe_config.monitor, recipe_config.deploy
     if monitor is None or deploy is None:
         raise RecipeError(f"{recipe}: monitor: is missing; say monitor: {{}} beside deploy")
     if start_run and not monitor.retrain:
         raise RecipeError("--start: the recipe does not allow it; set monitor.retrain: true")
-    given = pairs("--parameter", parameter)
-    account = resolve(loaded.aws)
-    refuse_other_caller(account_number(loaded.aws, environment), account.region)
+    parameters = pairs("--parameter", parameter)
+    account = resolve(recipe_config.aws)
+    refuse_other_caller(account_number(recipe_config.aws, environment), account.region)
     end = (until or datetime.now(UTC)).replace(tzinfo=UTC, microsecond=0)
-    root = f"s3://{account.bucket}/{loaded.aws.prefix}/{loaded.pipeline.name}"
+    root = f"s3://{account.bucket}/{recipe_config.aws.prefix}/{recipe_config.pipeline.name}"
     s3 = client("s3", account.region)
     sagemaker = client("sagemaker", account.region)
-    record = recorded(loaded, monitor, sagemaker, deploy.endpoint) if monitor.truths else None
-    period = look(s3, loaded, monitor, f"{root}/{CAPTURED}/{deploy.endpoint}", end, record)
+    record = (
+        read_quality(recipe_config, monitor, sagemaker, deploy.endpoint) if monitor.truths else None
+    )
+    period = compare_period(
+        s3, recipe_config, monitor, f"{root}/{CAPTURE_FOLDER}/{deploy.endpoint}", end, record
+    )
     folder = f"{root}/monitoring/{end:%Y-%m-%dT%H-%M-%SZ}"
-    write(s3, folder, period, monitor.least_psi, loaded.aws.kms_key)
-    counts = f"{period.asked.number:,} requests, baseline {period.baseline.number:,} records"
-    _say(f"{deploy.endpoint}, {monitor.days} days until {end:%F %R} UTC: {counts}")
+    write(s3, folder, period, monitor.least_psi, recipe_config.aws.kms_key)
+    counts = f"{period.requests.number:,} requests, baseline {period.baseline.number:,} records"
+    _print_line(f"{deploy.endpoint}, {monitor.days} days until {end:%F %R} UTC: {counts}")
     show(period)
-    again, said = advice(period)
-    _say(said)
-    _say(folder)
-    drifted = period.drifted(MISSING, VALUES, QUALITY)
-    if drifted and monitor.topic:
+    should_retrain, advice_text = advice(period)
+    _print_line(advice_text)
+    _print_line(folder)
+    drifted_features = period.drifted_features(MISSING, VALUES, QUALITY)
+    if drifted_features and monitor.topic:
         with service_errors(f"publishing to {monitor.topic}"):
             client("sns", account.region).publish(
                 TopicArn=monitor.topic,
-                Subject=f"{deploy.endpoint}: features that drifted: {len(drifted)}",
-                Message=f"{said}\n{folder}",
+                Subject=f"{deploy.endpoint}: features that drifted: {len(drifted_features)}",
+                Message=f"{advice_text}\n{folder}",
             )
-    if again and start_run:
-        start(loaded.pipeline.name, given, region=account.region, fresh=True)
-    raise typer.Exit(1 if drifted else 0)
+    if should_retrain and start_run:
+        start(recipe_config.pipeline.name, parameters, region=account.region, fresh=True)
+    raise typer.Exit(1 if drifted_features else 0)
 
 
 if __name__ == "__main__":

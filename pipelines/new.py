@@ -26,7 +26,7 @@ CHECKOUT, SCHEMA = TEMPLATES.parent, "../../recipes/schema.json"
 
 VALID = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 LENGTHS = range(3, 31)
-OURS = ("conditions", "pipelines", "steps", "tests", "training", "trainyard", "torch")
+RESERVED_NAMES = ("conditions", "pipelines", "steps", "tests", "training", "trainyard", "torch")
 
 
 def kinds() -> list[str]:
@@ -43,7 +43,7 @@ def check(name: str) -> None:
             "hyphens between them, a letter first: it names a pipeline, a bucket and a "
             "Python package"
         )
-    if keyword.iskeyword(package) or package in {*sys.stdlib_module_names, *OURS}:
+    if keyword.iskeyword(package) or package in {*sys.stdlib_module_names, *RESERVED_NAMES}:
         raise RecipeError(
             f"the project's name {name!r}: is a module of Python or ours; take another"
         )
@@ -60,7 +60,7 @@ def write(folder: Path, like: str) -> list[Path]:
         raise RecipeError(f"--like {like!r}: is not a kind of project; {nearest(like, kinds())}")
     if folder.exists():
         raise RecipeError(f"{folder}: already exists; name a new folder")
-    written = []
+    paths = []
     words = {
         FOLDER: shlex.quote(os.path.relpath(folder, CHECKOUT)),
         SCHEMA: os.path.relpath(CHECKOUT / "recipes/schema.json", folder),
@@ -68,16 +68,16 @@ def write(folder: Path, like: str) -> list[Path]:
         NAME: folder.name,
     }
     for name, path in shipped_files.files(TEMPLATES / like):
-        target = folder / _replaced(name, words)
+        target = folder / _replace_words(name, words)
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(_replaced(path.read_text(encoding="utf-8"), words), encoding="utf-8")
-        written.append(target)
-    return written
+        target.write_text(_replace_words(path.read_text(encoding="utf-8"), words), encoding="utf-8")
+        paths.append(target)
+    return paths
 
 
-def _replaced(text: str, words: dict[str, str]) -> str:
-    named = "|".join(map(re.escape, words))
-    return re.sub(rf"(?<!\w)({named})\b", lambda found: words[found[0]], text)
+def _replace_words(text: str, words: dict[str, str]) -> str:
+    pattern = "|".join(map(re.escape, words))
+    return re.sub(rf"(?<!\w)({pattern})\b", lambda match: words[match[0]], text)
 
 
 def main(

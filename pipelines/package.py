@@ -50,17 +50,17 @@ def main(
         s3 = client("s3", definition.region)
         make_buckets(s3, definition)
         for house in definition.wheelhouses:
-            done = "already there"
+            outcome = "already there"
             if not is_uploaded(s3, house):
                 with console.status(f"downloading wheels for {house.uri}"):
                     number, size = upload(s3, house, key)
-                done = f"{number} wheels, {size / 1e6:.1f} MB"
-            console.print(f"{house.uri}: {done}", highlight=False, soft_wrap=True)
-        uploaded = upload_code(s3, definition)
+                outcome = f"{number} wheels, {size / 1e6:.1f} MB"
+            console.print(f"{house.uri}: {outcome}", highlight=False, soft_wrap=True)
+        byte_count = upload_code(s3, definition)
         sync(s3, body.bucket, body.key, body.files, kms_key=key)
     if out:
         atomic_file.write(out, definition.body)
-    console.print(f"{body.uri}{DEFINITION}: definition, {uploaded} bytes of code uploaded",
+    console.print(f"{body.uri}{DEFINITION}: definition, {byte_count} bytes of code uploaded",
                   highlight=False, soft_wrap=True)  # fmt: skip
 
 

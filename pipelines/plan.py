@@ -15,7 +15,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from pipelines.deploy import saved_plan
-from pipelines.deploy.environment_diff import compared
+from pipelines.deploy.environment_diff import compare_environments
 from pipelines.deploy.recipe_plan import make
 from pipelines.recipe.aws_account import resolve
 from pipelines.recipe.cli_options import (
@@ -92,12 +92,14 @@ def _compare(
         resolve(load(recipe, overrides, name).aws)
     from pipelines.definition import from_recipe
 
-    found = compared(*(from_recipe(recipe, overrides, name) for name in (against, environment)))
+    comparison = compare_environments(
+        *(from_recipe(recipe, overrides, name) for name in (against, environment))
+    )
     if as_json:
-        print(json.dumps(found.as_json, indent=1))
+        print(json.dumps(comparison.as_json, indent=1))
     else:
-        found.show()
-    raise typer.Exit(CHANGES if found.diff else 0)
+        comparison.show()
+    raise typer.Exit(CHANGES if comparison.diff else 0)
 
 
 main = extend_verb(

@@ -29,8 +29,8 @@ from pipelines.registry.package_evidence import Evidence, split
 from pipelines.registry.promotion_record import (
     FILE,
     FROM,
-    Hop,
-    Promoted,
+    PromotedEvidence,
+    Promotion,
     Record,
     copy_of,
     evidence_of,
@@ -38,7 +38,12 @@ from pipelines.registry.promotion_record import (
     request,
 )
 from pipelines.registry.record_checks import asked_of_gate
-from pipelines.registry.shared_access import Place, Way, documents, refuse_strangers
+from pipelines.registry.shared_access import (
+    Destination,
+    PromotionRoute,
+    documents,
+    refuse_strangers,
+)
 from pipelines.registry.verification import (
     BYTES,
     CHECKOUT,
@@ -49,7 +54,7 @@ from pipelines.registry.verification import (
     run_checks,
 )
 from steps.gate.config import GateConfig
-from trainyard.aws_clients import assumed, client, service_errors
+from trainyard.aws_clients import assume_role, client, service_errors
 from trainyard.common.errors import GateError, RecipeError
 from trainyard.terminal import Need, console, errors, needs, run
 
@@ -60,7 +65,7 @@ fine-tuning began with does not belong to its package."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sides:
+class Environments:
     """The recipe in the environment that a package comes from, and in the one that it goes to."""
 
     source: Recipe
@@ -69,11 +74,11 @@ class Sides:
     """Number of the target's account."""
 
     @property
-    def way(self) -> Way:
+    def way(self) -> PromotionRoute:
         assert self.target.promotion is not None  # both_sides checks it
         source, target = resolve(self.source.aws), resolve(self.target.aws)
         group = _group_arn(self.source.register_.model_package_group, source.region, source.role)
-        return Way(
+        return PromotionRoute(
             source=account_in(group) or "",
             target=self.account,
             group=group,
@@ -81,7 +86,7 @@ class Sides:
             prefix=self.source.aws.prefix,
             reader=self.target.promotion.reader,
             key=self.source.aws.kms_key,
-            into=Place(
+            into=Destination(
                 bucket=target.bucket,
                 prefix=f"{self.target.aws.prefix}/{self.target.pipeline.name}/promoted",
                 group=_group_arn(
@@ -100,7 +105,7 @@ def _group_arn(group: str, region: str, role: str) -> str:
     return f"arn:{partition}:sagemaker:{region}:{account_in(role)}:model-package-group/{group}"
 
 
-def both_sides(recipe: Path, overridden: list[str], environment: str | None) -> Sides:
+def both_sides(recipe: Path, overridden: list[str], environment: str | None) -> Environments:
     """Read the recipe for both environments.
 
     Raises:
@@ -120,17 +125,18 @@ def both_sides(recipe: Path, overridden: list[str], environment: str | None) -> 
     number = account_number(target.aws, environment)
     if number is None:
         raise RecipeError(f"{recipe}: environments.{environment}.aws.account: is missing")
-    found = Sides(source, target, number)
-    if account_in(found.way.reader) != found.way.source:
+    environments = Environments(source, target, number)
+    if account_in(environments.way.reader) != environments.way.source:
         raise RecipeError(
             f"environments.{environment}.promotion.reader: is a role of account "
-            f"{account_in(found.way.reader)}; expected one of {found.way.source}, where "
+            f"{account_in(environments.way.reader)}; expected one of {environments.way.source}, "
+            "where "
             f"{target.promotion.source} registers its packages"
         )
-    return found
+    return environments
 
 
-def promote(arn: str, sides: Sides) -> str:
+def promote(arn: str, sides: Environments) -> str:
     """Return the ARN of the package in the target's account, whose copies were checked.
 
     Raises:
@@ -144,37 +150,43 @@ def promote(arn: str, sides: Sides) -> str:
         raise GateError(f"{arn}: is not a package of {way.group}, from which this recipe promotes")
     region = way.group.split(":")[3]
     refuse_other_caller(way.target, region)
-    reader = assumed(way.reader, SESSION, region)
+    reader = assume_role(way.reader, SESSION, region)
     refuse_strangers(way, *(client(name, region, reader) for name in ("sagemaker", "s3", "iam")))
     s3 = client("s3", region)
     evidence = evidence_of(arn, client("sagemaker", region, reader), s3)
     approval = _approval(evidence, way, sides)
     _refuse_second(arn, sides, region)
-    verdict = recompute.checks(CHECKOUT, named=False)["verdict"]
-    kept = _checked(evidence, checks_of(evidence, {**QUICK, **BYTES, "verdict": verdict}))
+    verdict = recompute.checks(CHECKOUT, is_named=False)["verdict"]
+    object_hashes = _require_checks(
+        evidence, checks_of(evidence, {**QUICK, **BYTES, "verdict": verdict})
+    )
     _judge(evidence, sides.target.gate)
     record = record_of(evidence)
     folder = _folder(sides, evidence)
-    objects = {uri: digest or evidence.sha256(uri) for uri, digest in kept.items()}
+    objects = {uri: digest or evidence.sha256(uri) for uri, digest in object_hashes.items()}
     _copy(s3, evidence, objects, folder, sides.target.aws.kms_key)
     with service_errors("asking who promotes"):
         me = client("sts", region).get_caller_identity()["Arn"]
-    hop = Hop(account=way.target, verified_by=me, checks={}, **approval)
+    hop = Promotion(account=way.target, verified_by=me, checks={}, **approval)
     return _register(record, objects, hop, folder, sides, region)
 
 
-def _approval(evidence: Evidence, way: Way, sides: Sides) -> dict[str, str]:
+def _approval(evidence: Evidence, way: PromotionRoute, sides: Environments) -> dict[str, str]:
     """Return who approved the package, and why; raise if it is not approved by who may."""
-    package, arn = evidence.registered, evidence.arn
+    package, arn = evidence.registered_package, evidence.arn
     status = package.get("ModelApprovalStatus")
     if status != "Approved":
         raise GateError(f"{arn}: is {status}; approve it in account {way.source} first")
     by = (package.get("LastModifiedBy") or {}).get("IamIdentity", {}).get("Arn", "")
     assert sides.target.promotion is not None
-    allowed = sides.target.promotion.approvers
-    if account_in(by) != way.source or (allowed and not any(_is_of(by, role) for role in allowed)):
-        expected = ", ".join(allowed) or f"a role of account {way.source}"
-        raise GateError(f"{arn}: was last changed by {by or 'nobody known'}; expected {expected}")
+    approvers = sides.target.promotion.approvers
+    if account_in(by) != way.source or (
+        approvers and not any(_is_of(by, role) for role in approvers)
+    ):
+        expectation = ", ".join(approvers) or f"a role of account {way.source}"
+        raise GateError(
+            f"{arn}: was last changed by {by or 'nobody known'}; expected {expectation}"
+        )
     return {
         "package": arn,
         "approved_by": by,
@@ -192,14 +204,14 @@ def _is_of(session: str, role: str) -> bool:
     )
 
 
-def _checked(evidence: Evidence, checks: Mapping[str, Check]) -> dict[str, str]:
+def _require_checks(evidence: Evidence, checks: Mapping[str, Check]) -> dict[str, str]:
     """Return the objects that the checks read, with their hashes; raise at the first mismatch."""
-    kept: dict[str, str] = {}
+    object_hashes: dict[str, str] = {}
     for name, check in checks.items():
-        evidence.opened.clear()
+        evidence.read_hashes.clear()
         _refuse_mismatch(evidence.arn, list(run_checks(evidence, {name: check})))
-        kept |= {} if name in NOT_COPIED else evidence.opened
-    return {uri: digest for uri, digest in kept.items() if not uri.endswith(f"/{FILE}")}
+        object_hashes |= {} if name in NOT_COPIED else evidence.read_hashes
+    return {uri: digest for uri, digest in object_hashes.items() if not uri.endswith(f"/{FILE}")}
 
 
 def _refuse_mismatch(arn: str, findings: list[Any]) -> dict[str, str]:
@@ -210,31 +222,33 @@ def _refuse_mismatch(arn: str, findings: list[Any]) -> dict[str, str]:
 
 def _judge(evidence: Evidence, gate: GateConfig) -> None:
     """Refuse a package that the target's gate rejects, on the recorded evidence."""
-    recorded = GateConfig.model_validate(evidence.recipe["gate"])
-    if (gate.values, gate.thresholds) == (recorded.values, recorded.thresholds):
+    recorded_gate = GateConfig.model_validate(evidence.recipe["gate"])
+    if (gate.values, gate.thresholds) == (recorded_gate.values, recorded_gate.thresholds):
         return
-    what = "not promoted: this environment's gate differs from the one that it passed"
-    asked = asked_of_gate(evidence, gate, gate.thresholds)
-    recompute.require_pass(evidence, CHECKOUT, what, arguments=asked)
+    refusal = "not promoted: this environment's gate differs from the one that it passed"
+    gate_arguments = asked_of_gate(evidence, gate, gate.thresholds)
+    recompute.require_pass(evidence, CHECKOUT, refusal, arguments=gate_arguments)
 
 
-def _refuse_second(arn: str, sides: Sides, region: str) -> None:
+def _refuse_second(arn: str, sides: Environments, region: str) -> None:
     """Refuse to promote a package twice, unless its promotion was rejected."""
     sagemaker, group = client("sagemaker", region), sides.target.register_.model_package_group
     with service_errors(f"listing the packages of {group}"):
         if not _exists(sagemaker, group):
             return
         pages = sagemaker.get_paginator("list_model_packages").paginate(ModelPackageGroupName=group)
-        found = [p for page in pages for p in page["ModelPackageSummaryList"]]
-        for one in found:
-            if one.get("ModelApprovalStatus") == "Rejected":
+        packages = [p for page in pages for p in page["ModelPackageSummaryList"]]
+        for package in packages:
+            if package.get("ModelApprovalStatus") == "Rejected":
                 continue
-            shown = sagemaker.describe_model_package(ModelPackageName=one["ModelPackageArn"])
-            if shown.get("CustomerMetadataProperties", {}).get(FROM) == arn:
-                raise GateError(f"{arn}: was promoted already: {one['ModelPackageArn']}")
+            description = sagemaker.describe_model_package(
+                ModelPackageName=package["ModelPackageArn"]
+            )
+            if description.get("CustomerMetadataProperties", {}).get(FROM) == arn:
+                raise GateError(f"{arn}: was promoted already: {package['ModelPackageArn']}")
 
 
-def _folder(sides: Sides, evidence: Evidence) -> str:
+def _folder(sides: Environments, evidence: Evidence) -> str:
     """Return the S3 URI of the folder of the record and the copies: a new one each time, since the
     package of an earlier promotion, which was rejected, names its own.
     """
@@ -250,42 +264,47 @@ def _copy(s3: Any, evidence: Evidence, uris: Iterable[str], folder: str, key: st
     how = {"TaggingDirective": "REPLACE"}
     how |= {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": key} if key else {}
     with service_errors(f"copying to {folder}"), TransferManager(s3) as manager:
-        copied = []
+        futures = []
         for uri in uris:
             (from_bucket, from_key), into = evidence.place(uri), split(copy_of(folder, uri))
-            copied.append(manager.copy({"Bucket": from_bucket, "Key": from_key}, *into, how))
-        for future in copied:
+            futures.append(manager.copy({"Bucket": from_bucket, "Key": from_key}, *into, how))
+        for future in futures:
             future.result()
 
 
 def _register(
-    record: Record, objects: dict[str, str], hop: Hop, folder: str, sides: Sides, region: str
+    record: Record,
+    objects: dict[str, str],
+    hop: Promotion,
+    folder: str,
+    sides: Environments,
+    region: str,
 ) -> str:
     """Write the record, check the copies by it, and register the package."""
     s3, sagemaker = client("s3", region), client("sagemaker", region)
     group = sides.target.register_.model_package_group
 
-    def written(hop: Hop) -> dict[str, Any]:
-        whole = record.model_copy(update={"objects": objects, "hops": (*record.hops, hop)})
+    def write_record(hop: Promotion) -> dict[str, Any]:
+        new_record = record.model_copy(update={"objects": objects, "hops": (*record.hops, hop)})
         bucket, key = split(f"{folder}/{FILE}")
         with service_errors(f"writing {folder}/{FILE}"):
-            s3.put_object(Bucket=bucket, Key=key, Body=whole.text)
-        return request(whole, folder, hashlib.sha256(whole.text).hexdigest(), group)
+            s3.put_object(Bucket=bucket, Key=key, Body=new_record.text)
+        return request(new_record, folder, hashlib.sha256(new_record.text).hexdigest(), group)
 
-    asked = written(hop)
+    package_request = write_record(hop)
     place = f"{sides.way.into.group.replace(':model-package-group/', ':model-package/')}/0"
-    arrived = Evidence(place, sagemaker, s3)
-    arrived.registered = asked | {"ModelPackageArn": place}
-    copied = Promoted(arrived)
-    findings = run_checks(copied, checks_of(copied, {**QUICK, **BYTES}))
+    target_evidence = Evidence(place, sagemaker, s3)
+    target_evidence.registered_package = package_request | {"ModelPackageArn": place}
+    copied_evidence = PromotedEvidence(target_evidence)
+    findings = run_checks(copied_evidence, checks_of(copied_evidence, {**QUICK, **BYTES}))
     statuses = _refuse_mismatch(hop.package, list(findings))
-    asked = written(hop.model_copy(update={"checks": statuses}))
+    package_request = write_record(hop.model_copy(update={"checks": statuses}))
     with service_errors(f"registering {hop.package} in {group}"):
         if not _exists(sagemaker, group):
             tags = [{"Key": k, "Value": v} for k, v in sides.target.aws.tags.items()]
-            given = {"Tags": tags} if tags else {}
-            sagemaker.create_model_package_group(ModelPackageGroupName=group, **given)
-        arn: str = sagemaker.create_model_package(**asked)["ModelPackageArn"]
+            tag_arguments = {"Tags": tags} if tags else {}
+            sagemaker.create_model_package_group(ModelPackageGroupName=group, **tag_arguments)
+        arn: str = sagemaker.create_model_package(**package_request)["ModelPackageArn"]
     return arn
 
 
@@ -297,9 +316,9 @@ def _exists(sagemaker: Any, group: str) -> bool:
         return True
     pages = sagemaker.get_paginator("list_model_package_groups").paginate(NameContains=group)
     return any(
-        one["ModelPackageGroupName"] == group
+        summary["ModelPackageGroupName"] == group
         for page in pages
-        for one in page["ModelPackageGroupSummaryList"]
+        for summary in page["ModelPackageGroupSummaryList"]
     )
 
 

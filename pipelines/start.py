@@ -52,10 +52,10 @@ from trainyard.language.steps import steps_of
 from trainyard.plan.overwritten_data import overwritten
 from trainyard.runs.execution import LONGEST
 from trainyard.runs.live_watch import watch
-from trainyard.runs.selective_rerun import Again, plan
+from trainyard.runs.selective_rerun import RerunPlan, plan
 from trainyard.terminal import Need, console, extend_verb, run
 
-FAILED = 1  # exit status of watch for a run that ended so
+FAILED_STATUS = 1  # exit status of watch for a run that ended so
 
 
 def start(
@@ -65,7 +65,7 @@ def start(
     champion: str | None = None,
     region: str | None = None,
     over_budget: str | None = None,
-    again: Again | None = None,
+    rerun: RerunPlan | None = None,
     fresh: bool = False,
 ) -> str:
     """Start an execution and return its ARN; parameters left out keep the recipe's values.
@@ -73,7 +73,7 @@ def start(
     Args:
         champion: ARN of a model package, or ``none``; default: it is looked up.
         over_budget: why the run may cost more than the deployed recipe's budget allows; recorded.
-        again: start from one of its steps; parameters left out keep the earlier run's values, but
+        rerun: start from one of its steps; parameters left out keep the earlier run's values, but
             champion and look are the current ones, unless a reused step was given others.
         fresh: refuse a run whose training the step cache would answer.
 
@@ -85,61 +85,63 @@ def start(
     """
     with service_errors(f"starting pipeline {pipeline}"):
         sagemaker = client("sagemaker", region)
-        described = sagemaker.describe_pipeline(PipelineName=pipeline)
-        definition = json.loads(described["PipelineDefinition"])
+        pipeline_description = sagemaker.describe_pipeline(PipelineName=pipeline)
+        definition = json.loads(pipeline_description["PipelineDefinition"])
         _check(parameters, definition)
-        if again and "Shard" in {*again.reused, *again.left}:
-            _refuse_mounted(definition, again)
+        if rerun and "Shard" in {*rerun.reused_steps, *rerun.unneeded_steps}:
+            _refuse_mounted(definition, rerun)
         refuse_other_base(definition, sagemaker.meta.region_name)
-        earlier = _earlier(again, parameters)
-        compared = champion_parameters(sagemaker, definition, {**earlier, **parameters}, champion)
-        if compared:
-            console.print(f"champion {compared['ChampionArn']}", highlight=False)
-        parameters = {**earlier, **compared, **parameters}
-        given = [{"Name": name, "Value": value} for name, value in parameters.items()]
-        why: dict[str, Any] = _looked_at(
+        earlier = _earlier(rerun, parameters)
+        champion_values = champion_parameters(
+            sagemaker, definition, {**earlier, **parameters}, champion
+        )
+        if champion_values:
+            console.print(f"champion {champion_values['ChampionArn']}", highlight=False)
+        parameters = {**earlier, **champion_values, **parameters}
+        parameter_list = [{"Name": name, "Value": value} for name, value in parameters.items()]
+        execution_options: dict[str, Any] = _check_before_start(
             sagemaker, definition, pipeline, parameters, over_budget, fresh
         )
         if ledger.PARAMETER not in earlier:
-            given += _look(client("s3", region), definition, parameters)
-        if again:
-            why["SelectiveExecutionConfig"] = again.config
+            parameter_list += _take_look(client("s3", region), definition, parameters)
+        if rerun:
+            execution_options["SelectiveExecutionConfig"] = rerun.config
         answer = sagemaker.start_pipeline_execution(
-            PipelineName=pipeline, PipelineParameters=given, **why
+            PipelineName=pipeline, PipelineParameters=parameter_list, **execution_options
         )
     console.print(f"started {answer['PipelineExecutionArn']}", highlight=False)
     return answer["PipelineExecutionArn"]
 
 
-def _refuse_mounted(definition: Mapping[str, Any], again: Again) -> None:
+def _refuse_mounted(definition: Mapping[str, Any], rerun: RerunPlan) -> None:
     """Refuse to train on an earlier run's shards by ``train.fsx``: this run's folder is empty."""
     trains = (s for s in steps_of(definition["Steps"]) if s.type in ("Training", "Tuning"))
-    for step in (one for one in trains if one.name in again.runs):
+    for step in (train_step for train_step in trains if train_step.name in rerun.runs):
         request = step.arguments.get("TrainingJobDefinition", step.arguments)
         for channel in request.get("InputDataConfig", ()):
             system = channel["DataSource"].get("FileSystemDataSource", {})
             if "Execution.PipelineExecutionId" in json.dumps(system.get("DirectoryPath")):
                 raise RecipeError(
                     f"--from: step {step.name} mounts the shards of its own run on file system "
-                    f"{system['FileSystemId']} (train.fsx), those of {again.source} lie in that "
+                    f"{system['FileSystemId']} (train.fsx), those of {rerun.source} lie in that "
                     "run's folder; start --from Shard, or set train.input_mode to FastFile"
                 )
 
 
-def _earlier(again: Again | None, given: Mapping[str, str]) -> dict[str, str]:
+def _earlier(rerun: RerunPlan | None, parameters: Mapping[str, str]) -> dict[str, str]:
     """Return the earlier run's parameters that this run keeps; print what is reused."""
-    if again is None:
+    if rerun is None:
         return {}
-    for line in again.lines(given):
+    for line in rerun.lines(parameters):
         console.print(line, highlight=False, markup=False)
     return {
         name: value
-        for name, value in again.parameters.items()
-        if name not in ledger.FOUND or name in again.held
+        for name, value in rerun.parameters.items()
+        if name not in ledger.AUTOMATIC_PARAMETERS or name in rerun.fixed_parameters
     }
 
 
-def _look(
+def _take_look(
     s3: Any, definition: Mapping[str, Any], parameters: Mapping[str, str]
 ) -> list[dict[str, str]]:
     """Return the number of this look at the test split, taken when nothing else stops the run."""
@@ -147,20 +149,20 @@ def _look(
         raise RecipeError(
             f"--parameter {ledger.PARAMETER}: the ledger says which look at the test split it is"
         )
-    found = ledger.take(s3, definition, parameters)
-    if found is None:
+    test_look = ledger.take(s3, definition, parameters)
+    if test_look is None:
         return []
-    console.print(ledger.describe(found), highlight=False)
-    return [{"Name": ledger.PARAMETER, "Value": str(found.number)}]
+    console.print(ledger.describe(test_look), highlight=False)
+    return [{"Name": ledger.PARAMETER, "Value": str(test_look.number)}]
 
 
 def _check(parameters: Mapping[str, str], definition: Mapping[str, Any]) -> None:
-    known = [parameter["Name"] for parameter in definition.get("Parameters", ())]
+    parameter_names = [parameter["Name"] for parameter in definition.get("Parameters", ())]
     for name in parameters:
-        if name not in known:
+        if name not in parameter_names:
             raise RecipeError(
                 f"--parameter {name}: a run of this pipeline cannot change it: what its recipe's "
-                f"pipeline.overridable does not list is constant; {nearest(name, known)}"
+                f"pipeline.overridable does not list is constant; {nearest(name, parameter_names)}"
             )
     for name, value in parameters.items():
         try:
@@ -169,7 +171,7 @@ def _check(parameters: Mapping[str, str], definition: Mapping[str, Any]) -> None
             raise RecipeError(f"--parameter {name}={value}: is of another type: {error}") from None
 
 
-def _looked_at(
+def _check_before_start(
     sagemaker: Any,
     definition: Mapping[str, Any],
     pipeline: str,
@@ -187,30 +189,31 @@ def _looked_at(
     recipe = recorded_recipe(s3, definition)
     if recipe is None:  # not our pipeline
         return {}
-    ahead = budget.ahead(sagemaker, definition, pipeline, parameters, s3=s3)
-    for one in ahead.outcomes if fresh else ():
-        if one.type == "Training" and one.answer == "cached":
-            run = f" of run {one.source.id}" if one.source else ""
+    upcoming_run = budget.predict_run(sagemaker, definition, pipeline, parameters, s3=s3)
+    for outcome in upcoming_run.outcomes if fresh else ():
+        if outcome.type == "Training" and outcome.answer == "cached":
+            run = f" of run {outcome.source.id}" if outcome.source else ""
             raise PlanError(
-                f"pipeline {pipeline}: {one.step} would be the cached result{run}: the cache "
+                f"pipeline {pipeline}: {outcome.step} would be the cached result{run}: the cache "
                 f"compares the data's address, not the data; {NEW_DATA}. Nothing was started"
             )
-    for each in overwritten(s3, ahead.document, ahead.outcomes, NEW_DATA):
-        console.print(f"! {each}", style="bold magenta", highlight=False, markup=False)
-    found = budget.verdict(ahead, budget.budget_in(recipe))
-    if found.holds:
+    for remark in overwritten(s3, upcoming_run.document, upcoming_run.outcomes, NEW_DATA):
+        console.print(f"! {remark}", style="bold magenta", highlight=False, markup=False)
+    verdict = budget.verdict(upcoming_run, budget.budget_in(recipe))
+    if verdict.holds:
         return {}
     if not over_budget:
         raise PlanError(
-            f"pipeline {pipeline}: budget: {found.text}, and upsert it; or start this one run with "
+            f"pipeline {pipeline}: budget: {verdict.text}, and upsert it; or start this one run "
+            "with "
             "--over-budget REASON, which is recorded. Nothing was started"
         )
-    console.print(f"over budget: {found.text.partition(';')[0]}", highlight=False)
-    why = f"over budget: {over_budget} ({found.text.partition(';')[0]})"
-    return {"PipelineExecutionDescription": why[:LONGEST]}
+    console.print(f"over budget: {verdict.text.partition(';')[0]}", highlight=False)
+    description = f"over budget: {over_budget} ({verdict.text.partition(';')[0]})"
+    return {"PipelineExecutionDescription": description[:LONGEST]}
 
 
-StartFunction = Callable[[Mapping[str, str], Again | None, str | None], str]
+StartFunction = Callable[[Mapping[str, str], RerunPlan | None, str | None], str]
 
 
 def follow(
@@ -230,13 +233,13 @@ def follow(
     pipeline = str(arn_variables(arn)["PipelineName"])
     while True:
         status = watch(arn, region=region, stop_on_interrupt=stop_on_interrupt, display=DISPLAY)
-        instance_type = next_type(arn, types, region) if status == FAILED else None
+        instance_type = next_type(arn, types, region) if status == FAILED_STATUS else None
         if instance_type is None:
             break
         types.add(instance_type)
         console.print(f"no capacity: the training on {instance_type} instead", highlight=False)
-        again, parameters[TYPE] = plan(STEP, arn, pipeline, region), instance_type
-        arn = start_again(parameters, again, region)
+        rerun, parameters[TYPE] = plan(STEP, arn, pipeline, region), instance_type
+        arn = start_again(parameters, rerun, region)
     if status == 0:
         approve_after(arn, region)
     return status
@@ -258,11 +261,11 @@ def recipe_pipeline(
     region = region or values["region"]
 
     def start_pipeline(
-        parameters: Mapping[str, str], again: Again | None, region: str | None
+        parameters: Mapping[str, str], rerun: RerunPlan | None, region: str | None
     ) -> str:
         refuse_other_caller(account, region)
         options = {"champion": champion, "over_budget": over_budget, "region": region}
-        return start(name, parameters, again=again, **options)
+        return start(name, parameters, rerun=rerun, **options)
 
     following = partial(follow, start_again=start_pipeline)
     return {"pipeline": name, "region": region, "start": start_pipeline, "follow": following}

@@ -17,11 +17,11 @@ from botocore.exceptions import ClientError
 from rich.table import Table
 
 from pipelines.deploy import upsert_lock, upsert_records
-from pipelines.deploy.removal_plan import MISSING, Contents, Deployed, contents
+from pipelines.deploy.removal_plan import MISSING, Contents, EndpointResources, contents
 from pipelines.recipe.aws_account import refuse_other_caller
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, SetOption
 from pipelines.recipe.read_recipe import load
-from pipelines.serving.endpoint_requests import CAPTURED
+from pipelines.serving.endpoint_requests import CAPTURE_FOLDER
 from pipelines.upsert import LOCK_SECONDS
 from trainyard.aws_clients import client, error_code, service_errors
 from trainyard.common.errors import PlanError, ServiceError
@@ -51,21 +51,21 @@ def main(
     """List what the pipeline left, and remove it."""
     from pipelines.definition import from_recipe
 
-    loaded = load(recipe, overrides, environment)
-    group = loaded.register_.model_package_group
-    endpoint = loaded.deploy.endpoint if loaded.deploy else None
+    recipe_config = load(recipe, overrides, environment)
+    group = recipe_config.register_.model_package_group
+    endpoint = recipe_config.deploy.endpoint if recipe_config.deploy else None
     definition = from_recipe(recipe, overrides, environment)
     refuse_other_caller(definition.account, definition.region)
     place = upsert_records.place(definition)
     prefix = place.prefix.rpartition("/")[0]
-    what = (definition.name, group, definition.region, place.bucket, prefix, endpoint)
+    arguments = (definition.name, group, definition.region, place.bucket, prefix, endpoint)
     with console.status("reading models, executions, objects"):
-        left = contents(*what)
-    console.print(_table(left, definition.name, group, f"s3://{place.bucket}/{prefix}/"))
-    for line in _names_of(left.deployed) if left.deployed else ():
+        leftovers = contents(*arguments)
+    console.print(_table(leftovers, definition.name, group, f"s3://{place.bucket}/{prefix}/"))
+    for line in _names_of(leftovers.endpoint_resources) if leftovers.endpoint_resources else ():
         console.print(line, highlight=False, markup=False, soft_wrap=True)
-    shared = prefix.rpartition("/")[0]
-    console.print(STAYS.format(bucket=place.bucket, shared=shared), highlight=False)
+    shared_prefix = prefix.rpartition("/")[0]
+    console.print(STAYS.format(bucket=place.bucket, shared=shared_prefix), highlight=False)
     if not remove:
         return
     if typer.prompt(f"Type {definition.name} to remove this") != definition.name:
@@ -73,75 +73,86 @@ def main(
     s3 = client("s3", definition.region)
     with (
         service_errors(f"removing what pipeline {definition.name} left"),
-        upsert_lock.locked(s3, place, definition.name, LOCK_SECONDS) as lock,
+        upsert_lock.hold_lock(s3, place, definition.name, LOCK_SECONDS) as lock,
     ):
-        if contents(*what) != left:
+        if contents(*arguments) != leftovers:
             raise PlanError("something changed meanwhile: nothing was removed; list it again")
         lock.renew()
-        if left.deployed:
-            _remove_deployed(left.deployed, definition.region)
-        _remove_objects(s3, place.bucket, sorted(left.removed))
-        _remove_records(client("sagemaker", definition.region), left, definition.name, group)
+        if leftovers.endpoint_resources:
+            _remove_deployed(leftovers.endpoint_resources, definition.region)
+        _remove_objects(s3, place.bucket, sorted(leftovers.removable_objects))
+        _remove_records(client("sagemaker", definition.region), leftovers, definition.name, group)
     console.print("removed")
 
 
-def _table(left: Contents, name: str, group: str, root: str) -> Table:
+def _table(leftovers: Contents, name: str, group: str, root: str) -> Table:
     table = Table("what", "how much", "is", "because")
-    table.add_row(f"objects in {root}", _size(left.removed), "removed", "no model rests on them")
-    if left.kept:
-        models = ", ".join(arn.rpartition(":")[2] for arn in left.models)
-        table.add_row(f"objects in {root}", _size(left.kept), "kept", f"of {models}")
-    if left.captured:
-        table.add_row(f"objects in {root}{CAPTURED}/", _size(left.captured), "kept",
-                      "requests to an endpoint are yours to delete")  # fmt: skip
-    for row in _rows_of(left.deployed) if left.deployed else ():
+    table.add_row(
+        f"objects in {root}",
+        _size(leftovers.removable_objects),
+        "removed",
+        "no model rests on them",
+    )
+    if leftovers.kept_objects:
+        models = ", ".join(arn.rpartition(":")[2] for arn in leftovers.models)
+        table.add_row(f"objects in {root}", _size(leftovers.kept_objects), "kept", f"of {models}")
+    if leftovers.capture_objects:
+        table.add_row(
+            f"objects in {root}{CAPTURE_FOLDER}/",
+            _size(leftovers.capture_objects),
+            "kept",
+            "requests to an endpoint are yours to delete",
+        )
+    for row in _rows_of(leftovers.endpoint_resources) if leftovers.endpoint_resources else ():
         table.add_row(*row)
-    if left.exists:
-        runs = f"{len(left.executions)} executions registered models that are there"
-        kept = bool(left.executions)
-        state = ("kept", runs) if kept else ("removed", "no model rests on its executions")
+    if leftovers.exists:
+        runs = f"{len(leftovers.executions)} executions registered models that are there"
+        is_kept = bool(leftovers.executions)
+        state = ("kept", runs) if is_kept else ("removed", "no model rests on its executions")
         table.add_row(f"pipeline {name}", "", *state)
-    if left.packages or ":" in group:
-        why = f"{left.packages} packages" if left.packages else "another account may use it"
-        table.add_row(f"model package group {group}", "", "kept", why)
+    if leftovers.packages or ":" in group:
+        reason = (
+            f"{leftovers.packages} packages" if leftovers.packages else "another account may use it"
+        )
+        table.add_row(f"model package group {group}", "", "kept", reason)
     else:
         table.add_row(f"model package group {group}", "", "removed", "it is empty, if it is there")
     return table
 
 
-def _rows_of(left: Deployed) -> Iterator[tuple[str, str, str, str]]:
+def _rows_of(resources: EndpointResources) -> Iterator[tuple[str, str, str, str]]:
     gone = "what it serves is not registered any more"
-    if left.status:
-        is_ = "kept" if left.kept_by else "removed"
-        yield f"endpoint {left.endpoint}", left.status, is_, left.kept_by or gone
-    what = "its models, configurations, alarms"
-    if left.kept:
-        yield what, str(len(left.kept)), "kept", "of packages that are registered"
-    if left.removed:
-        yield what, str(len(left.removed)), "removed", "of packages that are not"
+    if resources.status:
+        is_ = "kept" if resources.kept_by else "removed"
+        yield f"endpoint {resources.endpoint}", resources.status, is_, resources.kept_by or gone
+    label = "its models, configurations, alarms"
+    if resources.kept_names:
+        yield label, str(len(resources.kept_names)), "kept", "of packages that are registered"
+    if resources.removable_names:
+        yield label, str(len(resources.removable_names)), "removed", "of packages that are not"
 
 
-def _names_of(left: Deployed) -> Iterator[str]:
+def _names_of(resources: EndpointResources) -> Iterator[str]:
     """Iterate over a line for each name: a table would break them."""
-    if left.kept_by:
-        name = left.endpoint
+    if resources.kept_by:
+        name = resources.endpoint
         yield f"kept: endpoint {name}: aws sagemaker delete-endpoint --endpoint-name {name}"
-    for is_, names in (("kept", left.kept), ("removed", left.removed)):
+    for is_, names in (("kept", resources.kept_names), ("removed", resources.removable_names)):
         yield from (f"{is_}: {name}" for name in names)
 
 
-def _remove_deployed(left: Deployed, region: str) -> None:
+def _remove_deployed(resources: EndpointResources, region: str) -> None:
     """Remove the endpoint first: what it serves cannot go before."""
     sagemaker = client("sagemaker", region)
-    if left.status and not left.kept_by:
-        sagemaker.delete_endpoint(EndpointName=left.endpoint)
-        sagemaker.get_waiter("endpoint_deleted").wait(EndpointName=left.endpoint)
-    for name in left.configs:
+    if resources.status and not resources.kept_by:
+        sagemaker.delete_endpoint(EndpointName=resources.endpoint)
+        sagemaker.get_waiter("endpoint_deleted").wait(EndpointName=resources.endpoint)
+    for name in resources.configs:
         sagemaker.delete_endpoint_config(EndpointConfigName=name)
-    for name in left.models:
+    for name in resources.models:
         sagemaker.delete_model(ModelName=name)
-    for start in range(0, len(left.alarms), ALARMS):
-        names = [*left.alarms[start : start + ALARMS]]
+    for start in range(0, len(resources.alarms), ALARMS):
+        names = [*resources.alarms[start : start + ALARMS]]
         client("cloudwatch", region).delete_alarms(AlarmNames=names)
 
 
@@ -155,18 +166,18 @@ def _remove_objects(s3: Any, bucket: str, keys: Sequence[str]) -> None:
         answer = s3.delete_objects(
             Bucket=bucket, Delete={"Objects": [{"Key": key} for key in batch], "Quiet": True}
         )
-        if refused := answer.get("Errors"):
-            first = refused[0]
+        if failures := answer.get("Errors"):
+            first = failures[0]
             raise ServiceError(
                 f"s3://{bucket}/{first['Key']}: {first['Code']}: {first['Message']}; "
-                f"{len(refused)} objects of this request are still there: list again"
+                f"{len(failures)} objects of this request are still there: list again"
             )
 
 
-def _remove_records(sagemaker: Any, left: Contents, name: str, group: str) -> None:
-    if left.exists and not left.executions:
+def _remove_records(sagemaker: Any, leftovers: Contents, name: str, group: str) -> None:
+    if leftovers.exists and not leftovers.executions:
         sagemaker.delete_pipeline(PipelineName=name)
-    if not left.packages and ":" not in group:
+    if not leftovers.packages and ":" not in group:
         try:
             sagemaker.delete_model_package_group(ModelPackageGroupName=group)
         except ClientError as error:

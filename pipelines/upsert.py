@@ -33,7 +33,7 @@ from trainyard.aws_clients import client, service_errors
 from trainyard.commands.start import StopOption, WaitOption
 from trainyard.common.errors import PlanError
 from trainyard.plan import deployed_pipeline
-from trainyard.plan.deployed_pipeline import Deployed, State
+from trainyard.plan.deployed_pipeline import DeployedPipeline, State
 from trainyard.terminal import Need, console, needs, run
 
 LOCK_SECONDS = 600.0
@@ -41,7 +41,7 @@ SETTLES = 5  # seconds in which DescribePipeline must show what UpdatePipeline w
 
 
 @dataclass(frozen=True, slots=True)
-class Upserted:
+class UpsertResult:
     """Result of an upsert."""
 
     change: Literal["created", "updated", "unchanged"]
@@ -51,9 +51,9 @@ class Upserted:
 def upsert(
     definition: CompiledPipeline,
     *,
-    plan: saved_plan.Saved | None = None,
+    plan: saved_plan.SavedPlan | None = None,
     lock_seconds: float = LOCK_SECONDS,
-) -> Upserted:
+) -> UpsertResult:
     """Upload missing code, then create or update the pipeline where it differs.
 
     An unchanged pipeline takes no lock, and nothing is written. ``plan``: apply it or nothing.
@@ -73,82 +73,90 @@ def upsert(
         sagemaker = client("sagemaker", definition.region)
         s3 = client("s3", definition.region)
         before = deployed_pipeline.describe(sagemaker, definition.name)
-        wanted = definition.state
-        if before and before.state.fingerprint == wanted.fingerprint:
-            return Upserted("unchanged", upload_code(s3, definition))
+        target_state = definition.state
+        if before and before.state.fingerprint == target_state.fingerprint:
+            return UpsertResult("unchanged", upload_code(s3, definition))
         if plan:
             plan.refuse_if_moved(before)
-        _refuse_over_budget(sagemaker, definition, wanted, exists=before is not None)
+        _refuse_over_budget(sagemaker, definition, target_state, exists=before is not None)
         refuse_missing(s3, definition.wheelhouses)
         make_buckets(s3, definition)
-        where = upsert_records.place(definition)
-        with upsert_lock.locked(s3, where, definition.name, lock_seconds) as lock:
+        location = upsert_records.place(definition)
+        with upsert_lock.hold_lock(s3, location, definition.name, lock_seconds) as lock:
             now = deployed_pipeline.describe(sagemaker, definition.name)
-            if now and now.state.fingerprint == wanted.fingerprint:  # another upsert did the same
-                return Upserted("unchanged", upload_code(s3, definition))
+            if (
+                now and now.state.fingerprint == target_state.fingerprint
+            ):  # another upsert did the same
+                return UpsertResult("unchanged", upload_code(s3, definition))
             _refuse_if_moved(before, now)
-            uploaded = upload_code(s3, definition)
-            upsert_records.write(s3, where, wanted)
+            byte_count = upload_code(s3, definition)
+            upsert_records.write(s3, location, target_state)
             lock.renew()
-            _apply(sagemaker, now, wanted)
-            _verify(sagemaker, wanted)
-        return Upserted("updated" if now else "created", uploaded)
+            _apply(sagemaker, now, target_state)
+            _verify(sagemaker, target_state)
+        return UpsertResult("updated" if now else "created", byte_count)
 
 
 def _refuse_over_budget(
-    sagemaker: Any, definition: CompiledPipeline, wanted: State, *, exists: bool
+    sagemaker: Any, definition: CompiledPipeline, target_state: State, *, exists: bool
 ) -> None:
     """Predict the run that start would start, as a plan does; nothing is uploaded yet."""
     if definition.budget.usd_per_run is None:
         return
-    parameters = champion_parameters(sagemaker, wanted.document, {}, None)
+    parameters = champion_parameters(sagemaker, target_state.document, {}, None)
     s3 = client("s3", sagemaker.meta.region_name)
-    run = budget.ahead(sagemaker, wanted.document, wanted.name, parameters, exists=exists, s3=s3)
-    found = budget.verdict(run, definition.budget)
-    if not found.holds:
-        raise PlanError(f"pipeline {wanted.name}: budget: {found.text}. Nothing was changed")
+    run = budget.predict_run(
+        sagemaker, target_state.document, target_state.name, parameters, exists=exists, s3=s3
+    )
+    verdict = budget.verdict(run, definition.budget)
+    if not verdict.holds:
+        raise PlanError(
+            f"pipeline {target_state.name}: budget: {verdict.text}. Nothing was changed"
+        )
 
 
-def _refuse_if_moved(before: Deployed | None, now: Deployed | None) -> None:
+def _refuse_if_moved(before: DeployedPipeline | None, now: DeployedPipeline | None) -> None:
     """Refuse if another upsert finished between our first look and our lock: what we show would be
     wrong.
     """
     if now and (before is None or before.state.fingerprint != now.state.fingerprint):
         raise PlanError(
-            f"pipeline {now.state.name}: {now.by} changed it at {now.changed:%H:%M:%S}, while this "
+            f"pipeline {now.state.name}: {now.by} changed it at {now.changed_at:%H:%M:%S}, while "
+            "this "
             "upsert began; nothing was changed: look at python -m pipelines.plan, and try again"
         )
     if before and now is None:
         raise PlanError(f"pipeline {before.state.name}: it was deleted meanwhile; try again")
 
 
-def _apply(sagemaker: Any, now: Deployed | None, wanted: State) -> None:
+def _apply(sagemaker: Any, now: DeployedPipeline | None, target_state: State) -> None:
     if now is None:
-        sagemaker.create_pipeline(**wanted.request(), Tags=_aws_tags(wanted.tags))
+        sagemaker.create_pipeline(**target_state.request(), Tags=_aws_tags(target_state.tags))
         return
-    if now.state.request() != wanted.request():
-        sagemaker.update_pipeline(**wanted.request())
-    added = {k: v for k, v in wanted.tags.items() if now.state.tags.get(k) != v}
-    if added:
-        sagemaker.add_tags(ResourceArn=now.arn, Tags=_aws_tags(added))
-    if removed := sorted(now.state.tags.keys() - wanted.tags.keys()):
-        sagemaker.delete_tags(ResourceArn=now.arn, TagKeys=removed)
+    if now.state.request() != target_state.request():
+        sagemaker.update_pipeline(**target_state.request())
+    new_tags = {k: v for k, v in target_state.tags.items() if now.state.tags.get(k) != v}
+    if new_tags:
+        sagemaker.add_tags(ResourceArn=now.arn, Tags=_aws_tags(new_tags))
+    if removed_tags := sorted(now.state.tags.keys() - target_state.tags.keys()):
+        sagemaker.delete_tags(ResourceArn=now.arn, TagKeys=removed_tags)
 
 
 def _aws_tags(tags: Any) -> list[dict[str, str]]:
     return [{"Key": key, "Value": value} for key, value in sorted(tags.items())]
 
 
-def _verify(sagemaker: Any, wanted: State) -> None:
+def _verify(sagemaker: Any, target_state: State) -> None:
     """Check that the pipeline is what was asked for: other tools may not know the lock."""
     for attempt in range(SETTLES + 1):
-        found = deployed_pipeline.describe(sagemaker, wanted.name)
-        if found and found.state.fingerprint == wanted.fingerprint:
+        deployment = deployed_pipeline.describe(sagemaker, target_state.name)
+        if deployment and deployment.state.fingerprint == target_state.fingerprint:
             return
         if attempt < SETTLES:
             time.sleep(1)
     raise PlanError(
-        f"pipeline {wanted.name}: was upserted, but is not what was asked for: it was changed "
+        f"pipeline {target_state.name}: was upserted, but is not what was asked for: it was "
+        "changed "
         "at the same time without the lock, or the service keeps it in another form; "
         "python -m pipelines.plan shows how it differs"
     )
@@ -173,18 +181,18 @@ def main(
     stop_on_interrupt: StopOption = False,
 ) -> None:
     """Create or update the pipeline of a recipe, only if something changed."""
-    definition, planned = _compiled(recipe, overrides, environment, plan)
-    done = upsert(definition, plan=planned, lock_seconds=lock_seconds)
+    definition, approved_plan = _compile_definition(recipe, overrides, environment, plan)
+    result = upsert(definition, plan=approved_plan, lock_seconds=lock_seconds)
     console.print(
-        f"pipeline [bold]{definition.name}[/]: {done.change} "
-        f"(definition {definition.sha256[:12]}, {done.uploaded_bytes} bytes of code uploaded)",
+        f"pipeline [bold]{definition.name}[/]: {result.change} "
+        f"(definition {definition.sha256[:12]}, {result.uploaded_bytes} bytes of code uploaded)",
         highlight=False,
     )
     if start_it or wait:
 
-        def start_pipeline(parameters: Any, again: Any, region: str | None) -> str:
+        def start_pipeline(parameters: Any, rerun: Any, region: str | None) -> str:
             options = {"champion": champion, "region": region}
-            return start(definition.name, parameters, again=again, **options)
+            return start(definition.name, parameters, rerun=rerun, **options)
 
         execution = start_pipeline({}, None, definition.region)
         if wait:
@@ -198,22 +206,22 @@ def main(
             raise typer.Exit(status)
 
 
-def _compiled(
+def _compile_definition(
     recipe: Path | None, overrides: Any, environment: str | None, plan: Path | None
-) -> tuple[CompiledPipeline, saved_plan.Saved | None]:
-    planned = (
+) -> tuple[CompiledPipeline, saved_plan.SavedPlan | None]:
+    approved_plan = (
         saved_plan.read(plan) if plan else None
     )  # a torn file is reported before the SDK is loaded
-    if planned and recipe is None:
-        recipe, overrides = planned.recipe, planned.overrides
-    environment = environment or (planned.environment if planned else None)
+    if approved_plan and recipe is None:
+        recipe, overrides = approved_plan.recipe, approved_plan.overrides
+    environment = environment or (approved_plan.environment if approved_plan else None)
     assert recipe is not None  # noqa: S101 (the verb needs one, or a plan, which names it)
     from pipelines.definition import from_recipe  # loads the SDK, which takes seconds
 
     definition = from_recipe(recipe, overrides, environment)
-    if planned:
-        planned.refuse_if_not_of(definition)
-    return definition, planned
+    if approved_plan:
+        approved_plan.refuse_if_not_of(definition)
+    return definition, approved_plan
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ def of_recipe(
 
         body = from_recipe(path, overrides, environment).body
     except RecipeProblems as error:
-        return "", [_finding("error", one) for one in error.problems]
+        return "", [_finding("error", problem) for problem in error.problems]
     except (RecipeError, DefinitionError) as error:
         lines = str(error).removeprefix(f"{path}: ").splitlines()
         return "", [_finding("error", Problem(str(path), "", line)) for line in lines]

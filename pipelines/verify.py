@@ -12,13 +12,13 @@ import typer
 from rich.text import Text
 
 from pipelines.registry.verification import Finding, first_mismatch, verify
-from trainyard.local_state import served
+from trainyard.local_state import serve_local_state
 from trainyard.terminal import console, run
 
 MARKS = {"ok": ("✓", "green"), "mismatch": ("✗", "bold red"), "unchecked": ("–", "yellow")}
 
 
-@served()
+@serve_local_state()
 def main(
     package: Annotated[str, typer.Argument(metavar="MODEL_PACKAGE_ARN")],
     checkout: Annotated[
@@ -51,9 +51,9 @@ def verdict(findings: list[Finding], wrong: Finding | None) -> str:
     """Return the last line."""
     if wrong:
         return f"{wrong.name} does not match: {wrong.detail}"
-    left = sum(finding.status == "unchecked" for finding in findings)
-    beside = f"; {left} could not be computed here" if left else ""
-    return f"{len(findings) - left} of {len(findings)} checks match{beside}"
+    unchecked_count = sum(finding.status == "unchecked" for finding in findings)
+    remark = f"; {unchecked_count} could not be computed here" if unchecked_count else ""
+    return f"{len(findings) - unchecked_count} of {len(findings)} checks match{remark}"
 
 
 if __name__ == "__main__":

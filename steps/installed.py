@@ -20,24 +20,30 @@ def differences(requirements: Path) -> Iterator[str]:
     text = requirements.read_text(encoding="utf-8").replace("\\\n", " ")
     for line in filter(None, (line.partition("#")[0].strip() for line in text.splitlines())):
         try:
-            wanted = Requirement(line.partition(" --hash")[0])
+            requirement = Requirement(line.partition(" --hash")[0])
         except InvalidRequirement:
             yield f"{line} is for pip to read"
             continue
-        if wanted.extras or wanted.url:
-            yield f"{wanted} is for pip to resolve"
-        elif wanted.marker is None or wanted.marker.evaluate():
+        if requirement.extras or requirement.url:
+            yield f"{requirement} is for pip to resolve"
+        elif requirement.marker is None or requirement.marker.evaluate():
             try:
-                found = version(wanted.name)
+                installed_version = version(requirement.name)
             except PackageNotFoundError:
-                yield f"{wanted.name} is not installed, wanted is {wanted.specifier or 'any'}"
+                yield (
+                    f"{requirement.name} is not installed, wanted is "
+                    f"{requirement.specifier or 'any'}"
+                )
                 continue
-            if not wanted.specifier.contains(found, prereleases=True):
-                yield f"{wanted.name} {found} is installed, wanted is {wanted.specifier}"
+            if not requirement.specifier.contains(installed_version, prereleases=True):
+                yield (
+                    f"{requirement.name} {installed_version} is installed, wanted is "
+                    f"{requirement.specifier}"
+                )
 
 
 if __name__ == "__main__":
-    found = list(differences(Path(sys.argv[1])))
-    for difference in found:
+    mismatches = list(differences(Path(sys.argv[1])))
+    for difference in mismatches:
         print(f"packages: {difference}", file=sys.stderr)
-    sys.exit(bool(found))
+    sys.exit(bool(mismatches))

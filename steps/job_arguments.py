@@ -25,14 +25,14 @@ def words(settings: BaseModel, kind: type[BaseModel]) -> list[str]:
 
     None, False and an empty tuple are left out where they are the default.
     """
-    found: list[str] = []
+    result: list[str] = []
     for name, field in kind.model_fields.items():
         value = getattr(settings, name)
         if value == field.default and value in (None, False, ()):
             continue
         values = value if isinstance(value, tuple) else () if value is True else (value,)
-        found += [f"--{name}", *map(str, values)]
-    return found
+        result += [f"--{name}", *map(str, values)]
+    return result
 
 
 def add(parser: argparse.ArgumentParser, kind: type[BaseModel]) -> None:
@@ -46,7 +46,7 @@ def add(parser: argparse.ArgumentParser, kind: type[BaseModel]) -> None:
         parser.add_argument(f"--{name}", **how)
 
 
-def typed(
+def parse_typed(
     parser: argparse.ArgumentParser, arguments: list[str], kind: type[BaseModel]
 ) -> argparse.Namespace:
     """Parse the arguments with the fields of ``kind``, typed as in JSON; a wrong one ends the
@@ -61,18 +61,20 @@ def typed(
     return options
 
 
-def read(options: argparse.Namespace, kind: type[Kind], what: str = "argument") -> Kind:
+def read(options: argparse.Namespace, kind: type[Kind], label: str = "argument") -> Kind:
     """Return the settings that the options hold, typed.
 
     Raises:
         ValueError: a setting is wrong or missing; names it, its value and what was expected.
-            ``what`` is the word for a setting.
+            ``label`` is the word for a setting.
     """
-    given = {name: getattr(options, name) for name in kind.model_fields}
+    values = {name: getattr(options, name) for name in kind.model_fields}
     try:
-        return kind.model_validate({n: value for n, value in given.items() if value is not None})
+        return kind.model_validate({n: value for n, value in values.items() if value is not None})
     except ValidationError as error:
-        raise ValueError("\n".join(_said(one, what) for one in error.errors())) from None
+        raise ValueError(
+            "\n".join(_describe_problem(problem, label) for problem in error.errors())
+        ) from None
 
 
 def _several(annotation: Any) -> bool:
@@ -80,12 +82,12 @@ def _several(annotation: Any) -> bool:
     return any(get_origin(t) is tuple for t in (annotation, *getattr(annotation, "__args__", ())))
 
 
-def _said(problem: Any, what: str) -> str:
+def _describe_problem(problem: Any, label: str) -> str:
     """Describe one of pydantic's problems; a check across several fields names them itself."""
     message = problem["msg"].removeprefix("Value error, ")
     if not problem["loc"]:
-        return f"{what}s: {message}"
+        return f"{label}s: {message}"
     name = problem["loc"][0]
     if problem["type"] == "missing":
-        return f"{what} {name}: is missing; add --{name}"
-    return f"{what} {name}: is {problem['input']!r}; expected: {message}"
+        return f"{label} {name}: is missing; add --{name}"
+    return f"{label} {name}: is {problem['input']!r}; expected: {message}"

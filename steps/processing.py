@@ -31,10 +31,10 @@ WHEELS = "/opt/ml/processing/input/wheels"
 
 
 def input_folder(
-    name: str, uri: str | PipelineVariable, folder: str | None = None, *, divided: bool = False
+    name: str, uri: str | PipelineVariable, folder: str | None = None, *, is_sharded: bool = False
 ) -> ProcessingInput:
     """Return an input: an S3 prefix that appears as ``/opt/ml/processing/input/<folder>`` on every
-    instance; ``divided``: on each of them a part of its objects.
+    instance; ``is_sharded``: on each of them a part of its objects.
 
     Without ``folder`` the folder is called ``name``, like the input.
     FastFile is refused for processing jobs by the service (#4711), so the mode is always File.
@@ -46,7 +46,7 @@ def input_folder(
             s3_data_type="S3Prefix",
             local_path=f"/opt/ml/processing/input/{folder or name}",
             s3_input_mode="File",
-            s3_data_distribution_type="ShardedByS3Key" if divided else "FullyReplicated",
+            s3_data_distribution_type="ShardedByS3Key" if is_sharded else "FullyReplicated",
         ),
     )
 

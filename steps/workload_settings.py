@@ -15,26 +15,28 @@ def as_hyperparameters(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {f"{PREFIX}{name}": value for name, value in settings.items()}
 
 
-def overlaid(settings: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
-    """Return the workload's settings, with those among the hyperparameters ``given`` in the place
-    of their own.
+def overlaid(settings: Mapping[str, Any], hyperparameters: Mapping[str, str]) -> dict[str, Any]:
+    """Return the workload's settings, with those among the hyperparameters ``hyperparameters`` in
+    the place of their own.
     """
-    found = {n.removeprefix(PREFIX): v for n, v in given.items() if n.startswith(PREFIX)}
-    return {**settings, **{n: _typed(v, settings.get(n)) for n, v in found.items()}}
+    overlay = {
+        n.removeprefix(PREFIX): v for n, v in hyperparameters.items() if n.startswith(PREFIX)
+    }
+    return {**settings, **{n: _convert_value(v, settings.get(n)) for n, v in overlay.items()}}
 
 
-def separated(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+def separate_settings(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     """Return a job's arguments without those for the workload's settings; and these."""
-    rest, found = [*arguments], {}
-    for at in reversed(range(len(rest) - 1)):
-        if rest[at].startswith(f"--{PREFIX}"):
-            name, value = rest[at : at + 2]
-            found[name.removeprefix("--")] = value
-            del rest[at : at + 2]
-    return rest, found
+    rest, settings = [*arguments], {}
+    for index in reversed(range(len(rest) - 1)):
+        if rest[index].startswith(f"--{PREFIX}"):
+            name, value = rest[index : index + 2]
+            settings[name.removeprefix("--")] = value
+            del rest[index : index + 2]
+    return rest, settings
 
 
-def _typed(value: str, before: Any) -> Any:
+def _convert_value(value: str, before: Any) -> Any:
     """Return a hyperparameter's value; ``before``: the one whose place it takes."""
     if isinstance(before, str):
         return value

@@ -217,7 +217,7 @@ def loss_changed(registered: Registered) -> Iterator[None]:
 
 def first_wrong(registered: Registered) -> Finding | None:
     """By every check but compiling the definition again, which takes seconds and comes last."""
-    local = recompute.checks(registered.checkout, named=True)
+    local = recompute.checks(registered.checkout, is_named=True)
     del local["definition again"]
     data = {f"{name} split": split(name, deep=True) for name in ("train", "test")}
     chosen = {**QUICK, **BYTES, **data, **local}

@@ -11,11 +11,11 @@ from typing import Any
 import boto3
 import yaml
 
-from pipelines.promote import Sides, both_sides
+from pipelines.promote import Environments, both_sides
 from pipelines.registry.shared_access import documents
 from tests.registered import checkout_in, register
 from trainyard.emulator.authorization.authority import Mode
-from trainyard.emulator.client_environment import applied
+from trainyard.emulator.client_environment import apply_environment
 from trainyard.emulator.server import Endpoint, serve
 from trainyard.emulator.services import own_role
 
@@ -83,11 +83,11 @@ class Accounts:
         env |= {"AWS_ACCESS_KEY_ID": keys.access_key, "AWS_SECRET_ACCESS_KEY": keys.secret_key}
         env |= {"AWS_SESSION_TOKEN": keys.token} if keys.token else {}
         boto3.DEFAULT_SESSION = None  # it remembers another's credentials
-        with applied(env):
+        with apply_environment(env):
             yield
         boto3.DEFAULT_SESSION = None
 
-    def sides(self, number: str) -> Sides:
+    def sides(self, number: str) -> Environments:
         return both_sides(self.recipe, [], NAMES[number])
 
     def share(self, number: str) -> None:

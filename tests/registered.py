@@ -20,7 +20,7 @@ from pipelines.corpora.stdlib import pack
 from pipelines.start import start
 from tests.conftest import CHECKOUT, clean_environment
 from trainyard.common.safe_unpack import unpack
-from trainyard.language.statuses import ENDED
+from trainyard.language.statuses import END_STATUSES
 from trainyard.runs.execution import Execution
 from trainyard.runs.run_summary import model_package
 
@@ -132,7 +132,7 @@ def register(emulator, state: Path, checkout: Path) -> Registered:
 def another(champion: str = "none", **parameters: str) -> str:
     """ARN of a package that one more run of the pipeline registers."""
     execution = Execution(start(GROUP, parameters, champion=champion))
-    while (found := execution.describe())["PipelineExecutionStatus"] not in ENDED:
+    while (found := execution.describe())["PipelineExecutionStatus"] not in END_STATUSES:
         time.sleep(0.3)
     arn = model_package(execution.steps())
     assert arn, found

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pipelines.corpora.nycflights13 import data_folder, joined, month_object
+from pipelines.corpora.nycflights13 import data_folder, join_tables, month_object
 from steps.shard.splits import split_of
 from tests.conftest import clean_environment
 from tests.trainyard.emulator.standin import make_client
@@ -44,7 +44,7 @@ def flights() -> pd.DataFrame:
     names = ("flights.csv.zip", "weather.csv", "planes.csv")
     flights, weather, planes = (pd.read_csv(folder / name) for name in names)
     arrived = flights[flights["arr_delay"].notna()].sample(4000, random_state=0)
-    return joined(arrived, weather, planes)
+    return join_tables(arrived, weather, planes)
 
 
 @pytest.fixture(scope="module")

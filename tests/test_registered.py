@@ -17,7 +17,7 @@ import pytest
 from packaging.utils import canonicalize_name
 
 from benchmarks.tamperings import KINDS, files, keys, named, tampered
-from pipelines.approve import approve, approve_automatically, approved, reject, roll_back
+from pipelines.approve import approve, approve_automatically, list_approved, reject, roll_back
 from pipelines.compile.compilation import step_code
 from pipelines.compile.package_lock import read
 from pipelines.console import OWNERS
@@ -257,7 +257,7 @@ WHY = "settings of a test"
 
 def test_approval_rests_on_the_champion_of_the_verdict(registered):
     sagemaker = registered.client("sagemaker")
-    newest = lambda: next(iter(approved(sagemaker, GROUP)), None)  # noqa: E731
+    newest = lambda: next(iter(list_approved(sagemaker, GROUP)), None)  # noqa: E731
     one, rival = another(), another()
     done = approve(one, reason=WHY)
     assert done.champion == one == newest()
@@ -378,7 +378,7 @@ def test_two_approvals_at_once_are_told(registered, monkeypatch):
     monkeypatch.undo()
     for arn in (mine, other):
         reject(arn, "a test")
-    assert not approved(sagemaker, GROUP)
+    assert not list_approved(sagemaker, GROUP)
 
 
 # deploy

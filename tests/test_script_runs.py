@@ -25,7 +25,7 @@ from pipelines.upsert import upsert
 from tests.conftest import CHECKOUT
 from tests.somebodys.data import BUCKET, ROWS, put
 from trainyard.console import frozen_page
-from trainyard.language.statuses import ENDED
+from trainyard.language.statuses import END_STATUSES
 from trainyard.runs.execution import Execution
 from trainyard.runs.run_summary import model_package
 
@@ -60,7 +60,7 @@ def run(client) -> Callable[..., Run]:
         given = json.dumps({"slope": 1.5} | arguments)
         upsert(from_recipe(CHECKOUT / "tests/somebodys/recipe.yaml", [f"train.arguments={given}"]))
         execution = Execution(start(BUCKET, {}))
-        while execution.describe()["PipelineExecutionStatus"] not in ENDED:
+        while execution.describe()["PipelineExecutionStatus"] not in END_STATUSES:
             time.sleep(0.3)
         steps = {step.name: step for step in execution.steps()}
         assert "Gate" in steps and steps["Gate"].status == "Succeeded", steps

@@ -15,7 +15,7 @@ from pipelines.upsert import upsert
 from tests.conftest import CHECKOUT
 from tests.somebodys import data
 from trainyard.console import frozen_page
-from trainyard.language.statuses import ENDED
+from trainyard.language.statuses import END_STATUSES
 from trainyard.runs.execution import Execution
 from trainyard.runs.run_summary import model_package
 
@@ -50,7 +50,7 @@ def run(recipe: str, *settings: str) -> tuple[Execution, str]:
     compiled = from_recipe(CHECKOUT / recipe, settings)
     upsert(compiled)
     execution = Execution(start(compiled.name, {}))
-    while (found := execution.describe())["PipelineExecutionStatus"] not in ENDED:
+    while (found := execution.describe())["PipelineExecutionStatus"] not in END_STATUSES:
         time.sleep(0.3)
     package = model_package(execution.steps())
     assert package, (found, execution.steps())

@@ -46,62 +46,63 @@ class Store(Protocol):
     def check(self, keys: list[str]) -> bool: ...
     def get(self, key: str) -> bytes: ...
     def multi_get(self, keys: list[str]) -> list[bytes]: ...
-    def compare_set(self, key: str, expected: str, desired: str, /) -> bytes: ...
+    def compare_set(self, key: str, expected_value: str, desired_value: str, /) -> bytes: ...
 
 
 class Agreement:
-    """One rank's part in the agreement; ``look`` and ``may_begin`` may run in different threads.
+    """One rank's part in the agreement; ``poll_store`` and ``may_begin`` may run in different
+    threads.
 
     Args:
         begun: the last step that this rank has begun or finished.
     """
 
-    def __init__(self, store: Store, rank: int, world: int, begun: int) -> None:
+    def __init__(self, store: Store, rank: int, world: int, last_step: int) -> None:
         self._store, self._rank, self._world = store, rank, world
-        self._begun, self._held = begun, False
+        self._last_step, self._is_holding = last_step, False
         self._until: int | None = None
         self._since = 0.0
-        self._changed = threading.Condition()
-        self.asked = False
+        self._condition = threading.Condition()
+        self.stop_requested = False
         """Set it to request a stop; it is a plain flag, so a signal handler may set it."""
         self.reason = SIGTERM
         """Reason of the stop: this rank's own when it asks; once settled, that of the rank that
         asked."""
 
     @property
-    def seen(self) -> bool:
+    def has_seen_request(self) -> bool:
         """True if this rank knows that a stop was requested."""
-        return self._held
+        return self._is_holding
 
     def may_begin(self, step: int) -> bool | None:
         """Return whether this rank trains step ``step``; None if not yet known: ask again."""
-        with self._changed:
+        with self._condition:
             if self._until is not None:
                 return self._until == GO_ON or step <= self._until
-            if self._held:
+            if self._is_holding:
                 return None
-            self._begun = step
+            self._last_step = step
             return True
 
     def wait(self, seconds: float) -> None:
         """Wait until the ranks have agreed, at most ``seconds``."""
-        with self._changed:
+        with self._condition:
             if self._until is None:
-                self._changed.wait(seconds)
+                self._condition.wait(seconds)
 
-    def look(self, now: float) -> bool:
+    def poll_store(self, now: float) -> bool:
         """Exchange news with the store; True once the stop is settled."""
-        if not self._held and not self._is_asked():
+        if not self._is_holding and not self._is_stop_requested():
             return False
-        if not self._held:
+        if not self._is_holding:
             self._since = now
-            with self._changed:
-                self._held = True  # from here on ``_begun`` stays as it is
-            self._store.set(f"at-{self._rank}", str(self._begun))
+            with self._condition:
+                self._is_holding = True  # from here on ``_begun`` stays as it is
+            self._store.set(f"at-{self._rank}", str(self._last_step))
         if self._store.check(["until"]):
             until = self._store.get("until")
-        elif (proposed := self._proposed(now)) is not None:
-            until = self._store.compare_set("until", "", str(proposed))
+        elif (proposal := self._propose_step(now)) is not None:
+            until = self._store.compare_set("until", "", str(proposal))
         else:
             return False
         if self._store.check(["asked"]):
@@ -113,23 +114,23 @@ class Agreement:
         """Give up on agreeing: the store is gone. Training goes on, and will meet the cause."""
         self._settle(GO_ON)
 
-    def _is_asked(self) -> bool:
-        if self.asked:
+    def _is_stop_requested(self) -> bool:
+        if self.stop_requested:
             self._store.set("asked", self.reason)
-        return self.asked or self._store.check(["asked"])
+        return self.stop_requested or self._store.check(["asked"])
 
-    def _proposed(self, now: float) -> int | None:
+    def _propose_step(self, now: float) -> int | None:
         """Return the step that this rank proposes, if any; the first proposal in the store wins."""
         if self._rank == 0:
             keys = [f"at-{rank}" for rank in range(self._world)]
             if self._store.check(keys):
-                return max(int(begun) for begun in self._store.multi_get(keys))
+                return max(int(step) for step in self._store.multi_get(keys))
         return GO_ON if now - self._since > PATIENCE else None
 
     def _settle(self, until: int) -> None:
-        with self._changed:
+        with self._condition:
             self._until = until
-            self._changed.notify_all()
+            self._condition.notify_all()
 
 
 class Stop:
@@ -142,14 +143,14 @@ class Stop:
         begun: number of steps already trained.
     """
 
-    def __init__(self, ranks: Ranks, begun: int) -> None:
+    def __init__(self, ranks: Ranks, last_step: int) -> None:
         self._agreement: Agreement | None = None
-        self._asked: list[str] = []
+        self._reasons: list[str] = []
         if ranks.world > 1:
             store = dist.PrefixStore(f"stop-{Attempt.read().number}", connect(NETWORK))
-            self._agreement = Agreement(store, ranks.rank, ranks.world, begun)
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._look, name="stop", daemon=True)
+            self._agreement = Agreement(store, ranks.rank, ranks.world, last_step)
+        self._end_event = threading.Event()
+        self._thread = threading.Thread(target=self._poll_agreement, name="stop", daemon=True)
 
     def __enter__(self) -> "Stop":
         self._before = signal.signal(signal.SIGTERM, lambda number, frame: self.ask(SIGTERM))
@@ -158,7 +159,7 @@ class Stop:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._done.set()
+        self._end_event.set()
         if self._agreement is not None:
             self._thread.join(NETWORK)
         signal.signal(signal.SIGTERM, self._before)
@@ -168,30 +169,30 @@ class Stop:
         """Origin of the stop request, followed by a colon and the reason."""
         if self._agreement is not None:
             return self._agreement.reason
-        return self._asked[0] if self._asked else SIGTERM
+        return self._reasons[0] if self._reasons else SIGTERM
 
     def ask(self, reason: str) -> None:
         """Ask all ranks to stop; never blocks, so a signal handler may call it."""
-        self._asked.append(reason)
+        self._reasons.append(reason)
         if self._agreement is not None:
-            if not self._agreement.asked:
+            if not self._agreement.stop_requested:
                 self._agreement.reason = reason
-            self._agreement.asked = True
+            self._agreement.stop_requested = True
 
     def may_begin(self, step: int) -> bool:
         """Return whether step ``step`` is trained; blocks while the ranks agree on it."""
         agreement = self._agreement
         if agreement is None:
-            return not self._asked
+            return not self._reasons
         while (answer := agreement.may_begin(step)) is None:
             agreement.wait(POLL)
         return answer
 
-    def _look(self) -> None:
+    def _poll_agreement(self) -> None:
         assert self._agreement is not None  # noqa: S101 (its thread is not started without)
-        while not self._done.wait(HURRY if self._agreement.seen else POLL):
+        while not self._end_event.wait(HURRY if self._agreement.has_seen_request else POLL):
             try:
-                if self._agreement.look(time.monotonic()):
+                if self._agreement.poll_store(time.monotonic()):
                     return
             except dist.DistError as error:
                 log.warning("the ranks' store is gone, so no stop can be agreed on: %s", error)

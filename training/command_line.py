@@ -16,6 +16,6 @@ def run(command: Callable[..., None]) -> None:
     try:
         app()
     except TrainyardError as error:
-        shown = Console(stderr=True, soft_wrap=True)
-        shown.print(f"error: {error}", style="red", highlight=False, markup=False)
+        console = Console(stderr=True, soft_wrap=True)
+        console.print(f"error: {error}", style="red", highlight=False, markup=False)
         sys.exit(1)

@@ -166,7 +166,7 @@ class TrainConfig(Layout):
         return self.precision if self.precision in ("bfloat16", "float16") else None
 
     @property
-    def gathered(self) -> str:
+    def gather_dtype(self) -> str:
         """Type in which fsdp gathers weights."""
         if not self.half:
             return self.precision
@@ -188,9 +188,9 @@ class TrainConfig(Layout):
                 "not divide it; choose a multiple of that"
             )
         count, ranks = self.global_batch // share, self.pipeline_parallel
-        if ranks > 1 and (refused := self.schedule_entry.refuse(count, ranks, self.stages)):
+        if ranks > 1 and (refusal := self.schedule_entry.refuse(count, ranks, self.stages)):
             raise ValueError(
-                f"pipeline_parallel {ranks}, {self.pipeline_schedule}: {refused}; "
+                f"pipeline_parallel {ranks}, {self.pipeline_schedule}: {refusal}; "
                 f"global_batch {self.global_batch} / (micro_batch {self.micro_batch} × "
                 f"{data} data-parallel ranks) = {count}: lower micro_batch or raise global_batch"
             )
@@ -229,8 +229,8 @@ class TrainConfig(Layout):
                 "param_dtype bfloat16 does not go with precision float16; leave it at default, or "
                 "set it to float32"
             )
-        if refused := self._refuse_float8():
-            raise ValueError(refused)
+        if refusal := self._refuse_float8():
+            raise ValueError(refusal)
         if self.ema_decay and self.zero_stage >= entry.flat_from_stage:
             stage = f" zero_stage {self.zero_stage}" if entry.flat_from_stage > 1 else ""
             raise ValueError(
@@ -249,7 +249,7 @@ class TrainConfig(Layout):
         if self.float8 == "none":
             return None
         if not self.entry.float8:
-            others = " or ".join(name for name, one in STRATEGIES.items() if one.float8)
+            others = " or ".join(name for name, strategy in STRATEGIES.items() if strategy.float8)
             return (
                 f"float8 {self.float8} cannot be used with strategy {self.strategy}; set strategy "
                 f"to {others}, or float8 to none"

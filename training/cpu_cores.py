@@ -32,27 +32,27 @@ def fit_threads(environment: Mapping[str, str] = os.environ) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Waited:
+class ThreadTimes:
     """Nanoseconds that each thread of this process has run and waited so far."""
 
     ran: Mapping[str, int]
-    waited: Mapping[str, int]
+    wait_ns: Mapping[str, int]
     """Nanoseconds ready to run while something else had the core."""
 
     @classmethod
     def now(cls, tasks: Path = TASKS) -> Self | None:
         """Read the kernel's counters; None if it does not keep them."""
-        ran, waited = {}, {}
+        ran, wait_ns = {}, {}
         for path in tasks.glob("*/schedstat"):
             try:
-                counted = path.read_text().split()
+                counters = path.read_text().split()
             except OSError:  # the thread has ended
                 continue
-            ran[path.parent.name], waited[path.parent.name] = int(counted[0]), int(counted[1])
-        return cls(ran, waited) if ran else None
+            ran[path.parent.name], wait_ns[path.parent.name] = int(counters[0]), int(counters[1])
+        return cls(ran, wait_ns) if ran else None
 
-    def share_since(self, earlier: "Waited") -> float:
+    def share_since(self, earlier: "ThreadTimes") -> float:
         """Return the share of time, 0 to 1, in which threads wanted a core and had none."""
         ran = sum(self.ran[name] - earlier.ran.get(name, 0) for name in self.ran)
-        waited = sum(self.waited[name] - earlier.waited.get(name, 0) for name in self.waited)
-        return waited / (ran + waited) if ran + waited else 0.0
+        waiting = sum(self.wait_ns[name] - earlier.wait_ns.get(name, 0) for name in self.wait_ns)
+        return waiting / (ran + waiting) if ran + waiting else 0.0

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from training.data.bit_mixing import ODD, mixed
+from training.data.bit_mixing import ODD, mix_bits
 from trainyard.common.errors import TrainingError
 
 _GOLDEN = -0x61C88647  # 2^32 / golden ratio, as a signed number
@@ -48,12 +48,12 @@ class Dropout(nn.Dropout):
         width = x.numel() // len(self.samples)
         rows = 1 if self.positions is None else len(self.positions)
         sizes = (rows, width // rows)
-        return self._dropped(x, sizes, [range(size) for size in sizes])
+        return self._drop_elements(x, sizes, [range(size) for size in sizes])
 
     def _of_part(self, x: Any) -> Tensor:
         """Apply dropout to a DTensor: each rank drops what it would drop in the whole."""
         local, sizes = x.to_local(), x.shape[1:]
-        mine = [range(size) for size in x.shape]
+        ranges = [range(size) for size in x.shape]
         for ranks, placement in enumerate(x.placements):
             if placement.is_partial() or placement.is_shard(0):
                 raise TrainingError(
@@ -61,42 +61,42 @@ class Dropout(nn.Dropout):
                     "each rank needs whole samples, and no partial sums; redistribute it before"
                 )
             if placement.is_shard():
-                mine[placement.dim] = _part(mine[placement.dim], x.device_mesh, ranks)
-        dropped = self._dropped(local, sizes, mine[1:])
+                ranges[placement.dim] = _part(ranges[placement.dim], x.device_mesh, ranks)
+        output = self._drop_elements(local, sizes, ranges[1:])
         layout = {"shape": x.shape, "stride": x.stride(), "run_check": False}
-        return type(x).from_local(dropped, x.device_mesh, x.placements, **layout)
+        return type(x).from_local(output, x.device_mesh, x.placements, **layout)
 
-    def _dropped(self, x: Tensor, sizes: Sequence[int], mine: Sequence[range]) -> Tensor:
-        """Drop elements of ``x``; ``mine``: its index ranges in a sample's dimensions, of
+    def _drop_elements(self, x: Tensor, sizes: Sequence[int], ranges: Sequence[range]) -> Tensor:
+        """Drop elements of ``x``; ``ranges``: its index ranges in a sample's dimensions, of
         ``sizes``.
         """
         element = torch.zeros((), dtype=torch.int32, device=x.device)
-        for number, (size, part) in enumerate(zip(sizes, mine, strict=True)):
+        for number, (size, part) in enumerate(zip(sizes, ranges, strict=True)):
             along = torch.arange(part.start, part.stop, dtype=torch.int32, device=x.device)
             if number == 0 and self.positions is not None:
                 along = self.positions[part.start : part.stop].int()
             element = element[..., None] * size + along
         element = element.flatten() * _GOLDEN
         first, second = (self.samples[:, n, None] ^ self.place[n] for n in (0, 1))
-        drawn = _mixed(_mixed(element + first) ^ second)
-        kept = (drawn >= int(self.p * 2**32) - 2**31).view(x.shape)
-        return torch.where(kept, x / (1 - self.p), 0)
+        random_bits = _mix_words(_mix_words(element + first) ^ second)
+        mask = (random_bits >= int(self.p * 2**32) - 2**31).view(x.shape)
+        return torch.where(mask, x / (1 - self.p), 0)
 
 
-def _part(whole: range, mesh: Any, dimension: int) -> range:
+def _part(full_range: range, mesh: Any, dimension: int) -> range:
     """Return this rank's part of a range that a mesh dimension splits as ``torch.chunk`` does."""
-    size = -(-len(whole) // mesh.size(dimension))
-    start = whole.start + size * mesh.get_local_rank(dimension)
-    return range(min(start, whole.stop), min(start + size, whole.stop))
+    size = -(-len(full_range) // mesh.size(dimension))
+    start = full_range.start + size * mesh.get_local_rank(dimension)
+    return range(min(start, full_range.stop), min(start + size, full_range.stop))
 
 
 def name_places(model: nn.Module) -> list[Dropout]:
     """Name the model's ``Dropout`` modules, so that their masks differ; return them."""
-    found = {name: m for name, m in model.named_modules() if isinstance(m, Dropout)}
-    for name, module in found.items():
+    modules = {name: m for name, m in model.named_modules() if isinstance(m, Dropout)}
+    for name, module in modules.items():
         words = np.frombuffer(hashlib.sha256(name.encode()).digest()[:8], "<i4")
         module.place = (int(words[0]), int(words[1]))
-    return list(found.values())
+    return list(modules.values())
 
 
 def sample_keys(seed: int, first: int, count: int) -> Tensor:
@@ -105,19 +105,19 @@ def sample_keys(seed: int, first: int, count: int) -> Tensor:
     """
     start = np.frombuffer(hashlib.sha256(f"dropout {seed}".encode()).digest()[:8], "<u8")
     positions = np.arange(first, first + count, dtype=np.uint64)
-    return torch.from_numpy(mixed(positions * ODD + start).view("<i4").reshape(count, 2))
+    return torch.from_numpy(mix_bits(positions * ODD + start).view("<i4").reshape(count, 2))
 
 
-def _mixed(x: Tensor) -> Tensor:
+def _mix_words(x: Tensor) -> Tensor:
     """Return a bijection of 32 bits in which every bit depends on every other.
 
     ``lowbias32`` of Christopher Wellons, "Prospecting for hash functions" (2018).
     """
-    x = (x ^ _shifted(x, 16)) * 0x7FEB352D
-    x = (x ^ _shifted(x, 15)) * (0x846CA68B - 2**32)
-    return x ^ _shifted(x, 16)
+    x = (x ^ _shift_right(x, 16)) * 0x7FEB352D
+    x = (x ^ _shift_right(x, 15)) * (0x846CA68B - 2**32)
+    return x ^ _shift_right(x, 16)
 
 
-def _shifted(x: Tensor, by: int) -> Tensor:
+def _shift_right(x: Tensor, by: int) -> Tensor:
     """Shift right, filling with zeros; torch's own shift keeps the sign."""
     return (x >> by) & (2 ** (32 - by) - 1)

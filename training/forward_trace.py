@@ -24,7 +24,7 @@ from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sd
 
 from training.config import TrainConfig
 from training.initial import fill_memory
-from training.initial.build_model import built
+from training.initial.build_model import build_on_meta
 from training.strategies import tensor_parallel
 from training.strategies.block_wrapping import adapt_blocks
 from training.strategies.ranks import Ranks
@@ -33,11 +33,17 @@ from training.workloads import Workload
 Kind = Literal["product", "attention", "optimizer", "collective", "free", "other"]
 
 ATTENTION = ("scaled_dot_product", "flash_attention", "efficient_attention", "flex_attention")
-BATCHED = ("aten::bmm", "aten::baddbmm")
+BATCHED_PRODUCTS = ("aten::bmm", "aten::baddbmm")
 """Products in which, in practice, no operand is a weight: explicitly written attention."""
 
 LOOKED_UP = "aten::embedding"
-MADE = ("aten::empty", "aten::new_empty", "aten::lift_fresh", "aten::_unsafe_view", "prim::")
+FREE_OPERATORS = (
+    "aten::empty",
+    "aten::new_empty",
+    "aten::lift_fresh",
+    "aten::_unsafe_view",
+    "prim::",
+)
 """Operators, or prefixes of their names, that touch no element; views are recognised separately."""
 
 Flops = Callable[..., int]
@@ -62,21 +68,21 @@ class Operation:
 
 
 def describe_call(
-    operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], made: Any
+    operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any
 ) -> Operation:
     """Describe a call by its arguments and its result."""
     name = operator.name()
-    flops = _flops(operator, args, kwargs, made)
+    flops = _flops(operator, args, kwargs, result)
     kind = _kind(operator, name, flops)
-    results = [one for one in tree_leaves(made) if isinstance(one, Tensor)]
+    results = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
     dtype = str(results[0].dtype).removeprefix("torch.") if results else ""
     if kind == "free":
         return Operation(name, kind, dtype, 0, 0)
-    read = [one for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)]
+    read = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
     if name == LOOKED_UP:
         read = results  # the requested rows, not the table
-    moved = sum(map(_size, (*read, *results)))
-    return Operation(name, kind, dtype, flops, moved)
+    byte_count = sum(map(_size, (*read, *results)))
+    return Operation(name, kind, dtype, flops, byte_count)
 
 
 def _kind(operator: Any, name: str, flops: int) -> Kind:
@@ -84,22 +90,22 @@ def _kind(operator: Any, name: str, flops: int) -> Kind:
         return "collective"
     if "_fused_adam" in name:
         return "optimizer"
-    if any(part in name for part in (*ATTENTION, *BATCHED)):
+    if any(part in name for part in (*ATTENTION, *BATCHED_PRODUCTS)):
         return "attention"
     if flops:
         return "product"
-    if getattr(operator, "is_view", False) or name.startswith(MADE):
+    if getattr(operator, "is_view", False) or name.startswith(FREE_OPERATORS):
         return "free"
     return "other"
 
 
-def _flops(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], made: Any) -> int:
+def _flops(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> int:
     packet = getattr(operator, "overloadpacket", None)
     if packet in flop_registry:
-        return int(flop_registry[packet](*args, **kwargs, out_val=made))
+        return int(flop_registry[packet](*args, **kwargs, out_val=result))
     name = operator.name()
     if "_flash_attention_for_cpu" in name:  # not among those that torch counts
-        shapes = [one.shape for one in args if isinstance(one, Tensor)]
+        shapes = [tensor.shape for tensor in args if isinstance(tensor, Tensor)]
         if name.endswith("_backward"):
             return int(sdpa_backward_flop_count(*shapes[:4]))
         return int(sdpa_flop_count(*shapes[:3]))
@@ -109,10 +115,10 @@ def _flops(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], made: 
 def _size(tensor: Tensor) -> int:
     """Return the bytes of a tensor's elements; for an expanded one, those that exist."""
     try:
-        there = tensor.untyped_storage().nbytes()
+        stored_bytes = tensor.untyped_storage().nbytes()
     except (NotImplementedError, RuntimeError):  # none of its own, as a functional wrapper's
-        there = tensor.numel() * tensor.element_size()
-    return min(tensor.numel() * tensor.element_size(), there)
+        stored_bytes = tensor.numel() * tensor.element_size()
+    return min(tensor.numel() * tensor.element_size(), stored_bytes)
 
 
 FLOAT8 = "torchao.float8."
@@ -120,8 +126,8 @@ FLOAT8 = "torchao.float8."
 
 
 class EachCall(TorchDispatchMode):
-    """Context in which ``called`` is called for each operator; a call on DTensors arrives as calls
-    on this rank's parts, one on float8 tensors as calls on the numbers and their scales.
+    """Context in which ``handle_call`` is called for each operator; a call on DTensors arrives as
+    calls on this rank's parts, one on float8 tensors as calls on the numbers and their scales.
     """
 
     def __torch_dispatch__(
@@ -133,12 +139,14 @@ class EachCall(TorchDispatchMode):
     ) -> Any:
         if any(kind is DTensor or kind.__module__.startswith(FLOAT8) for kind in types):
             return NotImplemented  # is called again, part by part
-        made = operator(*args, **(kwargs or {}))
-        self.called(operator, args, kwargs or {}, made)
-        return made
+        result = operator(*args, **(kwargs or {}))
+        self.handle_call(operator, args, kwargs or {}, result)
+        return result
 
-    def called(self, operator: Any, args: tuple, kwargs: Mapping[str, Any], made: Any) -> None:
-        """Handle a call of ``operator`` whose result is ``made``."""
+    def handle_call(
+        self, operator: Any, args: tuple, kwargs: Mapping[str, Any], result: Any
+    ) -> None:
+        """Handle a call of ``operator`` whose result is ``result``."""
         raise NotImplementedError
 
 
@@ -155,26 +163,26 @@ class Part:
     """
 
     parameters: int = 0
-    trained: int = 0
-    replicated: int = 0
+    trainable: int = 0
+    replicated_parameters: int = 0
     matmul_flops: int = 0
     attention_flops: int = 0
     elementwise_bytes: int = 0
-    kept: int = 0
+    kept_bytes: int = 0
     output: int = 0
 
-    def add(self, one: Operation) -> None:
+    def add(self, operation: Operation) -> None:
         """Count a call."""
-        if one.kind == "product":
-            self.matmul_flops += one.flops
-        elif one.kind == "attention":
-            self.attention_flops += one.flops
+        if operation.kind == "product":
+            self.matmul_flops += operation.flops
+        elif operation.kind == "attention":
+            self.attention_flops += operation.flops
         else:
-            self.elementwise_bytes += one.bytes
+            self.elementwise_bytes += operation.bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Traced:
+class ForwardTrace:
     """Result of tracing a forward pass.
 
     Attributes:
@@ -198,35 +206,39 @@ class Parts(EachCall):
     def __init__(self, model: nn.Module, count: int) -> None:
         super().__init__()
         self.parts = [Part() for _ in range(count)]
-        self.at, self.tied, self._through = 0, False, False
-        self._weights = {_storage(one)._cdata: one for one in model.parameters()}
-        self._given = {_storage(one)._cdata for one in (*model.parameters(), *model.buffers())}
+        self.current, self.tied, self._through = 0, False, False
+        self._weights = {_storage(parameter)._cdata: parameter for parameter in model.parameters()}
+        self._ignored_storages = {
+            _storage(tensor)._cdata for tensor in (*model.parameters(), *model.buffers())
+        }
         self._owners: dict[int, int] = {}  # a weight's storage → the part that read it first
         self._alive: dict[int, list[int]] = {}  # a storage → its part, its bytes
 
-    def called(self, operator: Any, args: tuple, kwargs: Mapping[str, Any], made: Any) -> None:
-        self.parts[self.at].add(describe_call(operator, args, kwargs, made))
-        read = [one for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)]
-        self._own(read)
+    def handle_call(
+        self, operator: Any, args: tuple, kwargs: Mapping[str, Any], result: Any
+    ) -> None:
+        self.parts[self.current].add(describe_call(operator, args, kwargs, result))
+        read = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        self._assign_owners(read)
         cast = operator.name() == "aten::_to_copy" and self._is_weight(read[0])
-        for one in tree_leaves(made):
-            if isinstance(one, Tensor):
-                (self._leave_out if cast else self._see)(one.untyped_storage())
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, Tensor):
+                (self._leave_out if cast else self._track_storage)(leaf.untyped_storage())
 
     def take(self, tensors: Iterable[object], part: int) -> int:
         """Assign tensors to ``part``, which reads them, whichever part made them; return their
         bytes.
         """
         total = 0
-        for one in tensors:
-            if isinstance(one, Tensor) and (key := _storage(one)._cdata) in self._alive:
+        for tensor in tensors:
+            if isinstance(tensor, Tensor) and (key := _storage(tensor)._cdata) in self._alive:
                 self._alive[key][0] = part
                 total += self._alive[key][1]
         return total
 
-    def moved(self, size: int) -> None:
+    def count_bytes(self, size: int) -> None:
         """Count bytes that an operation moves without torch seeing it."""
-        self.parts[self.at].elementwise_bytes += size
+        self.parts[self.current].elementwise_bytes += size
 
     def ends(self, outputs: Tensor) -> None:
         """End the model's part of the pass: the loss's inputs count for the last part; what the
@@ -238,41 +250,46 @@ class Parts(EachCall):
     def finish(self, *outputs: Tensor) -> None:
         """End the pass, once everything that the backward pass does not read has been freed."""
         gc.collect()
-        left_out = {_storage(one)._cdata for one in outputs}
+        left_out = {_storage(tensor)._cdata for tensor in outputs}
         for key, (part, size) in self._alive.items():
             if key not in left_out:
-                self.parts[part].kept += size
+                self.parts[part].kept_bytes += size
         for key, weight in self._weights.items():
             owner = self.parts[self._owners.get(key, len(self.parts) - 1)]
-            held = getattr(weight, "_local_tensor", weight).numel()
-            shared = isinstance(weight, DTensor) and any(p.is_shard() for p in weight.placements)
-            owner.parameters += held
-            owner.trained += held * weight.requires_grad
-            owner.replicated += held * (not shared)
+            count = getattr(weight, "_local_tensor", weight).numel()
+            is_shared = isinstance(weight, DTensor) and any(p.is_shard() for p in weight.placements)
+            owner.parameters += count
+            owner.trainable += count * weight.requires_grad
+            owner.replicated_parameters += count * (not is_shared)
 
-    def _own(self, read: Sequence[Tensor]) -> None:
-        for one in read:
-            if self._is_weight(one):
-                first = self._owners.setdefault(one.untyped_storage()._cdata, self.at)
-                self.tied |= first == 0 < self.at == len(self.parts) - 1
+    def _assign_owners(self, read: Sequence[Tensor]) -> None:
+        for tensor in read:
+            if self._is_weight(tensor):
+                first = self._owners.setdefault(tensor.untyped_storage()._cdata, self.current)
+                self.tied |= first == 0 < self.current == len(self.parts) - 1
 
-    def _is_weight(self, one: Tensor) -> bool:
-        return _storage(one)._cdata in self._weights
+    def _is_weight(self, tensor: Tensor) -> bool:
+        return _storage(tensor)._cdata in self._weights
 
     def _leave_out(self, storage: torch.UntypedStorage) -> None:
         """Exclude a weight converted to another type, or a view of it: it is not an activation."""
-        self._given.add(storage._cdata)
-        weakref.finalize(storage, self._given.discard, storage._cdata)
+        self._ignored_storages.add(storage._cdata)
+        weakref.finalize(storage, self._ignored_storages.discard, storage._cdata)
 
-    def _see(self, storage: torch.UntypedStorage) -> None:
+    def _track_storage(self, storage: torch.UntypedStorage) -> None:
         key = storage._cdata
-        if self._through or not storage.nbytes() or key in self._alive or key in self._given:
+        if (
+            self._through
+            or not storage.nbytes()
+            or key in self._alive
+            or key in self._ignored_storages
+        ):
             return
-        self._alive[key] = [self.at, storage.nbytes()]
+        self._alive[key] = [self.current, storage.nbytes()]
         weakref.finalize(storage, self._alive.pop, key, None)
 
 
-def traced(
+def trace_forward(
     workload: Workload,
     batch: Mapping[str, Tensor],
     *,
@@ -280,7 +297,7 @@ def traced(
     policy: str = "none",
     mesh: Any = None,
     real: bool = False,
-) -> Traced:
+) -> ForwardTrace:
     """Trace a forward pass of the batch, on this rank of ``mesh`` or alone.
 
     In bfloat16 a model whose workload says ``follows_weights`` has bfloat16 weights, as FSDP2
@@ -295,59 +312,66 @@ def traced(
         TrainingError: the workload's model cannot be split over the mesh.
     """
     follows = getattr(workload, "follows_weights", False)
-    model = workload.model() if real else built(workload.model, 0)
+    model = workload.model() if real else build_on_meta(workload.model, 0)
     device = None if real else "meta"
     fill_memory.replace(
-        model, lambda one: _like(one, precision if follows else torch.float32, device)
+        model,
+        lambda tensor: _retype_tensor(tensor, precision if follows else torch.float32, device),
     )
     if mesh is not None:
         tensor_parallel.split(model, workload, mesh, sequence=False)
     blocks = [*workload.blocks(model)]
-    known = {"max_steps": 1, "global_batch": 1, "micro_batch": 1, "learning_rate": 1.0}
-    adapt_blocks(blocks, TrainConfig.model_validate({**known, "activation_checkpointing": policy}))
+    settings = {"max_steps": 1, "global_batch": 1, "micro_batch": 1, "learning_rate": 1.0}
+    adapt_blocks(
+        blocks, TrainConfig.model_validate({**settings, "activation_checkpointing": policy})
+    )
     inputs = workload.inputs(batch)
-    beside: Mapping[str, Tensor] = getattr(workload, "beside", lambda _: {})(batch)
+    model_kwargs: Mapping[str, Tensor] = getattr(workload, "model_kwargs", lambda _: {})(batch)
     autocast = torch.autocast("cpu", precision, enabled=precision != torch.float32 and not follows)
     fake = FakeTensorMode(allow_non_fake_inputs=True)
-    taken = (lambda one: one) if real else fake.from_tensor
+    convert = (lambda tensor: tensor) if real else fake.from_tensor
     with nullcontext() if real else fake:
         take_memory(model)
-        counted = Parts(model, len(blocks) + 2 if blocks else 1)
-        with counted, cuda_kernels(counted.moved), _following(blocks, counted), autocast:
-            outputs = model(*map(taken, inputs), **{n: taken(one) for n, one in beside.items()})
-            counted.ends(outputs)
+        counter = Parts(model, len(blocks) + 2 if blocks else 1)
+        with counter, cuda_kernels(counter.count_bytes), _following(blocks, counter), autocast:
+            outputs = model(
+                *map(convert, inputs), **{n: convert(tensor) for n, tensor in model_kwargs.items()}
+            )
+            counter.ends(outputs)
             if mesh is None:
                 wide = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
-                loss = workload.loss(wide, {name: taken(one) for name, one in batch.items()})
-                counted.finish(outputs, wide, loss)
+                loss = workload.loss(
+                    wide, {name: convert(tensor) for name, tensor in batch.items()}
+                )
+                counter.finish(outputs, wide, loss)
             else:
-                counted.finish(outputs)
-    return Traced(counted.parts, outputs.numel(), counted.tied)
+                counter.finish(outputs)
+    return ForwardTrace(counter.parts, outputs.numel(), counter.tied)
 
 
 @contextmanager
-def _following(blocks: Sequence[nn.Module], counted: Parts) -> Iterator[None]:
-    """Context in which ``counted`` is notified which block runs."""
+def _following(blocks: Sequence[nn.Module], counter: Parts) -> Iterator[None]:
+    """Context in which ``counter`` is notified which block runs."""
 
     def begin(number: int) -> Callable:
-        def begun(module: nn.Module, args: tuple, named: dict) -> None:
-            counted.at = number
-            taken = counted.take(tree_leaves((args, named)), number)
+        def start_block(module: nn.Module, args: tuple, kwargs: dict) -> None:
+            counter.current = number
+            input_bytes = counter.take(tree_leaves((args, kwargs)), number)
             if number == 1:
-                counted.parts[0].output = taken
+                counter.parts[0].output = input_bytes
 
-        return begun
+        return start_block
 
-    def ended(module: nn.Module, args: tuple, made: Any) -> None:
-        tensors = [one for one in tree_leaves(made) if isinstance(one, Tensor)]
-        counted.parts[counted.at].output = sum(_storage(one).nbytes() for one in tensors)
-        counted.at += 1  # until the next block takes over
-        counted.take(tensors, counted.at)
+    def end_block(module: nn.Module, args: tuple, output: Any) -> None:
+        tensors = [leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor)]
+        counter.parts[counter.current].output = sum(_storage(tensor).nbytes() for tensor in tensors)
+        counter.current += 1  # until the next block takes over
+        counter.take(tensors, counter.current)
 
     handles = []
     for number, block in enumerate(blocks, 1):
         handles.append(block.register_forward_pre_hook(begin(number), with_kwargs=True))
-        handles.append(block.register_forward_hook(ended))
+        handles.append(block.register_forward_hook(end_block))
     try:
         yield
     finally:
@@ -355,15 +379,17 @@ def _following(blocks: Sequence[nn.Module], counted: Parts) -> Iterator[None]:
             handle.remove()
 
 
-def _like(one: Tensor, weights: torch.dtype, device: str | None) -> Tensor:
-    """Return ``one`` with weights of this type; on meta without its numbers."""
-    wanted = isinstance(one, nn.Parameter) and one.dtype == torch.float32
-    dtype = weights if wanted else one.dtype
-    return one.to(dtype) if device is None else torch.empty_like(one, device=device, dtype=dtype)
+def _retype_tensor(tensor: Tensor, weights: torch.dtype, device: str | None) -> Tensor:
+    """Return ``tensor`` with weights of this type; on meta without its numbers."""
+    is_weight = isinstance(tensor, nn.Parameter) and tensor.dtype == torch.float32
+    dtype = weights if is_weight else tensor.dtype
+    return (
+        tensor.to(dtype) if device is None else torch.empty_like(tensor, device=device, dtype=dtype)
+    )
 
 
-def _storage(one: Tensor) -> torch.UntypedStorage:
-    return getattr(one, "_local_tensor", one).untyped_storage()
+def _storage(tensor: Tensor) -> torch.UntypedStorage:
+    return getattr(tensor, "_local_tensor", tensor).untyped_storage()
 
 
 def take_memory(model: nn.Module) -> None:
@@ -372,14 +398,18 @@ def take_memory(model: nn.Module) -> None:
     A fake tensor cannot be swapped into a parameter as ``fill_memory.fill`` does; a DTensor of one
     can.
     """
-    fill_memory.replace(model, lambda one: _empty(one) if isinstance(one, DTensor) else one)
-    made: dict[int, nn.Parameter] = {}
+    fill_memory.replace(
+        model, lambda tensor: _empty(tensor) if isinstance(tensor, DTensor) else tensor
+    )
+    replacements: dict[int, nn.Parameter] = {}
     for module in model.modules():
-        for name, one in module._parameters.items():
-            if one is not None and one.is_meta and id(one) not in made:
-                made[id(one)] = nn.Parameter(_empty(one), requires_grad=one.requires_grad)
-            if one is not None and one.is_meta:
-                module._parameters[name] = made[id(one)]
+        for name, parameter in module._parameters.items():
+            if parameter is not None and parameter.is_meta and id(parameter) not in replacements:
+                replacements[id(parameter)] = nn.Parameter(
+                    _empty(parameter), requires_grad=parameter.requires_grad
+                )
+            if parameter is not None and parameter.is_meta:
+                module._parameters[name] = replacements[id(parameter)]
         for name, buffer in module._buffers.items():
             if buffer is not None and buffer.is_meta:
                 module._buffers[name] = _empty(buffer)
@@ -429,18 +459,18 @@ class FusedRmsNorm(torch.autograd.Function):
 
 
 @contextmanager
-def cuda_kernels(moved: Callable[[int], None] = lambda size: None) -> Iterator[None]:
+def cuda_kernels(count_bytes: Callable[[int], None] = lambda size: None) -> Iterator[None]:
     """Context in which operations keep the tensors that they keep on a CUDA device.
 
     Args:
-        moved: called with the bytes that such an operation reads and writes, which torch does not
-            see.
+        count_bytes: called with the bytes that such an operation reads and writes, which torch
+            does not see.
     """
 
     def rms_norm(
         x: Tensor, shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
     ) -> Tensor:
-        moved(2 * x.numel() * x.element_size())
+        count_bytes(2 * x.numel() * x.element_size())
         return FusedRmsNorm.apply(x, shape, weight)
 
     with patch.object(F, "rms_norm", rms_norm):

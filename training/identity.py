@@ -23,8 +23,8 @@ from training.workloads import spec
 from trainyard.common.hashes import json_sha256
 
 JOB = "steps/train/job.py"
-SHOWN = 3  # files in one message
-ADDED = ("tuning", "mixture", "inputs")
+MOST_SHOWN = 3  # files in one message
+LATER_PARTS = ("tuning", "mixture", "inputs")
 """Parts that older trainings lack: where they are None, the identity is computed without them."""
 
 
@@ -72,7 +72,7 @@ class Parts(BaseModel):
     def as_json(self) -> dict[str, Any]:
         """The JSON object whose hash is the identity."""
         content = self.model_dump(mode="json")
-        unsaid = {name for name in ADDED if content[name] is None}
+        unsaid = {name for name in LATER_PARTS if content[name] is None}
         return {name: value for name, value in content.items() if name not in unsaid}
 
     @property
@@ -84,14 +84,14 @@ class Parts(BaseModel):
         """Return part → how it differs from another training's, in words; settings are listed
         singly.
         """
-        mine, theirs = self._flat(), before._flat()
-        found = {
-            part: f"{part} {theirs.get(part, 'missing')} → {mine.get(part, 'missing')}"
-            for part in sorted(mine.keys() | theirs.keys())
-            if _json(mine, part) != _json(theirs, part)  # 1, 1.0 and true are equal in Python
+        current, previous = self._flat(), before._flat()
+        changes = {
+            part: f"{part} {previous.get(part, 'missing')} → {current.get(part, 'missing')}"
+            for part in sorted(current.keys() | previous.keys())
+            if _json(current, part) != _json(previous, part)  # 1, 1.0 and true are equal in Python
         }
-        files = changed(before.code, self.code)
-        return found | ({"code": f"code ({files})"} if files else {})
+        files = describe_changes(before.code, self.code)
+        return changes | ({"code": f"code ({files})"} if files else {})
 
     def _flat(self) -> dict[str, Any]:
         inside = {f"workload_config.{name}": v for name, v in self.workload_config.items()}
@@ -109,10 +109,10 @@ def parts(
         settings: the workload's settings, already valid.
         files: content of the files shipped to the training, by name.
     """
-    typed = spec(workload).config.model_validate(settings)
+    workload_config = spec(workload).config.model_validate(settings)
     return Parts(
         workload=workload,
-        workload_config=typed.model_dump(mode="json"),
+        workload_config=workload_config.model_dump(mode="json"),
         settings=config.model_dump(mode="json", exclude=IMMATERIAL),
         code=material(files, workload),
     )
@@ -120,42 +120,42 @@ def parts(
 
 def material(files: Mapping[str, bytes], workload: str) -> dict[str, str]:
     """Return file → SHA-256 of the files that the weights depend on."""
-    counted = sorted(name for name in files if _counts(name, workload))
-    return {name: hashlib.sha256(files[name]).hexdigest() for name in counted}
+    names = sorted(name for name in files if _counts(name, workload))
+    return {name: hashlib.sha256(files[name]).hexdigest() for name in names}
 
 
-def changed(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+def describe_changes(before: Mapping[str, str], now: Mapping[str, str]) -> str:
     """Return the changes as ``~ training/loop.py, + mine/new.py``; empty if nothing differs."""
     signs = {name: "~" if name in before else "+" for name in now}
     signs |= {name: "-" for name in before if name not in now}
     names = [f"{signs[n]} {n}" for n in sorted(signs) if before.get(n) != now.get(n)]
-    more = [f"{len(names) - SHOWN} more"] if len(names) > SHOWN else []
-    return ", ".join([*names[:SHOWN], *more])
+    more = [f"{len(names) - MOST_SHOWN} more"] if len(names) > MOST_SHOWN else []
+    return ", ".join([*names[:MOST_SHOWN], *more])
 
 
 def _counts(name: str, workload: str) -> bool:
     if shipped_files.is_litter(name):
         return False
-    if shipped_files.listed(name, shipped_files.WITHOUT_EFFECT):
+    if shipped_files.is_listed(name, shipped_files.WITHOUT_EFFECT):
         return False
-    own = "." in workload
-    if name.startswith("training/workloads/") and name.count("/") > 2 and not own:
+    is_own = "." in workload
+    if name.startswith("training/workloads/") and name.count("/") > 2 and not is_own:
         return name.startswith(f"training/workloads/{workload}/")  # shipped ones import no other
     if name.startswith("training/") or name == JOB:
         return True
-    return own and not name.startswith(shipped_files.OURS)
+    return is_own and not name.startswith(shipped_files.TRAINYARD_ROOMS)
 
 
-def running(workload: str, job: Path) -> dict[str, bytes]:
+def read_code_files(workload: str, job: Path) -> dict[str, bytes]:
     """Return the files that this process trains with, named as in the shipped folder.
 
     ``job``: the script that was started.
     """
     checkout = Path(__file__).parent.parent
-    found = dict(shipped_files.of_rooms(checkout, ["training/"])) | dict(
-        shipped_files.beside(workload)
+    files = dict(shipped_files.of_rooms(checkout, ["training/"])) | dict(
+        shipped_files.list_package_files(workload)
     )
-    return {name: path.read_bytes() for name, path in (found | {JOB: job}).items()}
+    return {name: path.read_bytes() for name, path in (files | {JOB: job}).items()}
 
 
 def _json(values: Mapping[str, Any], name: str) -> str | None:

@@ -51,7 +51,7 @@ class Mixture(BaseModel):
     @property
     def phases(self) -> list[tuple[int, dict[str, int]]]:
         """Phases: (first optimizer step, from 0; input → whole-number share of the samples)."""
-        starts = [(0, self.weights), *((one.step, one.weights) for one in self.changes)]
+        starts = [(0, self.weights), *((change.step, change.weights) for change in self.changes)]
         return [(step, parts(weights)) for step, weights in starts]
 
     @property
@@ -66,23 +66,23 @@ class Mixture(BaseModel):
         return self
 
 
-def check(weights: Mapping[str, float], what: str) -> None:
+def check(weights: Mapping[str, float], label: str) -> None:
     """Raises: ValueError: a weight is too small relative to the others to be kept."""
     exact = _exact(weights)
     total = sum(exact.values())
     for name, weight in exact.items():
         if weight * PARTS < total:
             raise ValueError(
-                f"{what}: {name} has {weights[name]:g}, less than one sample in {PARTS:,}; "
+                f"{label}: {name} has {weights[name]:g}, less than one sample in {PARTS:,}; "
                 "raise it, or leave the input out"
             )
 
 
-def check_steps(changes: Sequence[Change], what: str) -> None:
+def check_steps(changes: Sequence[Change], label: str) -> None:
     """Raises: ValueError: the changes are not in order, or two are at the same step."""
-    steps = [one.step for one in changes]
+    steps = [change.step for change in changes]
     if steps != sorted(set(steps)):
-        raise ValueError(f"{what}: their steps {steps} do not ascend; put them in order")
+        raise ValueError(f"{label}: their steps {steps} do not ascend; put them in order")
 
 
 def parts(weights: Mapping[str, float]) -> dict[str, int]:
@@ -93,15 +93,15 @@ def parts(weights: Mapping[str, float]) -> dict[str, int]:
     (Hamilton's method of apportionment).
     """
     exact = _exact(weights)
-    common = math.lcm(*(one.denominator for one in exact.values()))
-    whole = {name: int(one * common) for name, one in exact.items()}
-    reduced = {name: one // math.gcd(*whole.values()) for name, one in whole.items()}
-    total = sum(reduced.values())
+    common = math.lcm(*(fraction.denominator for fraction in exact.values()))
+    integers = {name: int(fraction * common) for name, fraction in exact.items()}
+    ratio = {name: number // math.gcd(*integers.values()) for name, number in integers.items()}
+    total = sum(ratio.values())
     if total <= PARTS:
-        return reduced
-    shares = {name: divmod(one * PARTS, total) for name, one in reduced.items()}
-    left = PARTS - sum(share for share, _ in shares.values())
-    upwards = sorted(shares, key=lambda name: (-shares[name][1], name))[:left]
+        return ratio
+    shares = {name: divmod(number * PARTS, total) for name, number in ratio.items()}
+    remainder = PARTS - sum(share for share, _ in shares.values())
+    upwards = sorted(shares, key=lambda name: (-shares[name][1], name))[:remainder]
     return {name: share + (name in upwards) for name, (share, _) in shares.items()}
 
 

@@ -179,10 +179,11 @@ class Layout(BaseModel):
                 f"({world} ranks / {split}): choose a divisor of {data}, or 0 for all"
             )
         shards = (self.shard_degree or data) * self.context_parallel
-        kept = self.reshard_after_forward
-        if isinstance(kept, int) and (shards % kept or kept in (1, shards)):
+        reshard = self.reshard_after_forward
+        if isinstance(reshard, int) and (shards % reshard or reshard in (1, shards)):
             raise ValueError(
-                f"reshard_after_forward {kept}: weights are sharded over {shards} ranks; choose a "
+                f"reshard_after_forward {reshard}: weights are sharded over {shards} ranks; "
+                "choose a "
                 "divisor of that between 1 and all, or always or never"
             )
         return data
@@ -191,17 +192,18 @@ class Layout(BaseModel):
     def _layout_is_possible(self) -> Self:
         entry = self.entry
         if self.split > 1 and not entry.splits:
-            others = " or ".join(name for name, one in STRATEGIES.items() if one.splits)
+            others = " or ".join(name for name, strategy in STRATEGIES.items() if strategy.splits)
             raise ValueError(
                 f"strategy {self.strategy} cannot be combined with {self.degrees}; set strategy "
                 f"to {others}"
             )
         fields = type(self).model_fields
-        given = [n for n in FSDP if getattr(self, n) != fields[n].default]
-        if given and self.strategy != "fsdp":
+        changed_fields = [n for n in FSDP if getattr(self, n) != fields[n].default]
+        if changed_fields and self.strategy != "fsdp":
             raise ValueError(
-                f"{given[0]} {getattr(self, given[0])} is for strategy fsdp, not {self.strategy}; "
-                f"leave it at {fields[given[0]].default}"
+                f"{changed_fields[0]} {getattr(self, changed_fields[0])} is for strategy fsdp, "
+                f"not {self.strategy}; "
+                f"leave it at {fields[changed_fields[0]].default}"
             )
         if isinstance(self.reshard_after_forward, int) and self.tensor_parallel > 1:
             raise ValueError(
@@ -220,7 +222,7 @@ class Layout(BaseModel):
                 "again; set it to full, or compile to false"
             )
         if self.shard_degree and not entry.shards:
-            others = " and ".join(name for name, one in STRATEGIES.items() if one.shards)
+            others = " and ".join(name for name, strategy in STRATEGIES.items() if strategy.shards)
             raise ValueError(
                 f"shard_degree {self.shard_degree} is for strategies {others}, not "
                 f"{self.strategy}; leave it at 0"
@@ -229,22 +231,23 @@ class Layout(BaseModel):
 
     @model_validator(mode="after")
     def _pipeline_is_possible(self) -> Self:
-        name, entry, asked = (
+        name, entry, stage_count = (
             self.pipeline_schedule,
             self.schedule_entry,
             self.pipeline_stages_per_rank,
         )
         if self.pipeline_parallel == 1:
-            if asked or name != "1f1b":
+            if stage_count or name != "1f1b":
                 raise ValueError(
-                    f"pipeline_schedule {name}, pipeline_stages_per_rank {asked} are of a "
+                    f"pipeline_schedule {name}, pipeline_stages_per_rank {stage_count} are of a "
                     "pipeline, and pipeline_parallel is 1; raise it, or leave them at 1f1b and 0"
                 )
             return self
-        if asked and asked > (entry.most or asked):
+        if stage_count and stage_count > (entry.most or stage_count):
             others = " or ".join(n for n, other in SCHEDULES.items() if other.most is None)
             raise ValueError(
-                f"pipeline_stages_per_rank {asked}: pipeline_schedule {name} has {entry.usual} on "
+                f"pipeline_stages_per_rank {stage_count}: pipeline_schedule {name} has "
+                f"{entry.usual} on "
                 f"a rank; leave it at 0, or set pipeline_schedule to {others}"
             )
         return self

@@ -15,19 +15,19 @@ from training.agreed_stop import Stop
 from training.checkpoint.checkpoints import Checkpoints
 from training.config import TrainConfig
 from training.data.dataset import Dataset
-from training.data.loader import Ahead, Batch, Loader, moved
-from training.data.mixture import MixtureOrder, chosen, inputs
+from training.data.loader import Batch, DevicePrefetcher, Loader, move_batch
+from training.data.mixture import MixtureOrder, inputs, select_inputs
 from training.data.preparation import Preparation
-from training.data.sample_order import Order, uniform, windowed
+from training.data.sample_order import Order, create_uniform_order, create_windowed_order
 from training.defaults.flop_count import of_unit
-from training.initial.build_model import built
+from training.initial.build_model import build_on_meta
 from training.input_shares import Mixture
 from training.optimizers import Average, learning_rate
 from training.step_numbers import Numbers, Step
 from training.strategies import Strategy
 from training.watching.clock import Trace
 from training.watching.step_progress import Progress
-from training.watching.weight_updates import measured
+from training.watching.weight_updates import measure_updates
 from training.workloads import Workload
 from trainyard.common.errors import DataError, TrainingError
 
@@ -39,7 +39,7 @@ Report = Callable[[dict[str, float]], None]
 def fresh(config: TrainConfig, workload: Workload) -> nn.Module:
     """Build the model on meta; its values, the same on each rank, follow (training.initial)."""
     torch.use_deterministic_algorithms(config.deterministic)
-    return built(workload.model, config.seed)
+    return build_on_meta(workload.model, config.seed)
 
 
 class Loop:
@@ -72,18 +72,20 @@ class Loop:
         self._order: Order | None = None
         self.ranks = strategy.ranks
         self.micro_batches = config.micro_batches(self.ranks.world)
-        self.preparation = Preparation.of(workload, seed=config.seed, threads=config.loader_threads)
+        self.preparation = Preparation.from_workload(
+            workload, seed=config.seed, threads=config.loader_threads
+        )
         model = model or fresh(config, workload)
         flops = of_unit(workload, model)
         self._progress = Progress(config, self.ranks, strategy.clock, flops)
         strategy.prepare(model)
         self.average = Average(strategy.model, config.ema_decay) if config.ema_decay else None
-        self.step, self._saved = 0, -1
-        self._validated: tuple[int, float] | None = None
+        self.step, self._saved_step = 0, -1
+        self._last_validation: tuple[int, float] | None = None
         self._resume()
         self._numbers, self._read = Numbers(self.ranks.device, strategy.data_rank), self.step
-        traced = config.profile_steps if traces and self.ranks.rank == 0 else 0
-        self._trace = Trace(traces or Path(), config.profile_at, traced)
+        traced_steps = config.profile_steps if traces and self.ranks.rank == 0 else 0
+        self._trace = Trace(traces or Path(), config.profile_at, traced_steps)
         self._stop: Stop | None = None
 
     def stop(self, reason: str) -> None:
@@ -105,19 +107,20 @@ class Loop:
         last, device = self.config.max_steps, self.ranks.device
         with self.checkpoints, self._loader(train) as loader, Stop(self.ranks, self.step) as stop:
             self._stop = stop
-            ahead = Ahead(loader, self.micro_batches, device)
+            prefetcher = DevicePrefetcher(loader, self.micro_batches, device)
             while self.step < last and stop.may_begin(self.step + 1):
                 with self._trace.around(self.step + 1):
-                    self._train_step(ahead, loader)
+                    self._train_step(prefetcher, loader)
                 self._after_step(validation)
             if self.step < last:
                 self._save()
                 self.checkpoints.finish()  # saved before it is reported
                 # Where rank 0 keeps the store (mpirun), it must not go before all know of the save.
                 self.ranks.gather(None)
-                who, _, why = stop.reason.partition(": ")
+                requester, _, reason = stop.reason.partition(": ")
                 raise TrainingError(
-                    f"stopped by {who} after step {self.step}{why and f': {why}'}; a checkpoint is "
+                    f"stopped by {requester} after step {self.step}{reason and f': {reason}'}; a "
+                    "checkpoint is "
                     "saved, and a job with the same code, settings and data goes on from it"
                 )
         if self.average is not None:
@@ -138,10 +141,10 @@ class Loop:
             preparation=self.preparation,
         )
 
-    def _train_step(self, ahead: Ahead, loader: Loader) -> None:
+    def _train_step(self, prefetcher: DevicePrefetcher, loader: Loader) -> None:
         """Run one optimizer step. The host reads none of its numbers unless they are logged."""
         strategy, clock = self.strategy, self.strategy.clock
-        batches = [strategy.part(batch) for batch in ahead.take()]
+        batches = [strategy.local_slice(batch) for batch in prefetcher.take()]
         clock.mark("data")
         units = self._units_of(batches)
         clock.mark("communication")
@@ -155,7 +158,7 @@ class Loop:
         finite = self._numbers.add(self.step + 1, loss, units, norm, total, scaling)
         strategy.micro.end(strategy.data_groups(), finite)
         if strategy.reads:
-            self._told()
+            self._sync_step_numbers()
         rate = learning_rate(self.config, self.step)
         strategy.update(rate, finite)
         if self.average is not None:
@@ -164,10 +167,10 @@ class Loop:
         self.step += 1
         self._progress.step()
         if self.step < self.config.max_steps:
-            ahead.fetch()
+            prefetcher.fetch()
             clock.mark("data")
         if self.step % self.config.log_interval == 0 or self.step in (1, self.config.max_steps):
-            self._log(rate, loader.stalled)
+            self._log(rate, loader.stall_seconds)
 
     def _units_of(self, batches: Sequence[Batch]) -> Tensor:
         """Return the units of the global batch, float64, 0-dim, on the device."""
@@ -178,11 +181,11 @@ class Loop:
     def _check(self) -> None:
         """Read the step's numbers; stop every rank if one that they share is not finite."""
         if self._read != self.step:
-            self._told()
+            self._sync_step_numbers()
 
-    def _told(self, *mine: float, measured: Tensor | None = None) -> Step:
+    def _sync_step_numbers(self, *own_numbers: float, measurements: Tensor | None = None) -> Step:
         """Return the last step's numbers from the device, with those in ``mine`` of each rank."""
-        numbers = self._numbers.read(self.ranks, mine, measured)
+        numbers = self._numbers.read(self.ranks, own_numbers, measurements)
         numbers.check(self.config.global_batch)
         self._progress.count(numbers.units_since)
         self._read = self.step
@@ -193,15 +196,15 @@ class Loop:
         if self.step % config.validation_interval == 0 or self.step == config.max_steps:
             began = time.perf_counter()
             self._check()
-            with self._averaged():
-                looked_at = validated(config, validation, self._mixture)
+            with self._use_average():
+                looked_at = select_validation(config, validation, self._mixture)
                 loss, of_inputs = self._validate(validation, looked_at)
             if not math.isfinite(loss):
                 raise TrainingError(
                     f"validation loss is {loss} after step {self.step}; nothing is saved: "
                     "lower learning_rate"
                 )
-            self._validated = self.step, loss
+            self._last_validation = self.step, loss
             self.report({"step": self.step, "validation_loss": loss, **of_inputs})
             self._progress.pause(time.perf_counter() - began)
         clock.skip()
@@ -228,9 +231,9 @@ class Loop:
                 "sample, or padding only?); look at the shards with python -m steps.shard.inspect"
             )
         of_inputs = {
-            f"validation_loss.{name}": one / counted
-            for name, (one, counted) in zip(looked_at, sums.tolist(), strict=True)
-            if name and counted
+            f"validation_loss.{name}": loss / unit_count
+            for name, (loss, unit_count) in zip(looked_at, sums.tolist(), strict=True)
+            if name and unit_count
         }
         return loss_sum / units, of_inputs
 
@@ -243,24 +246,26 @@ class Loop:
         totals = torch.zeros(2, dtype=torch.float64, device=self.ranks.device)
         # Every rank runs the model equally often: with sharded weights they do it together.
         for start in range(0, len(indices), size * strategy.data_world):
-            mine = start + size * strategy.data_rank
-            samples = indices[mine : mine + size]
+            first = start + size * strategy.data_rank
+            samples = indices[first : first + size]
             read = data.read(samples if len(samples) else range(1))
-            batch = strategy.part(moved(self.preparation.batch(read), self.ranks.device))
+            batch = strategy.local_slice(
+                move_batch(self.preparation.batch(read), self.ranks.device)
+            )
             loss = strategy.validate(batch)
             if len(samples):
                 totals[0] += loss
                 totals[1] += self.workload.units(batch)
         return totals
 
-    def _log(self, rate: float, stalled: float) -> None:
-        updates = measured(self.strategy.optimizer, self.ranks.device)
-        numbers = self._told(*self._progress.own(), measured=updates)
-        line = self._progress.line(numbers, rate, stalled, self._order)
+    def _log(self, rate: float, stall_seconds: float) -> None:
+        updates = measure_updates(self.strategy.optimizer, self.ranks.device)
+        numbers = self._sync_step_numbers(*self._progress.measure_own(), measurements=updates)
+        line = self._progress.line(numbers, rate, stall_seconds, self._order)
         self.report(line | self.checkpoints.progress(self.step))
 
     @contextlib.contextmanager
-    def _averaged(self) -> Iterator[None]:
+    def _use_average(self) -> Iterator[None]:
         """Context in which the model has the averaged weights, if an average is kept."""
         if self.average is None:
             yield
@@ -282,20 +287,24 @@ class Loop:
         )
 
     def _save(self) -> None:
-        if self.step == self._saved:
+        if self.step == self._saved_step:
             return
         self._check()
-        loss = self._validated[1] if self._validated and self._validated[0] == self.step else None
+        loss = (
+            self._last_validation[1]
+            if self._last_validation and self._last_validation[0] == self.step
+            else None
+        )
         self._keep()
         self.checkpoints.save(self.step, self._state(), loss)
-        self._saved = self.step
+        self._saved_step = self.step
 
     def _resume(self) -> None:
         step = self.checkpoints.resume(self._state)
         if step is None:
             return
-        self.strategy.loaded(*([self.average.tensors] if self.average else []))
-        self.step, self._saved = step, step
+        self.strategy.after_load(*([self.average.tensors] if self.average else []))
+        self.step, self._saved_step = step, step
         if self.ranks.rank == 0:
             log.info("resumed from the checkpoint of step %d", step)
 
@@ -307,35 +316,35 @@ def order(config: TrainConfig, train: Dataset, mixture: Mixture | None = None) -
         DataError: an input of the mixture has no samples.
     """
     if mixture is not None:
-        return _mixed(config, train, mixture)
+        return _mix_inputs(config, train, mixture)
     if config.shuffle == "windowed":
-        sizes = train.merged.samples
-        return windowed(train.fingerprint, config.seed, sizes, config.window_samples)
-    return uniform(train.fingerprint, config.seed, len(train))
+        sizes = train.manifests.samples
+        return create_windowed_order(train.fingerprint, config.seed, sizes, config.window_samples)
+    return create_uniform_order(train.fingerprint, config.seed, len(train))
 
 
-def _mixed(config: TrainConfig, train: Dataset, mixture: Mixture) -> MixtureOrder:
+def _mix_inputs(config: TrainConfig, train: Dataset, mixture: Mixture) -> MixtureOrder:
     """Return an order over the inputs; each input's own order is independent of the others.
 
     The inputs' windows together are as large as one of a plain order; an input that is not
     larger than its window is shuffled as a whole.
     """
-    found = chosen(inputs(train.merged), mixture.names, train.folder)
-    window = max(1, config.window_samples // len(found))
+    sources = select_inputs(inputs(train.manifests), mixture.names, train.folder)
+    window = max(1, config.window_samples // len(sources))
     orders = [
-        windowed(one.fingerprint, config.seed, one.sizes, window)
-        if config.shuffle == "windowed" and one.samples > window
-        else uniform(one.fingerprint, config.seed, one.samples)
-        for one in found
+        create_windowed_order(source.fingerprint, config.seed, source.sizes, window)
+        if config.shuffle == "windowed" and source.samples > window
+        else create_uniform_order(source.fingerprint, config.seed, source.samples)
+        for source in sources
     ]
     phases = [
-        (step * config.global_batch, [shares.get(one.name, 0) for one in found])
+        (step * config.global_batch, [shares.get(source.name, 0) for source in sources])
         for step, shares in mixture.phases
     ]
-    return MixtureOrder(found, orders, phases)
+    return MixtureOrder(sources, orders, phases)
 
 
-def validated(
+def select_validation(
     config: TrainConfig, validation: Dataset, mixture: Mixture | None = None
 ) -> Mapping[str, Sequence[int] | np.ndarray]:
     """Return input → global indices of its validation samples; "" for all inputs together.
@@ -348,12 +357,12 @@ def validated(
     """
     if mixture is None:
         return {"": range(min(len(validation), config.validation_samples))}
-    found = inputs(validation.merged)
+    sources = inputs(validation.manifests)
     most = max(1, config.validation_samples // len(mixture.names))
-    looked_at = {name: found[name].first(most) for name in mixture.names if name in found}
+    looked_at = {name: sources[name].first(most) for name in mixture.names if name in sources}
     if not looked_at:
         raise DataError(
-            f"{validation.folder}: has samples of {', '.join(found)}, and of no input of the "
+            f"{validation.folder}: has samples of {', '.join(sources)}, and of no input of the "
             f"mixture: {', '.join(mixture.names)}; shard the data with data.inputs"
         )
     return looked_at

@@ -32,10 +32,10 @@ def settings_by_batch(config: TrainConfig, workload: Workload, model: nn.Module)
         not by_batch(workload, model) and config.float8 == "none"
     ):  # whose scales depend on the batch
         return {}
-    found = config.model_dump(mode="json", include=BY_BATCH)
+    settings = config.model_dump(mode="json", include=BY_BATCH)
     if config.stages != config.pipeline_parallel:  # otherwise a training keeps its old name
-        found["pipeline_stages"] = config.stages
-    return found
+        settings["pipeline_stages"] = config.stages
+    return settings
 
 
 def by_batch(workload: Workload, model: nn.Module) -> bool:
@@ -69,7 +69,7 @@ class MicroBatches:
         self, model: nn.Module, seed: int, size: int, stage: int = 0, *, draws: bool = True
     ) -> None:
         self._seed, self._size, self._stage = seed, size, stage
-        self._unchecked, self._seeded = not draws, 0
+        self._needs_check, self._last_seed = not draws, 0
         self._dropouts = dropout.name_places(model)
         self._buffers = Buffers(model)
         self._first, self._device = 0, torch.device("cpu")
@@ -82,8 +82,8 @@ class MicroBatches:
     def begin(self, number: int) -> None:
         """Prepare for the forward pass of this rank's micro-batch ``number``."""
         position = self._first + number * self._size
-        self._seeded = _mix(self._seed, position, self._stage)
-        torch.manual_seed(self._seeded)
+        self._last_seed = _mix(self._seed, position, self._stage)
+        torch.manual_seed(self._last_seed)
         if self._dropouts:
             keys = dropout.sample_keys(self._seed, position, self._size)
             if self._device.type == "cuda":
@@ -97,20 +97,20 @@ class MicroBatches:
         Raises:
             TrainingError: numbers were drawn that the training's identity does not account for.
         """
-        if self._unchecked:
+        if self._needs_check:
             self._check_undrawn()
 
     def end(
-        self, groups: Sequence[dist.ProcessGroup], finite: Tensor, *, checked: bool = False
+        self, groups: Sequence[dist.ProcessGroup], finite: Tensor, *, is_checked: bool = False
     ) -> None:
         """Finish the step after all backward passes; ``groups`` span the data-parallel ranks.
 
         Args:
             finite: boolean, 0-dim, on the device; if false, buffers stay unchanged.
         """
-        if not checked:
+        if not is_checked:
             self.check()
-        self._unchecked = False
+        self._needs_check = False
         if self._dropouts:
             self._give(torch.zeros(0, 2, dtype=torch.int32, device=self._device))
         self._buffers.end(groups, finite)
@@ -121,9 +121,9 @@ class MicroBatches:
         Raises:
             TrainingError: the model drew such numbers.
         """
-        drawn = self._random_states()
-        torch.manual_seed(self._seeded)
-        if not torch.equal(self._random_states(), drawn):
+        states = self._random_states()
+        torch.manual_seed(self._last_seed)
+        if not torch.equal(self._random_states(), states):
             raise TrainingError(
                 "the model draws random numbers of torch's in its forward pass, by no module that "
                 "is known to: they depend on micro_batch and on the pipeline's stages. Take "
@@ -142,33 +142,33 @@ class MicroBatches:
             module.samples = keys
 
 
-class OfStages:
+class StageMicroBatches:
     """The micro-batches of a rank that has several pipeline stages.
 
     Args:
         each: stage → its micro-batches; call ``begin`` before each forward pass of each stage.
     """
 
-    def __init__(self, each: Mapping[int, MicroBatches]) -> None:
-        self._each = each
+    def __init__(self, by_stage: Mapping[int, MicroBatches]) -> None:
+        self._by_stage = by_stage
         self._latest: MicroBatches | None = None
 
     def step(self, first: int, device: torch.device) -> None:
-        for one in self._each.values():
-            one.step(first, device)
+        for micro_batches in self._by_stage.values():
+            micro_batches.step(first, device)
 
     def begin(self, number: int, stage: int) -> None:
         """Prepare for the forward pass of micro-batch ``number`` through ``stage``."""
         if self._latest is not None:
             self._latest.check()
-        self._latest = self._each[stage]
+        self._latest = self._by_stage[stage]
         self._latest.begin(number)
 
     def end(self, groups: Sequence[dist.ProcessGroup], finite: Tensor) -> None:
         if self._latest is not None:
             self._latest.check()
-        for one in self._each.values():
-            one.end(groups, finite, checked=True)
+        for micro_batches in self._by_stage.values():
+            micro_batches.end(groups, finite, is_checked=True)
 
 
 class Buffers:
@@ -193,9 +193,9 @@ class Buffers:
 
     def step(self) -> None:
         """Remember the buffers as the previous step has left them."""
-        self._kept = self.now()
-        self._start = [tensor.clone() for tensor in self._kept]
-        self._made: list[Tensor] = []  # sums for floating-point buffers, else the first value
+        self._originals = self.now()
+        self._start = [tensor.clone() for tensor in self._originals]
+        self._totals: list[Tensor] = []  # sums for floating-point buffers, else the first value
         self._count, self._open = 0, False
 
     def begin(self) -> None:
@@ -210,8 +210,8 @@ class Buffers:
         if not self._places:
             return
         self._take()
-        self.put(self._kept)
-        means = [tensor for tensor in self._made if tensor.is_floating_point()]
+        self.put(self._originals)
+        means = [tensor for tensor in self._totals if tensor.is_floating_point()]
         flat = torch.cat([tensor.flatten() for tensor in means]) if means else None
         world = 1
         for group in groups:
@@ -219,14 +219,14 @@ class Buffers:
             if flat is not None:
                 dist.all_reduce(flat, group=group)
         parts = iter(() if flat is None else flat.split([tensor.numel() for tensor in means]))
-        for kept, made in zip(self._kept, self._made, strict=True):
-            if kept.is_floating_point():
-                new = (next(parts) / (self._count * world)).view_as(kept).to(kept.dtype)
+        for original, total in zip(self._originals, self._totals, strict=True):
+            if original.is_floating_point():
+                new = (next(parts) / (self._count * world)).view_as(original).to(original.dtype)
             else:
-                new = made
+                new = total
                 for group in groups:
                     dist.broadcast(new, dist.get_global_rank(group, 0), group=group)
-            kept.copy_(torch.where(finite, new, kept))
+            original.copy_(torch.where(finite, new, original))
 
     @torch.no_grad()
     def _take(self) -> None:
@@ -236,14 +236,14 @@ class Buffers:
         self._count, self._open = self._count + 1, False
         now = self.now()
         if self._count == 1:  # sums in float64, so that the mean of equal numbers is that number
-            self._made = [t.double() if t.is_floating_point() else t for t in now]
+            self._totals = [t.double() if t.is_floating_point() else t for t in now]
             return
-        for total, tensor in zip(self._made, now, strict=True):
+        for total, tensor in zip(self._totals, now, strict=True):
             if total.is_floating_point():
                 total.add_(tensor)
 
 
-class Again:
+class RecomputeContext:
     """Repeats a block's forward passes in the backward pass exactly as they were at first.
 
     They use the same dropout masks and buffers as at first, though another micro-batch may
@@ -265,11 +265,11 @@ class _Pass:
 
     def __init__(self, dropouts: Sequence[dropout.Dropout], buffers: Buffers) -> None:
         self._dropouts, self._buffers = dropouts, buffers
-        self._samples, self._seen = [module.samples for module in dropouts], buffers.now()
+        self._samples, self._first_buffers = [module.samples for module in dropouts], buffers.now()
 
     def __enter__(self) -> None:
         self._now = [module.samples for module in self._dropouts], self._buffers.now()
-        self._put(self._samples, [tensor.clone() for tensor in self._seen])
+        self._put(self._samples, [tensor.clone() for tensor in self._first_buffers])
 
     def __exit__(self, *_: object) -> None:
         self._put(*self._now)

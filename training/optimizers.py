@@ -35,12 +35,12 @@ def learning_rate(config: TrainConfig, step: int) -> float:
         decay = min(decay, math.ceil(Fraction(str(config.decay_share)) * config.max_steps))
     begin = config.max_steps - decay
     progress = min(1.0, max(0, step - begin) / (decay - 1)) if decay > 1 else float(step >= begin)
-    left = SCHEDULES[config.schedule](progress)
+    remaining_share = SCHEDULES[config.schedule](progress)
     floor = config.min_learning_rate_ratio
-    return peak * (floor + (1 - floor) * left)
+    return peak * (floor + (1 - floor) * remaining_share)
 
 
-def decayed(model: nn.Module) -> set[str]:
+def find_decayed(model: nn.Module) -> set[str]:
     """Return the names of the decayed weights: not norms and biases, which have one dimension."""
     return {name for name, parameter in model.named_parameters() if parameter.dim() >= 2}
 
@@ -50,13 +50,14 @@ def build(
     model: nn.Module,
     decay: set[str] | None = None,
 ) -> torch.optim.Optimizer:
-    """Return the configured optimizer; ``decay`` names the decayed weights, by default ``decayed``.
+    """Return the configured optimizer; ``decay`` names the decayed weights, by default
+    ``find_decayed``.
 
     Frozen weights (``requires_grad=False``) are left out. A group holds weights of one device mesh
     only: DTensors of different meshes, or DTensors and whole tensors, do not mix in one fused
     operation.
     """
-    decay = decayed(model) if decay is None else decay
+    decay = find_decayed(model) if decay is None else decay
     groups: dict[object, dict] = {}
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
@@ -69,8 +70,8 @@ def build(
     kind, options = OPTIMIZERS[config.optimizer]
     betas = (config.beta1, config.beta2)
     # A pipeline stage may be frozen as a whole.
-    found = list(groups.values()) or [{"params": []}]
-    return kind(found, lr=config.learning_rate, betas=betas, **options)
+    param_groups = list(groups.values()) or [{"params": []}]
+    return kind(param_groups, lr=config.learning_rate, betas=betas, **options)
 
 
 def step(optimizer: torch.optim.Optimizer, finite: Tensor) -> None:
@@ -122,21 +123,21 @@ class Lamb(torch.optim.Optimizer):
             state["step"] = torch.zeros((), device=parameter.device)
             state["exp_avg"] = torch.zeros_like(parameter)
             state["exp_avg_sq"] = torch.zeros_like(parameter)
-        taken = torch.ones((), dtype=torch.float64, device=parameter.device)
+        active = torch.ones((), dtype=torch.float64, device=parameter.device)
         if (found_inf := getattr(self, "found_inf", None)) is not None:
-            taken, gradient = 1 - found_inf.double(), gradient.masked_fill(found_inf > 0, 0)
-        state["step"] += taken
-        share = (taken * (1 - beta1)).to(parameter.dtype)  # weight of the new value in the average
+            active, gradient = 1 - found_inf.double(), gradient.masked_fill(found_inf > 0, 0)
+        state["step"] += active
+        share = (active * (1 - beta1)).to(parameter.dtype)  # weight of the new value in the average
         first = state["exp_avg"].lerp_(gradient, share)
-        kept = (1 - taken * (1 - beta2)).to(parameter.dtype)
-        second = state["exp_avg_sq"].mul_(kept).addcmul_(gradient, gradient, value=1 - beta2)
+        decay = (1 - active * (1 - beta2)).to(parameter.dtype)
+        second = state["exp_avg_sq"].mul_(decay).addcmul_(gradient, gradient, value=1 - beta2)
         number = state["step"].double().clamp(min=1)
         denominator = (second / (1 - beta2**number).to(parameter.dtype)).sqrt_().add_(1e-6)
         step = (first / (1 - beta1**number).to(parameter.dtype)).div_(denominator)
         step = step.add_(parameter, alpha=group["weight_decay"])
         weight_norm, step_norm = _norm(parameter), _norm(step)
         ratio = torch.where((weight_norm > 0) & (step_norm > 0), weight_norm / step_norm, 1.0)
-        parameter.sub_(step.mul_((taken * group["lr"] * ratio).to(parameter.dtype)))
+        parameter.sub_(step.mul_((active * group["lr"] * ratio).to(parameter.dtype)))
 
 
 OPTIMIZERS: Mapping[str, tuple[Callable[..., torch.optim.Optimizer], Mapping[str, Any]]] = {
@@ -191,9 +192,9 @@ class Average:
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self._decay = decay
-        trained = {n: p for n, p in model.named_parameters() if p.requires_grad}
-        self._weights = trained
-        self.tensors = {n: p.detach().clone() for n, p in trained.items()}
+        trainable = {n: p for n, p in model.named_parameters() if p.requires_grad}
+        self._weights = trainable
+        self.tensors = {n: p.detach().clone() for n, p in trainable.items()}
 
     @torch.no_grad()
     def update(self, step: int, finite: Tensor) -> None:
@@ -212,6 +213,6 @@ class Average:
     def swap(self) -> None:
         """Exchange the weights and their average; a second call exchanges them back."""
         for name, parameter in self._weights.items():
-            kept = parameter.detach().clone()
+            backup = parameter.detach().clone()
             parameter.copy_(self.tensors[name])
-            self.tensors[name].copy_(kept)
+            self.tensors[name].copy_(backup)

@@ -35,19 +35,19 @@ class Clusters:
 
     def __init__(self) -> None:
         self._sums: dict[str, np.ndarray] = {}
-        self._seen = np.zeros(BUCKETS, bool)
+        self._has_rows = np.zeros(BUCKETS, bool)
 
     def add(self, groups: np.ndarray, columns: Block) -> None:
         """Add rows: their groups, int64 (n,), and the columns to sum over each group."""
         buckets = (groups.view(np.uint64) * ODD >> np.uint64(48)).astype(np.int64)
-        self._seen[buckets] = True
+        self._has_rows[buckets] = True
         for name, values in columns.items():
             sums = self._sums.setdefault(name, np.zeros(BUCKETS))
             np.add.at(sums, buckets, values)
 
     def sums(self, name: str) -> np.ndarray:
         """Return the sum of each bucket that has a row, float64."""
-        return self._sums[name][self._seen]
+        return self._sums[name][self._has_rows]
 
 
 def ratios(blocks: Iterable[Block]) -> Metrics:

@@ -28,10 +28,10 @@ from training.loop import Loop, fresh
 from training.microbatches import settings_by_batch
 from training.optimizers import learning_rate
 from training.starting_weights import Start, check_differences
-from training.strategies import started
+from training.strategies import start_strategy
 from training.strategies.precision import AUTOMATIC
 from training.strategies.ranks import Ranks, read_ranks
-from training.strategies.single import Single
+from training.strategies.single import Strategy
 from training.watching import flight_recorder
 from training.watching.reports import Reports
 from training.watching.trackers import trackers
@@ -48,7 +48,7 @@ RECORDINGS = "checkpoints/flight-recorder"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class JobSettings:
     """Settings of the job, read from its hyperparameters."""
 
     config: TrainConfig
@@ -67,7 +67,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Built:
+class TrainingSetup:
     """Model and data, with the training's identity parts that follow from them."""
 
     workload: Workload
@@ -76,36 +76,38 @@ class Built:
     parts: Parts
 
 
-def build(asked: Asked) -> Built:
+def build(job_settings: JobSettings) -> TrainingSetup:
     """Open the data, and build the model on meta with its initial weights.
 
     Raises:
         DataError: a file is missing, or the samples were prepared for another workload.
         TrainingError: a setting does not fit model or data.
     """
-    config, start = asked.config, asked.start
-    workload = load(asked.workload, asked.settings, asked.root / "input/data/train")
-    data = _open_data(asked.root, workload, loaded=config.shuffle == "windowed")
+    config, start = job_settings.config, job_settings.start
+    workload = load(
+        job_settings.workload, job_settings.settings, job_settings.root / "input/data/train"
+    )
+    data = _open_data(job_settings.root, workload, in_memory=config.shuffle == "windowed")
     workload.fit(data["train"])
     model = fresh(config, workload)
-    if start and start.said is None:
+    if start and start.metadata is None:
         from training.finetuning import base_model
 
-        folder = start.asked.hugging_face is not None
-        begin_with = (asked.workload, start.folder, start.asked.uri)
+        folder = start.start_from.hugging_face is not None
+        begin_with = (job_settings.workload, start.folder, start.start_from.uri)
         base_model.fill(model, workload, *begin_with, asked_as_folder=folder)
-    if asked.tuning.part is not None:
+    if job_settings.tuning.part is not None:
         from training.finetuning import lora
 
-        lora.tune(model, workload, asked.tuning, config.seed)
+        lora.tune(model, workload, job_settings.tuning, config.seed)
     shaping = settings_by_batch(config, workload, model)
-    parts = _parts(asked, data["train"], shaping)
-    return Built(workload=workload, data=data, model=model, parts=parts)
+    parts = _parts(job_settings, data["train"], shaping)
+    return TrainingSetup(workload=workload, data=data, model=model, parts=parts)
 
 
 def run(
-    asked: Asked,
-    built: Built,
+    job_settings: JobSettings,
+    built: TrainingSetup,
     steps: list[int],
     end: Callable[[LostRankError], None],
 ) -> None:
@@ -121,27 +123,29 @@ def run(
     if training_has_ended():
         log.info("nothing is left to do: every rank had ended well before one of them died")
         return
-    flight_recorder.record(asked.root / RECORDINGS)
-    with started(asked.config, built.workload, _newest_checkpoint(asked, built.parts)) as strategy:
+    flight_recorder.record(job_settings.root / RECORDINGS)
+    with start_strategy(
+        job_settings.config, built.workload, _newest_checkpoint(job_settings, built.parts)
+    ) as strategy:
         config = strategy.config
         parts = _with_precision(built.parts, config.precision)
-        asked, built = replace(asked, config=config), replace(built, parts=parts)
-        _train(asked, built, strategy, steps, end)
+        job_settings, built = replace(job_settings, config=config), replace(built, parts=parts)
+        _train(job_settings, built, strategy, steps, end)
 
 
-def _newest_checkpoint(asked: Asked, parts: Parts) -> tuple[int, str]:
+def _newest_checkpoint(job_settings: JobSettings, parts: Parts) -> tuple[int, str]:
     """Return step and precision of the checkpoint that this training goes on from, as far as this
     machine's folder tells; (0, "") if there is none.
     """
-    folder = asked.root / "checkpoints"
+    folder = job_settings.root / "checkpoints"
     steps = [
         (step, precision)
         for precision in AUTOMATIC
         for step in marker.steps(folder / _with_precision(parts, precision).name)
     ]
-    start = asked.start
-    if not steps and start is not None and start.said is not None and start.lineage is not None:
-        steps = [(start.said.step, start.lineage.parts.settings["precision"])]
+    start = job_settings.start
+    if not steps and start is not None and start.metadata is not None and start.lineage is not None:
+        steps = [(start.metadata.step, start.lineage.parts.settings["precision"])]
     return max(steps, default=(0, ""))
 
 
@@ -150,39 +154,43 @@ def _with_precision(parts: Parts, precision: str) -> Parts:
 
 
 def _train(
-    asked: Asked,
-    built: Built,
-    strategy: Single,
+    job_settings: JobSettings,
+    built: TrainingSetup,
+    strategy: Strategy,
     steps: list[int],
     end: Callable[[LostRankError], None],
 ) -> None:
-    config, parts, root = asked.config, built.parts, asked.root
-    differs = check_differences(asked.start, parts) if asked.start else {}
+    config, parts, root = job_settings.config, built.parts, job_settings.root
+    differs = check_differences(job_settings.start, parts) if job_settings.start else {}
     history = root / "checkpoints" / parts.name / HISTORY
     timeout = config.collective_timeout_seconds
     with (
         Watch(strategy.ranks, timeout, root / RECORDINGS, end) as watch,
-        Reports(history, strategy.ranks.rank, _trackers(asked, built)) as reports,
+        Reports(history, strategy.ranks.rank, _trackers(job_settings, built)) as reports,
     ):
         check_alike(parts, built.data["validation"].fingerprint, strategy.ranks)
-        if asked.start and strategy.ranks.rank == 0:
-            tell(asked.start, differs, config, history)
-        loop, checkpoints = _loop(asked, built, strategy, reports, steps)
+        if job_settings.start and strategy.ranks.rank == 0:
+            log_start(job_settings.start, differs, config, history)
+        loop, checkpoints = _loop(job_settings, built, strategy, reports, steps)
         watch.step = lambda: loop.step
-        if strategy.ranks.rank == 0 and (why := watch.previous()):
-            log.warning("%s; going on from the checkpoint of step %d", why, loop.step)
+        if strategy.ranks.rank == 0 and (reason := watch.previous()):
+            log.warning("%s; going on from the checkpoint of step %d", reason, loop.step)
         loop.train(built.data["train"], built.data["validation"])
         assert checkpoints.lineage is not None  # _loop gave it
-        _hand_on(asked, built, strategy, loop, checkpoints.lineage, reports.history)
+        _export_model(job_settings, built, strategy, loop, checkpoints.lineage, reports.history)
 
 
 def _loop(
-    asked: Asked, built: Built, strategy: Single, reports: Reports, steps: list[int]
+    job_settings: JobSettings,
+    built: TrainingSetup,
+    strategy: Strategy,
+    reports: Reports,
+    steps: list[int],
 ) -> tuple[Loop, Checkpoints]:
     """Return the loop, resumed from the newest checkpoint, with its lines reported and watched."""
-    config, start, ranks = asked.config, asked.start, strategy.ranks
+    config, start, ranks = job_settings.config, job_settings.start, strategy.ranks
     checkpoints = Checkpoints(
-        asked.root / "checkpoints",
+        job_settings.root / "checkpoints",
         built.parts.name,
         config.keep_checkpoints,
         ranks,
@@ -191,7 +199,7 @@ def _loop(
         start=start,
     )
 
-    def say(metrics: Mapping[str, float]) -> None:
+    def report_metrics(metrics: Mapping[str, float]) -> None:
         steps.append(int(metrics["step"]))
         reports.line(metrics)
         for event in watcher.add(metrics) if ranks.rank == 0 else ():
@@ -204,11 +212,11 @@ def _loop(
         built.workload,
         strategy,
         checkpoints,
-        say,
+        report_metrics,
         keep=reports.keep,
-        traces=asked.root / "output/data/profile",
+        traces=job_settings.root / "output/data/profile",
         model=built.model,
-        mixture=asked.mixture,
+        mixture=job_settings.mixture,
     )
     plan = Plan(
         config.max_steps,
@@ -216,60 +224,63 @@ def _loop(
         loop.step,
         fine_tuning=start is not None and start.base is not None,
     )
-    watcher = Watcher(asked.watching, plan)
+    watcher = Watcher(job_settings.watching, plan)
     reports.begin(loop.step)
     watcher.begin(reports.history)
     return loop, checkpoints
 
 
-def _hand_on(
-    asked: Asked,
-    built: Built,
-    strategy: Single,
+def _export_model(
+    job_settings: JobSettings,
+    built: TrainingSetup,
+    strategy: Strategy,
     loop: Loop,
     lineage: Lineage,
     history: list[dict[str, float]],
 ) -> None:
     """Write the model's files; rank 0 adds their description."""
-    folder, base = asked.root / "model", asked.start.base if asked.start else None
+    folder, base = (
+        job_settings.root / "model",
+        job_settings.start.base if job_settings.start else None,
+    )
     description: dict[str, Any] = {"base": base} if base else {}
     if strategy.ranks.rank == 0:
         description = {
-            "workload": asked.workload,
-            "workload_config": asked.settings,
-            "train_config": asked.config.model_dump(mode="json"),
+            "workload": job_settings.workload,
+            "workload_config": job_settings.settings,
+            "train_config": job_settings.config.model_dump(mode="json"),
             "train_fingerprint": built.data["train"].fingerprint,
             "steps": loop.step,
             "world_size": strategy.ranks.world,
             "training": lineage.as_json(),
             "parameters": weight_location.parameters(strategy),
-            "packages_sha256": artifact.add_code(folder, asked.workload),
+            "packages_sha256": artifact.add_code(folder, job_settings.workload),
         } | description
-    size = asked.config.export_shard_mb * 10**6
-    adapters = asked.tuning.adapters
+    size = job_settings.config.export_shard_mb * 10**6
+    adapters = job_settings.tuning.adapters
     artifact.save(folder, strategy, built.workload, description, history, adapters, size)
 
 
-def _trackers(asked: Asked, built: Built) -> Any:
+def _trackers(job_settings: JobSettings, built: TrainingSetup) -> Any:
     told_of = {
-        "workload": asked.workload,
-        "workload_config": json.dumps(asked.settings, separators=(",", ":")),
+        "workload": job_settings.workload,
+        "workload_config": json.dumps(job_settings.settings, separators=(",", ":")),
         "train_fingerprint": built.data["train"].fingerprint,
     }
-    return trackers(asked.config, asked.root, built.parts.name, told_of)
+    return trackers(job_settings.config, job_settings.root, built.parts.name, told_of)
 
 
-def tell(start: Start, differs: Mapping[str, str], config: TrainConfig, history: Path) -> None:
+def log_start(start: Start, differs: Mapping[str, str], config: TrainConfig, history: Path) -> None:
     """Log what the training starts from, and copy its earlier metric lines; run on one rank.
 
     Args:
         differs: result of ``check_differences``.
         history: where this training keeps its metric lines.
     """
-    log.info("the training %s", start.asked.words())
-    if start.said is None or start.lineage is None:
+    log.info("the training %s", start.start_from.words())
+    if start.metadata is None or start.lineage is None:
         return
-    step, before = start.said.step, config.model_copy(update=start.lineage.parts.settings)
+    step, before = start.metadata.step, config.model_copy(update=start.lineage.parts.settings)
     log.info(
         "it goes on after step %d of training %s; different since: %s; learning rate %g at step "
         "%d, then %g by this training's schedule",
@@ -280,32 +291,36 @@ def tell(start: Start, differs: Mapping[str, str], config: TrainConfig, history:
         step,
         learning_rate(config, step),
     )
-    given = start.folder.parent / HISTORY  # if the checkpoint's whole training was given
-    if given.is_file() and not history.exists():
+    earlier_history = start.folder.parent / HISTORY  # if the checkpoint's whole training was given
+    if earlier_history.is_file() and not history.exists():
         history.parent.mkdir(parents=True, exist_ok=True)
-        atomic_file.write(history, given.read_bytes())
+        atomic_file.write(history, earlier_history.read_bytes())
 
 
-def _parts(asked: Asked, train: Dataset, shaping: dict[str, Any]) -> Parts:
+def _parts(job_settings: JobSettings, train: Dataset, shaping: dict[str, Any]) -> Parts:
     """Return the identity parts of this process, by the code that it runs.
 
     ``shaping``: further settings that shape this model's weights.
     """
-    files = identity.running(asked.workload, asked.job)
-    known = identity.parts(asked.config, asked.workload, asked.settings, files)
+    files = identity.read_code_files(job_settings.workload, job_settings.job)
+    known_parts = identity.parts(
+        job_settings.config, job_settings.workload, job_settings.settings, files
+    )
     more: dict[str, Any] = {
-        "settings": known.settings | shaping,
+        "settings": known_parts.settings | shaping,
         "data": train.fingerprint,
         "torch": torch.__version__.partition("+")[0],  # +cpu and +cu128 are the same torch
-        "start": asked.start.part if asked.start else None,
-        "tuning": asked.tuning.part,
+        "start": job_settings.start.part if job_settings.start else None,
+        "tuning": job_settings.tuning.part,
     }
-    if asked.mixture is not None:
+    if job_settings.mixture is not None:
         from training.data.mixture import inputs
 
-        more["mixture"] = identity_shares(asked.mixture)
-        more["inputs"] = {one.name: one.fingerprint for one in inputs(train.merged).values()}
-    return known.model_copy(update=more)
+        more["mixture"] = identity_shares(job_settings.mixture)
+        more["inputs"] = {
+            source.name: source.fingerprint for source in inputs(train.manifests).values()
+        }
+    return known_parts.model_copy(update=more)
 
 
 def check_alike(parts: Parts, validation: str, ranks: Ranks) -> None:
@@ -329,21 +344,21 @@ def check_alike(parts: Parts, validation: str, ranks: Ranks) -> None:
             )
 
 
-def _open_data(root: Path, workload: Workload, *, loaded: bool) -> dict[str, Dataset]:
+def _open_data(root: Path, workload: Workload, *, in_memory: bool) -> dict[str, Dataset]:
     """Open both splits, checked; one rank per machine checks that all files exist.
 
     Raises:
         DataError: a file is missing, or the samples were prepared for another workload.
     """
     data = {
-        "train": Dataset(root / "input/data/train", loaded=loaded),
+        "train": Dataset(root / "input/data/train", in_memory=in_memory),
         "validation": Dataset(root / "input/data/validation"),
     }
     packing = workload.packing
     for split, dataset in data.items():
         if read_ranks()[1] == 0:
             dataset.check()
-        made_for = dataset.merged.workload
+        made_for = dataset.manifests.workload
         if (made_for, dataset.fields) != (packing.info, packing.fields):
             raise DataError(
                 f"the {split} shards hold samples {_kind(dataset.fields)} made for {made_for}; "

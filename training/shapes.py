@@ -28,13 +28,13 @@ from torch.distributed.device_mesh import init_device_mesh
 
 from training.data.dataset import Dataset
 from training.data.preparation import Preparation
-from training.forward_trace import Traced, standing_for, traced
+from training.forward_trace import ForwardTrace, standing_for, trace_forward
 from training.workloads import Workload, load, read_settings
 from trainyard.common.errors import TrainingError, TrainyardError
 
 POLICIES = ("none", "selective", "full")
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-LOOKS = (DataDependentOutputException, DynamicOutputShapeException)
+DATA_DEPENDENT_ERRORS = (DataDependentOutputException, DynamicOutputShapeException)
 """Torch's errors for a model that reads numbers which do not exist."""
 
 
@@ -48,8 +48,13 @@ def main(
     ] = "bf16",
 ) -> None:
     """Print the model's units, their work and sizes, as JSON."""
-    made = load(workload, read_settings(workload_config), data)
-    print(json.dumps(shapes(made, batch(made, data, samples), samples, precision), indent=1))
+    loaded_workload = load(workload, read_settings(workload_config), data)
+    print(
+        json.dumps(
+            shapes(loaded_workload, batch(loaded_workload, data, samples), samples, precision),
+            indent=1,
+        )
+    )
 
 
 def batch(workload: Workload, data: Path | None, samples: int) -> dict[str, Tensor]:
@@ -61,12 +66,18 @@ def batch(workload: Workload, data: Path | None, samples: int) -> dict[str, Tens
     if data is not None:
         dataset = Dataset(data)
         workload.fit(dataset)
-        return Preparation.of(workload).batch(dataset.read(range(samples)))
+        return Preparation.from_workload(workload).batch(dataset.read(range(samples)))
     fields = workload.packing.fields
-    ragged = [name for name, field in fields.items() if field.shape is None]
-    if ragged or hasattr(workload, "prepare"):
-        why = f"{', '.join(ragged)} is of any width" if ragged else "it prepares its samples"
-        raise TrainingError(f"the workload's samples have no one shape: {why}; give --data FOLDER")
+    ragged_names = [name for name, field in fields.items() if field.shape is None]
+    if ragged_names or hasattr(workload, "prepare"):
+        reason = (
+            f"{', '.join(ragged_names)} is of any width"
+            if ragged_names
+            else "it prepares its samples"
+        )
+        raise TrainingError(
+            f"the workload's samples have no one shape: {reason}; give --data FOLDER"
+        )
     return {
         name: torch.zeros(samples, *(field.shape or ()), dtype=getattr(torch, field.dtype))
         for name, field in fields.items()
@@ -84,20 +95,22 @@ def shapes(
     sequence = max(1, round(float(workload.units(batch)) / samples))
     tokens = samples * sequence
     alone = {policy: _trace(workload, batch, precision, policy) for policy in POLICIES}
-    shared = {policy: _halves(workload, batch, precision, policy) for policy in POLICIES}
+    shared_traces = {policy: _halves(workload, batch, precision, policy) for policy in POLICIES}
     first = alone["none"]
     units: list[dict[str, Any]] = []
     for number, part in enumerate(first.parts):
-        half = shared["none"].parts[number] if shared["none"] else None
+        half = shared_traces["none"].parts[number] if shared_traces["none"] else None
         unit = {
             "name": _name(number, len(first.parts)),
             "parameters": part.parameters,
-            "trained": part.trained,
-            "replicated": half.replicated if half else part.parameters,
+            "trained": part.trainable,
+            "replicated": half.replicated_parameters if half else part.parameters,
             "matmul_flops": part.matmul_flops / tokens,
             "attention_flops": part.attention_flops / tokens,
             "elementwise_bytes": part.elementwise_bytes / tokens,
-            "kept": {p: _kept(alone[p], shared[p], number, tokens) for p in POLICIES},
+            "kept": {
+                p: _share_kept_bytes(alone[p], shared_traces[p], number, tokens) for p in POLICIES
+            },
             "output_bytes": part.output / tokens,
             "count": 1,
         }
@@ -115,34 +128,38 @@ def _name(number: int, count: int) -> str:
     return "embedding" if number == 0 else "head" if number == count - 1 else "block"
 
 
-def _kept(alone: Traced, shared: Traced | None, number: int, tokens: int) -> dict[str, float]:
+def _share_kept_bytes(
+    alone: ForwardTrace, shared_trace: ForwardTrace | None, number: int, tokens: int
+) -> dict[str, float]:
     """Return the bytes that two ranks keep whole, and those shared; one rank keeps both."""
-    one = alone.parts[number].kept
-    two = shared.parts[number].kept if shared else one
-    split = min(max(0, 2 * (one - two)), one)
-    return {"whole": (one - split) / tokens, "split": split / tokens}
+    alone_bytes = alone.parts[number].kept_bytes
+    two = shared_trace.parts[number].kept_bytes if shared_trace else alone_bytes
+    split = min(max(0, 2 * (alone_bytes - two)), alone_bytes)
+    return {"whole": (alone_bytes - split) / tokens, "split": split / tokens}
 
 
-def _trace(workload: Workload, batch: Mapping[str, Tensor], precision: str, policy: str) -> Traced:
+def _trace(
+    workload: Workload, batch: Mapping[str, Tensor], precision: str, policy: str
+) -> ForwardTrace:
     type_ = TYPES[precision]
     try:
-        return traced(workload, batch, precision=type_, policy=policy)
-    except LOOKS:
+        return trace_forward(workload, batch, precision=type_, policy=policy)
+    except DATA_DEPENDENT_ERRORS:
         torch.manual_seed(0)
-        return traced(workload, batch, real=True, precision=type_, policy=policy)
+        return trace_forward(workload, batch, real=True, precision=type_, policy=policy)
 
 
 def _halves(
     workload: Workload, batch: Mapping[str, Tensor], precision: str, policy: str
-) -> Traced | None:
+) -> ForwardTrace | None:
     """Trace one of two tensor-parallel ranks; None for a workload whose model is not split."""
     with standing_for(0, 2):
         mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("tensor",))
         try:
-            return traced(
+            return trace_forward(
                 workload, batch, precision=TYPES[precision], policy=policy, mesh=mesh["tensor"]
             )
-        except (TrainingError, *LOOKS):
+        except (TrainingError, *DATA_DEPENDENT_ERRORS):
             return None
 
 

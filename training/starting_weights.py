@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from training.checkpoint import marker
 from training.checkpoint.lineage import Lineage
-from training.checkpoint.marker import Damaged, Marker
+from training.checkpoint.marker import DamagedMarkerError, Marker
 from training.config import TrainConfig
 from training.finetuning import hugging_face_folder, model_files
 from training.finetuning.model_files import ARCHIVE
@@ -87,9 +87,9 @@ class StartFrom(BaseModel):
     def words(self) -> str:
         """Describe the setting in words."""
         if self.checkpoint is None:
-            known = f" (SHA-256 {self.model_sha256[:12]}…)" if self.model_sha256 else ""
+            hash_note = f" (SHA-256 {self.model_sha256[:12]}…)" if self.model_sha256 else ""
             package = f"model package {self.model_package}" if self.model_package else self.uri
-            return f"begins at step 1 with the weights of {package}{known}"
+            return f"begins at step 1 with the weights of {package}{hash_note}"
         differ = ", ".join(self.may_differ) or "nothing"
         return f"goes on from checkpoint {self.checkpoint}, which may differ in {differ}"
 
@@ -126,11 +126,11 @@ class StartFrom(BaseModel):
 class Start:
     """The checkpoint or model that a job was given to start from, opened."""
 
-    asked: StartFrom
+    start_from: StartFrom
     folder: Path
     """Folder with the checkpoint's or the model's files."""
 
-    said: Marker | None = None
+    metadata: Marker | None = None
     """Marker of the checkpoint."""
 
     sha256: str | None = None
@@ -139,27 +139,27 @@ class Start:
     @property
     def lineage(self) -> Lineage | None:
         """The lineage recorded in the checkpoint."""
-        return self.said.lineage if self.said else None
+        return self.metadata.lineage if self.metadata else None
 
     @property
     def part(self) -> dict[str, Any]:
         """The part of the training's identity: content, not locations."""
-        if self.asked.hugging_face:
+        if self.start_from.hugging_face:
             return {"hugging_face": self.sha256}
-        if self.said is None:
-            return {"model": self.sha256, "model_package": self.asked.model_package}
-        assert self.lineage is not None  # noqa: S101 (``opened`` has looked)
-        return {"checkpoint": self.lineage.parts.name, "step": self.said.step}
+        if self.metadata is None:
+            return {"model": self.sha256, "model_package": self.start_from.model_package}
+        assert self.lineage is not None  # noqa: S101 (``open_start`` has looked)
+        return {"checkpoint": self.lineage.parts.name, "step": self.metadata.step}
 
     @property
     def base(self) -> dict[str, Any] | None:
         """Entry for the base in the finished model's description; None for a checkpoint."""
-        if self.said is not None:
+        if self.metadata is not None:
             return None
         return {
             "sha256": self.sha256,
-            "model_package": self.asked.model_package,
-            "uri": self.asked.uri,
+            "model_package": self.start_from.model_package,
+            "uri": self.start_from.uri,
         }
 
 
@@ -179,24 +179,31 @@ def read_start(text: str) -> StartFrom | None:
         raise TrainingError(f"hyperparameter {field}: {first['msg']}: {first['input']!r}") from None
 
 
-def opened(asked: StartFrom, channel: Path) -> Start:
+def open_start(start_from: StartFrom, channel: Path) -> Start:
     """Open what lies in the channel.
 
     Raises:
         TrainingError: it holds no checkpoint with a lineage; or the model is not the expected one.
         DataError: it holds no model.
     """
-    return _opened_model(asked, channel) if asked.checkpoint is None else _newest(asked, channel)
+    return (
+        _open_model(start_from, channel)
+        if start_from.checkpoint is None
+        else _newest(start_from, channel)
+    )
 
 
-def _opened_model(asked: StartFrom, channel: Path) -> Start:
-    found = _folder_sha256(asked, channel) if asked.hugging_face else _model_sha256(channel)
-    if asked.model_sha256 not in (None, found):
+def _open_model(start_from: StartFrom, channel: Path) -> Start:
+    digest = (
+        _folder_sha256(start_from, channel) if start_from.hugging_face else _model_sha256(channel)
+    )
+    if start_from.model_sha256 not in (None, digest):
         raise TrainingError(
-            f"start_from: the SHA-256 of {asked.uri} is {found}, expected {asked.model_sha256}: "
+            f"start_from: the SHA-256 of {start_from.uri} is {digest}, expected "
+            f"{start_from.model_sha256}: "
             "the file was replaced; restore it, or name another model"
         )
-    return Start(asked, channel, sha256=found)
+    return Start(start_from, channel, sha256=digest)
 
 
 def _model_sha256(channel: Path) -> str:
@@ -208,18 +215,18 @@ def _model_sha256(channel: Path) -> str:
     return model_files.sha256(channel)
 
 
-def _folder_sha256(asked: StartFrom, channel: Path) -> str:
+def _folder_sha256(start_from: StartFrom, channel: Path) -> str:
     if not hugging_face_folder.is_folder(channel):
-        there = sorted(path.name for path in channel.iterdir())[:5] if channel.is_dir() else []
+        names = sorted(path.name for path in channel.iterdir())[:5] if channel.is_dir() else []
         raise DataError(
-            f"start_from.hugging_face {asked.hugging_face}: holds no "
+            f"start_from.hugging_face {start_from.hugging_face}: holds no "
             f"{hugging_face_folder.CONFIG}, but "
-            f"{json.dumps(there)}; name the folder itself"
+            f"{json.dumps(names)}; name the folder itself"
         )
     return hugging_face_folder.sha256(channel)
 
 
-def _newest(asked: StartFrom, channel: Path) -> Start:
+def _newest(start_from: StartFrom, channel: Path) -> Start:
     """Return the checkpoint, or the newest in a training's folder; its files are hashed later."""
     if (channel / marker.NAME).is_file():
         folders = [channel]
@@ -228,29 +235,32 @@ def _newest(asked: StartFrom, channel: Path) -> Start:
     damage = ""
     for folder in folders:
         try:
-            said = marker.examined(folder, named=folder != channel)
-        except Damaged as error:
+            metadata = marker.load_marker(folder, check_name=folder != channel)
+        except DamagedMarkerError as error:
             damage = damage or f" ({folder.name}: {error})"
             continue
-        if said.lineage is None:
+        if metadata.lineage is None:
             raise TrainingError(
-                f"start_from.checkpoint {asked.checkpoint}: its {marker.NAME} does not say what "
+                f"start_from.checkpoint {start_from.checkpoint}: its {marker.NAME} does not say "
+                "what "
                 "it was trained with; begin with its registered model (start_from.model_package), "
                 "or train anew"
             )
-        return Start(asked, folder, said=said)
-    there = sorted(path.name for path in channel.iterdir())[:5] if channel.is_dir() else []
+        return Start(start_from, folder, metadata=metadata)
+    names = sorted(path.name for path in channel.iterdir())[:5] if channel.is_dir() else []
     raise TrainingError(
-        f"start_from.checkpoint {asked.checkpoint}: holds no checkpoint with a whole {marker.NAME}"
-        f"{damage}, but {json.dumps(there)}; name a folder that holds step-…, or one such folder"
+        f"start_from.checkpoint {start_from.checkpoint}: holds no checkpoint with a whole "
+        f"{marker.NAME}"
+        f"{damage}, but {json.dumps(names)}; name a folder that holds step-…, or one such folder"
     )
 
 
 def check_step(start: Start, config: TrainConfig) -> None:
     """Raises: TrainingError: nothing is left to train after the checkpoint."""
-    if start.said is not None and start.said.step >= config.max_steps:
+    if start.metadata is not None and start.metadata.step >= config.max_steps:
         raise TrainingError(
-            f"start_from.checkpoint {start.asked.checkpoint} is after step {start.said.step}, and "
+            f"start_from.checkpoint {start.start_from.checkpoint} is after step "
+            f"{start.metadata.step}, and "
             f"max_steps is {config.max_steps}: nothing is left to train; raise "
             "train.loop.max_steps and name max_steps in start_from.may_differ"
         )
@@ -263,7 +273,7 @@ def _until(parts: Parts, step: int) -> list[dict[str, Any]] | None:
     return [phase for phase in parts.mixture if phase["step"] < step]
 
 
-def check_differences(start: Start, mine: Parts) -> dict[str, str]:
+def check_differences(start: Start, parts: Parts) -> dict[str, str]:
     """Return part → how this training differs from the checkpoint's, in words.
 
     Raises:
@@ -272,17 +282,22 @@ def check_differences(start: Start, mine: Parts) -> dict[str, str]:
     if start.lineage is None:
         return {}
     before = start.lineage.parts
-    found = mine.differences(before)
-    found.pop("start", None)  # start_from itself makes this difference
-    asked = start.asked.may_differ
-    if start.said and _until(mine, start.said.step) == _until(start.lineage.parts, start.said.step):
-        asked = (*asked, "mixture")  # the past is the same, and the future has not happened yet
-    refused = {n: w for n, w in found.items() if n.partition(".")[0] not in asked}
-    if refused:
-        names = sorted({name.partition(".")[0] for name in refused})
+    differences = parts.differences(before)
+    differences.pop("start", None)  # start_from itself makes this difference
+    may_differ = start.start_from.may_differ
+    if start.metadata and _until(parts, start.metadata.step) == _until(
+        start.lineage.parts, start.metadata.step
+    ):
+        may_differ = (
+            *may_differ,
+            "mixture",
+        )  # the past is the same, and the future has not happened yet
+    refusals = {n: w for n, w in differences.items() if n.partition(".")[0] not in may_differ}
+    if refusals:
+        names = sorted({name.partition(".")[0] for name in refusals})
         raise TrainingError(
-            f"start_from.checkpoint {start.asked.checkpoint} is of another training: "
-            f"{'; '.join(refused.values())}; set it as it was there, or add "
+            f"start_from.checkpoint {start.start_from.checkpoint} is of another training: "
+            f"{'; '.join(refusals.values())}; set it as it was there, or add "
             f"{', '.join(names)} to train.start_from.may_differ"
         )
-    return found
+    return differences

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from training.strategies.loss_scale import REPORTED, LossScale
+from training.strategies.loss_scale import REPORT_SIZE, LossScale
 from training.strategies.ranks import Ranks
 from trainyard.common.errors import TrainingError
 
@@ -29,7 +29,7 @@ class Step:
     units: float
     norm: float
     """L2 norm of the gradient."""
-    own: tuple[float, ...]
+    rank_losses: tuple[float, ...]
     """Each rank's part of ``loss``."""
     shares: tuple[int, ...]
     """Index (from 0) of the part of the global batch that each rank takes."""
@@ -37,7 +37,7 @@ class Step:
     """Factor by which the loss was scaled; 0 without ``LossScale``."""
     left_out: bool
     """True if the step changed nothing because its scaled gradient overflowed."""
-    skipped: int
+    skipped_steps: int
     """Number of such steps of the training so far, including this one."""
     units_since: float
     """Units of all steps since the previous reading."""
@@ -54,16 +54,17 @@ class Step:
                 "hold no unit that counts (padding only?); look at the shards with "
                 "python -m steps.shard.inspect"
             )
-        for value, what, own in (
-            (self.loss, "loss", self.own),
-            (self.norm, "gradient norm", (self.norm,) * len(self.own)),
+        for value, quantity, rank_values in (
+            (self.loss, "loss", self.rank_losses),
+            (self.norm, "gradient norm", (self.norm,) * len(self.rank_losses)),
         ):
-            if math.isfinite(value) or (what == "gradient norm" and self.left_out):
+            if math.isfinite(value) or (quantity == "gradient norm" and self.left_out):
                 continue
-            bad = [rank for rank, part in enumerate(own) if not math.isfinite(part)]
-            named = ", ".join(map(str, bad)) or "(the sum)"
+            bad = [rank for rank, part in enumerate(rank_values) if not math.isfinite(part)]
+            rank_list = ", ".join(map(str, bad)) or "(the sum)"
             raise TrainingError(
-                f"{what} is {value} at step {self.number} on rank {named}, in the samples at "
+                f"{quantity} is {value} at step {self.number} on rank {rank_list}, in the samples "
+                "at "
                 f"positions {self._positions(bad, global_batch)} of the order; nothing is saved: "
                 f"lower learning_rate, or look at those samples{self._wider}"
             )
@@ -72,10 +73,10 @@ class Step:
         """Return the positions in the order that these ranks took; all ranks' if empty."""
         first, size = (self.number - 1) * global_batch, global_batch // (max(self.shares) + 1)
         every = {*self.shares}
-        mine = {self.shares[rank] for rank in ranks} or every
-        if mine == every:
+        shares = {self.shares[rank] for rank in ranks} or every
+        if shares == every:
             return f"{first} to {first + global_batch - 1}"
-        begins = [first + share * size for share in sorted(mine)]
+        begins = [first + share * size for share in sorted(shares)]
         return ", ".join(f"{begin} to {begin + size - 1}" for begin in begins)
 
     @property
@@ -83,8 +84,8 @@ class Step:
         """Return a further hint for float16."""
         if not self.scale:
             return ""
-        scaled = f" (the loss was scaled by {self.scale:g})"
-        return f"; or set precision to float32: float16 ends at 65504{scaled}"
+        note = f" (the loss was scaled by {self.scale:g})"
+        return f"; or set precision to float32: float16 ends at 65504{note}"
 
 
 class Numbers:
@@ -101,8 +102,8 @@ class Numbers:
         """
         self._share = share
         self.finite = torch.ones((), dtype=torch.bool, device=device)
-        self._last = torch.zeros(5 + REPORTED, dtype=torch.float64, device=device)
-        self._unscaled = torch.zeros(REPORTED, dtype=torch.float64, device=device)
+        self._last = torch.zeros(5 + REPORT_SIZE, dtype=torch.float64, device=device)
+        self._zero_report = torch.zeros(REPORT_SIZE, dtype=torch.float64, device=device)
         self._units = torch.zeros((), dtype=torch.float64, device=device)
 
     def add(
@@ -111,7 +112,7 @@ class Numbers:
         loss: Tensor,
         units: Tensor,
         norm: Tensor,
-        own: Tensor,
+        rank_loss: Tensor,
         scaling: LossScale | None = None,
     ) -> Tensor:
         """Add a step's numbers, 0-dim; return whether the step may change anything: it may if it
@@ -120,12 +121,12 @@ class Numbers:
         Losses are summed unscaled, so one that is not finite is so without scaling.
         """
         step = torch.full_like(loss, number)
-        overflow = scaling.overflowed(norm) if scaling else torch.zeros_like(self.finite)
-        scaled = scaling.report(overflow) if scaling else self._unscaled
-        now = torch.cat([torch.stack([step, loss, units, norm.to(loss), own]), scaled])
+        overflow = scaling.has_overflow(norm) if scaling else torch.zeros_like(self.finite)
+        scale_report = scaling.report(overflow) if scaling else self._zero_report
+        now = torch.cat([torch.stack([step, loss, units, norm.to(loss), rank_loss]), scale_report])
         self._last = torch.where(self.finite, now, self._last)
-        whole = norm.isfinite().to(loss.device) | overflow
-        self.finite = self.finite & loss.isfinite() & whole & (units > 0)
+        is_valid = norm.isfinite().to(loss.device) | overflow
+        self.finite = self.finite & loss.isfinite() & is_valid & (units > 0)
         self._units += units
         if scaling is None:
             return self.finite
@@ -133,34 +134,36 @@ class Numbers:
         return self.finite & ~overflow
 
     def read(
-        self, ranks: Ranks, numbers: Sequence[float] = (), measured: Tensor | None = None
+        self, ranks: Ranks, numbers: Sequence[float] = (), measurements: Tensor | None = None
     ) -> Step:
         """Read the numbers in one copy from the device; every rank takes part.
 
         Args:
             numbers: further numbers that this rank sends to the others.
-            measured: (n,) float64 on the device, sent after those.
+            measurements: (n,) float64 on the device, sent after those.
         """
-        beside = torch.tensor(numbers, dtype=torch.float64, device=self._last.device)
-        more = [] if measured is None else [measured]
+        extra_numbers = torch.tensor(numbers, dtype=torch.float64, device=self._last.device)
+        more = [] if measurements is None else [measurements]
         since = torch.stack([self._units, torch.full_like(self._units, self._share)])
-        row = torch.cat([self._last, since, beside, *more])
+        row = torch.cat([self._last, since, extra_numbers, *more])
         table = row.new_zeros(ranks.world, len(row))
         table[ranks.rank] = row
         rows = ranks.sum(table).tolist()
         self._units = torch.zeros_like(self._units)
-        number, loss, units, norm, _, *scaled, units_since = rows[ranks.rank][: 6 + REPORTED]
-        scale, left_out, skipped = scaled
+        number, loss, units, norm, _, *scale_report, units_since = rows[ranks.rank][
+            : 6 + REPORT_SIZE
+        ]
+        scale, left_out, skipped_steps = scale_report
         return Step(
             number=int(number),
             loss=loss,
             units=units,
             norm=norm,
-            own=tuple(one[4] for one in rows),
-            shares=tuple(int(one[6 + REPORTED]) for one in rows),
+            rank_losses=tuple(rank_row[4] for rank_row in rows),
+            shares=tuple(int(rank_row[6 + REPORT_SIZE]) for rank_row in rows),
             scale=scale,
             left_out=bool(left_out),
-            skipped=int(skipped),
+            skipped_steps=int(skipped_steps),
             units_since=units_since,
-            by_rank=tuple(tuple(one[7 + REPORTED :]) for one in rows),
+            by_rank=tuple(tuple(rank_row[7 + REPORT_SIZE :]) for rank_row in rows),
         )

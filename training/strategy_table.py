@@ -55,7 +55,7 @@ class StrategyEntry:
 
 
 STRATEGIES = {
-    "single": StrategyEntry(place="single.Single", one_process=True, adapters=True, float8=True),
+    "single": StrategyEntry(place="single.Strategy", one_process=True, adapters=True, float8=True),
     "ddp": StrategyEntry(place="ddp.Ddp", splits=True, adapters=True, float8=True),
     "fsdp": StrategyEntry(place="mesh.Mesh", splits=True, shards=True, adapters=True, float8=True),
     "deepspeed": StrategyEntry(
@@ -88,20 +88,20 @@ class OptionEntry:
     least_torch: str
     """Oldest torch that the option needs."""
 
-    asked: Callable[[Any], bool]
+    is_used: Callable[[Any], bool]
     """Predicate on ``TrainConfig``: true if the training uses the option."""
 
 
 OPTIONS = {
     # torchao 0.18 imports torch.nn.functional.ScalingType.
     "float8": OptionEntry(
-        field="float8", least_torch="2.10.0", asked=lambda config: config.float8 != "none"
+        field="float8", least_torch="2.10.0", is_used=lambda config: config.float8 != "none"
     ),
     # Under torch 2.8 a rank crashes as such a training ends.
     "FSDP with tensor and context parallelism": OptionEntry(
         field="context_parallel",
         least_torch="2.10.0",
-        asked=lambda config: (
+        is_used=lambda config: (
             config.strategy == "fsdp" and config.tensor_parallel > 1 and config.context_parallel > 1
         ),
     ),
@@ -109,13 +109,13 @@ OPTIONS = {
     "compiled recomputation": OptionEntry(
         field="activation_checkpointing",
         least_torch="2.10.0",
-        asked=lambda config: config.compile and config.activation_checkpointing != "none",
+        is_used=lambda config: config.compile and config.activation_checkpointing != "none",
     ),
     # In torch 2.10 a compiled block that ranks share mixes float64 and float32.
     "compiled tensor parallelism in float64": OptionEntry(
         field="compile",
         least_torch="2.13.0",
-        asked=lambda config: (
+        is_used=lambda config: (
             config.compile and config.tensor_parallel > 1 and config.precision == "float64"
         ),
     ),
@@ -171,7 +171,9 @@ def release(version: str) -> tuple[int, int, int]:
 def needed_torch(config: Any) -> Iterator[tuple[str, str]]:
     """Yield (setting, the least torch that it needs) for each part of a ``TrainConfig``."""
     yield "strategy", config.entry.least_torch
-    yield from ((one.field, one.least_torch) for one in OPTIONS.values() if one.asked(config))
+    yield from (
+        (option.field, option.least_torch) for option in OPTIONS.values() if option.is_used(config)
+    )
 
 
 def refuse_torch(config: Any, version: str) -> str | None:
@@ -179,7 +181,7 @@ def refuse_torch(config: Any, version: str) -> str | None:
 
     ``validate`` checks AWS's images with it, and the job checks its own torch.
     """
-    field, least = max(needed_torch(config), key=lambda needed: release(needed[1]))
+    field, least = max(needed_torch(config), key=lambda requirement: release(requirement[1]))
     if release(version) >= release(least):
         return None
     return (

@@ -47,9 +47,9 @@ def _name_extra(verb: str, missing: ModuleNotFoundError) -> str:
         ModuleNotFoundError: no extra of ours brings the module.
     """
     module = (missing.name or "").partition(".")[0]
-    wanted = re.compile(rf"{re.escape(module)}\b.*extra == ['\"](?P<extra>\w+)")
+    pattern = re.compile(rf"{re.escape(module)}\b.*extra == ['\"](?P<extra>\w+)")
     try:
-        matches = [wanted.match(line) for line in requires(DISTRIBUTION) or ()]
+        matches = [pattern.match(line) for line in requires(DISTRIBUTION) or ()]
     except PackageNotFoundError:  # a checkout
         matches = []
     extras = [match["extra"] for match in matches if match]

@@ -19,26 +19,28 @@ from botocore.exceptions import (
 from trainyard.common.errors import ServiceError
 
 
-def client(service: str, region: str | None = None, of: boto3.Session | None = None) -> Any:
+def client(service: str, region: str | None = None, session: boto3.Session | None = None) -> Any:
     """Return a boto3 client; region and credentials are the AWS environment's unless given.
 
-    ``of``: a session with other credentials.
+    ``session``: a session with other credentials.
     """
     config = Config(retries={"mode": "standard", "max_attempts": 5}, user_agent_extra="trainyard")
     with service_errors(service):
-        where = region or os.environ.get("AWS_REGION")  # boto3 alone reads AWS_DEFAULT_REGION only
-        return (of or boto3).client(service, region_name=where, config=config)
+        region_name = region or os.environ.get(
+            "AWS_REGION"
+        )  # boto3 alone reads AWS_DEFAULT_REGION only
+        return (session or boto3).client(service, region_name=region_name, config=config)
 
 
-def assumed(role: str, name: str, region: str | None = None) -> boto3.Session:
+def assume_role(role: str, name: str, region: str | None = None) -> boto3.Session:
     """Return a session ``name`` of the role with that ARN.
 
     Raises:
         ServiceError: its trust, or the caller's policies, do not allow it.
     """
     with service_errors(f"assuming role {role}"):
-        given = client("sts", region).assume_role(RoleArn=role, RoleSessionName=name)
-    keys = given["Credentials"]
+        answer = client("sts", region).assume_role(RoleArn=role, RoleSessionName=name)
+    keys = answer["Credentials"]
     return boto3.Session(keys["AccessKeyId"], keys["SecretAccessKey"], keys["SessionToken"])
 
 
@@ -58,9 +60,10 @@ def service_errors(doing: str) -> Iterator[None]:
             f"{detail.get('Message')}"
         ) from None
     except EndpointConnectionError as error:
-        asked = urlsplit(error.kwargs["endpoint_url"])
+        endpoint_url = urlsplit(error.kwargs["endpoint_url"])
         raise ServiceError(
-            f"{doing}: nothing answers at {asked.scheme}://{asked.netloc}; start the emulator "
+            f"{doing}: nothing answers at {endpoint_url.scheme}://{endpoint_url.netloc}; start "
+            "the emulator "
             "(python -m trainyard emulator) and set what it prints, or unset AWS_ENDPOINT_URL "
             "to use AWS"
         ) from None

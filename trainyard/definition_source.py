@@ -9,7 +9,7 @@ from trainyard.common.errors import DefinitionError, ServiceError
 from trainyard.terminal import Need
 
 if TYPE_CHECKING:
-    from trainyard.plan.deployed_pipeline import Deployed
+    from trainyard.plan.deployed_pipeline import DeployedPipeline
 
 DefinitionArgument = Annotated[
     Path | None, typer.Argument(metavar="DEFINITION", help="A pipeline definition, JSON.")
@@ -33,23 +33,25 @@ def read_definition(path: Path) -> str:
         raise DefinitionError(f"{path}: cannot be read: {error}; give a JSON file") from None
 
 
-def deployed_pipeline(name: str, region: str | None) -> "Deployed":
+def deployed_pipeline(name: str, region: str | None) -> "DeployedPipeline":
     """Return the pipeline of that name, as AWS (or the service at AWS_ENDPOINT_URL) describes it.
 
     Raises:
         ServiceError: the pipeline does not exist, or AWS refused.
     """
     from trainyard.aws_clients import client, service_errors
-    from trainyard.local_state import served  # with boto3, which a file does not need
+    from trainyard.local_state import serve_local_state  # with boto3, which a file does not need
     from trainyard.plan.deployed_pipeline import describe
 
-    with served(), service_errors(f"looking at pipeline {name}"):
+    with serve_local_state(), service_errors(f"looking at pipeline {name}"):
         sagemaker = client("sagemaker", region)
-        there = describe(sagemaker, name)
-    if there is None:
-        where = sagemaker.meta.region_name
-        raise ServiceError(f"pipeline {name}: does not exist in {where}; see --pipeline, --region")
-    return there
+        description = describe(sagemaker, name)
+    if description is None:
+        client_region = sagemaker.meta.region_name
+        raise ServiceError(
+            f"pipeline {name}: does not exist in {client_region}; see --pipeline, --region"
+        )
+    return description
 
 
 def definition_of(definition: Path | None, pipeline: str | None, region: str | None) -> str:

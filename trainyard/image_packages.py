@@ -10,7 +10,7 @@ from typing import Any
 from trainyard.read_yaml import load_yaml
 from trainyard.validate.rules.images import IMAGE
 
-PUBLISHED = Path(__file__).with_suffix(".yaml")
+PACKAGES_FILE = Path(__file__).with_suffix(".yaml")
 _FRAMEWORKS = {
     "pytorch": "torch",
     "tensorflow": "tensorflow",
@@ -43,7 +43,7 @@ class Image:
 
 
 @dataclass(frozen=True, slots=True)
-class Installed:
+class InstalledPackage:
     """What an interpreter has of a package."""
 
     version: str
@@ -54,11 +54,11 @@ class Installed:
 @cache
 def facts() -> dict[str, Any]:
     """Return the document: ``images``, and the ``limits`` of some packages in them."""
-    return load_yaml(PUBLISHED.read_text(encoding="utf-8"))
+    return load_yaml(PACKAGES_FILE.read_text(encoding="utf-8"))
 
 
 @cache
-def published() -> Mapping[str, Image | None]:
+def published_images() -> Mapping[str, Image | None]:
     """Return name → image; None for one whose packages AWS does not publish."""
     images: dict[str, Any] = facts()["images"]
     return {
@@ -69,21 +69,23 @@ def published() -> Mapping[str, Image | None]:
 
 def image_of(uri: str | None) -> Image | None:
     """Return the image that a URI names by its tag; None if nothing is published of it."""
-    found = IMAGE.fullmatch(uri or "")
-    if not found:
+    match = IMAGE.fullmatch(uri or "")
+    if not match:
         return None
-    tag = f"{found['repository']} {found['tag'] or ''}-"
-    names = [name for name, image in published().items() if image and tag.startswith(f"{name}-")]
-    return published()[max(names, key=len)] if names else None
+    tag = f"{match['repository']} {match['tag'] or ''}-"
+    names = [
+        name for name, image in published_images().items() if image and tag.startswith(f"{name}-")
+    ]
+    return published_images()[max(names, key=len)] if names else None
 
 
 def known_image(uri: str | None) -> Image | None:
     """Return the image with what its tag says, too; None for one that is not AWS's."""
-    found = IMAGE.fullmatch(uri or "")
-    if not found:
+    match = IMAGE.fullmatch(uri or "")
+    if not match:
         return None
-    repository, tag = found["repository"].rpartition("/")[2], found["tag"] or ""
-    packages = dict(_tagged(repository, tag))
+    repository, tag = match["repository"].rpartition("/")[2], match["tag"] or ""
+    packages = dict(_parse_tag(repository, tag))
     image = image_of(uri)
     if image:
         return replace(image, packages=packages | dict(image.packages))
@@ -92,7 +94,7 @@ def known_image(uri: str | None) -> Image | None:
     return Image(short, f"3.{python[1]}" if python else "", "tag", packages) if packages else None
 
 
-def _tagged(repository: str, tag: str) -> Iterator[tuple[str, str]]:
+def _parse_tag(repository: str, tag: str) -> Iterator[tuple[str, str]]:
     """Iterate over (package, version) in a tag: 2.1.0-transformers4.36.0-cpu-py310-ubuntu20.04."""
     framework = next((p for word, p in _FRAMEWORKS.items() if word in repository), None)
     version = re.match(_VERSION, tag)
@@ -103,27 +105,32 @@ def _tagged(repository: str, tag: str) -> Iterator[tuple[str, str]]:
 
 
 def differences(
-    image: Image, python: str, installed: Mapping[str, Installed], imported: set[str]
+    image: Image,
+    python: str,
+    installed_packages: Mapping[str, InstalledPackage],
+    imported_modules: set[str],
 ) -> list[str]:
     """Return what an interpreter that stands in for the image has otherwise: ``pandas 3.0.2 (there
-    1.1.3)``; of packages those that are ``imported``, and Python's version to the second number.
+    1.1.3)``; of packages those that are ``imported_modules``, and Python's version to the second
+    number.
     """
     rows = [
-        f"{name} {own.version} (there {image.packages[name]})"
-        for name, own in sorted(installed.items())
-        if imported & set(own.modules) and not _fits(own.version, image.packages[name])
+        f"{name} {package.version} (there {image.packages[name]})"
+        for name, package in sorted(installed_packages.items())
+        if imported_modules & set(package.modules)
+        and not _fits(package.version, image.packages[name])
     ]
     if image.python and python.split(".")[:2] != image.python.split(".")[:2]:
         rows.append(f"Python {python} (there {image.python})")
     return rows
 
 
-def _fits(version: str, said: str) -> bool:
+def _fits(version: str, published_version: str) -> bool:
     """Return whether a version is the one that is published, begins with it, or is in its range."""
-    if said[:1].isdigit():
-        return f"{version.partition('+')[0]}.".startswith(f"{said}.")
-    own, limit = _numbers(version), _numbers(said)
-    return own >= limit if said.startswith(">=") else own < limit
+    if published_version[:1].isdigit():
+        return f"{version.partition('+')[0]}.".startswith(f"{published_version}.")
+    own_numbers, limit = _numbers(version), _numbers(published_version)
+    return own_numbers >= limit if published_version.startswith(">=") else own_numbers < limit
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ STATE = Path(".trainyard/aws")
 
 
 @contextmanager
-def served() -> Iterator[None]:
+def serve_local_state() -> Iterator[None]:
     """Look at this folder's state during the block, if there is one and no AWS is configured: at
     the emulator that serves it now, such as trainyard run in another shell, else at one of its own.
 
@@ -28,7 +28,10 @@ def served() -> Iterator[None]:
     """
     with ExitStack() as stack:
         if (STATE / "s3").is_dir() and not _is_configured():
-            from trainyard.emulator.client_environment import applied, environment_of_running
+            from trainyard.emulator.client_environment import (
+                apply_environment,
+                environment_of_running,
+            )
 
             try:
                 environment = environment_of_running(STATE)
@@ -41,7 +44,7 @@ def served() -> Iterator[None]:
                     f"no AWS is configured, and {STATE} cannot be looked at: {error}"
                 ) from None
             errors.print(f"no AWS is configured: this looks at {STATE}", highlight=False)
-            stack.enter_context(applied(environment))
+            stack.enter_context(apply_environment(environment))
         yield
 
 
@@ -50,7 +53,7 @@ def _is_configured() -> bool:
     session = botocore.session.Session()
     try:
         profile = session.get_scoped_config()
-        named = {name for name in os.environ if name.startswith("AWS_ENDPOINT_URL")}
-        return bool(named or "endpoint_url" in profile or session.get_credentials())
+        endpoint_variables = {name for name in os.environ if name.startswith("AWS_ENDPOINT_URL")}
+        return bool(endpoint_variables or "endpoint_url" in profile or session.get_credentials())
     except BotoCoreError:
         return True

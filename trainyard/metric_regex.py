@@ -11,14 +11,14 @@ import time
 
 import regex
 
-EACH = 0.005
+SECONDS_PER_LINE = 0.005
 """Processor seconds that an expression may take per line, on average."""
 
-AHEAD = 0.2
+SECONDS_AHEAD = 0.2
 """Seconds by which it may exceed that."""
 
 
-REPEATED = 1_000_000
+MAX_REPETITIONS = 1_000_000
 """Largest product of an expression's minimum repetitions: ``regex`` writes them out."""
 
 _LEAST = re.compile(r"\{(\d+)(?:,\d*)?\}")
@@ -32,33 +32,33 @@ class Expression:
     """
 
     def __init__(self, text: str) -> None:
-        if math.prod(int(count) or 1 for count in _LEAST.findall(text)) > REPEATED:
-            raise ValueError(f"{text!r} repeats more than {REPEATED:,} times")
+        if math.prod(int(count) or 1 for count in _LEAST.findall(text)) > MAX_REPETITIONS:
+            raise ValueError(f"{text!r} repeats more than {MAX_REPETITIONS:,} times")
         try:
             self._pattern = regex.compile(text)
         except (regex.error, RecursionError) as error:
             raise ValueError(str(error)) from error
         self.text = text
         self.groups: int = self._pattern.groups
-        self._left = AHEAD
+        self._seconds_left = SECONDS_AHEAD
 
     @property
     def is_given_up(self) -> bool:
         """True if it took too long, and finds nothing any more."""
-        return self._left <= 0
+        return self._seconds_left <= 0
 
     def search(self, line: str) -> "regex.Match[str] | None":
         """Return the first match; None without one, and when the expression is given up."""
         if not self.is_given_up:
-            self._left = min(AHEAD, self._left + EACH)
-        while self._left > 0:
+            self._seconds_left = min(SECONDS_AHEAD, self._seconds_left + SECONDS_PER_LINE)
+        while self._seconds_left > 0:
             began = time.thread_time()
             try:
-                return self._pattern.search(line, timeout=self._left)
+                return self._pattern.search(line, timeout=self._seconds_left)
             except TimeoutError:
                 continue  # its clock counts all threads of the process, ours only this one
             finally:
-                self._left -= time.thread_time() - began
+                self._seconds_left -= time.thread_time() - began
         return None
 
     def given_up_message(self, metric: str) -> str:

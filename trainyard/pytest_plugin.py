@@ -51,11 +51,11 @@ def sagemaker_endpoint(sagemaker_server: Endpoint) -> Iterator[Endpoint]:
     import boto3
     import botocore.session
 
-    from trainyard.emulator.client_environment import applied
+    from trainyard.emulator.client_environment import apply_environment
     from trainyard.emulator.redirect.sitecustomize import hook
 
     hook(botocore.session)
-    with applied(sagemaker_server.env):
+    with apply_environment(sagemaker_server.env):
         default, boto3.DEFAULT_SESSION = (
             boto3.DEFAULT_SESSION,
             None,

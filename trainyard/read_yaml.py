@@ -25,21 +25,21 @@ class BoundedLoader(yaml.SafeLoader):
         mark = self.peek_event().start_mark
         self._depth += 1
         if self._depth > DEEPEST:
-            raise _refused(f"is nested deeper than {DEEPEST}", mark)
+            raise _make_error(f"is nested deeper than {DEEPEST}", mark)
         node = super().compose_node(parent, index)
         self._depth -= 1
         if node is None:
             return None
         if is_alias and node not in self._sizes:  # not composed to its end yet
-            raise _refused("an alias stands inside what it names", mark)
+            raise _make_error("an alias stands inside what it names", mark)
         size = self._sizes[node] = 1 + sum(self._sizes[child] for child in _children(node))
         if size > MOST:
-            raise _refused(f"has more than {MOST:,} values with its aliases expanded", mark)
+            raise _make_error(f"has more than {MOST:,} values with its aliases expanded", mark)
         return node
 
 
-def _refused(why: str, mark: yaml.Mark) -> yaml.YAMLError:
-    return yaml.composer.ComposerError(None, None, why, mark)
+def _make_error(reason: str, mark: yaml.Mark) -> yaml.YAMLError:
+    return yaml.composer.ComposerError(None, None, reason, mark)
 
 
 def _children(node: yaml.Node) -> list[yaml.Node]:

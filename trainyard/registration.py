@@ -11,6 +11,8 @@ def import_modules(package: str, path: Iterable[str], first: Sequence[str] = ())
     Raises:
         ModuleNotFoundError: a name in ``first`` is not a module.
     """
-    others = sorted(found.name for found in iter_modules(path) if found.name not in first)
+    others = sorted(
+        module_info.name for module_info in iter_modules(path) if module_info.name not in first
+    )
     for name in (*first, *others):
         import_module(f"{package}.{name}")

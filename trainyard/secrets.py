@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 Path = tuple[str | int, ...]
-NAMED = re.compile(r"(?i)(password|passwd|secret|api_?key|access_key|private_key|credential)")
+SECRET_NAME = re.compile(r"(?i)(password|passwd|secret|api_?key|access_key|private_key|credential)")
 WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 ABOUT = frozenset(
     "arn dir file id location mode name path policy prefix provider type uri url".split()
@@ -37,7 +37,7 @@ def is_secret(name: str, value: str) -> bool:
     words = [word.lower() for word in WORDS.findall(name)]
     if words and words[-1] in ABOUT and "access" not in words:
         return False
-    if NAMED.search(name) or ("access", "key") in zip(words, words[1:], strict=False):
+    if SECRET_NAME.search(name) or ("access", "key") in zip(words, words[1:], strict=False):
         return True
     return _ends_in_token(words) and not _NO_TOKEN.fullmatch(value)
 
@@ -50,10 +50,10 @@ def _ends_in_token(words: list[str]) -> bool:
 
 def in_url(text: str) -> bool:
     """Return whether a URL in ``text`` carries a password or a token."""
-    if any(not _PLACEHOLDER.fullmatch(found["value"]) for found in _IN_URL.finditer(text)):
+    if any(not _PLACEHOLDER.fullmatch(match["value"]) for match in _IN_URL.finditer(text)):
         return True
     queries = _IN_QUERY.finditer(text) if "://" in text else ()
-    return any(is_secret(found["name"], found["value"]) for found in queries)
+    return any(is_secret(match["name"], match["value"]) for match in queries)
 
 
 def hidden(name: str, value: Any) -> bool:
@@ -67,10 +67,10 @@ def find(value: Any, path: Path = (), name: str = "") -> Iterator[Path]:
         if hidden(name, value):
             yield path
     elif isinstance(value, dict):
-        called = next((value[key] for key in ("Name", "Key") if key in value), None)
+        entry_name = next((value[key] for key in ("Name", "Key") if key in value), None)
         for key, item in value.items():
-            pair = key in ("Value", "DefaultValue") and isinstance(called, str)
-            yield from find(item, (*path, str(key)), str(called if pair else key))
+            pair = key in ("Value", "DefaultValue") and isinstance(entry_name, str)
+            yield from find(item, (*path, str(key)), str(entry_name if pair else key))
     elif isinstance(value, list):
         for index, item in enumerate(value):
             yield from find(item, (*path, index), _option(value, index))

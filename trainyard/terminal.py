@@ -121,7 +121,11 @@ def _needs(command: Callable[..., None]) -> Sequence[Need]:
 
 def _options(command: Callable[..., Any]) -> dict[str, Parameter]:
     parameters = signature(command).parameters.items()
-    return {name: each for name, each in parameters if each.kind is not Parameter.KEYWORD_ONLY}
+    return {
+        name: parameter
+        for name, parameter in parameters
+        if parameter.kind is not Parameter.KEYWORD_ONLY
+    }
 
 
 def _with_options(
@@ -174,8 +178,10 @@ def has_value(value: Any) -> bool:
 def missing_lines(command: Callable[..., None], values: Values) -> list[str]:
     """Return a line about each thing that a verb needs and these values of its options lack."""
     options = _options(command)
-    required = [name for name, option in options.items() if option.default is Parameter.empty]
-    requirements = [*(Need((name,)) for name in required), *_needs(command)]
+    required_options = [
+        name for name, option in options.items() if option.default is Parameter.empty
+    ]
+    requirements = [*(Need((name,)) for name in required_options), *_needs(command)]
     return [line for need in requirements if (line := _missing_line(need, values, options))]
 
 
@@ -222,19 +228,19 @@ KINDS: Mapping[Any, str] = {Path: "FILE", int: "NUMBER", float: "NUMBER", str: "
 """Type of an option's value → the word for it where none is declared."""
 
 
-def pairs(option: str, given: Sequence[str]) -> dict[str, str]:
+def pairs(option: str, assignments: Sequence[str]) -> dict[str, str]:
     """Parse a repeated option ``NAME=VALUE``.
 
     Raises:
         RecipeError: one is not of that form.
     """
-    found = {}
-    for text in given:
+    values = {}
+    for text in assignments:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise RecipeError(f"{option} {text}: must be NAME=VALUE")
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
 def list_verbs(call: str, files: Mapping[str, Path]) -> None:

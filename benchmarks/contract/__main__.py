@@ -62,8 +62,8 @@ def _row(fault: Seeded | None, last: Verdict) -> dict[str, Any]:
     return {
         "fault": fault.what if fault else "none: the sound workload",
         "named_by": named,
-        "found": first.found if first else "",
-        "where": first.where if first else "",
+        "found": first.observation if first else "",
+        "where": first.location if first else "",
         "right": named in fault.rules if fault else not named,
     }
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainyard.common import atomic_file
-from trainyard.foresight.advice import Advice, Candidate, advise, shown
+from trainyard.foresight.advice import Advice, Candidate, advise, select_layouts
 from trainyard.foresight.advice_display import cells, count, heads, layout, running, why_not
 from trainyard.foresight.cloud_machines import TABLE
-from trainyard.foresight.published_models import published
-from trainyard.foresight.question import Offer, Question, allowed
+from trainyard.foresight.published_models import get_model
+from trainyard.foresight.question import Offer, Question, choose_offers
 from trainyard.foresight.setting import Setting
 from trainyard.plan.prices import load
 
@@ -61,24 +61,24 @@ def page() -> str:
 
 def section(case: Case, types: Sequence[str] = TYPES) -> Iterator[str]:
     """One model: its question, its best layout on each type, and what the first is better than."""
-    offers, _ = allowed(",".join(types), REGION)
+    offers, _ = choose_offers(",".join(types), REGION)
     found = [advise(_question(case, offer)) for offer in offers]
     question = found[0].question
     batch = count(question.global_batch * question.model.sequence)
     yield f"## {case.title}: {case.model}"
     yield ""
     yield (
-        f"{count(question.parameters)} parameters ({published(case.model).source}) on 1 T tokens: "
+        f"{count(question.parameters)} parameters ({get_model(case.model).source}) on 1 T tokens: "
         f"{question.steps:,} steps of {question.global_batch:,} × {question.model.sequence:,} "
         f"({batch} tokens), in {case.days} days, on up to {case.nodes} instances of one type."
     )
     yield f"\n```\n{case.command}\n```\n"
-    yield from _table([advice.ranked[0] for advice in found if advice.ranked])
+    yield from _table([advice.ranking[0] for advice in found if advice.ranking])
     yield from _reasons(found[0])
 
 
 def _question(case: Case, offer: Offer) -> Question:
-    shape = published(case.model).shape
+    shape = get_model(case.model).shape
     return Question(
         model=Setting(gpu=offer.machine.gpu, compile=True, **shape),
         tokens=TOKENS,
@@ -103,11 +103,11 @@ def _reasons(advice: Advice) -> Iterator[str]:
     """On the first layout's run, and why others on the same type of machine lost."""
     question = advice.question
     yield f"On {question.offers[0].name}, of {advice.count.layouts:,} layouts:\n"
-    if not advice.ranked:
+    if not advice.ranking:
         yield "- No layout fits. " + "; ".join(advice.remedies)
         yield ""
         return
-    first, *others = shown(advice)
+    first, *others = select_layouts(advice)
     yield f"- {running(first)}"
     for one in others:
         yield f"- {one.nodes} machines, {layout(one.setting)}: {why_not(one, first, question)}"

@@ -115,7 +115,9 @@ def cases(rows: Mapping[str, Sequence[Row]]) -> list[Case]:
             setting = Setting(**row["row"])
             measured = _seconds(setting, row["measured"])
             if measured and not row["outlier"]:
-                found.append(Case(source, setting, work_of.of(setting), measured, row["group"]))
+                found.append(
+                    Case(source, setting, work_of.from_setting(setting), measured, row["group"])
+                )
     return found
 
 

@@ -15,7 +15,7 @@ from conditions.slices import judge_slices
 
 CONFIDENCE = 0.95
 ALPHA = 1 - CONFIDENCE
-FIRST = spent(ALPHA, look=1)
+FIRST = spent(ALPHA, look_number=1)
 """Level of the first look."""
 TRIES = (1, 5, 20, 50)
 """Challengers that are tried on one test split."""

@@ -20,10 +20,10 @@ from torch.nn import functional as F
 from benchmarks.harness import CHECKOUT
 from training.config import TrainConfig
 from training.data.dataset import Dataset
-from training.data.sample_order import uniform
+from training.data.sample_order import create_uniform_order
 from training.data.shard_writer import write_dataset
 from training.loop import Loop
-from training.strategies import started
+from training.strategies import start_strategy
 from training.workloads import Workload, load
 
 
@@ -137,7 +137,7 @@ def trained(
         **{"validation_interval": steps, "validation_samples": 1},
     }
     config, workload = TrainConfig.model_validate(asked | settings), shape.workload()
-    with started(config, workload) as strategy:
+    with start_strategy(config, workload) as strategy:
         model = shape.fresh(strategy.ranks.device)
         given = config, workload, strategy, NoCheckpoints(), lines.append
         loop = WatchedLoop(*given, model=model)
@@ -191,7 +191,9 @@ def random_tokens(shape: Shape, folder: Path) -> Dataset:
 
 def _batches(shape: Shape, train: Dataset, device: torch.device) -> Iterator[torch.Tensor]:
     """Yield batches in the order in which Trainyard's loader gives them."""
-    indices = uniform(train.fingerprint, 0, len(train)).at(np.arange(len(train)))
+    indices = create_uniform_order(train.fingerprint, 0, len(train)).indices_at(
+        np.arange(len(train))
+    )
     for batch in np.split(indices, shape.warm_up + shape.steps):
         tokens = torch.from_numpy(train.read(batch)["tokens"]).long()
         if device.type == "cuda":

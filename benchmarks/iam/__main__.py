@@ -28,8 +28,8 @@ from benchmarks.harness import CHECKOUT, Figure, JsonFile, Section, Target, repo
 from benchmarks.iam.derived_requests import DERIVED_CALLS
 from pipelines.deploy.recipe_subject import from_recipe
 from trainyard.aws_clients import client
-from trainyard.emulator.authorization.account_policies import DERIVED
-from trainyard.emulator.client_environment import applied
+from trainyard.emulator.authorization.account_policies import DERIVED_POLICY
+from trainyard.emulator.client_environment import apply_environment
 from trainyard.emulator.request_scope import ACCOUNT
 from trainyard.emulator.server import Endpoint, serve
 from trainyard.emulator.services.own_role import TRUST
@@ -85,7 +85,7 @@ def main(
     with tempfile.TemporaryDirectory(prefix="benchmarks-iam-") as folder:
         for path in recipe or shipped:
             boto3.DEFAULT_SESSION = None  # it remembers the keys of another emulator
-            with serve(Path(folder) / Path(path).stem) as endpoint, applied(endpoint.env):
+            with serve(Path(folder) / Path(path).stem) as endpoint, apply_environment(endpoint.env):
                 trials.append(tried(endpoint, path, run and path == LAPTOP))
     raise typer.Exit(report([judged(trials)], json_file, {"run": run}))
 
@@ -130,7 +130,7 @@ def _make_roles(policies: Mapping[str, dict[str, Any]]) -> None:
     for role, policy in policies.items():
         iam.create_role(RoleName=NAMES[role], AssumeRolePolicyDocument=trust)
         iam.put_role_policy(
-            RoleName=NAMES[role], PolicyName=DERIVED, PolicyDocument=json.dumps(policy)
+            RoleName=NAMES[role], PolicyName=DERIVED_POLICY, PolicyDocument=json.dumps(policy)
         )
 
 
@@ -215,7 +215,7 @@ def _denied(statements: Sequence[dict[str, Any]], calls: Sequence[Request]) -> l
         return [Decision(call, False) for call in calls]
     document = {"Version": "2012-10-17", "Statement": list(statements)}
     policies = Policies(identity=(read_policy("derived", document),))
-    return [d for call in calls if not (d := evaluate(call, policies)).allowed]
+    return [d for call in calls if not (d := evaluate(call, policies)).is_allowed]
 
 
 if __name__ == "__main__":

@@ -178,19 +178,21 @@ def _train(data: Path, folder: Path, start: int, layout: Layout) -> None:
     from training.checkpoint.checkpoints import Checkpoints
     from training.config import TrainConfig
     from training.data.dataset import Dataset
-    from training.identity import parts, running
+    from training.identity import parts, read_code_files
     from training.loop import Loop
-    from training.strategies import started
+    from training.strategies import start_strategy
     from training.workloads import load
 
     torch.set_num_threads(1)
     config = TrainConfig.model_validate(SETTINGS | {"strategy": layout.strategy})
     train, validation = Dataset(data / "train"), Dataset(data / "validation")
     workload = load("language_model", MODEL)
-    known = parts(config, "language_model", MODEL, running("language_model", Path(__file__)))
+    known = parts(
+        config, "language_model", MODEL, read_code_files("language_model", Path(__file__))
+    )
     name = known.model_copy(update={"data": train.fingerprint}).name
     with (
-        started(config, workload) as strategy,
+        start_strategy(config, workload) as strategy,
         (folder / f"losses-{start}.txt").open("a", buffering=1) as losses,
     ):
         checkpoints = Checkpoints(folder / "checkpoints", name, KEEP, strategy.ranks)

@@ -28,7 +28,7 @@ from benchmarks.landing_zones import offline_run
 from benchmarks.landing_zones.generated import generated
 from benchmarks.landing_zones.verbs import Outcome, tried
 from benchmarks.landing_zones.zones import Zone, invented
-from trainyard.emulator.client_environment import applied
+from trainyard.emulator.client_environment import apply_environment
 from trainyard.emulator.server import serve
 from trainyard.permissions.policy_documents import control_policies
 
@@ -40,7 +40,7 @@ def outcomes(zone: Zone, folder: Path, run: bool) -> Iterator[Outcome]:
     importlib.import_module("pipelines.definition")  # changes the environment as it is imported
     boto3.DEFAULT_SESSION = None  # it remembers the keys of another emulator
     control = control_policies(zone.folder / zone.scp if zone.scp else None)
-    with serve(folder / "aws", control=control) as endpoint, applied(endpoint.env):
+    with serve(folder / "aws", control=control) as endpoint, apply_environment(endpoint.env):
         yield from tried(zone, folder)
         if run:
             began = time.monotonic()

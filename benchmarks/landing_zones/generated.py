@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from benchmarks.landing_zones.zones import HERE, Zone, written
-from pipelines.recipe.extended_recipe import over
+from pipelines.recipe.extended_recipe import overlay_tree
 from trainyard.emulator.request_scope import ACCOUNT
 
 REGIONS = {
@@ -76,7 +76,7 @@ def _written(folder: Path, row: Row) -> Zone:
     parts = yaml.safe_load(text)
     tree: dict[str, Any] = {"pipeline": {"name": "zone"}, "aws": {"bucket": "zone-ml"}}
     for name, value in row.items():
-        tree = over(tree, parts[name][value])
+        tree = overlay_tree(tree, parts[name][value])
     if region != "us-east-1" and "environments" in tree:  # no prices of others are shipped
         del tree["environments"]["prod"]["budget"]
     if row["work"] != "script":

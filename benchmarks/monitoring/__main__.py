@@ -42,14 +42,14 @@ Names = list[set[str]]
 def ours(weeks: int, sizes: tuple[int, int], drift: bool) -> Iterator[tuple[str, Names]]:
     """Yield what the monitor names, and what it does by the tests alone."""
     found = [changes(draw(seed, sizes, drift)) for seed in range(weeks)]
-    yield "monitor", [{one.feature for one in week if one.drifted} for week in found]
+    yield "monitor", [{one.feature for one in week if one.has_drifted} for week in found]
     certain = [changes(draw(seed, sizes, drift), least_psi=0) for seed in range(weeks)]
-    yield "its tests alone", [{one.feature for one in week if one.drifted} for week in certain]
+    yield "its tests alone", [{one.feature for one in week if one.has_drifted} for week in certain]
     found = [
         changes(draw(seed, sizes, drift), quality(seed, INDEPENDENT, drift))
         for seed in range(weeks)
     ]
-    yield JOINT, [{one.feature for one in week if one.drifted} for week in found]
+    yield JOINT, [{one.feature for one in week if one.has_drifted} for week in found]
 
 
 def changes(sides: Sequence[dict], *also: Change, least_psi: float = LEAST_PSI) -> list[Change]:
@@ -61,7 +61,7 @@ def changes(sides: Sequence[dict], *also: Change, least_psi: float = LEAST_PSI) 
 
 def _drifted_features(seed: int, sizes: tuple[int, int], fault: str) -> set[str]:
     before, now = draw(seed, sizes, False)
-    return {one.feature for one in changes((before, spoil(now, fault, seed))) if one.drifted}
+    return {one.feature for one in changes((before, spoil(now, fault, seed))) if one.has_drifted}
 
 
 def cells(values: Sequence) -> Cells:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from benchmarks.monitoring.weeks import answers
-from pipelines.monitoring.answer_quality import OF_TRUTHS, Recorded, change
+from pipelines.monitoring.answer_quality import OF_TRUTHS, RecordedQuality, change
 from pipelines.monitoring.drift import Change
 from training.scores import standard_error
 
@@ -25,7 +25,7 @@ def quality(seed: int, kind: str, worse: bool) -> Change:
     pulls = (losses - losses.mean()) / len(losses)
     if names is not None:
         pulls = np.bincount(names, pulls)
-    record = Recorded("v", METRIC, True, float(losses.mean()), standard_error(pulls))
+    record = RecordedQuality("v", METRIC, True, float(losses.mean()), standard_error(pulls))
     losses, names = _losses(2 * seed + 1, ANSWERED, worse, now)
     return change(losses, None if names is None else [*names], record)
 

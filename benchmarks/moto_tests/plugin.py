@@ -15,7 +15,7 @@ import boto3
 import moto
 import pytest
 
-from trainyard.emulator.client_environment import applied
+from trainyard.emulator.client_environment import apply_environment
 from trainyard.emulator.server import serve
 
 RESULTS = "MOTO_TESTS_RESULTS"
@@ -55,7 +55,7 @@ def _emulator(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[None]:
     """An AWS of its own for each test, in the environment and as boto3's default session."""
-    with serve(tmp_path_factory.mktemp("aws")) as endpoint, applied(endpoint.env):
+    with serve(tmp_path_factory.mktemp("aws")) as endpoint, apply_environment(endpoint.env):
         boto3.setup_default_session()
         seen = request.node.stash[_refused] = []
         boto3.DEFAULT_SESSION.events.register("after-call.*.*", _watch(seen))

@@ -5,7 +5,7 @@ from typing import Any
 
 from benchmarks.parity.recording import Run
 from benchmarks.parity.small_steps import make_queue, messages
-from trainyard.language.statuses import ENDED
+from trainyard.language.statuses import END_STATUSES
 
 SETTLED = 12
 """Polls (a minute on AWS) until a new rule holds, and until the last event has come."""
@@ -41,7 +41,7 @@ def note_events(run: Run, queue: str) -> None:
     def ended() -> bool | None:
         found.update({event["id"]: event for event in messages(run, queue, 1)})
         states = [e["detail"].get("currentPipelineExecutionStatus") for e in found.values()]
-        return any(state in ENDED for state in states) or None
+        return any(state in END_STATUSES for state in states) or None
 
     run.until(ended, "the execution's last event")
     run.pause(SETTLED * run.place.poll)

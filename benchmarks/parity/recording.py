@@ -14,7 +14,7 @@ from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 
 from benchmarks.parity.scrubbing import Scrubber
 from trainyard.aws_clients import error_code
-from trainyard.language.statuses import ENDED
+from trainyard.language.statuses import END_STATUSES
 
 _Seen = TypeVar("_Seen")
 _GONE = ("NotFound", "NonExistentQueue", "does not exist", "Could not find")
@@ -157,7 +157,7 @@ class Run:
     def _end(self, arn: str) -> dict[str, Any] | None:
         describe = "sagemaker.describe_pipeline_execution"
         found = self.quietly(describe, PipelineExecutionArn=arn)
-        return found if found["PipelineExecutionStatus"] in ENDED else None
+        return found if found["PipelineExecutionStatus"] in END_STATUSES else None
 
     def until(self, seen: Callable[[], _Seen | None], what: str) -> _Seen:
         """Return the first thing that is seen. Raises TimeoutError or :class:`Halted`."""

@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from benchmarks.sdk_tests.changes import EXPECTED_FAILURES, NOT_HERE, REFUSED
-from trainyard.language.statuses import ENDED, JOB_ENDED
+from trainyard.language.statuses import END_STATUSES, JOB_ENDED
 
 VERDICTS = ("works", "vacuous", "ours", "not here", "refused type")
 _RUN_BY_JOBS = ("TrainingJob", "ProcessingJob")
@@ -60,7 +60,7 @@ def _faults(test: str, evidence: dict[str, Any]) -> Iterator[str]:
 
 def _faults_of(execution: dict[str, Any], ran: dict[str, Any], expected: bool) -> Iterator[str]:
     status, steps = execution["status"], execution["steps"]
-    if status not in ENDED:
+    if status not in END_STATUSES:
         yield f"execution is still {status}"
     elif not steps:
         yield f"execution {status} without a step: {execution['reason']}"
@@ -117,7 +117,7 @@ def _cause(error: str, evidence: dict[str, Any]) -> str:
         for step in execution["steps"]:
             if step["status"] == "Failed" and not _fails_by_design(step):
                 return f"step {step['name']}: {step['reason']}"
-        if execution["status"] not in ENDED:
+        if execution["status"] not in END_STATUSES:
             return f"execution is still {execution['status']}; {_last(error)}"
     for job in evidence["jobs"]:
         if job["status"] == "Failed":

@@ -25,11 +25,11 @@ import boto3
 
 from benchmarks.sdk_tests.changes import ABALONE, DEFAULT_BUCKETS, FIXTURES, IMAGES, LONG_SLEEPS
 from trainyard.emulator.api import ApiError
-from trainyard.emulator.client_environment import applied
-from trainyard.emulator.request_scope import region_of, within
+from trainyard.emulator.client_environment import apply_environment
+from trainyard.emulator.request_scope import enter_scope, region_of
 from trainyard.emulator.server import Endpoint, serve
 from trainyard.emulator.services.own_role import TRUST
-from trainyard.language.statuses import ENDED, JOB_ENDED
+from trainyard.language.statuses import END_STATUSES, JOB_ENDED
 
 _PRETENDING = re.compile(
     r"(ElasticMapReduce|AWSGlue|AmazonAthena|AWSStepFunctions)\.(Run|Start)\w+"
@@ -76,13 +76,13 @@ class Watch:
 
     def _running(self) -> Iterator[bool]:
         for arn in executions(self._endpoint):
-            yield self._describe(arn)["PipelineExecutionStatus"] not in ENDED
+            yield self._describe(arn)["PipelineExecutionStatus"] not in END_STATUSES
         for job in jobs(self._endpoint):
             yield job["status"] not in JOB_ENDED
 
     def _describe(self, arn: str) -> dict:
         request = {"PipelineExecutionArn": arn}
-        with within(region_of(arn)):
+        with enter_scope(region_of(arn)):
             return self._endpoint.app.sagemaker.handle("DescribePipelineExecution", request)
 
     def collect(self) -> dict[str, Any]:
@@ -97,7 +97,7 @@ class Watch:
 
     def _execution(self, arn: str) -> dict[str, Any]:
         answer = self._describe(arn)
-        with within(region_of(arn)):
+        with enter_scope(region_of(arn)):
             handle = self._endpoint.app.sagemaker.handle
         request = {"PipelineExecutionArn": arn, "SortOrder": "Ascending"}
         steps = handle("ListPipelineExecutionSteps", request)["PipelineExecutionSteps"]
@@ -163,7 +163,7 @@ def run(specification: dict[str, Any]) -> dict[str, Any]:
     os.environ["TRAINYARD_EMULATOR_IMAGES"] = IMAGES
     begun = time.monotonic()
     python = Path(specification["python"])
-    with serve(folder / "aws", python=python) as endpoint, applied(endpoint.env):
+    with serve(folder / "aws", python=python) as endpoint, apply_environment(endpoint.env):
         _prepare(specification)
         watch = Watch(endpoint)
         with _idle(watch, folder / "idle"):

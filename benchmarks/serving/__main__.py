@@ -42,7 +42,7 @@ from benchmarks.serving.requests_in_time import by_clients, by_clock
 from training.defaults.request_batch import rows
 from training.export import artifact
 from training.export.request_handler import open_served
-from training.export.weight_location import Held
+from training.export.weight_location import LocalWeights
 from training.workloads import load, load_packing
 from training.workloads.tabular.features import FILE, Features
 
@@ -70,7 +70,7 @@ def made(name: str, folder: Path) -> None:
         (folder / FILE).write_bytes(features(settings))
     workload = load(name, settings, folder)
     described = {"workload": name, "workload_config": settings}
-    artifact.save(folder, Held(workload.model().state_dict()), workload, described, [])
+    artifact.save(folder, LocalWeights(workload.model().state_dict()), workload, described, [])
     artifact.add_code(folder, name)
 
 
@@ -81,7 +81,7 @@ def features(settings: dict[str, Any]) -> bytes:
     packer.add(
         rows([one["record"] | {"label": 1.0} for one in requests("tabular")], packing.columns)
     )
-    return Features.of(packing.config, [packer.statistics()]).content()
+    return Features.from_statistics(packing.config, [packer.statistics()]).content()
 
 
 def requests(name: str) -> list[dict[str, Any]]:

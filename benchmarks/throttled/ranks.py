@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 from training.data.dataset import Dataset
 from training.data.loader import Loader
-from training.data.sample_order import uniform, windowed
+from training.data.sample_order import create_uniform_order, create_windowed_order
 
 MICRO = 8
 """Samples of a micro-batch, as recipes/prod.yaml has it."""
@@ -85,21 +85,21 @@ def train(one: Rank) -> Waited:
 
 def _ours(one: Rank) -> Generator[float, None, None]:
     """What ``Loader.stalled`` grows by with each micro-batch."""
-    data = Dataset(one.folder, loaded=one.loader == "windowed")
-    sizes = np.asarray(data.merged.samples)
+    data = Dataset(one.folder, in_memory=one.loader == "windowed")
+    sizes = np.asarray(data.manifests.samples)
     order = (
-        windowed(data.fingerprint, 0, sizes, int(sizes[:WINDOW].sum()))
+        create_windowed_order(data.fingerprint, 0, sizes, int(sizes[:WINDOW].sum()))
         if one.loader == "windowed"
-        else uniform(data.fingerprint, 0, len(data))
+        else create_uniform_order(data.fingerprint, 0, len(data))
     )
     batch = one.share * one.world
     with Loader(
         data, order, global_batch=batch, micro_batch=MICRO, rank=one.rank, world=one.world
     ) as loader:
         while True:
-            before = loader.stalled
+            before = loader.stall_seconds
             next(loader)
-            yield loader.stalled - before
+            yield loader.stall_seconds - before
 
 
 class _Rows:

@@ -15,7 +15,7 @@ from benchmarks.shards.corpus import standard_library
 from benchmarks.training.setting import Setting
 from training.config import TrainConfig
 from training.data.dataset import Dataset
-from training.data.sample_order import uniform
+from training.data.sample_order import create_uniform_order
 from training.data.shard_writer import write_dataset
 from training.workloads import load_packing
 from training.workloads.language_model.config import LanguageModelConfig
@@ -172,8 +172,8 @@ def prepare(setting: Setting, folder: Path) -> Setting:
     for split in ("train", "validation"):
         _write(samples, folder / "channels" / split, split, setting)
     train = Dataset(folder / "channels/train")
-    order = uniform(train.fingerprint, setting.seed, len(train))
-    indices = order.at(np.arange(setting.steps * setting.global_batch))
+    order = create_uniform_order(train.fingerprint, setting.seed, len(train))
+    indices = order.indices_at(np.arange(setting.steps * setting.global_batch))
     batches = train.read(indices)["tokens"]
     np.save(folder / "batches.npy", batches.reshape(setting.steps, setting.global_batch, -1))
     return replace(setting, rates=_rates(setting), batches=str(folder / "batches.npy"))

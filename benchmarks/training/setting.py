@@ -64,7 +64,7 @@ class Setting:
     def model(self) -> "torch.nn.Module":
         """The module, from its file alone, with the same fresh weights in every process."""
         from training.initial.build_model import (  # all begin with the numbers of our loop
-            built,
+            build_on_meta,
             real,
         )
 
@@ -72,7 +72,7 @@ class Setting:
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         shape = SimpleNamespace(**self.shape)
-        return real(built(lambda: module.Transformer(shape, self.vocabulary), self.seed))
+        return real(build_on_meta(lambda: module.Transformer(shape, self.vocabulary), self.seed))
 
     def optimizer(self, model: "torch.nn.Module") -> "torch.optim.Optimizer":
         import torch

@@ -30,7 +30,7 @@ from tests.training import worlds
 from tests.training.trainings import TOYS, arguments
 from tests.training.worlds import run_rank
 from training.checkpoint import marker
-from training.watching.__main__ import parsed
+from training.watching.__main__ import parse_metrics
 from training.watching.rules import RULES
 from training.watching.watch_rule import Plan
 from training.watching.watcher import Event, Watcher, read_watching
@@ -112,7 +112,7 @@ def _once(case: Case, root: Path, rank: Rank) -> Lines:
     else:
         codes = worlds.finish(worlds.start(root, case.world, target=rank, **settings), 600)
     text = log.read_text()
-    lines = [line for line in map(parsed, text.splitlines()) if "step" in line]
+    lines = [line for line in map(parse_metrics, text.splitlines()) if "step" in line]
     if not lines or (any(codes) and rank is run_rank):
         raise RuntimeError(f"{case.name}: ranks ended with {codes}: {text[-3000:]}")
     return lines

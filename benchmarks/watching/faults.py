@@ -57,15 +57,15 @@ def rate_times_1000(given: list[str], environment: dict[str, str], root: Path, r
 
 def sleeping_rank(given: list[str], environment: dict[str, str], root: Path, rank: int) -> None:
     """Rank 1 takes a rest in each forward pass."""
-    from training.strategies.single import Single
+    from training.strategies.single import Strategy
 
-    outputs = Single.outputs
+    outputs = Strategy.outputs
 
     def late(self: Any, model: Any, batch: Any) -> Any:
         time.sleep(0.3 * (rank == 1))
         return outputs(self, model, batch)
 
-    Single.outputs = late
+    Strategy.outputs = late
     run_rank(given, environment, root, rank)
 
 

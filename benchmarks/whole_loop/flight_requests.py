@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from pipelines.corpora.nycflights13 import LABEL, data_folder, joined
+from pipelines.corpora.nycflights13 import LABEL, data_folder, join_tables
 
 MOVED = ("departures_in_hour", "temp")
 TRAINED, LATE = 4000, 15
@@ -25,7 +25,7 @@ class Flights:
         """``features``: columns of a request."""
         names = ("flights.csv.zip", "weather.csv", "planes.csv")
         flights, weather, planes = (pd.read_csv(data_folder() / name) for name in names)
-        every = joined(flights, weather, planes)
+        every = join_tables(flights, weather, planes)
         every = every[every[LABEL].notna()].sample(4 * TRAINED, random_state=0)
         self.trained, self._calm = every[:TRAINED], every[TRAINED : 2 * TRAINED]
         self._busy = busier(every[2 * TRAINED :])

@@ -91,7 +91,7 @@ def _drift(axis: Axes, seen: Seen, ended: Sequence[Ended], begin: float) -> None
     for last in ends:
         now = _columns(rows[last - COMPARED : last])
         for one in compare(before, now, quantities, error=0.05, least_psi=0.1):
-            if one.of == "values":
+            if one.respect == "values":
                 curves[one.feature].append(one.psi or 0.0)
     x = [ended[last - 1].at - begin for last in ends]
     for name, values in curves.items():

@@ -24,7 +24,7 @@ import typer
 from benchmarks.definitions.service import ENDED, Service
 from benchmarks.harness import JsonFile, keep, show_table
 from benchmarks.why.failures import BUCKET, FAILURES, SCARCE, SOURCE, Failure
-from trainyard.emulator.client_environment import applied
+from trainyard.emulator.client_environment import apply_environment
 from trainyard.emulator.server import serve
 from trainyard.runs.execution import Execution
 from trainyard.runs.why.diagnosis import Cause
@@ -79,7 +79,7 @@ def run(state: Path, names: Iterable[str] = FAILURES) -> Iterator[Judged]:
     Raises:
         AssertionError: a step that should fail did not.
     """
-    with serve(state, without_capacity=(SCARCE,)) as endpoint, applied(endpoint.env):
+    with serve(state, without_capacity=(SCARCE,)) as endpoint, apply_environment(endpoint.env):
         service = Service(endpoint.env)
         service.s3.create_bucket(Bucket=BUCKET)
         service.function("breaks", SOURCE)

@@ -3,12 +3,12 @@
 from typing import Any
 
 from conditions.check_table import Field, GateCheck
-from conditions.gate_check import Check, at_most, measured
+from conditions.gate_check import Check, at_most, read_number
 
 
 def within_size(evaluation: Any, budget_mb: float) -> Check:
     """Check that model.tar.gz has at most ``budget_mb`` MB of 10⁶ bytes."""
-    size = measured(evaluation, "artifact", "bytes")
+    size = read_number(evaluation, "artifact", "bytes")
     return at_most(
         kind="artifact_size",
         metric="artifact_mb",
@@ -23,9 +23,11 @@ CHECKS = (
     GateCheck(
         kind="artifact_size",
         fields=(Field(name="max_artifact_mb", gt=0, doc="Size of model.tar.gz in MB."),),
-        judge=lambda found, asked: [within_size(found.evaluation, asked["max_artifact_mb"])],
+        judge=lambda evidence, demands: [
+            within_size(evidence.evaluation, demands["max_artifact_mb"])
+        ],
         picture="budgets",
         order=90,
-        shown=40,
+        display_order=40,
     ),
 )

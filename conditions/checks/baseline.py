@@ -4,7 +4,7 @@ from typing import Any
 
 from conditions.check_table import Field, GateCheck
 from conditions.demands import Demands
-from conditions.gate_check import Check, Direction, compare, measured, number
+from conditions.gate_check import Check, Direction, compare, number, read_number
 from conditions.gate_evidence import Evidence
 
 
@@ -12,19 +12,19 @@ def against_baseline(
     evaluation: Any, metric: str, direction: Direction, baseline: str, margin: float
 ) -> Check:
     """Check that the metric beats the baseline's by ``margin``, in the metric's unit."""
-    reference = measured(evaluation, "baselines", baseline, metric)
+    reference = read_number(evaluation, "baselines", baseline, metric)
     sign = -1 if direction == "lower" else 1
     threshold = None if reference is None else number(reference + sign * margin)
     by = f" by at least {margin:g}" if margin else ""
-    shown = "missing" if reference is None else f"{reference:.4g}"
+    reference_text = "missing" if reference is None else f"{reference:.4g}"
     return compare(
         kind="baseline",
         name=f"beats_{baseline}",
         metric=metric,
         direction=direction,
-        value=measured(evaluation, "metrics", metric, "value"),
+        value=read_number(evaluation, "metrics", metric, "value"),
         threshold=threshold,
-        demand=f"it must beat the {baseline} baseline's {shown}{by}",
+        demand=f"it must beat the {baseline} baseline's {reference_text}{by}",
         missing=f"{metric} of the model or of the {baseline} baseline is missing or not finite",
         strict=True,
     )
@@ -43,7 +43,7 @@ CHECKS = (
         fields=(
             Field(
                 name="below_baseline",
-                of=str,
+                value_type=str,
                 doc="A baseline of the workload that the primary metric must beat; None for no "
                 "such check.",
             ),
@@ -57,6 +57,6 @@ CHECKS = (
         judge=_judge,
         picture="metrics",
         order=20,
-        shown=20,
+        display_order=20,
     ),
 )

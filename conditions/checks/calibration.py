@@ -37,10 +37,10 @@ CALIBRATION: GateCheck = GateCheck(
     ),
     judge=_judge,
     needs=frozenset({"scores", "predictions"}),
-    expected=lambda demands: [("calibration_error", demands["max_calibration_error"])],
+    expected_rows=lambda demands: [("calibration_error", demands["max_calibration_error"])],
     limit="high at most",
     picture="budgets",
     order=40,
-    shown=120,
+    display_order=120,
 )
 CHECKS = (CALIBRATION,)

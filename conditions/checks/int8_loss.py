@@ -7,7 +7,7 @@ registered in full precision (``conditions.registered_version``).
 from collections.abc import Iterator
 from dataclasses import replace
 
-from conditions.champion_comparison import above, margins, signed
+from conditions.champion_comparison import above, margins, signed_margins
 from conditions.check_table import GateCheck
 from conditions.demands import Demands
 from conditions.gate_check import Check, reaches
@@ -16,11 +16,14 @@ from conditions.gate_evidence import Evidence
 
 def _not_worse(evidence: Evidence, demands: Demands) -> Iterator[Check]:
     for metric, margin in demands["int8"].items():
-        of, least = evidence.full[metric], demands["min_groups"]
-        found, groups = above(INT8, of, -margin, "the full model"), of.improvement.effective_groups
+        comparison, least = evidence.full[metric], demands["min_groups"]
+        row, groups = (
+            above(INT8, comparison, -margin, "the full model"),
+            comparison.improvement.effective_groups,
+        )
         few = f"int8: the test split has {groups:.6g} effective groups, the recipe demands {least}"
         enough = reaches(groups, least)
-        yield found if enough else replace(found, passed=False, reason=few)
+        yield row if enough else replace(row, passed=False, reason=few)
 
 
 INT8: GateCheck = GateCheck(
@@ -35,11 +38,11 @@ INT8: GateCheck = GateCheck(
     ),
     judge=_not_worse,
     needs=frozenset({"scores", "int8"}),
-    expected=lambda demands: signed(INT8, demands, -1),
+    expected_rows=lambda demands: signed_margins(INT8, demands, -1),
     direction="higher",
     name="int8_{metric}",
     limit="low above",
     order=115,
-    shown=115,
+    display_order=115,
 )
 CHECKS = (INT8,)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from conditions.check_table import Field, GateCheck
-from conditions.gate_check import Check, at_most, measured
+from conditions.gate_check import Check, at_most, read_number
 
 
 def within_latency(evaluation: Any, budget_ms: float) -> Check:
@@ -16,20 +16,21 @@ def within_latency(evaluation: Any, budget_ms: float) -> Check:
     return at_most(
         kind="latency",
         metric="latency_p95_ms",
-        value=measured(evaluation, "latency", "p95_ms"),
+        value=read_number(evaluation, "latency", "p95_ms"),
         most=budget_ms,
-        demand=f"the recipe demands at most {budget_ms:g}{_disturbed(evaluation)}",
+        demand=f"the recipe demands at most {budget_ms:g}{_describe_disturbance(evaluation)}",
         missing="latency.p95_ms is missing from the evaluation, or not finite",
     )
 
 
-def _disturbed(evaluation: Any) -> str:
+def _describe_disturbance(evaluation: Any) -> str:
     """Return a remark on a machine that other processes used, too; empty for a quiet one."""
-    waited = measured(evaluation, "latency", "waited_share")
-    if waited is None or evaluation["latency"].get("busy") is not True:
+    waited_share = read_number(evaluation, "latency", "waited_share")
+    if waited_share is None or evaluation["latency"].get("busy") is not True:
         return ""
     return (
-        f"; the machine was busy: {waited:.0%} of the time other processes had the cores, so the "
+        f"; the machine was busy: {waited_share:.0%} of the time other processes had the cores, "
+        "so the "
         "model itself is faster; where that decides, evaluate again on a quiet machine"
     )
 
@@ -44,9 +45,11 @@ CHECKS = (
                 doc="Milliseconds in which 95 of 100 single-example requests are answered.",
             ),
         ),
-        judge=lambda found, asked: [within_latency(found.evaluation, asked["max_latency_p95_ms"])],
+        judge=lambda evidence, demands: [
+            within_latency(evidence.evaluation, demands["max_latency_p95_ms"])
+        ],
         picture="budgets",
         order=80,
-        shown=30,
+        display_order=30,
     ),
 )

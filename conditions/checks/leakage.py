@@ -3,29 +3,30 @@
 from typing import Any
 
 from conditions.check_table import Field, GateCheck
-from conditions.gate_check import Check, at_most, measured
+from conditions.gate_check import Check, at_most, read_number
 
 
-def without_leakage(evaluation: Any, what: str, allowed: float) -> Check:
-    """Check that at most ``allowed`` (a share) of the test split's ``what`` is in the train split.
+def without_leakage(evaluation: Any, leak_kind: str, limit: float) -> Check:
+    """Check that at most ``limit`` (a share) of the test split's ``leak_kind`` is in the train
+    split.
 
-    ``what``: ``examples``, found by the hash of their content, or ``groups``, found by their key. A
-    metric on examples that were trained on says nothing about new ones.
+    ``leak_kind``: ``examples``, found by the hash of their content, or ``groups``, found by their
+    key. A metric on examples that were trained on says nothing about new ones.
     """
-    leaked = measured(evaluation, "leakage", what)
-    checked = measured(evaluation, "leakage", f"checked_{what}")
-    share, demand = None, f"the share of test {what} that were trained on"
-    if leaked is not None and checked and 0 <= leaked <= checked:
-        share = leaked / checked
-        demand = f"{demand} ({leaked:g} of {checked:g}) may be at most {allowed:g}"
+    leak_count = read_number(evaluation, "leakage", leak_kind)
+    searched_count = read_number(evaluation, "leakage", f"checked_{leak_kind}")
+    share, demand = None, f"the share of test {leak_kind} that were trained on"
+    if leak_count is not None and searched_count and 0 <= leak_count <= searched_count:
+        share = leak_count / searched_count
+        demand = f"{demand} ({leak_count:g} of {searched_count:g}) may be at most {limit:g}"
     return at_most(
         kind="leakage",
-        metric=f"leaked_{what}",
+        metric=f"leaked_{leak_kind}",
         value=share,
-        most=allowed,
+        most=limit,
         demand=demand,
-        missing=f"the evaluation does not say which test {what} are in train, or looked at no "
-        f"{what.removesuffix('s')}",
+        missing=f"the evaluation does not say which test {leak_kind} are in train, or looked at no "
+        f"{leak_kind.removesuffix('s')}",
     )
 
 
@@ -40,12 +41,12 @@ CHECKS = (
                 doc="Share of test examples whose content is also in train; 0 for none at all.",
             ),
         ),
-        judge=lambda found, asked: [
-            without_leakage(found.evaluation, "examples", asked["max_leaked_examples"])
+        judge=lambda evidence, demands: [
+            without_leakage(evidence.evaluation, "examples", demands["max_leaked_examples"])
         ],
         picture="budgets",
         order=50,
-        shown=50,
+        display_order=50,
     ),
     GateCheck(
         kind="leakage",
@@ -57,11 +58,11 @@ CHECKS = (
                 doc="Share of test groups that are also in train.",
             ),
         ),
-        judge=lambda found, asked: [
-            without_leakage(found.evaluation, "groups", asked["max_leaked_groups"])
+        judge=lambda evidence, demands: [
+            without_leakage(evidence.evaluation, "groups", demands["max_leaked_groups"])
         ],
         picture="budgets",
         order=60,
-        shown=50,
+        display_order=50,
     ),
 )

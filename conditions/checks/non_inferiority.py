@@ -1,18 +1,18 @@
 """``non_inferiority``: the challenger is not worse than the champion by the margin or more."""
 
-from conditions.champion_comparison import above, margins, signed
+from conditions.champion_comparison import above, margins, signed_margins
 from conditions.check_table import GateCheck
 from conditions.gate_check import Check
-from conditions.gate_evidence import Compared
+from conditions.gate_evidence import MetricComparison
 
 
-def non_inferior(compared: Compared, margin: float) -> Check:
+def non_inferior(comparison: MetricComparison, margin: float) -> Check:
     """Check that the challenger is not worse than the champion by ``margin`` or more.
 
     Passes when the lower limit is above -margin: a one-sided test of H₀ "worse by the margin" at
     α = 1 - confidence (Piaggio et al., CONSORT for non-inferiority trials, JAMA 308, 2012).
     """
-    return above(NON_INFERIORITY, compared, -margin)
+    return above(NON_INFERIORITY, comparison, -margin)
 
 
 NON_INFERIORITY: GateCheck = GateCheck(
@@ -26,16 +26,16 @@ NON_INFERIORITY: GateCheck = GateCheck(
         ),
     ),
     judge=lambda evidence, demands: (
-        non_inferior(evidence.compared[metric], margin)
+        non_inferior(evidence.comparisons[metric], margin)
         for metric, margin in demands["non_inferiority"].items()
     ),
     needs=frozenset({"scores", "champion"}),
-    expected=lambda demands: signed(NON_INFERIORITY, demands, -1),
+    expected_rows=lambda demands: signed_margins(NON_INFERIORITY, demands, -1),
     direction="higher",
     name="non_inferiority_{metric}",
     limit="low above",
     picture="champion",
     order=110,
-    shown=70,
+    display_order=70,
 )
 CHECKS = (NON_INFERIORITY,)

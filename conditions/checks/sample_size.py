@@ -6,13 +6,13 @@ from conditions.gate_check import Check, number, reaches
 from conditions.gate_evidence import Evidence
 
 
-def _at_least(check: GateCheck, what: str, found: float, least: float) -> Check:
+def _at_least(check: GateCheck, unit: str, count: float, least: float) -> Check:
     return check.row(
-        what,
+        unit,
         least,
-        value=number(found),
-        passed=reaches(found, least),
-        reason=f"the test split has {found:.6g} {what.replace('_', ' ')}, the recipe demands at "
+        value=number(count),
+        passed=reaches(count, least),
+        reason=f"the test split has {count:.6g} {unit.replace('_', ' ')}, the recipe demands at "
         f"least {least:g}",
     )
 
@@ -24,7 +24,9 @@ def _examples(evidence: Evidence, demands: Demands) -> list[Check]:
 
 def _groups(evidence: Evidence, demands: Demands) -> list[Check]:
     """Check the number of effective groups in the test split, on each metric that is compared."""
-    least = min(found.improvement.effective_groups for found in evidence.compared.values())
+    least = min(
+        comparison.improvement.effective_groups for comparison in evidence.comparisons.values()
+    )
     return [_at_least(GROUPS, "effective_groups", least, demands["min_groups"])]
 
 
@@ -33,30 +35,30 @@ EXAMPLES: GateCheck = GateCheck(
     fields=(
         Field(
             name="min_examples",
-            of=int,
+            value_type=int,
             ge=1,
             doc="Examples that the test split must have.",
         ),
     ),
     judge=_examples,
     needs=frozenset({"scores"}),
-    expected=lambda demands: [("examples", demands["min_examples"])],
+    expected_rows=lambda demands: [("examples", demands["min_examples"])],
     direction="higher",
     name="min_{metric}",
     picture="budgets",
     order=30,
-    shown=60,
+    display_order=60,
 )
 GROUPS: GateCheck = GateCheck(
     kind="sample_size",
     judge=_groups,
-    declared=lambda check, values: bool(compared_metrics(values)),
+    is_declared=lambda check, values: bool(compared_metrics(values)),
     needs=frozenset({"scores", "champion"}),
-    expected=lambda demands: [("effective_groups", demands["min_groups"])],
+    expected_rows=lambda demands: [("effective_groups", demands["min_groups"])],
     direction="higher",
     name="min_{metric}",
     picture="budgets",
     order=100,
-    shown=105,
+    display_order=105,
 )
 CHECKS = (EXAMPLES, GROUPS)

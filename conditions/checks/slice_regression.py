@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from conditions.champion_comparison import margins, signed
+from conditions.champion_comparison import margins, signed_margins
 from conditions.check_table import GateCheck
 from conditions.demands import Demands
 from conditions.gate_check import Check
@@ -13,7 +13,7 @@ def _judge(evidence: Evidence, demands: Demands) -> Iterator[Check]:
     from conditions.slices import judge_slices  # numpy: only where slices are judged
 
     for metric, margin in demands["slice_regression"].items():
-        check, judged = judge_slices(
+        check, judged_slices = judge_slices(
             SLICE_REGRESSION,
             list(evidence.sums.slices(metric)),
             metric,
@@ -22,7 +22,7 @@ def _judge(evidence: Evidence, demands: Demands) -> Iterator[Check]:
             min_examples=demands["min_slice_examples"],
             min_groups=demands["min_slice_groups"],
         )
-        evidence.slices += judged
+        evidence.slices += judged_slices
         yield check
 
 
@@ -37,12 +37,12 @@ SLICE_REGRESSION: GateCheck = GateCheck(
     ),
     judge=_judge,
     needs=frozenset({"scores", "champion", "slices"}),
-    expected=lambda demands: signed(SLICE_REGRESSION, demands, -1),
+    expected_rows=lambda demands: signed_margins(SLICE_REGRESSION, demands, -1),
     direction="higher",
     name="slice_regression_{metric}",
     limit="high above",
     picture="champion",
     order=130,
-    shown=90,
+    display_order=90,
 )
 CHECKS = (SLICE_REGRESSION,)

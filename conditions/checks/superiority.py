@@ -1,14 +1,14 @@
 """``superiority``: the challenger is better than the champion by more than the margin."""
 
-from conditions.champion_comparison import above, margins, signed
+from conditions.champion_comparison import above, margins, signed_margins
 from conditions.check_table import GateCheck
 from conditions.gate_check import Check
-from conditions.gate_evidence import Compared
+from conditions.gate_evidence import MetricComparison
 
 
-def superior(compared: Compared, margin: float) -> Check:
+def superior(comparison: MetricComparison, margin: float) -> Check:
     """Check that the challenger beats the champion by more than ``margin``; 0: better at all."""
-    return above(SUPERIORITY, compared, margin)
+    return above(SUPERIORITY, comparison, margin)
 
 
 SUPERIORITY: GateCheck = GateCheck(
@@ -22,16 +22,16 @@ SUPERIORITY: GateCheck = GateCheck(
         ),
     ),
     judge=lambda evidence, demands: (
-        superior(evidence.compared[metric], margin)
+        superior(evidence.comparisons[metric], margin)
         for metric, margin in demands["superiority"].items()
     ),
     needs=frozenset({"scores", "champion"}),
-    expected=lambda demands: signed(SUPERIORITY, demands, 1),
+    expected_rows=lambda demands: signed_margins(SUPERIORITY, demands, 1),
     direction="higher",
     name="superiority_{metric}",
     limit="low above",
     picture="champion",
     order=120,
-    shown=80,
+    display_order=80,
 )
 CHECKS = (SUPERIORITY,)

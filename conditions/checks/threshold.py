@@ -6,7 +6,7 @@ from typing import Any
 from conditions.check_table import Field, GateCheck
 from conditions.demands import Demands
 from conditions.gate_arguments import BOUNDS
-from conditions.gate_check import Check, Direction, compare, measured, number
+from conditions.gate_check import Check, Direction, compare, number, read_number
 from conditions.gate_evidence import Evidence
 
 
@@ -20,7 +20,7 @@ def against_threshold(
         name=f"{'max' if direction == 'lower' else 'min'}_{metric}",
         metric=metric,
         direction=direction,
-        value=measured(evaluation, "metrics", metric, "value"),
+        value=read_number(evaluation, "metrics", metric, "value"),
         threshold=number(threshold),
         demand=f"the recipe demands {demand} {threshold:g}",
         missing=f"{metric} is missing from the evaluation, or not finite",
@@ -40,6 +40,6 @@ CHECKS = (
         judge=_judge,
         picture="metrics",
         order=10,
-        shown=10,
+        display_order=10,
     ),
 )

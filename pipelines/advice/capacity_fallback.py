@@ -26,13 +26,13 @@ def fallbacks(recipe: Mapping[str, Any] | None) -> tuple[str, ...]:
     return tuple(((recipe or {}).get("train") or {}).get("fallback_instance_types") or ())
 
 
-def next_type(arn: str, tried: Collection[str], region: str | None) -> str | None:
+def next_type(arn: str, earlier_types: Collection[str], region: str | None) -> str | None:
     """Return the type that the training of a failed execution is to be started on next; None where
     it did not fail for lack of capacity, or its pipeline's recipe has no other type to try.
 
     Args:
-        tried: types that this run was started on before, by name; the type that the execution
-            itself was started on is added.
+        earlier_types: types that this run was started on before, by name; the type that the
+            execution itself was started on is added.
 
     Raises:
         ServiceError: the execution or its recipe cannot be read.
@@ -45,21 +45,25 @@ def next_type(arn: str, tried: Collection[str], region: str | None) -> str | Non
         pages = sagemaker.get_paginator("list_pipeline_parameters_for_execution").paginate(
             PipelineExecutionArn=arn
         )
-        given = {one["Name"]: one["Value"] for page in pages for one in page["PipelineParameters"]}
+        parameters = {
+            parameter["Name"]: parameter["Value"]
+            for page in pages
+            for parameter in page["PipelineParameters"]
+        }
     document = json.loads(answer["PipelineDefinition"])
-    now = values(document, given).get(TYPE)
+    now = values(document, parameters).get(TYPE)
     recipe = recorded_recipe(client("s3", region), document)
-    return next((name for name in fallbacks(recipe) if name not in {*tried, now}), None)
+    return next((name for name in fallbacks(recipe) if name not in {*earlier_types, now}), None)
 
 
 def _without_capacity(execution: Execution) -> bool:
-    failed = (s for s in execution.steps() if s.name == STEP and s.status == "Failed")
-    return any(cause in step.reason for step in failed for cause in CAPACITY.failures)
+    failed_steps = (s for s in execution.steps() if s.name == STEP and s.status == "Failed")
+    return any(cause in step.reason for step in failed_steps for cause in CAPACITY.failures)
 
 
 def remarks(
     document: Mapping[str, Any],
-    given: Mapping[str, str],
+    parameters: Mapping[str, str],
     types: Collection[str],
     outcomes: Collection[Outcome],
     history: History,
@@ -67,7 +71,7 @@ def remarks(
 ) -> Iterator[str]:
     """Yield a plan's line for each type that a run falls back to: what the run may cost then."""
     for name in types:
-        run = started_with(document, {**given, TYPE: name})
+        run = started_with(document, {**parameters, TYPE: name})
         costs = estimate(run, list(outcomes), history, prices)
         most = total(run, costs).usd_limit
         usd = f"${most:,.2f}" if most is not None else "an unknown sum"

@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from pipelines.advice.training_setting import ZERO, Ours
+from pipelines.advice.training_setting import ZERO, LoopTraining
 from training.config import TrainConfig
 from trainyard.foresight.memory import Memory, Remedy, remedies
 
@@ -24,30 +24,30 @@ SAME = {
 """Field of a setting → field of train.loop, with the same values."""
 
 
-def needed(ours: Ours, memory: Memory) -> str:
+def describe_memory_need(training: LoopTraining, memory: Memory) -> str:
     """Return how much of its devices' memory it needs, and in which part of a step
     it needs most.
     """
-    device, peak = ours.setting.device, memory.peak
+    device, peak = training.setting.device, memory.peak
     return (
         f"needs {peak.p50:.1f} GiB (8 of 10 times {peak.p10:.1f} – {peak.p90:.1f}) of the "
         f"{memory.usable_gib:.1f} of its {device.name}, most {WHEN[memory.when]}"
     )
 
 
-def remedy(ours: Ours) -> str:
+def remedy(training: LoopTraining) -> str:
     """Return the one change of the recipe that makes the training fit."""
-    for found in remedies(ours.setting, ours.shapes):
-        for field, value in _in_recipe(found, ours.loop).items():
-            if _is_possible(ours, {field: value}):
-                peak = found.memory.peak
+    for candidate in remedies(training.setting, training.shapes):
+        for field, value in _in_recipe(candidate, training.loop).items():
+            if _is_possible(training, {field: value}):
+                peak = candidate.memory.peak
                 return f"set train.loop.{field} to {_yaml(value)}: {peak.p50:.1f} GiB"
     return "no single change of train.loop is enough; take more machines, or some with more memory"
 
 
-def _in_recipe(found: Remedy, loop: TrainConfig) -> Mapping[str, Any]:
+def _in_recipe(candidate: Remedy, loop: TrainConfig) -> Mapping[str, Any]:
     """Return the field of train.loop with its value; empty where the recipe has no such change."""
-    field, value = found.field, found.changes[found.field]
+    field, value = candidate.field, candidate.changes[candidate.field]
     if field in SAME:
         return {SAME[field]: value}
     if field == "offload":
@@ -59,13 +59,13 @@ def _in_recipe(found: Remedy, loop: TrainConfig) -> Mapping[str, Any]:
     return {"reshard_after_forward": "always"} if loop.strategy == "fsdp" else {"strategy": "fsdp"}
 
 
-def _is_possible(ours: Ours, change: Mapping[str, Any]) -> bool:
+def _is_possible(training: LoopTraining, change: Mapping[str, Any]) -> bool:
     """Return whether the loop accepts the change, and still has enough samples for each rank."""
-    if ours.setting.lora_rank and "tensor_parallel" in change:
+    if training.setting.lora_rank and "tensor_parallel" in change:
         return False
     try:
-        changed = TrainConfig.model_validate({**ours.loop.model_dump(), **change})
-        changed.micro_batches(ours.setting.gpus)
+        changed_loop = TrainConfig.model_validate({**training.loop.model_dump(), **change})
+        changed_loop.micro_batches(training.setting.gpus)
     except (ValidationError, ValueError):
         return False
     return True

@@ -21,7 +21,7 @@ from pipelines.advice.training_setting import (
     refuse_traced,
 )
 from pipelines.recipe.config import Recipe
-from pipelines.recipe.environments import placed
+from pipelines.recipe.environments import place_in_environment
 from pipelines.recipe.extended_recipe import FIELD
 from pipelines.recipe.read_recipe import load, override
 from training.config import TrainConfig
@@ -34,11 +34,11 @@ from trainyard.foresight.layouts import Space
 from trainyard.foresight.model_shapes import Shapes
 from trainyard.foresight.setting import Setting
 
-SHOWN = 300  # characters of a process's error output
+ERROR_CHARACTERS = 300  # characters of a process's error output
 
 
 @dataclass(frozen=True, slots=True)
-class Trained:
+class RecipeModel:
     """Model that a recipe trains, whichever machines do it."""
 
     fields: dict[str, Any]
@@ -47,10 +47,10 @@ class Trained:
     shapes: Shapes | None
     """Traced shapes of the model; None: computed by formula from the fields."""
 
-    assumed: tuple[str, ...]
+    assumptions: tuple[str, ...]
 
 
-def trained(recipe: Recipe, path: Path, data: Path | None) -> Trained:
+def derive_model(recipe: Recipe, path: Path, data: Path | None) -> RecipeModel:
     """Return the model that the recipe in ``path`` trains.
 
     Args:
@@ -60,17 +60,17 @@ def trained(recipe: Recipe, path: Path, data: Path | None) -> Trained:
         ForesightError: it cannot be foreseen; says why.
     """
     if recipe.train.loop is None or recipe.workload.name == LANGUAGE:
-        fields, assumed = model_of(recipe)
-        return Trained(fields, None, assumed)
-    of = _of(recipe)
-    read = model_shapes.read(_traced(recipe, path, of.precision, data))
+        fields, assumptions = model_of(recipe)
+        return RecipeModel(fields, None, assumptions)
+    shapes_key = _make_shapes_key(recipe)
+    read = model_shapes.read(_trace_shapes(recipe, path, shapes_key.precision, data))
     loop = recipe.train.loop
     fields = {
-        "precision": of.precision,
+        "precision": shapes_key.precision,
         "compile": loop.compile,
         "deepspeed": loop.strategy == "deepspeed",
     }
-    return Trained({**model_shapes.widths(read), **fields}, read, ())
+    return RecipeModel({**model_shapes.widths(read), **fields}, read, ())
 
 
 def keep(recipe: Recipe, path: Path, data: Path | None) -> Path:
@@ -83,21 +83,21 @@ def keep(recipe: Recipe, path: Path, data: Path | None) -> Path:
     if recipe.train.loop is None or recipe.workload.name == LANGUAGE:
         model_of(recipe)
         raise ForesightError("--trace: the language model is foreseen by formula; leave it out")
-    of = _of(recipe)
-    return traced_shapes.keep(of, _traced(recipe, path, of.precision, data))
+    shapes_key = _make_shapes_key(recipe)
+    return traced_shapes.keep(shapes_key, _trace_shapes(recipe, path, shapes_key.precision, data))
 
 
-def _of(recipe: Recipe) -> traced_shapes.Of:
+def _make_shapes_key(recipe: Recipe) -> traced_shapes.ShapesKey:
     """Return the key of the shapes to trace for a recipe with a loop."""
     loop, tuning = recipe.train.loop, recipe.train.tuning
     assert loop is not None  # noqa: S101 (the caller has checked)
     precision = numbers_of(loop, tuning)["precision"]
     refuse_traced(recipe.workload.name, tuning, precision)
     settings = recipe.workload_config.model_dump(mode="json")
-    return traced_shapes.Of(recipe.workload.name, settings, precision)
+    return traced_shapes.ShapesKey(recipe.workload.name, settings, precision)
 
 
-def _traced(recipe: Recipe, path: Path, precision: str, data: Path | None) -> dict[str, Any]:
+def _trace_shapes(recipe: Recipe, path: Path, precision: str, data: Path | None) -> dict[str, Any]:
     """Return what ``python -m training.shapes`` prints; it runs in a process of its own, as it
     needs torch.
     """
@@ -107,22 +107,24 @@ def _traced(recipe: Recipe, path: Path, precision: str, data: Path | None) -> di
     source = recipe.workload.source
     places = [str((path.parent / source).resolve())] if source else []
     search = os.pathsep.join([*places, *filter(None, [os.environ.get("PYTHONPATH")])])
-    ended = subprocess.run(  # noqa: S603 (our own module; no shell)
+    process = subprocess.run(  # noqa: S603 (our own module; no shell)
         command,
         capture_output=True,
         text=True,
         check=False,
         env=os.environ | {"PYTHONPATH": search},
     )
-    if ended.returncode:
-        why = " ".join(ended.stderr.split())[-SHOWN:]
-        seen = (
+    if process.returncode:
+        message = " ".join(process.stderr.split())[-ERROR_CHARACTERS:]
+        hint = (
             ""
             if data
             else "; a workload that needs data to be traced needs --data, shards of its train split"
         )
-        raise ForesightError(f"python -m training.shapes could not trace the model: {why}{seen}")
-    return json.loads(ended.stdout)
+        raise ForesightError(
+            f"python -m training.shapes could not trace the model: {message}{hint}"
+        )
+    return json.loads(process.stdout)
 
 
 ZERO = {"optimizer": 1, "gradients": 2, "full": 3}
@@ -170,14 +172,14 @@ def fields(setting: Setting, loop: TrainConfig) -> dict[str, Any]:
     if setting.tensor > 1:
         layout["sequence_parallel"] = setting.sequence_parallel
     if layout["strategy"] == "fsdp":
-        kept = {
+        kept_fields = {
             "float8_all_gather",
             "param_dtype",
             "reduce_dtype",
             "forward_prefetch",
             "backward_prefetch",
         }
-        layout = {name: value for name, value in layout.items() if name not in kept}
+        layout = {name: value for name, value in layout.items() if name not in kept_fields}
     if loop.strategy == "deepspeed" and setting.shard != "none":
         layout |= {"strategy": "deepspeed", "zero_stage": ZERO[setting.shard]}
         layout["reshard_after_forward"] = "default"
@@ -206,75 +208,77 @@ def refusing(recipe: Recipe) -> Callable[[Setting], str | None]:
                 "take other machines"
             )
         try:
-            changed = TrainConfig.model_validate({**current, **fields(setting, loop)})
-            changed.micro_batches(setting.gpus)
+            changed_loop = TrainConfig.model_validate({**current, **fields(setting, loop)})
+            changed_loop.micro_batches(setting.gpus)
         except ValidationError as error:
             return str(error.errors()[0]["msg"]).removeprefix("Value error, ")
         except ValueError as error:
             return str(error)
-        return spec.refuse_split(settings, setting.tensor, changed.stages) or spec.refuse_layout(
-            settings, changed
-        )
+        return spec.refuse_split(
+            settings, setting.tensor, changed_loop.stages
+        ) or spec.refuse_layout(settings, changed_loop)
 
     return refuse
 
 
-def changes(recipe: Recipe, one: Candidate) -> dict[str, Any]:
+def changes(recipe: Recipe, candidate: Candidate) -> dict[str, Any]:
     """Return the fields of section ``train`` that the layout changes."""
     train = recipe.train
     assert train.loop is not None  # noqa: S101
-    loop = _changed(train.loop, fields(one.setting, train.loop))
-    machines = {"instance_type": one.offer.name, "instance_count": one.nodes}
-    rest = tuple(name for name in train.fallback_instance_types if name != one.offer.name)
-    changed = _changed(
+    loop = _find_changes(train.loop, fields(candidate.setting, train.loop))
+    machines = {"instance_type": candidate.offer.name, "instance_count": candidate.nodes}
+    rest = tuple(name for name in train.fallback_instance_types if name != candidate.offer.name)
+    train_changes = _find_changes(
         train, {**machines, "processes_per_node": 0, "fallback_instance_types": rest}
     )
-    if "fallback_instance_types" in changed:
-        changed["fallback_instance_types"] = list(rest)  # a list, as in YAML
-    return changed | ({"loop": loop} if loop else {})
+    if "fallback_instance_types" in train_changes:
+        train_changes["fallback_instance_types"] = list(rest)  # a list, as in YAML
+    return train_changes | ({"loop": loop} if loop else {})
 
 
-def _changed(now: Any, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in wanted.items() if getattr(now, name) != value}
+def _find_changes(now: Any, target_values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in target_values.items() if getattr(now, name) != value}
 
 
 def write(
     place: Path,
     path: Path,
     overrides: Sequence[str],
-    changed: Mapping[str, Any],
-    said: Sequence[str],
+    train_changes: Mapping[str, Any],
+    comments: Sequence[str],
     environment: str | None = None,
 ) -> None:
-    """Write the recipe that extends ``path`` by ``overrides`` and the ``changed`` train section, in
-    its environment if one is given.
+    """Write the recipe that extends ``path`` by ``overrides`` and the ``train_changes`` train
+    section, in its environment if one is given.
 
     Args:
-        said: comment lines for the top of the file.
+        comments: comment lines for the top of the file.
 
     Raises:
         RecipeError: the result is not a valid recipe; nothing is written.
     """
     tree: dict[str, Any] = {FIELD: os.path.relpath(path.resolve(), place.resolve().parent)}
-    for one in overrides:
-        override(tree, one)
-    for name, value in changed.items():
+    for assignment in overrides:
+        override(tree, assignment)
+    for name, value in train_changes.items():
         section = tree.setdefault("train", {})
         section[name] = {**section.get(name, {}), **value} if name == "loop" else value
-    _check(path, overrides, changed, environment)
-    comment = "".join(f"# {line}\n" for line in said)
-    text = yaml.safe_dump(placed(tree, environment), sort_keys=False, allow_unicode=True, width=100)
+    _check(path, overrides, train_changes, environment)
+    comment = "".join(f"# {line}\n" for line in comments)
+    text = yaml.safe_dump(
+        place_in_environment(tree, environment), sort_keys=False, allow_unicode=True, width=100
+    )
     atomic_file.write(place, comment + text)
 
 
 def _check(
     path: Path,
     overrides: Sequence[str],
-    changed: Mapping[str, Any],
+    train_changes: Mapping[str, Any],
     environment: str | None,
 ) -> None:
     """Read the recipe with all the changes, exactly as the new file will be read."""
-    flat = {name: value for name, value in changed.items() if name != "loop"}
-    flat |= {f"loop.{name}": value for name, value in changed.get("loop", {}).items()}
-    given = [*overrides, *(f"train.{name}={value}" for name, value in flat.items())]
-    load(path, given, environment)
+    flat = {name: value for name, value in train_changes.items() if name != "loop"}
+    flat |= {f"loop.{name}": value for name, value in train_changes.get("loop", {}).items()}
+    assignments = [*overrides, *(f"train.{name}={value}" for name, value in flat.items())]
+    load(path, assignments, environment)

@@ -21,9 +21,9 @@ from trainyard.foresight.model_shapes import Shapes
 FOLDER = Path("recipes/shapes")
 """Folder of the files, below the working directory; to be committed with the recipes."""
 
-WRITTEN = "python -m pipelines.advise --recipe RECIPE --trace [--data SHARDS]"
-SHIPPED = "training.workloads"
-NAMED = 3  # maximum number of settings named in a message
+TRACE_COMMAND = "python -m pipelines.advise --recipe RECIPE --trace [--data SHARDS]"
+WORKLOADS_PACKAGE = "training.workloads"
+MAX_NAMES = 3  # maximum number of settings named in a message
 
 
 class StaleShapes(ForesightError):
@@ -33,7 +33,7 @@ class StaleShapes(ForesightError):
 
 
 @dataclass(frozen=True, slots=True)
-class Of:
+class ShapesKey:
     """Key of traced shapes: the workload, its settings and the precision, alike for jobs and
     recipes.
     """
@@ -57,7 +57,7 @@ class Of:
         return {"workload": self.workload, "config": self.config, "precision": self.precision}
 
 
-def keep(of: Of, tree: Mapping[str, Any]) -> Path:
+def keep(shapes_key: ShapesKey, tree: Mapping[str, Any]) -> Path:
     """Write the traced shapes with their key; return the file.
 
     Args:
@@ -66,44 +66,48 @@ def keep(of: Of, tree: Mapping[str, Any]) -> Path:
     Raises:
         ForesightError: the file cannot be written.
     """
-    key = {**of.as_json, "code": code_sha256(of.workload)}
+    key = {**shapes_key.as_json, "code": code_sha256(shapes_key.workload)}
     try:
         FOLDER.mkdir(parents=True, exist_ok=True)
-        atomic_file.write(of.place, json.dumps({"of": key, **tree}, indent=1) + "\n")
+        atomic_file.write(shapes_key.place, json.dumps({"of": key, **tree}, indent=1) + "\n")
     except OSError as error:
-        raise ForesightError(f"{of.place}: cannot be written: {error}") from None
-    return of.place
+        raise ForesightError(f"{shapes_key.place}: cannot be written: {error}") from None
+    return shapes_key.place
 
 
-def find(of: Of) -> tuple[Shapes, tuple[str, ...]]:
+def find(shapes_key: ShapesKey) -> tuple[Shapes, tuple[str, ...]]:
     """Return the shapes of exactly this workload, and the assumptions made about them.
 
     Raises:
         ForesightError: there is no such file; says how to write one.
         StaleShapes: the file is of other code, or damaged.
     """
-    place = of.place
+    place = shapes_key.place
     if not place.exists():
         raise ForesightError(
-            f"the shapes of workload {of.workload}'s model are not known{_others(of)}; trace it: "
-            f"{WRITTEN}"
+            f"the shapes of workload {shapes_key.workload}'s model are not "
+            f"known{_others(shapes_key)}; trace it: "
+            f"{TRACE_COMMAND}"
         )
     tree = _read(place)
     key = tree.get("of")
-    code = code_sha256(of.workload)
-    if not isinstance(key, dict) or {**key, "code": None} != {**of.as_json, "code": None}:
-        raise StaleShapes(f"{place}: holds other settings than its name says; {_anew()}")
+    code = code_sha256(shapes_key.workload)
+    if not isinstance(key, dict) or {**key, "code": None} != {**shapes_key.as_json, "code": None}:
+        raise StaleShapes(f"{place}: holds other settings than its name says; {_advise_retrace()}")
     if code is not None and code != key.get("code"):
         raise StaleShapes(
-            f"{place}: the code of workload {of.workload} has changed since its model was traced; "
-            f"{_anew()}"
+            f"{place}: the code of workload {shapes_key.workload} has changed since its model was "
+            "traced; "
+            f"{_advise_retrace()}"
         )
     try:
-        found = model_shapes.read(tree)
+        shapes = model_shapes.read(tree)
     except TrainingError as error:
-        raise StaleShapes(f"{place}: {error}; {_anew()}") from None
-    unseen = f"the code of workload {of.workload}, not here, to be what was traced in {place}"
-    return found, () if code is not None else (unseen,)
+        raise StaleShapes(f"{place}: {error}; {_advise_retrace()}") from None
+    unseen = (
+        f"the code of workload {shapes_key.workload}, not here, to be what was traced in {place}"
+    )
+    return shapes, () if code is not None else (unseen,)
 
 
 def code_sha256(workload: str) -> str | None:
@@ -112,56 +116,62 @@ def code_sha256(workload: str) -> str | None:
     None where the workload is not on Python's path.
     """
     try:
-        found = find_spec(workload if "." in workload else f"{SHIPPED}.{workload}")
+        module_spec = find_spec(workload if "." in workload else f"{WORKLOADS_PACKAGE}.{workload}")
     except ImportError:
         return None
-    if found is None or found.origin is None:
+    if module_spec is None or module_spec.origin is None:
         return None
-    folder, digest = Path(found.origin).parent, hashlib.sha256()
+    folder, digest = Path(module_spec.origin).parent, hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):
         digest.update(f"{path.relative_to(folder).as_posix()}\0".encode())
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()
 
 
-def _anew() -> str:
-    return f"trace it again: {WRITTEN}"
+def _advise_retrace() -> str:
+    return f"trace it again: {TRACE_COMMAND}"
 
 
 def _read(place: Path) -> dict[str, Any]:
     try:
         tree = json.loads(place.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise StaleShapes(f"{place}: cannot be read: {error}; {_anew()}") from None
+        raise StaleShapes(f"{place}: cannot be read: {error}; {_advise_retrace()}") from None
     if not isinstance(tree, dict):
-        raise StaleShapes(f"{place}: holds no shapes; {_anew()}")
+        raise StaleShapes(f"{place}: holds no shapes; {_advise_retrace()}")
     return tree
 
 
-def _others(of: Of) -> str:
+def _others(shapes_key: ShapesKey) -> str:
     """Return, in words, the settings that differ from those of the workload's most similar file."""
-    found = sorted(((sorted(_differing(of, one)), one) for one in _same(of)), key=_count)
-    if not found:
+    candidates = sorted(
+        ((sorted(_differing(shapes_key, file)), file) for file in _same(shapes_key)), key=_count
+    )
+    if not candidates:
         return ""
-    differing, place = found[0]
-    named = ", ".join(differing[:NAMED]) + (", …" if len(differing) > NAMED else "")
-    return f" with these settings ({place} differs in {named})"
+    differing, place = candidates[0]
+    names = ", ".join(differing[:MAX_NAMES]) + (", …" if len(differing) > MAX_NAMES else "")
+    return f" with these settings ({place} differs in {names})"
 
 
-def _count(found: tuple[list[str], Path]) -> tuple[int, Path]:
-    return len(found[0]), found[1]
+def _count(candidate: tuple[list[str], Path]) -> tuple[int, Path]:
+    return len(candidate[0]), candidate[1]
 
 
-def _same(of: Of) -> Iterator[Path]:
-    for place in FOLDER.glob(f"{of.workload}-*.json"):
+def _same(shapes_key: ShapesKey) -> Iterator[Path]:
+    for place in FOLDER.glob(f"{shapes_key.workload}-*.json"):
         key = _read(place).get("of")
-        if isinstance(key, dict) and key.get("workload") == of.workload:
+        if isinstance(key, dict) and key.get("workload") == shapes_key.workload:
             yield place
 
 
-def _differing(of: Of, place: Path) -> Iterator[str]:
+def _differing(shapes_key: ShapesKey, place: Path) -> Iterator[str]:
     key = _read(place)["of"]
-    theirs = key.get("config") or {}
-    if key.get("precision") != of.precision:
+    file_config = key.get("config") or {}
+    if key.get("precision") != shapes_key.precision:
         yield "precision"
-    yield from (name for name in {*theirs, *of.config} if theirs.get(name) != of.config.get(name))
+    yield from (
+        name
+        for name in {*file_config, *shapes_key.config}
+        if file_config.get(name) != shapes_key.config.get(name)
+    )

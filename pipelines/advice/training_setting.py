@@ -38,7 +38,7 @@ PRECISIONS = {"auto": "bf16", "bfloat16": "bf16", "float16": "fp16", "float32": 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ours:
+class LoopTraining:
     """A training of our loop, in the form in which it can be foreseen."""
 
     setting: Setting
@@ -46,7 +46,7 @@ class Ours:
     shapes: Shapes | None = None
     """Traced shapes of the model; None: computed by formula from the setting's fields."""
 
-    assumed: tuple[str, ...] = ()
+    assumptions: tuple[str, ...] = ()
     """Assumptions made where neither recipe nor job gives a value."""
 
     @property
@@ -55,7 +55,7 @@ class Ours:
         return self.loop.max_steps
 
 
-def of_recipe(recipe: Recipe, shapes: Shapes | None = None) -> Ours:
+def of_recipe(recipe: Recipe, shapes: Shapes | None = None) -> LoopTraining:
     """Return the training of a recipe.
 
     Args:
@@ -69,7 +69,9 @@ def of_recipe(recipe: Recipe, shapes: Shapes | None = None) -> Ours:
         raise ForesightError(f"nobody knows what {train.script} computes")
     settings = recipe.workload_config.model_dump(mode="json")
     cluster = _cluster(train.instance_type, train.instance_count, train.processes_per_node)
-    return _ours(train.loop, _of(recipe.workload.name, settings, shapes), train.tuning, cluster)
+    return _make_training(
+        train.loop, _choose_model(recipe.workload.name, settings, shapes), train.tuning, cluster
+    )
 
 
 def model_of(recipe: Recipe) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -83,8 +85,8 @@ def model_of(recipe: Recipe) -> tuple[dict[str, Any], tuple[str, ...]]:
     if train.loop is None:
         raise ForesightError(f"nobody knows what {train.script} computes")
     numbers = numbers_of(train.loop, train.tuning)
-    model, assumed = _model(LanguageModelConfig.model_validate(recipe.workload.config))
-    return {**model, **numbers, "compile": train.loop.compile}, assumed
+    model, assumptions = _model(LanguageModelConfig.model_validate(recipe.workload.config))
+    return {**model, **numbers, "compile": train.loop.compile}, assumptions
 
 
 def of_job(
@@ -92,7 +94,7 @@ def of_job(
     instance_type: str,
     instance_count: int,
     ranks_per_node: int | None = None,
-) -> Ours:
+) -> LoopTraining:
     """Return the training of a job, from its request or from DescribeTrainingJob's answer.
 
     Args:
@@ -107,29 +109,33 @@ def of_job(
     try:
         settings = read_settings(hyperparameters.get("workload_config", "{}"))
         settings = overlaid(settings, hyperparameters)
-        workload = _of(hyperparameters["workload"], settings)
+        workload = _choose_model(hyperparameters["workload"], settings)
         tuning = read_tuning(hyperparameters.get("tuning", ""))
         loop = TrainConfig.model_validate(fields)
     except (ValidationError, TrainingError) as error:
         raise ForesightError(f"its hyperparameters are not those of our loop: {error}") from None
     cluster = _cluster(instance_type, instance_count, ranks_per_node or 0)
-    return _ours(loop, workload, tuning, cluster)
+    return _make_training(loop, workload, tuning, cluster)
 
 
 def with_largest(job: Job) -> dict[str, Any]:
     """Return a job's hyperparameters; of a tuning job those of one of its trainings, with the
     largest value of each range, which takes the most memory of a width or a batch.
     """
-    largest = {found.name: _largest(found) for found in searched_ranges(job) if found.name}
-    known = {name: value for name, value in largest.items() if value is not None}
-    return known | job.hyperparameters
+    largest = {
+        search_range.name: _largest(search_range)
+        for search_range in searched_ranges(job)
+        if search_range.name
+    }
+    known_values = {name: value for name, value in largest.items() if value is not None}
+    return known_values | job.hyperparameters
 
 
-def _largest(found: Range) -> Any:
+def _largest(search_range: Range) -> Any:
     """Return the largest value of a range: of words any; None where only a run knows it."""
-    if found.high is not None:
-        return int(found.high) if found.kind == INTEGERS else found.high
-    return max(found.values, key=_number, default=None)
+    if search_range.high is not None:
+        return int(search_range.high) if search_range.kind == INTEGERS else search_range.high
+    return max(search_range.values, key=_number, default=None)
 
 
 def _number(value: Any) -> float:
@@ -140,40 +146,40 @@ def _number(value: Any) -> float:
         return float("-inf")
 
 
-def of_request(job: Job) -> Ours:
+def of_request(job: Job) -> LoopTraining:
     """Return the training of a job whose request is part of a definition, parameters at their
     defaults.
 
     Raises:
         ForesightError: the training cannot be foreseen; says why.
     """
-    given = with_largest(job)
-    if any(unknowns(given)) or not job.instance_type or not job.nodes:
+    hyperparameters = with_largest(job)
+    if any(unknowns(hyperparameters)) or not job.instance_type or not job.nodes:
         raise ForesightError("its machines or hyperparameters are known only in a run")
-    texts = {name: str(value) for name, value in given.items()}
+    texts = {name: str(value) for name, value in hyperparameters.items()}
     return of_job(texts, job.instance_type, job.nodes, job.ranks_per_node)
 
 
-def of_description(job: Mapping[str, Any]) -> Ours:
+def of_description(job: Mapping[str, Any]) -> LoopTraining:
     """Return the training of a job from DescribeTrainingJob's answer.
 
     Raises:
         ForesightError: the training cannot be foreseen; says why.
     """
-    where = job["ResourceConfig"]
-    if "InstanceType" not in where:
+    resources = job["ResourceConfig"]
+    if "InstanceType" not in resources:
         raise ForesightError("it has instances of several kinds")
     ranks = job.get("Environment", {}).get(PROCESSES, "")
     return of_job(
         job.get("HyperParameters", {}),
-        where["InstanceType"],
-        where["InstanceCount"],
+        resources["InstanceType"],
+        resources["InstanceCount"],
         int(ranks) if ranks.isdecimal() else None,
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Traced:
+class _TracedModel:
     """A model that no formula describes, so that its shapes are traced."""
 
     workload: str
@@ -181,12 +187,12 @@ class _Traced:
     shapes: Shapes | None
 
 
-def _of(
+def _choose_model(
     workload: str, config: Mapping[str, Any], shapes: Shapes | None = None
-) -> LanguageModelConfig | _Traced:
+) -> LanguageModelConfig | _TracedModel:
     if workload == LANGUAGE:
         return LanguageModelConfig.model_validate(config)
-    return _Traced(workload, config, shapes)
+    return _TracedModel(workload, config, shapes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,16 +222,19 @@ def _cluster(instance_type: str, nodes: int, ranks_per_node: int) -> _Cluster:
     return _Cluster(gpu.name, nodes, ranks, machine.network_gbps)
 
 
-def _ours(
-    loop: TrainConfig, trained: LanguageModelConfig | _Traced, tuning: Tuning, cluster: _Cluster
-) -> Ours:
+def _make_training(
+    loop: TrainConfig,
+    trained_model: LanguageModelConfig | _TracedModel,
+    tuning: Tuning,
+    cluster: _Cluster,
+) -> LoopTraining:
     numbers, shapes = numbers_of(loop, tuning), None
     if loop.precision == "auto" and cluster.gpu in BEFORE_AMPERE:
         numbers["precision"] = "fp16"
-    if isinstance(trained, _Traced):
-        model, shapes, assumed = _found(trained, tuning, numbers["precision"])
+    if isinstance(trained_model, _TracedModel):
+        model, shapes, assumptions = _find_shapes(trained_model, tuning, numbers["precision"])
     else:
-        model, assumed = _model(trained)
+        model, assumptions = _model(trained_model)
     world = cluster.nodes * cluster.ranks_per_node
     try:
         setting = Setting.model_validate(
@@ -244,30 +253,30 @@ def _ours(
         raise ForesightError(f"the layout is impossible: {message}") from None
     except ValueError as error:
         raise ForesightError(f"the layout is impossible: {error}") from None
-    return Ours(setting=setting, loop=loop, shapes=shapes, assumed=assumed)
+    return LoopTraining(setting=setting, loop=loop, shapes=shapes, assumptions=assumptions)
 
 
-def _found(
-    trained: _Traced, tuning: Tuning, precision: str
+def _find_shapes(
+    trained_model: _TracedModel, tuning: Tuning, precision: str
 ) -> tuple[dict[str, Any], Shapes, tuple[str, ...]]:
     """Return the fields that a traced model's layouts depend on, its shapes, and the
     assumptions.
     """
-    refuse_traced(trained.workload, tuning, precision)
-    shapes = trained.shapes
-    assumed: tuple[str, ...] = ()
+    refuse_traced(trained_model.workload, tuning, precision)
+    shapes = trained_model.shapes
+    assumptions: tuple[str, ...] = ()
     if shapes is None:
-        shapes, assumed = traced_shapes.find(
-            traced_shapes.Of(trained.workload, trained.config, precision)
+        shapes, assumptions = traced_shapes.find(
+            traced_shapes.ShapesKey(trained_model.workload, trained_model.config, precision)
         )
-    return widths(shapes), shapes, assumed
+    return widths(shapes), shapes, assumptions
 
 
 def refuse_traced(workload: str, tuning: Tuning, precision: str) -> None:
     """Raises: ForesightError: a model whose shapes are traced has adapters or float8."""
-    for what, asked in (("adapters", tuning.adapters), ("float8", precision == "fp8")):
-        if asked:
-            raise ForesightError(f"{what} in the model of workload {workload} are not modelled")
+    for feature, is_used in (("adapters", tuning.adapters), ("float8", precision == "fp8")):
+        if is_used:
+            raise ForesightError(f"{feature} in the model of workload {workload} are not modelled")
 
 
 def _model(config: LanguageModelConfig) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -277,9 +286,11 @@ def _model(config: LanguageModelConfig) -> tuple[dict[str, Any], tuple[str, ...]
             f"heads of {config.head_width} that are not dim / heads ({config.dim} / "
             f"{config.heads}) are not modelled"
         )
-    known = config.vocabulary or (BYTES if config.tokenizer == "bytes" else None)
-    vocab = known or Setting.model_fields["vocab"].default
-    assumed = () if known else (f"a vocabulary of {vocab:,}: the true size is in tokenizer.json",)
+    vocabulary = config.vocabulary or (BYTES if config.tokenizer == "bytes" else None)
+    vocab = vocabulary or Setting.model_fields["vocab"].default
+    assumptions = (
+        () if vocabulary else (f"a vocabulary of {vocab:,}: the true size is in tokenizer.json",)
+    )
     return {
         "layers": config.layers,
         "hidden": config.dim,
@@ -290,15 +301,17 @@ def _model(config: LanguageModelConfig) -> tuple[dict[str, Any], tuple[str, ...]
         "vocab": vocab,
         "tied": config.tie_embeddings,
         "sequence": config.context_length,
-    }, assumed
+    }, assumptions
 
 
 def _layout(loop: TrainConfig, world: int) -> dict[str, Any]:
     shard = SHARDS.get(loop.strategy, "none")
     if loop.strategy == "deepspeed":
         shard = ZERO[loop.zero_stage]
-    kept = loop.reshard_after_forward
-    if shard == "full" and (kept == "never" or (kept == "default" and loop.pipeline_parallel > 1)):
+    reshard = loop.reshard_after_forward
+    if shard == "full" and (
+        reshard == "never" or (reshard == "default" and loop.pipeline_parallel > 1)
+    ):
         shard = "gradients"  # weights stay gathered until the step's end
     return {
         "micro_batch": loop.micro_batch,

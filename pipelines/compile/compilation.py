@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from pipelines.compile.package_lock import PACKAGES, closure, merged, read
+from pipelines.compile.package_lock import PACKAGES, closure, merge_entries, read
 from pipelines.compile.wheelhouse import Wheelhouse
 from pipelines.recipe.budget_section import Budget
 from pipelines.recipe.deploy_section import Deploy
@@ -80,16 +80,16 @@ def step_code(
     """
     if source is not None and not source.is_dir():
         raise DefinitionError(f"workload.source: {source} is not a folder; it must hold a package")
-    wanted = [*packages]
+    package_names = [*packages]
     try:
         if step in WITH_WORKLOAD:
-            wanted = [*lines((checkout / JOBS).read_text(encoding="utf-8")), *wanted]
+            package_names = [*lines((checkout / JOBS).read_text(encoding="utf-8")), *package_names]
         else:
             source = None
         files = {"steps/__init__.py": b"", f"steps/{step}/__init__.py": b""}
         files |= {n: path.read_bytes() for n, path in shipped_files.for_step(checkout, step)}
-        if wanted:
-            files |= _requirements(checkout, step, wanted, source)
+        if package_names:
+            files |= _requirements(checkout, step, package_names, source)
     except FileNotFoundError as error:
         raise DefinitionError(
             f"step {step}: {error.filename} is missing; build the definition in a whole checkout"
@@ -98,16 +98,16 @@ def step_code(
 
 
 def _requirements(
-    checkout: Path, step: str, wanted: Sequence[str], source: Path | None = None
+    checkout: Path, step: str, package_names: Sequence[str], source: Path | None = None
 ) -> dict[str, bytes]:
-    """Return requirements.txt: the lock's entries for ``wanted``, and those that the user's
+    """Return requirements.txt: the lock's entries for ``package_names``, and those that the user's
     workload adds.
     """
     lock = read((checkout / PACKAGES).read_text(encoding="utf-8"), PACKAGES)
-    entries = closure(lock, wanted, f"step {step}")
-    if source is not None and (theirs := source / "requirements.txt").is_file():
-        more = read(theirs.read_text(encoding="utf-8"), f"workload.source: {theirs}")
-        entries = merged(entries, more, f"workload.source: {theirs}")
+    entries = closure(lock, package_names, f"step {step}")
+    if source is not None and (user_file := source / "requirements.txt").is_file():
+        more = read(user_file.read_text(encoding="utf-8"), f"workload.source: {user_file}")
+        entries = merge_entries(entries, more, f"workload.source: {user_file}")
     return {"requirements.txt": "".join(entry.line for entry in entries).encode()}
 
 

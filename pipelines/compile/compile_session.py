@@ -95,7 +95,7 @@ class CompileSession(PipelineSession):
         self.assets[asset.key] = asset
         return asset.uri
 
-    def extended(self, uri: str, files: dict[str, bytes]) -> str:
+    def extend_folder(self, uri: str, files: dict[str, bytes]) -> str:
         """Remember a folder that holds the files of another one, and further ones."""
         [folder] = [asset for asset in self.assets.values() if asset.uri == uri]
         return self.add({**folder.files, **files})

@@ -17,8 +17,8 @@ class Comparison:
     """What becomes of each package that a job installs; each is ``name`` and its versions."""
 
     has: list[str]
-    replaced: list[str]
-    added: list[str]
+    replacements: list[str]
+    additions: list[str]
     not_published: list[str]
     """Packages that the image may have: their versions are not published."""
 
@@ -32,24 +32,24 @@ class Comparison:
 def compare(entries: Sequence[Entry], image: Image) -> Comparison:
     """Return what becomes of the lock's ``entries`` in the image."""
     used = used_in(entries, image.python if image.python.count(".") > 1 else f"{image.python}.0")
-    found = Comparison([], [], [], [], list(_conflicts(used, image)), [])
+    comparison = Comparison([], [], [], [], list(_conflicts(used, image)), [])
     for entry in used:
-        _sort(found, entry, image)
-        found.broken.extend(_unmet(entry, image, {one.name for one in used}))
-    return found
+        _sort(comparison, entry, image)
+        comparison.broken.extend(_unmet(entry, image, {other.name for other in used}))
+    return comparison
 
 
-def _sort(found: Comparison, entry: Entry, image: Image) -> None:
-    said = image.packages.get(entry.name)
-    if said is None:
+def _sort(comparison: Comparison, entry: Entry, image: Image) -> None:
+    image_version = image.packages.get(entry.name)
+    if image_version is None:
         lacking = image.whole and entry.name not in image.named
-        (found.added if lacking else found.not_published).append(entry.name)
-    elif said == entry.version:
-        found.has.append(f"{entry.name} {said}")
-    elif not _published(said).contains(entry.version):
-        found.replaced.append(f"{entry.name} {said} → {entry.version}")
+        (comparison.additions if lacking else comparison.not_published).append(entry.name)
+    elif image_version == entry.version:
+        comparison.has.append(f"{entry.name} {image_version}")
+    elif not _version_range(image_version).contains(entry.version):
+        comparison.replacements.append(f"{entry.name} {image_version} → {entry.version}")
     else:
-        found.not_published.append(entry.name)
+        comparison.not_published.append(entry.name)
 
 
 def _conflicts(used: Sequence[Entry], image: Image) -> Iterator[str]:
@@ -57,32 +57,32 @@ def _conflicts(used: Sequence[Entry], image: Image) -> Iterator[str]:
     versions = {entry.name: entry.version for entry in used}
     for package, demand in facts()["limits"].items():
         name, version = package.split()
-        needed = Requirement(demand)
-        installed = versions.get(needed.name)
-        if not installed or image.packages.get(name) != version:
+        requirement = Requirement(demand)
+        job_version = versions.get(requirement.name)
+        if not job_version or image.packages.get(name) != version:
             continue
-        if not needed.specifier.contains(installed):
-            yield f"{package} needs {needed}, the job installs {installed}"
+        if not requirement.specifier.contains(job_version):
+            yield f"{package} needs {requirement}, the job installs {job_version}"
 
 
-def _unmet(entry: Entry, image: Image, installed: set[str]) -> Iterator[str]:
+def _unmet(entry: Entry, image: Image, installed_names: set[str]) -> Iterator[str]:
     """Iterate over what the package's metadata demands of Python and of the image's packages."""
     try:
-        said = metadata(entry.name)
+        package_metadata = metadata(entry.name)
     except PackageNotFoundError:  # a package of another platform
         return
-    what = f"{entry.name} {entry.version}"
-    python = said.get_all("Requires-Python") or [""]
+    label = f"{entry.name} {entry.version}"
+    python = package_metadata.get_all("Requires-Python") or [""]
     if not SpecifierSet(python[0]).contains(image.python):
-        yield f"{what} needs Python {python[0]}"
-    for needed in map(Requirement, said.get_all("Requires-Dist") or ()):
-        name = canonicalize_name(needed.name)
+        yield f"{label} needs Python {python[0]}"
+    for requirement in map(Requirement, package_metadata.get_all("Requires-Dist") or ()):
+        name = canonicalize_name(requirement.name)
         version = image.packages.get(name, "")
-        pinned = version[:1].isdigit() and name not in installed and not needed.marker
-        if pinned and not needed.specifier.contains(version):
-            yield f"{what} needs {needed}, the image has {version}"
+        is_pinned = version[:1].isdigit() and name not in installed_names and not requirement.marker
+        if is_pinned and not requirement.specifier.contains(version):
+            yield f"{label} needs {requirement}, the image has {version}"
 
 
-def _published(said: str) -> SpecifierSet:
+def _version_range(image_version: str) -> SpecifierSet:
     """Return the range in which the image's version lies."""
-    return SpecifierSet(f"=={said}" if said[:1].isdigit() else said)
+    return SpecifierSet(f"=={image_version}" if image_version[:1].isdigit() else image_version)

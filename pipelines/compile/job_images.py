@@ -28,8 +28,8 @@ def evaluation_image(recipe: Recipe, region: str) -> str:
     """Return the image that a user's evaluation script runs in: the processing image, else the
     training image.
     """
-    own = recipe.images.processing or recipe.images.training
-    return own or processing_image(recipe, region, recipe.evaluate.instance_type)
+    own_image = recipe.images.processing or recipe.images.training
+    return own_image or processing_image(recipe, region, recipe.evaluate.instance_type)
 
 
 def inference_image(recipe: Recipe, region: str) -> str:
@@ -42,7 +42,7 @@ def inference_image(recipe: Recipe, region: str) -> str:
 
 def _smp(recipe: Recipe, region: str, instance_type: str) -> str:
     version = recipe.images.pytorch_version
-    return _retrieved(
+    return _retrieve_image(
         recipe,
         region,
         f"images: AWS has no SMP image of PyTorch {version}",
@@ -57,7 +57,7 @@ def _smp(recipe: Recipe, region: str, instance_type: str) -> str:
 
 def _pytorch(recipe: Recipe, region: str, instance_type: str, scope: str) -> str:
     version, python = _version(recipe, scope)
-    return _retrieved(
+    return _retrieve_image(
         recipe,
         region,
         f"images: AWS has no PyTorch {version} ({python}) {scope} image for {instance_type}",
@@ -70,7 +70,7 @@ def _pytorch(recipe: Recipe, region: str, instance_type: str, scope: str) -> str
     )
 
 
-def _retrieved(recipe: Recipe, region: str, lack: str, fix: str, **asked: str) -> str:
+def _retrieve_image(recipe: Recipe, region: str, lack: str, fix: str, **arguments: str) -> str:
     """Return the URI of an image in the SDK's table, or of its copy in the recipe's registry.
 
     Args:
@@ -82,7 +82,7 @@ def _retrieved(recipe: Recipe, region: str, lack: str, fix: str, **asked: str) -
         RecipeError: AWS has no such image in the region.
     """
     try:
-        uri = image_uris.retrieve(region=region, **asked)
+        uri = image_uris.retrieve(region=region, **arguments)
     except (ValueError, KeyError):  # its text lists all regions, and advises another SDK
         raise RecipeError(f"{lack} in {region}; {fix}") from None
     registry = recipe.images.registry
@@ -98,17 +98,18 @@ def _version(recipe: Recipe, scope: str) -> tuple[str, str]:
     images, table = recipe.images, image_uris.config_for_framework("pytorch")[scope]
     prefix = "inference_" if scope == "inference" else ""
     field = f"{prefix or 'pytorch_'}version"
-    asked = getattr(images, field)
+    choice = getattr(images, field)
     pythons = {
         version: [name for name in entry["py_versions"] if _runs_jobs(name)]
         for version, entry in table["versions"].items()
     }
-    version = table["version_aliases"].get(asked, asked)
+    version = table["version_aliases"].get(choice, choice)
     if not pythons.get(version):
-        known = ", ".join(version for version, names in pythons.items() if names)
+        known_versions = ", ".join(version for version, names in pythons.items() if names)
         raise RecipeError(
-            f"images.{field}: is {asked!r}; AWS's PyTorch {scope} images with Python 3.11 or newer "
-            f"are {known}: choose one, or name images.{scope}"
+            f"images.{field}: is {choice!r}; AWS's PyTorch {scope} images with Python 3.11 or "
+            "newer "
+            f"are {known_versions}: choose one, or name images.{scope}"
         )
     python = getattr(images, f"{prefix}python_version") or pythons[version][-1]
     if python not in pythons[version]:
@@ -128,9 +129,10 @@ def job_pythons(recipe: Recipe) -> tuple[str, ...]:
     if recipe.packages.python:
         return recipe.packages.python
     images = recipe.images
-    if own := next((f for f in ("training", "processing") if getattr(images, f)), None):
+    if own_field := next((f for f in ("training", "processing") if getattr(images, f)), None):
         raise RecipeError(
-            f"packages.python: is missing, and images.{own} is your own: say which Python it has, "
+            f"packages.python: is missing, and images.{own_field} is your own: say which Python "
+            "it has, "
             "as in ['3.12']"
         )
     digits = _version(recipe, "training")[1].removeprefix("py3")

@@ -45,14 +45,14 @@ class Entry:
 
 
 @lru_cache(maxsize=4)
-def read(text: str, where: str) -> tuple[Entry, ...]:
+def read(text: str, source: str) -> tuple[Entry, ...]:
     """Return the entries of a requirements file in which each line is ``name==version`` with
     hashes.
 
     Raises:
-        DefinitionError: a line has another form; ``where`` names the file.
+        DefinitionError: a line has another form; ``source`` names the file.
     """
-    return tuple(_entry(block, where) for block in _ENTRY.split(text)[1:])
+    return tuple(_entry(block, source) for block in _ENTRY.split(text)[1:])
 
 
 def closure(entries: Sequence[Entry], roots: Iterable[str], asks: str) -> list[Entry]:
@@ -62,14 +62,14 @@ def closure(entries: Sequence[Entry], roots: Iterable[str], asks: str) -> list[E
         DefinitionError: the lock lacks one, or has a version outside its range; ``asks`` says what
             wants it.
     """
-    found: set[str] = set()
-    waiting = [_locked(entries, Requirement(root), asks) for root in roots]
+    names: set[str] = set()
+    waiting = [_find_locked(entries, Requirement(root), asks) for root in roots]
     while waiting:
         name = waiting.pop()
-        if name not in found:
-            found.add(name)
+        if name not in names:
+            names.add(name)
             waiting += [entry.name for entry in entries if name in entry.wanted_by]
-    return [entry for entry in entries if entry.name in found]
+    return [entry for entry in entries if entry.name in names]
 
 
 def used_in(entries: Iterable[Entry], python: str) -> list[Entry]:
@@ -90,35 +90,42 @@ def used_in(entries: Iterable[Entry], python: str) -> list[Entry]:
     return [e for e in entries if not (m := e.requirement.marker) or m.evaluate(container)]
 
 
-def merged(ours: Sequence[Entry], theirs: Sequence[Entry], where: str) -> list[Entry]:
+def merge_entries(
+    our_entries: Sequence[Entry], user_entries: Sequence[Entry], source: str
+) -> list[Entry]:
     """Return both, each package once.
 
     Raises:
-        DefinitionError: a package in ``theirs``, the file ``where``, has another version than ours.
+        DefinitionError: a package in ``user_entries``, the file ``source``, has another version
+            than ours.
     """
-    known = {entry.name: entry.version for entry in ours}
-    for entry in theirs:
-        if known.get(entry.name, entry.version) != entry.version:
+    versions = {entry.name: entry.version for entry in our_entries}
+    for entry in user_entries:
+        if versions.get(entry.name, entry.version) != entry.version:
             raise DefinitionError(
-                f"{where}: {entry.name} is {entry.version}, {PACKAGES} has {known[entry.name]}, "
+                f"{source}: {entry.name} is {entry.version}, {PACKAGES} has "
+                f"{versions[entry.name]}, "
                 f"and a job can have only one: lock yours again with `-c {PACKAGES}`"
             )
-    return [*ours, *(entry for entry in theirs if entry.name not in known)]
+    return [*our_entries, *(entry for entry in user_entries if entry.name not in versions)]
 
 
-def _entry(block: str, where: str) -> Entry:
+def _entry(block: str, source: str) -> Entry:
     comments = " ".join(_COMMENT.findall(block))
-    said = _COMMENT.sub("", block).replace("\\\n", " ").strip()
-    wanted, *options = re.split(r"\s+(?=--)", said)
+    text = _COMMENT.sub("", block).replace("\\\n", " ").strip()
+    requirement_text, *options = re.split(r"\s+(?=--)", text)
     hashes = tuple(re.sub("^--hash[= ]", "", option) for option in options)
     try:
-        requirement = Requirement(wanted)
-        [version] = [one.version for one in requirement.specifier if one.operator == "=="]
+        requirement = Requirement(requirement_text)
+        [version] = [
+            specifier.version for specifier in requirement.specifier if specifier.operator == "=="
+        ]
     except (InvalidRequirement, ValueError):
         version = ""
     if not version or not hashes or not all(map(_HASH.fullmatch, hashes)):
         raise DefinitionError(
-            f"{where}: {wanted!r} is not name==version with --hash=sha256:…, so it is unclear what "
+            f"{source}: {requirement_text!r} is not name==version with --hash=sha256:…, so it is "
+            "unclear what "
             "a job would install; write the file with "
             "`uv pip compile --universal --generate-hashes`"
         )
@@ -128,11 +135,13 @@ def _entry(block: str, where: str) -> Entry:
     return Entry(name, version, requirement, hashes, frozenset(parents))
 
 
-def _locked(entries: Sequence[Entry], root: Requirement, asks: str) -> str:
+def _find_locked(entries: Sequence[Entry], root: Requirement, asks: str) -> str:
     """Return the name under which ``root`` is locked."""
     name = canonicalize_name(root.name)
     versions = [entry.version for entry in entries if entry.name == name]
     if not versions or not all(root.specifier.contains(v, prereleases=True) for v in versions):
-        found = " and ".join(versions) or "nothing of it"
-        raise DefinitionError(f"{asks} asks for {root}, {PACKAGES} has {found}: run `make lock`")
+        version_text = " and ".join(versions) or "nothing of it"
+        raise DefinitionError(
+            f"{asks} asks for {root}, {PACKAGES} has {version_text}: run `make lock`"
+        )
     return name

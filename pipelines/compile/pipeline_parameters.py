@@ -7,9 +7,9 @@ from sagemaker.core.workflow.parameters import (
     ParameterString,
 )
 
-from conditions.no_champion import UNRESOLVED
+from conditions.no_champion import UNRESOLVED_ARN
 from pipelines.recipe.config import Recipe
-from pipelines.registry.ledger import PARAMETER as LOOK
+from pipelines.registry.ledger import PARAMETER as LOOK_PARAMETER
 from steps.gate.config import threshold_parameter
 
 
@@ -23,7 +23,7 @@ def pipeline_parameters(
     cannot choose the thresholds of its verdict. ``no_champion``: the URI that stands for no
     champion's model.
     """
-    known: dict[str, str | int | None] = {
+    overridable_values: dict[str, str | int | None] = {
         "InputUri": recipe.data.input if recipe.data else None,
         "ShardInstanceCount": recipe.shard.instance_count,
         "TrainInstanceType": recipe.train.instance_type,
@@ -32,14 +32,19 @@ def pipeline_parameters(
         "MaxSteps": recipe.train.loop.max_steps if recipe.train.loop else None,
     }
     values = {
-        **{n: v for n, v in known.items() if n in recipe.parameters and v is not None},
+        **{n: v for n, v in overridable_values.items() if n in recipe.parameters and v is not None},
         **{threshold_parameter(name): value for name, value in recipe.gate.thresholds.items()},
     }
-    found: dict[str, str | int] = {"ChampionArn": UNRESOLVED, "ChampionModelUri": no_champion}
-    found |= {LOOK: 0} if recipe.gate.comparisons else {}
-    kept = {n: value for n, value in values.items() if n not in recipe.pipeline.overridable}
-    parameters = {n: _parameter(n, v) for n, v in (values | found).items() if n not in kept}
-    return kept | parameters
+    run_values: dict[str, str | int] = {
+        "ChampionArn": UNRESOLVED_ARN,
+        "ChampionModelUri": no_champion,
+    }
+    run_values |= {LOOK_PARAMETER: 0} if recipe.gate.comparisons else {}
+    constants = {n: value for n, value in values.items() if n not in recipe.pipeline.overridable}
+    parameters = {
+        n: _parameter(n, v) for n, v in (values | run_values).items() if n not in constants
+    }
+    return constants | parameters
 
 
 def _parameter(name: str, value: str | int | float) -> Parameter:

@@ -1,7 +1,7 @@
 """Record where a definition's models will come from: an asset that the gate step reads.
 
 The record holds the definition's hash, and the definition names the record by its content. So the
-hash is taken of the definition's text with the record's folder blanked (``blanked``).
+hash is taken of the definition's text with the record's folder blanked (``blank_record_name``).
 """
 
 import hashlib
@@ -30,7 +30,7 @@ FOLDER = "code"
 """Folder of the assets: the jobs' role may read there, and a plan shows the differences in them."""
 BLANK = "0" * 32
 """Stands for the name of the record's folder in a blanked definition."""
-_NAMED = re.compile(
+_RECORD_NAME = re.compile(
     r'("InputName": "provenance",\s+"S3Input": \{\s+"S3Uri": "[^"]*/code/)[0-9a-f]{32}/'
 )
 FORMAT = 2
@@ -78,9 +78,9 @@ def blank_uri(root_uri: str) -> str:
     return f"{root_uri}/{FOLDER}/{BLANK}/"
 
 
-def blanked(definition: str) -> str:
+def blank_record_name(definition: str) -> str:
     """Return the definition's text without the name of its record."""
-    return _NAMED.sub(rf"\g<1>{BLANK}/", definition)
+    return _RECORD_NAME.sub(rf"\g<1>{BLANK}/", definition)
 
 
 def with_provenance(
@@ -102,7 +102,7 @@ def with_provenance(
         prefix: key prefix of everything of this pipeline.
         training: what the weights will depend on.
     """
-    resolved = recipe.model_dump_json(by_alias=True, indent=1).encode()
+    recipe_json = recipe.model_dump_json(by_alias=True, indent=1).encode()
     every = steps_of(json.loads(definition)["Steps"])
     steps = {step.name: step.document for step in every if step.type != "Condition"}
     code = {
@@ -118,7 +118,7 @@ def with_provenance(
         "account": asdict(account),
         "commit": commit,
         "changes_sha256": origin.changes_sha256,
-        "recipe": _recipe_record(origin, resolved),
+        "recipe": _recipe_record(origin, recipe_json),
         "lock": {name: file_sha256_or_none(checkout / name) for name in LOCKS},
         "seed": _seed(recipe.train),
         "training": {"code_sha256": training.code_sha256, "start_from": training.start},
@@ -127,7 +127,7 @@ def with_provenance(
         "definition_sha256": hashlib.sha256(definition.encode()).hexdigest(),
     }
     text = json.dumps(record, indent=1).encode()
-    files = {"provenance.json": text, "recipe.json": resolved}
+    files = {"provenance.json": text, "recipe.json": recipe_json}
     asset = Asset(account.bucket, f"{prefix}/{FOLDER}", files)
     blank = blank_uri(f"s3://{account.bucket}/{prefix}")
     return definition.replace(blank, asset.uri), asset
@@ -140,12 +140,12 @@ class EnvironmentsRecord(RecipeRecord, total=False):
     """Name of the environment; left out without one."""
 
 
-def _recipe_record(origin: Origin, resolved: bytes) -> EnvironmentsRecord:
+def _recipe_record(origin: Origin, recipe_json: bytes) -> EnvironmentsRecord:
     record: EnvironmentsRecord = {
         "file": origin.recipe_file,
         "file_sha256": origin.recipe_file_sha256,
         "overrides": list(origin.overrides),
-        "sha256": hashlib.sha256(resolved).hexdigest(),
+        "sha256": hashlib.sha256(recipe_json).hexdigest(),
     }
     if origin.environment is not None:
         record["environment"] = origin.environment
@@ -160,12 +160,14 @@ def recorded_recipe(s3: Any, document: Mapping[str, Any]) -> dict[str, Any] | No
         ServiceError: the record is missing, is not JSON, or may not be read.
     """
     inputs = (
-        given
+        job_input
         for step in steps_of(document["Steps"])
-        for given in step.arguments.get("ProcessingInputs", ())
+        for job_input in step.arguments.get("ProcessingInputs", ())
     )
-    named = (given for given in inputs if given.get("InputName") == "provenance")
-    uris = (given.get("S3Input", {}).get("S3Uri") for given in named)
+    record_inputs = (
+        job_input for job_input in inputs if job_input.get("InputName") == "provenance"
+    )
+    uris = (job_input.get("S3Input", {}).get("S3Uri") for job_input in record_inputs)
     folder = next((uri for uri in uris if isinstance(uri, str)), None)
     return None if folder is None else _read_json(s3, f"{folder.rstrip('/')}/recipe.json")
 
@@ -192,8 +194,8 @@ def _seed(train: TrainStepConfig) -> int | None:
     """Return the seed of the loop, or a script's argument ``seed``; None where it
     cannot be known.
     """
-    found = train.loop.seed if train.loop else train.arguments.get("seed")
-    return found if isinstance(found, int) else None
+    seed = train.loop.seed if train.loop else train.arguments.get("seed")
+    return seed if isinstance(seed, int) else None
 
 
 def _image(uri: str) -> dict[str, str | None]:
@@ -210,8 +212,8 @@ def current_commit(checkout: Path) -> str:
     ``unknown`` when the checkout is not a git repository and CodeBuild names no commit: a
     definition can be built from an unpacked archive too.
     """
-    if resolved := os.environ.get("CODEBUILD_RESOLVED_SOURCE_VERSION"):
-        return resolved
+    if revision := os.environ.get("CODEBUILD_RESOLVED_SOURCE_VERSION"):
+        return revision
     head = _git(checkout, "rev-parse", "HEAD")
     if head is None:
         return "unknown"
@@ -227,8 +229,8 @@ def changes_sha256(checkout: Path) -> str | None:
         return None
     diff = _git(checkout, "diff", "--binary", "HEAD") or ""
     digest = hashlib.sha256(diff.encode(errors="surrogateescape"))
-    untracked = _git(checkout, "ls-files", "-z", "--others", "--exclude-standard") or ""
-    for name in filter(None, untracked.split("\0")):
+    new_files = _git(checkout, "ls-files", "-z", "--others", "--exclude-standard") or ""
+    for name in filter(None, new_files.split("\0")):
         content = (checkout / name).read_bytes() if (checkout / name).is_file() else b""
         digest.update(f"{name}\0{len(content)}\0".encode(errors="surrogateescape") + content)
     return digest.hexdigest()
@@ -236,7 +238,7 @@ def changes_sha256(checkout: Path) -> str | None:
 
 def _git(checkout: Path, *arguments: str) -> str | None:
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             ["git", "-C", str(checkout), *arguments],
             capture_output=True,
             encoding="utf-8",
@@ -245,4 +247,4 @@ def _git(checkout: Path, *arguments: str) -> str | None:
         )
     except FileNotFoundError:  # no git on this machine
         return None
-    return done.stdout.strip() if done.returncode == 0 else None
+    return process.stdout.strip() if process.returncode == 0 else None

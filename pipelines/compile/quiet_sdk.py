@@ -26,11 +26,11 @@ if not logging.getLogger().handlers:
 warnings.filterwarnings("ignore", message="Running within a PipelineSession")
 
 # Its import creates about a million objects, and all of them stay: collecting garbage among them
-# takes a quarter of a verb's time. ``imported`` turns the collection on again.
+# takes a quarter of a verb's time. ``freeze_imports`` turns the collection on again.
 gc.disable()
 
 
-def imported() -> None:
+def freeze_imports() -> None:
     """Collect garbage again, except among the objects created so far; call this after importing the
     SDK.
     """

@@ -17,7 +17,7 @@ from pipelines.compile.compilation import step_code
 from pipelines.recipe.config import Recipe
 from pipelines.registry.champion import model_of
 from steps.register.config import ENDPOINT
-from training.finetuning.hugging_face_folder import CONFIG, INDEX, named
+from training.finetuning.hugging_face_folder import CONFIG, INDEX, select_files
 from training.identity import Parts, parts
 from training.input_shares import identity_shares as shares_of
 from training.starting_weights import BASE, StartFrom, read_start
@@ -27,7 +27,7 @@ from trainyard.common.errors import DataError, RecipeError, TrainingError
 from trainyard.language.steps import steps_of
 
 
-def started(recipe: Recipe) -> Recipe:
+def resolve_start(recipe: Recipe) -> Recipe:
     """Return the recipe with the file of ``train.start_from.model_package``; asks AWS only where it
     is set.
 
@@ -42,8 +42,10 @@ def started(recipe: Recipe) -> Recipe:
     uri, sha256 = model_of(
         client("sagemaker", region), start.model_package, "train.start_from.model_package", fix
     )
-    found = start.model_copy(update={"model": uri, "model_sha256": start.model_sha256 or sha256})
-    train = recipe.train.model_copy(update={"start_from": found})
+    resolved_start = start.model_copy(
+        update={"model": uri, "model_sha256": start.model_sha256 or sha256}
+    )
+    train = recipe.train.model_copy(update={"start_from": resolved_start})
     return recipe.model_copy(update={"train": train})
 
 
@@ -59,11 +61,11 @@ def about(recipe: Recipe) -> dict[str, str]:
     """Return the registry's metadata on the recipe: pipeline, workload, the model that the training
     begins with, the endpoint.
     """
-    found = {"pipeline": recipe.pipeline.name, "workload": recipe.kind}
+    facts = {"pipeline": recipe.pipeline.name, "workload": recipe.kind}
     start = recipe.train.start_from
     if start is not None and recipe.train.base is not None:
-        found[BASE] = start.model_package or recipe.train.base
-    return found | ({ENDPOINT: recipe.deploy.endpoint} if recipe.deploy else {})
+        facts[BASE] = start.model_package or recipe.train.base
+    return facts | ({ENDPOINT: recipe.deploy.endpoint} if recipe.deploy else {})
 
 
 def loop_parts(recipe: Recipe, source: Path | None, checkout: Path) -> Parts:
@@ -73,10 +75,10 @@ def loop_parts(recipe: Recipe, source: Path | None, checkout: Path) -> Parts:
     """
     code = step_code(checkout, "train", source)
     assert recipe.train.loop is not None  # noqa: S101 (``TrainStepConfig`` has looked)
-    known = parts(recipe.train.loop, recipe.workload.name, recipe.workload.config, code)
+    training_parts = parts(recipe.train.loop, recipe.workload.name, recipe.workload.config, code)
     shares = shares_of(recipe.data.mixture if recipe.data else None)
     more = {"start": start_of(recipe), "tuning": recipe.train.tuning.part, "mixture": shares}
-    return known.model_copy(update=more)
+    return training_parts.model_copy(update=more)
 
 
 def workload_hyperparameters(recipe: Recipe) -> dict[str, str]:
@@ -94,15 +96,15 @@ def packed_with(recipe: Recipe) -> str:
         RecipeError: the workload's SPEC leaves out a setting that the others need.
     """
     names, config = recipe.samples_spec.packed_with, recipe.workload_config
-    chosen = config.model_dump_json(include=None if names is None else set(names))
+    settings_json = config.model_dump_json(include=None if names is None else set(names))
     try:
-        type(config).model_validate_json(chosen)
+        type(config).model_validate_json(settings_json)
     except ValidationError as error:
         raise RecipeError(
             f"workload {recipe.workload.name}: SPEC.packed_with {names} is not enough: "
             f"{error.errors()[0]['loc']}: {error.errors()[0]['msg']}; add that setting"
         ) from None
-    return chosen
+    return settings_json
 
 
 def starting_models(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -110,8 +112,8 @@ def starting_models(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     that has one.
     """
     for step in steps_of(document["Steps"]):
-        given = step.arguments.get("HyperParameters", {}).get("start_from")
-        if isinstance(given, str) and (start := _read(given)):
+        start_text = step.arguments.get("HyperParameters", {}).get("start_from")
+        if isinstance(start_text, str) and (start := _read(start_text)):
             yield step.name, start.words()
 
 
@@ -123,36 +125,36 @@ def refuse_other_base(document: Mapping[str, Any], region: str) -> None:
         ServiceError: AWS refused.
     """
     for step in steps_of(document["Steps"]):
-        given = step.arguments.get("HyperParameters", {})
-        text = given.get("start_from")
+        hyperparameters = step.arguments.get("HyperParameters", {})
+        text = hyperparameters.get("start_from")
         start = _read(text) if isinstance(text, str) else None
         if start and start.hugging_face:
             try:
-                _check_base(client("s3", region), str(start.uri), given)
-            except (DataError, TrainingError, ValueError) as why:
+                _check_base(client("s3", region), str(start.uri), hyperparameters)
+            except (DataError, TrainingError, ValueError) as error:
                 raise RecipeError(
-                    f"train.start_from.hugging_face {start.uri}: {why}. Nothing was changed"
+                    f"train.start_from.hugging_face {start.uri}: {error}. Nothing was changed"
                 ) from None
 
 
-def _check_base(s3: Any, uri: str, given: Mapping[str, Any]) -> None:
+def _check_base(s3: Any, uri: str, hyperparameters: Mapping[str, Any]) -> None:
     bucket, _, prefix = uri.removeprefix("s3://").partition("/")
     with service_errors(f"looking at {uri}"):
         pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
-        found = [one["Key"][len(prefix) :] for page in pages for one in page.get("Contents", ())]
+        names = [item["Key"][len(prefix) :] for page in pages for item in page.get("Contents", ())]
 
         def read(name: str) -> Any:
             answer = s3.get_object(Bucket=bucket, Key=f"{prefix}{name}")
             return json.loads(answer["Body"].read())
 
-        if CONFIG not in found:
-            raise DataError(f"holds no {CONFIG}, but {', '.join(found[:5]) or 'nothing'}")
-        named(read(INDEX) if INDEX in found else None, found)
-        known = spec(given["workload"])
-        if known.base_differences is None:
-            raise DataError(f"workload {given['workload']} takes no model of that kind")
-        config = known.config.model_validate_json(given["workload_config"])
-        if differs := known.base_differences(config, read(CONFIG)):
+        if CONFIG not in names:
+            raise DataError(f"holds no {CONFIG}, but {', '.join(names[:5]) or 'nothing'}")
+        select_files(read(INDEX) if INDEX in names else None, names)
+        workload_spec = spec(hyperparameters["workload"])
+        if workload_spec.base_differences is None:
+            raise DataError(f"workload {hyperparameters['workload']} takes no model of that kind")
+        config = workload_spec.config.model_validate_json(hyperparameters["workload_config"])
+        if differs := workload_spec.base_differences(config, read(CONFIG)):
             raise DataError("; ".join(differs))
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from pathspec import GitIgnoreSpec
 
-from pipelines.compile.package_lock import PACKAGES, closure, merged, read
+from pipelines.compile.package_lock import PACKAGES, closure, merge_entries, read
 from pipelines.recipe.config import Recipe
 from steps.evaluate.config import EvaluateConfig
 from steps.train.config import TrainStepConfig
@@ -27,7 +27,7 @@ from trainyard.common.errors import DefinitionError
 
 IGNORE = ".trainyardignore"
 REQUIREMENTS = "requirements.txt"
-ADDED = "trainyard-requirements.txt"
+ADDED_REQUIREMENTS = "trainyard-requirements.txt"
 """Name in the folder of a requirements file that lies elsewhere."""
 SECRET = (".env", ".env.*", "*.pem", "*.key", "*.p12", "*.pfx", "id_rsa*", "id_ed25519*", ".netrc")
 """Names of files that usually hold secrets: everyone who may read the bucket would read them."""
@@ -36,9 +36,9 @@ LITTER = (".git", ".hg", ".svn", ".venv", "venv", ".tox", ".nox", "node_modules"
           *("*" + end for end in shipped_files.LITTER))  # fmt: skip
 """Names of files and folders that are never sent: histories, environments, caches, credentials."""
 FILE_SHARE = 0.25  # of a folder's size limit, the most for one file
-SHOWN = 5  # files in a message
+MAX_FILES = 5  # files in a message
 MB = 1e6
-Scripted = TrainStepConfig | EvaluateConfig
+ScriptSection = TrainStepConfig | EvaluateConfig
 """Section of a recipe that may name a script."""
 
 
@@ -52,37 +52,37 @@ def read_folder(folder: Path, limit_mb: float, setting: str) -> dict[str, bytes]
     """
     if not folder.is_dir():
         raise DefinitionError(f"{folder}: is not a folder")
-    found = dict(_travelling(folder))
-    sizes = {name: path.stat().st_size for name, path in found.items()}
+    paths = dict(_travelling(folder))
+    sizes = {name: path.stat().st_size for name, path in paths.items()}
     total, most = sum(sizes.values()), max(sizes.values(), default=0)
     if total > limit_mb * MB or most > limit_mb * FILE_SHARE * MB:
-        largest = sorted(sizes, key=lambda name: -sizes[name])[:SHOWN]
-        listed = ", ".join(f"{name} ({sizes[name] / MB:.1f} MB)" for name in largest)
+        largest = sorted(sizes, key=lambda name: -sizes[name])[:MAX_FILES]
+        listing = ", ".join(f"{name} ({sizes[name] / MB:.1f} MB)" for name in largest)
         raise DefinitionError(
             f"{folder}: {total / MB:.1f} MB would travel with the script in {len(sizes)} files, "
-            f"the largest {listed}; {setting} allows {limit_mb:g} MB in all and "
+            f"the largest {listing}; {setting} allows {limit_mb:g} MB in all and "
             f"{limit_mb * FILE_SHARE:g} MB a file: upload data and weights to S3 and name them as "
             f"a channel, list what stays at home in {folder / IGNORE}, or raise {setting}"
         )
-    return {name: path.read_bytes() for name, path in found.items()}
+    return {name: path.read_bytes() for name, path in paths.items()}
 
 
 def _travelling(folder: Path) -> Iterator[tuple[str, Path]]:
-    ignored = _ignored(folder)
+    ignore_spec = _read_ignore(folder)
     inside = folder.resolve()
     for parent, folders, names in os.walk(folder):
-        here = Path(parent)
-        below = here.relative_to(folder)
+        parent_path = Path(parent)
+        below = parent_path.relative_to(folder)
         folders[:] = sorted(
             name
             for name in folders
             if not _stays(name)
-            and not ignored.match_file(f"{(below / name).as_posix()}/")
-            and not (here / name / "pyvenv.cfg").exists()
+            and not ignore_spec.match_file(f"{(below / name).as_posix()}/")
+            and not (parent_path / name / "pyvenv.cfg").exists()
         )
-        for name in sorted([*names, *(n for n in folders if (here / n).is_symlink())]):
-            path, relative = here / name, (below / name).as_posix()
-            if _stays(name) or ignored.match_file(relative):
+        for name in sorted([*names, *(n for n in folders if (parent_path / n).is_symlink())]):
+            path, relative = parent_path / name, (below / name).as_posix()
+            if _stays(name) or ignore_spec.match_file(relative):
                 continue
             if path.is_symlink() and not path.resolve().is_relative_to(inside):
                 raise DefinitionError(
@@ -102,7 +102,7 @@ def _stays(name: str) -> bool:
     return any(fnmatch(name, pattern) for pattern in (*LITTER, *SECRET))
 
 
-def _ignored(folder: Path) -> GitIgnoreSpec:
+def _read_ignore(folder: Path) -> GitIgnoreSpec:
     file = folder / IGNORE
     lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
     return GitIgnoreSpec.from_lines(lines)
@@ -146,8 +146,8 @@ def scripts_of(recipe: Recipe, home: Path, checkout: Path) -> tuple[Project | No
         return training, evaluation
     shards = recipe.data is not None
     return (
-        completed(training, "train", checkout, shards, recipe.train.launcher),
-        completed(evaluation, "evaluate", checkout, shards),
+        complete_project(training, "train", checkout, shards, recipe.train.launcher),
+        complete_project(evaluation, "evaluate", checkout, shards),
     )
 
 
@@ -165,13 +165,13 @@ def of_training(recipe: Recipe, home: Path) -> Project | None:
         return None
     folder, files = _folder(train, home), project.files
 
-    def named(path: str | None, setting: str) -> str | None:
+    def find_name(path: str | None, setting: str) -> str | None:
         return None if path is None else name_in(folder, files, home / path, setting)
 
     return replace(
         project,
-        driver=named(train.driver, "train.driver"),
-        inference=named(recipe.inference.script, "inference.script"),
+        driver=find_name(train.driver, "train.driver"),
+        inference=find_name(recipe.inference.script, "inference.script"),
     )
 
 
@@ -191,7 +191,7 @@ def of_evaluation(recipe: Recipe, home: Path) -> Project | None:
     return replace(project, request=request)
 
 
-def project_of(section: Scripted, name: str, home: Path) -> Project | None:
+def project_of(section: ScriptSection, name: str, home: Path) -> Project | None:
     """Return the folder of the script that the recipe's section ``name`` names; None
     without one.
     """
@@ -201,13 +201,13 @@ def project_of(section: Scripted, name: str, home: Path) -> Project | None:
     files = read_folder(folder, section.source_mb, f"{name}.source_mb")
     requirements = REQUIREMENTS if REQUIREMENTS in files else None
     if section.requirements is not None:
-        own = home / section.requirements
-        requirements = _requirements(folder, files, own, f"{name}.requirements")
+        requirements_path = home / section.requirements
+        requirements = _requirements(folder, files, requirements_path, f"{name}.requirements")
     script = name_in(folder, files, home / str(section.script), f"{name}.script")
     return Project(files=files, script=script, requirements=requirements)
 
 
-def _folder(section: Scripted, home: Path) -> Path:
+def _folder(section: ScriptSection, home: Path) -> Path:
     return home / section.source if section.source else (home / str(section.script)).parent
 
 
@@ -219,8 +219,8 @@ def _requirements(folder: Path, files: dict[str, bytes], path: Path, field: str)
         return name_in(folder, files, path, field)
     if not path.is_file():
         raise DefinitionError(f"{field}: {path} is not a file; paths are relative to the recipe")
-    files[ADDED] = path.read_bytes()
-    return ADDED
+    files[ADDED_REQUIREMENTS] = path.read_bytes()
+    return ADDED_REQUIREMENTS
 
 
 def parts_of(recipe: Recipe, project: Project, image: str) -> Parts:
@@ -244,18 +244,20 @@ def parts_of(recipe: Recipe, project: Project, image: str) -> Parts:
         "driver": project.driver,
     }
     if recipe.data:
-        packed = {"workload": recipe.workload, "shard": recipe.shard, "data": recipe.data}
-        settings |= {name: section.model_dump(mode="json") for name, section in packed.items()}
+        packing_sections = {"workload": recipe.workload, "shard": recipe.shard, "data": recipe.data}
+        settings |= {
+            name: section.model_dump(mode="json") for name, section in packing_sections.items()
+        }
     code = {name: sha256(content).hexdigest() for name, content in sorted(project.files.items())}
     return Parts(workload=recipe.kind, workload_config={}, settings=settings, code=code)
 
 
 READS = ("numpy", "pyarrow", "pydantic")
 """Packages that training/data imports."""
-TAKEN = ("training", "trainyard")
+RESERVED_NAMES = ("training", "trainyard")
 
 
-def completed(
+def complete_project(
     project: Project, section: str, checkout: Path, shards: bool, launcher: str = "none"
 ) -> Project:
     """Return the project with all that its job needs; unchanged where nothing is missing.
@@ -267,16 +269,16 @@ def completed(
     Raises:
         DefinitionError: the folder has packages of the same names, or locks other versions.
     """
-    wanted = list(requirements("", launcher))
+    package_names = list(requirements("", launcher))
     if shards:
         project = _with_reader(project, section, checkout)
-        wanted += READS
-    return _with_packages(project, section, wanted, checkout) if wanted else project
+        package_names += READS
+    return _with_packages(project, section, package_names, checkout) if package_names else project
 
 
 def _with_reader(project: Project, section: str, checkout: Path) -> Project:
     for name in project.files:
-        if name.partition("/")[0].removesuffix(".py") in TAKEN:
+        if name.partition("/")[0].removesuffix(".py") in RESERVED_NAMES:
             raise DefinitionError(
                 f"{section}.script: its folder holds {name}, and Trainyard's reader of shards, "
                 "which a recipe with a data section adds to it, is a package of that name; "
@@ -287,19 +289,25 @@ def _with_reader(project: Project, section: str, checkout: Path) -> Project:
 
 
 def _with_packages(
-    project: Project, section: str, wanted: Sequence[str], checkout: Path
+    project: Project, section: str, package_names: Sequence[str], checkout: Path
 ) -> Project:
     """Add the packages to the requirements file, with hashes where the user's has some: pip wants
     all or none.
     """
-    theirs = project.requirements
-    text = project.files[theirs].decode() if theirs else ""
+    user_file = project.requirements
+    text = project.files[user_file].decode() if user_file else ""
     if "--hash" in text:
         lock = read((checkout / PACKAGES).read_text(encoding="utf-8"), PACKAGES)
-        ours = closure(lock, wanted, f"{section}.script")
-        entries = merged(ours, read(text, str(theirs)), f"{section}.requirements: {theirs}")
+        our_entries = closure(lock, package_names, f"{section}.script")
+        entries = merge_entries(
+            our_entries, read(text, str(user_file)), f"{section}.requirements: {user_file}"
+        )
         text = "".join(entry.line for entry in entries)
     else:
-        above = f"-r {theirs}\n" if theirs and theirs != ADDED else text
-        text = "\n".join([above.rstrip(), *wanted]).lstrip() + "\n"
-    return replace(project, files={**project.files, ADDED: text.encode()}, requirements=ADDED)
+        above = f"-r {user_file}\n" if user_file and user_file != ADDED_REQUIREMENTS else text
+        text = "\n".join([above.rstrip(), *package_names]).lstrip() + "\n"
+    return replace(
+        project,
+        files={**project.files, ADDED_REQUIREMENTS: text.encode()},
+        requirements=ADDED_REQUIREMENTS,
+    )

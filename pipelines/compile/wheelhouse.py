@@ -14,7 +14,7 @@ from pipelines.compile.user_code import REQUIREMENTS
 from steps.train.train_script import Project
 from trainyard.common.errors import DefinitionError
 
-_INCLUDED = re.compile(r"^\s*(?:-r|--requirement|-c|--constraint)[ =]*(\S+)", re.MULTILINE)
+_INCLUDE = re.compile(r"^\s*(?:-r|--requirement|-c|--constraint)[ =]*(\S+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -28,27 +28,29 @@ class Requirements:
     """Path → content, of this file and of those that it includes."""
 
     @classmethod
-    def of(cls, name: str, folder: Mapping[str, bytes]) -> "Requirements":
+    def from_folder(cls, name: str, folder: Mapping[str, bytes]) -> "Requirements":
         """Return the file ``name`` of a job's folder, path → content.
 
         Raises:
             DefinitionError: the folder lacks a file that is included.
         """
-        return cls(name, dict(_followed(name, folder, set())))
+        return cls(name, dict(_follow_includes(name, folder, set())))
 
 
-def _followed(
-    name: str, folder: Mapping[str, bytes], seen: set[str]
+def _follow_includes(
+    name: str, folder: Mapping[str, bytes], visited_names: set[str]
 ) -> Iterator[tuple[str, bytes]]:
-    if name in seen:
+    if name in visited_names:
         return
-    seen.add(name)
+    visited_names.add(name)
     if name not in folder:
         raise DefinitionError(f"packages.wheelhouse: the requirements name {name}, which is not "
                               "in the folder that travels with the script")  # fmt: skip
     yield name, folder[name]
-    for other in _INCLUDED.findall(folder[name].decode(errors="replace")):
-        yield from _followed((PurePosixPath(name).parent / other).as_posix(), folder, seen)
+    for other in _INCLUDE.findall(folder[name].decode(errors="replace")):
+        yield from _follow_includes(
+            (PurePosixPath(name).parent / other).as_posix(), folder, visited_names
+        )
 
 
 def requirements_of(
@@ -59,12 +61,12 @@ def requirements_of(
     Raises:
         DefinitionError: a requirements file includes one that does not travel.
     """
-    found = []
+    requirement_files = []
     if REQUIREMENTS in folder and (script is None or folder != script.files):
-        found.append(Requirements.of(REQUIREMENTS, folder))
+        requirement_files.append(Requirements.from_folder(REQUIREMENTS, folder))
     if script and script.requirements:
-        found.append(Requirements.of(script.requirements, script.files))
-    return tuple(found)
+        requirement_files.append(Requirements.from_folder(script.requirements, script.files))
+    return tuple(requirement_files)
 
 
 @dataclass(frozen=True)
@@ -85,8 +87,8 @@ class Wheelhouse:
     def key(self) -> str:
         """Return the key prefix of the wheels, without a slash at its end."""
         digest = hashlib.sha256(" ".join(self.python).encode())
-        for each in self.lists:
-            for name, content in sorted(each.files.items()):
+        for requirements in self.lists:
+            for name, content in sorted(requirements.files.items()):
                 digest.update(f"{len(name)}:{name}{len(content)}:".encode())
                 digest.update(content)
         return f"{self.prefix}/{digest.hexdigest()[:32]}"

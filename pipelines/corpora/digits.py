@@ -17,10 +17,10 @@ WHITEST = 16  # grey value of white in scikit-learn's table
 
 def build() -> Corpus:
     """Build ``<digit>/<number>.png``: an ImageFolder."""
-    found = load_digits()
+    dataset = load_digits()
     files = {
         f"{digit}/{number:04d}.png": png(pixels)
-        for number, (digit, pixels) in enumerate(zip(found.target, found.images, strict=True))
+        for number, (digit, pixels) in enumerate(zip(dataset.target, dataset.images, strict=True))
     }
     return Corpus(files, "scans of handwritten digits, 8 x 8 pixels, from scikit-learn")
 

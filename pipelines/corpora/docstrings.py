@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pipelines.corpora import Corpus
-from pipelines.corpora.stdlib import packed, read_sources
+from pipelines.corpora.stdlib import pack_records, read_sources
 
 SHORTEST = 20  # minimum characters of a docstring
 
@@ -24,18 +24,20 @@ def build() -> Corpus:
         DataError: this Python has no source.
     """
     sources = read_sources(Path(sysconfig.get_paths()["stdlib"]))
-    return Corpus(packed(records(sources)), "docstrings of the Python standard library, gzipped")
+    return Corpus(
+        pack_records(records(sources)), "docstrings of the Python standard library, gzipped"
+    )
 
 
 def records(sources: Iterable[tuple[str, str]]) -> Iterator[dict[str, str]]:
     """Yield each function that has a docstring, once."""
-    seen: set[bytes] = set()
+    digests: set[bytes] = set()
     for key, text in sources:
-        for signature, said in _functions(text):
-            name = hashlib.sha256(f"{signature}\0{said}".encode()).digest()
-            if name not in seen:
-                seen.add(name)
-                completion = f'    """{said}"""\n'
+        for signature, docstring in _functions(text):
+            name = hashlib.sha256(f"{signature}\0{docstring}".encode()).digest()
+            if name not in digests:
+                digests.add(name)
+                completion = f'    """{docstring}"""\n'
                 yield {
                     "key": key,
                     "prompt": signature,
@@ -56,6 +58,6 @@ def _functions(text: str) -> Iterator[tuple[str, str]]:
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            said = ast.get_docstring(node) or ""
-            if len(said) >= SHORTEST:
-                yield f"def {node.name}({ast.unparse(node.args)}):\n", said
+            docstring = ast.get_docstring(node) or ""
+            if len(docstring) >= SHORTEST:
+                yield f"def {node.name}({ast.unparse(node.args)}):\n", docstring

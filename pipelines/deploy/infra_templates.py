@@ -60,52 +60,52 @@ class Facts:
     def defaults(self, part: Part) -> dict[str, str]:
         """Return parameter → the value that the recipe gives it."""
         name = self.definition.name
-        found = {
+        values = {
             "PipelineName": name,
             "ArtifactBucketName": self.bucket,
             "Root": f"{self.aws.prefix}/{name}",
             "Recipe": self.recipe,
         }
         if part in (Part.CODEPIPELINE, Part.SERVING):  # GitHub's has another of that name
-            found["Environment"] = self.definition.environment or ""
+            values["Environment"] = self.definition.environment or ""
         if release := self.subject.application:
-            found["Endpoint"] = release.deploy.endpoint
-            found["ModelPackageGroup"] = release.package.split("/")[1]
+            values["Endpoint"] = release.deploy.endpoint
+            values["ModelPackageGroup"] = release.package.split("/")[1]
         for key, value in [*self.definition.tags.items()][:1]:
-            found |= {"TagKey": key, "TagValue": value}
-        return found
+            values |= {"TagKey": key, "TagValue": value}
+        return values
 
     def imports(self) -> dict[str, str | None]:
         """Return what other stacks export in the templates' words → the value in this account."""
         subject = self.subject
-        made = {r.logical: r.resource(subject, {})["Properties"] for r in roles(subject)}
+        role_properties = {r.logical: r.resource(subject, {})["Properties"] for r in roles(subject)}
         place = f"arn:{self.subject.partition}:iam::{self.subject.account}"
-        found: dict[str, str | None] = {"ArtifactBucket": self.bucket, "KmsKeyArn": self.key}
-        for logical, given in made.items():
-            kind, name = "role", given.get("RoleName")
+        exports: dict[str, str | None] = {"ArtifactBucket": self.bucket, "KmsKeyArn": self.key}
+        for logical, properties in role_properties.items():
+            kind, name = "role", properties.get("RoleName")
             if name is None:
-                kind, name = "policy", given["ManagedPolicyName"]
-            found[f"{logical}Arn"] = f"{place}:{kind}{given.get('Path', '/')}{name}"
-        return found | {
+                kind, name = "policy", properties["ManagedPolicyName"]
+            exports[f"{logical}Arn"] = f"{place}:{kind}{properties.get('Path', '/')}{name}"
+        return exports | {
             "PipelineRoleArn": self.subject.role,
             "JobRoleArn": job_roles(self.subject)[0],
         }
 
     def variables(self) -> dict[str, str]:
         """Return the variables that the workflows of GitHub and GitLab read."""
-        found = {
+        values = {
             "AWS_REGION": self.subject.region,
             "ARTIFACT_BUCKET": self.bucket,
             "SAGEMAKER_PIPELINE_ROLE_ARN": self.subject.role,
             "SAGEMAKER_JOB_ROLE_ARN": job_roles(self.subject)[0],
             "RECIPE": self.recipe,
         }
-        return found | (
+        return values | (
             {"ENVIRONMENT": self.definition.environment} if self.definition.environment else {}
         )
 
 
-def rendered(part: Part, facts: Facts) -> dict[str, Any]:
+def render_template(part: Part, facts: Facts) -> dict[str, Any]:
     """Return the template for the recipe, as a CloudFormation document.
 
     Raises:
@@ -114,15 +114,15 @@ def rendered(part: Part, facts: Facts) -> dict[str, Any]:
     """
     file = FOLDER / f"{part}.yaml"
     document = read(file.read_text(encoding="utf-8"), str(file))
-    if part in BUILDS and (why := _refused(part, facts)):
-        raise DefinitionError(f"{BUILDS[part]}: {why}")
+    if part in BUILDS and (reason := _find_refusal(part, facts)):
+        raise DefinitionError(f"{BUILDS[part]}: {reason}")
     imports = facts.imports()
     if part is Part.STORAGE and not facts.with_key:
         del document["Resources"]["Key"], document["Outputs"]["KmsKeyArn"]
         imports["Key"] = imports["KmsKeyArn"]
     if part is Part.SERVING and "MonitorPolicyArn" not in imports:
         _without(document, "WithMonitor", {"MonitorSchedule", "MonitorStarts", "StartParameter"})
-    document = _resolved(document, imports)
+    document = _resolve_imports(document, imports)
     parameters = document["Parameters"]
     for name in ("StorageStack", "RolesStack"):
         parameters.pop(name, None)
@@ -139,9 +139,9 @@ BUILDS = {Part.CODEPIPELINE: "--ci codepipeline", Part.SERVING: "--part serving"
 def _without(document: dict[str, Any], condition: str, parameters: set[str]) -> None:
     """Remove what exists under a condition, which the recipe says never holds."""
     document["Resources"] = {
-        name: one
-        for name, one in document["Resources"].items()
-        if one.get("Condition") != condition
+        name: resource
+        for name, resource in document["Resources"].items()
+        if resource.get("Condition") != condition
     }
     rights = document["Resources"]["RuleRole"]["Properties"]["Policies"][0]["PolicyDocument"]
     del rights["Statement"][0]["Resource"][1:]
@@ -150,7 +150,7 @@ def _without(document: dict[str, Any], condition: str, parameters: set[str]) -> 
     del document["Conditions"][condition]
 
 
-def _refused(part: Part, facts: Facts) -> str | None:
+def _find_refusal(part: Part, facts: Facts) -> str | None:
     """Return why the builds cannot be had; None where they can."""
     if part is Part.SERVING and facts.subject.application is None:
         return "the recipe has no endpoint; say deploy: {endpoint: NAME}"
@@ -169,13 +169,13 @@ def _refused(part: Part, facts: Facts) -> str | None:
 GONE = object()
 
 
-def _resolved(node: Any, imports: Mapping[str, str | None]) -> Any:
+def _resolve_imports(node: Any, imports: Mapping[str, str | None]) -> Any:
     """Return the node with imported values in place. Where the recipe has no key, what names one is
     left out: a property, a stage's EncryptionKey, a statement of a policy.
     """
     if isinstance(node, list):
-        found = [_resolved(one, imports) for one in node]
-        return [one for one in found if one is not GONE]
+        result = [_resolve_imports(item, imports) for item in node]
+        return [item for item in result if item is not GONE]
     if not isinstance(node, dict):
         return node
     if "Fn::ImportValue" in node:
@@ -183,7 +183,7 @@ def _resolved(node: Any, imports: Mapping[str, str | None]) -> Any:
         return imports[name] or GONE
     if node.get("Fn::GetAtt") == ["Key", "Arn"] and "Key" in imports:
         return imports["Key"] or GONE
-    found = {key: _resolved(value, imports) for key, value in node.items()}
-    if GONE in (found.get("Resource"), found.get("Id")):
+    result = {key: _resolve_imports(value, imports) for key, value in node.items()}
+    if GONE in (result.get("Resource"), result.get("Id")):
         return GONE
-    return {key: value for key, value in found.items() if value is not GONE}
+    return {key: value for key, value in result.items() if value is not GONE}

@@ -42,7 +42,7 @@ def template(what: Infrastructure) -> dict[str, Any]:
         "Resources": {},
     }
     if what.with_roles:
-        document = roles_template(what.subject, shared=False)
+        document = roles_template(what.subject, allow_shared=False)
     own = {"Fn::GetAtt": [PIPELINE_ROLE, "Arn"]} if what.with_roles else what.definition.role
     bucket, key = what.place
     properties = {
@@ -65,8 +65,8 @@ def template(what: Infrastructure) -> dict[str, Any]:
 
 
 def _resource(kind: str, properties: Mapping[str, Any]) -> dict[str, Any]:
-    given = {key: value for key, value in properties.items() if value not in ("", [])}
-    return {"Type": kind, "Properties": given}
+    given_properties = {key: value for key, value in properties.items() if value not in ("", [])}
+    return {"Type": kind, "Properties": given_properties}
 
 
 def as_terraform(name: str, document: Mapping[str, Any], tags: Mapping[str, str]) -> str:

@@ -53,8 +53,10 @@ def sync(
         ServiceError: the bucket or the prefix cannot be listed or written.
     """
     with service_errors(f"uploading to s3://{bucket}/{prefix}"):
-        there = dict(listing(s3, bucket, prefix))
-        wrong = {n: body for n, body in files.items() if not same(there.get(n), body, kms_key)}
+        remote_objects = dict(listing(s3, bucket, prefix))
+        wrong = {
+            n: body for n, body in files.items() if not same(remote_objects.get(n), body, kms_key)
+        }
         if wrong:
             _upload(s3, bucket, prefix, wrong, kms_key)
     return sum(len(body) for body in wrong.values())
@@ -68,14 +70,14 @@ def listing(s3: Any, bucket: str, prefix: str) -> Iterator[tuple[str, tuple[int,
             yield item["Key"].removeprefix(f"{prefix}/"), (item["Size"], item["ETag"].strip('"'))
 
 
-def same(there: tuple[int, str] | None, body: bytes, kms_key: str | None) -> bool:
+def same(remote_object: tuple[int, str] | None, body: bytes, kms_key: str | None) -> bool:
     """Return whether a listed object holds ``body``: by its size, and by its ETag if that is an
     MD5.
     """
-    if there is None or there[0] != len(body):
+    if remote_object is None or remote_object[0] != len(body):
         return False
-    is_md5 = kms_key is None and "-" not in there[1]
-    return not is_md5 or there[1] == hashlib.md5(body, usedforsecurity=False).hexdigest()
+    is_md5 = kms_key is None and "-" not in remote_object[1]
+    return not is_md5 or remote_object[1] == hashlib.md5(body, usedforsecurity=False).hexdigest()
 
 
 def _upload(
@@ -94,7 +96,7 @@ def _upload(
 
         pool = ThreadPoolExecutor(min(AT_ONCE, len(files)))
         try:
-            for done in as_completed([pool.submit(put, name) for name in files]):
-                progress.advance(task, done.result())
+            for future in as_completed([pool.submit(put, name) for name in files]):
+                progress.advance(task, future.result())
         finally:  # after an error, or an interrupt, no further upload begins
             pool.shutdown(cancel_futures=True)

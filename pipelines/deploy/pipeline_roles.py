@@ -18,19 +18,19 @@ from trainyard.permissions.pipeline_subject import Subject
 from trainyard.permissions.role_table import role
 from trainyard.permissions.role_template import managed_policy
 from trainyard.permissions.statements import Gap, Statement, split_uri
-from trainyard.permissions.step_requests import COVERED, all_requests
+from trainyard.permissions.step_requests import COLLECTORS, all_requests
 
-WRITTEN = ("code/*", "definitions/*")
+UPSERT_KEYS = ("code/*", "definitions/*")
 """Keys that an upsert writes under the pipeline's root: code, and records of what it deployed."""
 
 LOCK = "definitions/lock"
 """Key of the lock object that keeps two upserts apart; deleting it releases the lock."""
 
 
-def _plan_policy(subject: Subject, derived: dict[str, Any]) -> dict[str, Any]:
+def _plan_policy(subject: Subject, policy_document: dict[str, Any]) -> dict[str, Any]:
     """Return the policy for the roles of infra/ci.yaml or infra/github.yaml."""
-    said = "Looks at the pipeline; before an approval"
-    return managed_policy(f"{subject.name}-plan", derived, said)
+    description = "Looks at the pipeline; before an approval"
+    return managed_policy(f"{subject.name}-plan", policy_document, description)
 
 
 @role("plan", logical="PlanPolicy", place=3, resource=_plan_policy)
@@ -69,16 +69,16 @@ def looking(
         resources=(f"{pipeline}/execution/*",),
     )
     yield from registry(subject)
-    yield from served(subject)
-    under = below_root(subject, *WRITTEN) | looks(subject) | further
-    yield from storage("LookAtUploads", subject, under, ("s3:GetObject",))
-    yield from lists(subject, under | _cached(subject))
+    yield from endpoint_statements(subject)
+    upload_keys = below_root(subject, *UPSERT_KEYS) | ledger_keys(subject) | further
+    yield from storage("LookAtUploads", subject, upload_keys, ("s3:GetObject",))
+    yield from lists(subject, upload_keys | _list_cache_keys(subject))
     yield from key_statements("ReadKeys", own_keys(subject), ("kms:Decrypt",))
 
 
-def _ci_policy(subject: Subject, derived: dict[str, Any]) -> dict[str, Any]:
-    said = "Upserts and starts the pipeline; after it"
-    return managed_policy(f"{subject.name}-ci", derived, said)
+def _ci_policy(subject: Subject, policy_document: dict[str, Any]) -> dict[str, Any]:
+    description = "Upserts and starts the pipeline; after it"
+    return managed_policy(f"{subject.name}-ci", policy_document, description)
 
 
 @role("ci", logical="CiPolicy", place=4, resource=_ci_policy)
@@ -106,8 +106,8 @@ def ci_statements(subject: Subject) -> Iterator[Statement | Gap]:
         resources=(subject.role,),
         conditions=SAGEMAKER,
     )
-    written = below_root(subject, *WRITTEN) | looks(subject)
-    yield from storage("Upload", subject, written, ("s3:PutObject",))
+    upload_keys = below_root(subject, *UPSERT_KEYS) | ledger_keys(subject)
+    yield from storage("Upload", subject, upload_keys, ("s3:PutObject",))
     yield from storage("Unlock", subject, below_root(subject, LOCK), ("s3:DeleteObject",))
     yield from key_statements("UploadKeys", own_keys(subject), ("kms:GenerateDataKey",))
 
@@ -116,15 +116,15 @@ def registry(subject: Subject, *actions: str) -> Iterator[Statement | Gap]:
     """Allow to read the group's packages; without ``actions``, to look for the champion, too."""
     groups, unknown = registered_groups(subject)
     yield from unknown
-    named = actions or ("DescribeModelPackage", "ListModelPackages")
+    action_names = actions or ("DescribeModelPackage", "ListModelPackages")
     yield Statement(
         sid="ModelPackages",
-        actions=tuple(f"sagemaker:{action}" for action in named),
+        actions=tuple(f"sagemaker:{action}" for action in action_names),
         resources=tuple(group.packages for group in groups),
     )
 
 
-def served(subject: Subject) -> Iterator[Statement]:
+def endpoint_statements(subject: Subject) -> Iterator[Statement]:
     """Allow to ask which package the recipe's endpoint serves: it is the champion."""
     if subject.application is None:
         return
@@ -140,7 +140,7 @@ def served(subject: Subject) -> Iterator[Statement]:
         )
 
 
-def _cached(subject: Subject) -> set[tuple[str, str]]:
+def _list_cache_keys(subject: Subject) -> set[tuple[str, str]]:
     """Return bucket and key pattern of what decides on the step cache: are the jobs' inputs outside
     of the pipeline's own prefix as a cached step read them, and are its results still there?
     """
@@ -149,16 +149,18 @@ def _cached(subject: Subject) -> set[tuple[str, str]]:
 
 def input_data(subject: Subject) -> set[tuple[str, str]]:
     """Return bucket and key pattern of the jobs' inputs outside of the pipeline's own prefix."""
-    own = f"{subject.root}/"
-    return {(b, key) for b, key in _jobs(subject).reads if not f"s3://{b}/{key}".startswith(own)}
+    own_prefix = f"{subject.root}/"
+    return {
+        (b, key) for b, key in _jobs(subject).reads if not f"s3://{b}/{key}".startswith(own_prefix)
+    }
 
 
 def _jobs(subject: Subject) -> Needs:
     """Return what the pipeline's jobs need; of what is beside it, nothing."""
-    found = Needs()
-    for step, request in all_requests(replace(subject, beside=())):
-        COVERED[step.type](Collector(subject, step, found), request.arguments)
-    return found
+    job_needs = Needs()
+    for step, request in all_requests(replace(subject, extra_steps=())):
+        COLLECTORS[step.type](Collector(subject, step, job_needs), request.arguments)
+    return job_needs
 
 
 def below_root(subject: Subject, *names: str) -> set[tuple[str, str]]:
@@ -171,7 +173,7 @@ def below_root(subject: Subject, *names: str) -> set[tuple[str, str]]:
     return {(bucket, f"{prefix}/{name}") for name in names}
 
 
-def looks(subject: Subject) -> set[tuple[str, str]]:
+def ledger_keys(subject: Subject) -> set[tuple[str, str]]:
     """Return the keys of the ledger of looks at a test split, which all pipelines below the prefix
     share.
     """

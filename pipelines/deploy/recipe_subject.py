@@ -11,7 +11,7 @@ from pipelines.compile.compilation import CompiledPipeline
 from pipelines.recipe.config import Recipe
 from pipelines.recipe.read_recipe import load
 from pipelines.serving.endpoint_requests import (
-    CAPTURED,
+    CAPTURE_FOLDER,
     Release,
     alarms,
     configuration,
@@ -35,7 +35,7 @@ def from_recipe(path: Path, overrides: Sequence[str], environment: str | None = 
 def subject(definition: CompiledPipeline, recipe: Recipe) -> Subject:
     """Return the subject of a compiled pipeline's roles, with the endpoint of its recipe."""
     root = f"s3://{definition.assets[0].bucket}/{recipe.aws.prefix}/{definition.name}"
-    found = Subject(
+    pipeline_subject = Subject(
         name=definition.name,
         region=definition.region,
         role=definition.role,
@@ -46,25 +46,30 @@ def subject(definition: CompiledPipeline, recipe: Recipe) -> Subject:
         tags=definition.tags,
     )
     if recipe.deploy is None:
-        return found
+        return pipeline_subject
     group = recipe.register_.model_package_group.rpartition("/")[2]
-    package = found.arn("sagemaker", f"model-package/{group}/*")
-    new = Release(recipe, package, job_roles(found)[0], f"{root}/{CAPTURED}")
-    return replace(found, beside=tuple(_served(found, new)), application=new)
+    package = pipeline_subject.arn("sagemaker", f"model-package/{group}/*")
+    new = Release(recipe, package, job_roles(pipeline_subject)[0], f"{root}/{CAPTURE_FOLDER}")
+    return replace(
+        pipeline_subject,
+        extra_steps=tuple(_list_deployment_requests(pipeline_subject, new)),
+        application=new,
+    )
 
 
-def _served(subject: Subject, new: Release) -> Iterator[dict[str, Any]]:
+def _list_deployment_requests(subject: Subject, new: Release) -> Iterator[dict[str, Any]]:
     """Iterate over the requests of a deployment that the jobs' role does the work of."""
     steps = [step for step in subject.values.steps if step.type == "RegisterModel"]
     containers = [c for s in steps for c in s.arguments["InferenceSpecification"]["Containers"]]
     if new.recipe.promotion:
         copies = {"S3DataSource": {"S3Uri": f"{subject.root}/promoted/"}}
         containers += [
-            one | {"ModelDataUrl": None, "ModelDataSource": copies} for one in containers
+            container | {"ModelDataUrl": None, "ModelDataSource": copies}
+            for container in containers
         ]
     for container in containers:
-        asked = model(new) | {"PrimaryContainer": container}
-        yield {"Name": "deploy", "Type": "Model", "Arguments": asked}
+        model_request = model(new) | {"PrimaryContainer": container}
+        yield {"Name": "deploy", "Type": "Model", "Arguments": model_request}
     shift = deployment(new.deploy, [alarm["AlarmName"] for alarm in alarms(new)])
-    asked = configuration(new) | {"ExecutionRoleArn": new.role, "DeploymentConfig": shift}
-    yield {"Name": "deploy", "Type": "EndpointConfig", "Arguments": asked}
+    model_request = configuration(new) | {"ExecutionRoleArn": new.role, "DeploymentConfig": shift}
+    yield {"Name": "deploy", "Type": "EndpointConfig", "Arguments": model_request}

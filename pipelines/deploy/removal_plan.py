@@ -17,11 +17,11 @@ from botocore.exceptions import ClientError
 
 from pipelines.deploy.pipeline_objects import listing
 from pipelines.deploy.upsert_records import LOCK
-from pipelines.serving.endpoint_requests import CAPTURED, names_begin
-from pipelines.serving.rollout import BUSY, described
+from pipelines.serving.endpoint_requests import CAPTURE_FOLDER, names_begin
+from pipelines.serving.rollout import BUSY, describe_endpoint
 from trainyard.aws_clients import client, error_code, service_errors
 from trainyard.common.errors import PlanError
-from trainyard.language.statuses import ENDED
+from trainyard.language.statuses import END_STATUSES
 from trainyard.runs.execution import Execution
 
 URI = re.compile(r"s3://[^\s\"'\\,;(){}\[\]<>]+")
@@ -32,7 +32,7 @@ MISSING = ("ValidationException", "ResourceNotFound", "ResourceNotFoundException
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deployed:
+class EndpointResources:
     """What deployments at the recipe's endpoint left."""
 
     endpoint: str
@@ -43,7 +43,7 @@ class Deployed:
     kept_by: str
     """What the endpoint stays for; empty if it is to be removed, or not there."""
 
-    kept: tuple[str, ...]
+    kept_names: tuple[str, ...]
     """Names of models and configurations of packages that are registered."""
 
     configs: tuple[str, ...]
@@ -52,7 +52,7 @@ class Deployed:
     """Names of what serves a package that is not registered any more."""
 
     @property
-    def removed(self) -> tuple[str, ...]:
+    def removable_names(self) -> tuple[str, ...]:
         """Return the names of all three, each once: a model and its configuration have one."""
         return (*dict.fromkeys((*self.configs, *self.models, *self.alarms)),)
 
@@ -61,13 +61,13 @@ class Deployed:
 class Contents:
     """Everything that upserts, runs and deployments of one pipeline left in an account."""
 
-    removed: dict[str, int]
+    removable_objects: dict[str, int]
     """Key of an object that nothing rests on → bytes."""
 
-    kept: dict[str, int]
+    kept_objects: dict[str, int]
     """Key of an object that a model rests on → bytes."""
 
-    captured: dict[str, int]
+    capture_objects: dict[str, int]
     """Key of an object with captured requests → bytes; it is kept."""
 
     models: list[str]
@@ -82,7 +82,7 @@ class Contents:
     exists: bool
     """True if the pipeline is there."""
 
-    deployed: Deployed | None
+    endpoint_resources: EndpointResources | None
     """None for a recipe without an endpoint."""
 
 
@@ -99,79 +99,94 @@ def contents(
     root = f"s3://{bucket}/{prefix}/"
     with service_errors(f"reading what pipeline {name} left"):
         sagemaker = client("sagemaker", region)
-        own = _ended(sagemaker, name)
+        execution_arns = _list_ended_runs(sagemaker, name)
         packages = list(described_packages(sagemaker, group))
-        deployed = _deployed(sagemaker, region, endpoint, group, {arn for arn, _ in packages})
-        gone = deployed.models if deployed else ()
-        used = [one for one in described_models(sagemaker) if one[0].rpartition("/")[2] not in gone]
-        models, executions, named = [], set(), set()
+        endpoint_resources = _find_endpoint_resources(
+            sagemaker, region, endpoint, group, {arn for arn, _ in packages}
+        )
+        gone = endpoint_resources.models if endpoint_resources else ()
+        used = [
+            model
+            for model in described_models(sagemaker)
+            if model[0].rpartition("/")[2] not in gone
+        ]
+        models, executions, named_uris = [], set(), set()
         for arn, description in [*packages, *used]:
-            uses, ours = rests_on(sagemaker, description, name, region, root)
+            uses, own_executions = rests_on(sagemaker, description, name, region, root)
             if uses:
                 models.append(arn)
-                named |= uses
-                executions |= ours
-        found = {f"{prefix}/{key}": size
+                named_uris |= uses
+                executions |= own_executions
+        objects = {f"{prefix}/{key}": size
                  for key, (size, _) in listing(client("s3", region), bucket, prefix)
                  if key != f"definitions/{LOCK}"}  # fmt: skip
-    captured = {key: found.pop(key) for key in [*found] if key.startswith(f"{prefix}/{CAPTURED}/")}
-    heads = tuple(uri.removeprefix(f"s3://{bucket}/") for uri in named)
+    capture_objects = {
+        key: objects.pop(key) for key in [*objects] if key.startswith(f"{prefix}/{CAPTURE_FOLDER}/")
+    }
+    heads = tuple(uri.removeprefix(f"s3://{bucket}/") for uri in named_uris)
     return Contents(
-        removed={key: size for key, size in found.items() if not key.startswith(heads)},
-        kept={key: size for key, size in found.items() if key.startswith(heads)},
-        captured=captured,
+        removable_objects={key: size for key, size in objects.items() if not key.startswith(heads)},
+        kept_objects={key: size for key, size in objects.items() if key.startswith(heads)},
+        capture_objects=capture_objects,
         models=models,
-        executions=sorted(executions.intersection(own or ())),
+        executions=sorted(executions.intersection(execution_arns or ())),
         packages=sum(f"/{group}/" in arn or arn.startswith(f"{group}/") for arn, _ in packages),
-        exists=own is not None,
-        deployed=deployed,
+        exists=execution_arns is not None,
+        endpoint_resources=endpoint_resources,
     )
 
 
-def _deployed(
-    sagemaker: Any, region: str, endpoint: str | None, group: str, registered: Collection[str]
-) -> Deployed | None:
+def _find_endpoint_resources(
+    sagemaker: Any, region: str, endpoint: str | None, group: str, package_arns: Collection[str]
+) -> EndpointResources | None:
     if endpoint is None:
         return None
     group = group.rpartition("/")[2]
     start = names_begin(endpoint, group)
-    versions = [arn.rpartition("/")[2] for arn in registered if f":model-package/{group}/" in arn]
+    versions = [arn.rpartition("/")[2] for arn in package_arns if f":model-package/{group}/" in arn]
     cloudwatch = client("cloudwatch", region)
     with_start, begin = {"NameContains": start}, {"AlarmNamePrefix": start}
     names = {
-        "configs": _listed(sagemaker, "list_endpoint_configs", "EndpointConfigName", **with_start),
-        "models": _listed(sagemaker, "list_models", "ModelName", **with_start),
-        "alarms": _listed(cloudwatch, "describe_alarms", "AlarmName", **begin),
+        "configs": _list_names(
+            sagemaker, "list_endpoint_configs", "EndpointConfigName", **with_start
+        ),
+        "models": _list_names(sagemaker, "list_models", "ModelName", **with_start),
+        "alarms": _list_names(cloudwatch, "describe_alarms", "AlarmName", **begin),
     }
     form = re.compile(rf"{re.escape(start)}(\d+)(-\w+)?")
-    found = {kind: {each: match[1] for each in all_ if (match := form.fullmatch(each))}
+    versions_by_kind = {kind: {name: match[1] for name in all_ if (match := form.fullmatch(name))}
              for kind, all_ in names.items()}  # fmt: skip
-    there = described(sagemaker, endpoint)
-    if there and there["EndpointStatus"] in BUSY:
-        raise PlanError(f"endpoint {endpoint}: is {there['EndpointStatus']}: wait for its end")
-    config = there["EndpointConfigName"] if there else ""
+    description = describe_endpoint(sagemaker, endpoint)
+    if description and description["EndpointStatus"] in BUSY:
+        raise PlanError(
+            f"endpoint {endpoint}: is {description['EndpointStatus']}: wait for its end"
+        )
+    config = description["EndpointConfigName"] if description else ""
     kept_by = ""
-    if there and config not in found["configs"]:
+    if description and config not in versions_by_kind["configs"]:
         kept_by = f"it serves {config}, which no deployment of group {group} made"
-    elif there and found["configs"][config] in versions:
-        kept_by = f"it serves {group}/{found['configs'][config]}, which is registered"
-    kept = {
-        each for all_ in found.values() for each, version in all_.items() if version in versions
+    elif description and versions_by_kind["configs"][config] in versions:
+        kept_by = f"it serves {group}/{versions_by_kind['configs'][config]}, which is registered"
+    kept_names = {
+        name
+        for all_ in versions_by_kind.values()
+        for name, version in all_.items()
+        if version in versions
     }
-    return Deployed(
+    return EndpointResources(
         endpoint=endpoint,
-        status=there["EndpointStatus"] if there else None,
+        status=description["EndpointStatus"] if description else None,
         kept_by=kept_by,
-        kept=tuple(sorted(kept)),
-        **{kind: tuple(sorted({*all_} - kept)) for kind, all_ in found.items()},
+        kept_names=tuple(sorted(kept_names)),
+        **{kind: tuple(sorted({*all_} - kept_names)) for kind, all_ in versions_by_kind.items()},
     )
 
 
-def _listed(client_: Any, operation: str, member: str, **request: str) -> Iterator[str]:
+def _list_names(client_: Any, operation: str, member: str, **request: str) -> Iterator[str]:
     for page in client_.get_paginator(operation).paginate(**request):
         for items in page.values():
             if isinstance(items, list):
-                yield from (one[member] for one in items)
+                yield from (item[member] for item in items)
 
 
 def rests_on(
@@ -184,8 +199,10 @@ def rests_on(
     jobs = [job for run in sorted(runs) for job in _jobs(sagemaker, run, region)]
     uris = {uri for text in (description, *jobs) for uri in URI.findall(text)}
     uses = {uri for uri in uris if uri.startswith(root) and uri != root}
-    ours = {run for run in runs if f":pipeline/{name}/" in run}
-    return uses | {f"{root}runs/{run.rpartition('/')[2]}/" for run in ours}, ours
+    own_executions = {run for run in runs if f":pipeline/{name}/" in run}
+    return uses | {
+        f"{root}runs/{run.rpartition('/')[2]}/" for run in own_executions
+    }, own_executions
 
 
 def executions_of(sagemaker: Any, name: str) -> list[dict[str, Any]] | None:
@@ -199,19 +216,19 @@ def executions_of(sagemaker: Any, name: str) -> list[dict[str, Any]] | None:
         raise
 
 
-def _ended(sagemaker: Any, name: str) -> list[str] | None:
+def _list_ended_runs(sagemaker: Any, name: str) -> list[str] | None:
     """Return the ARNs of the pipeline's executions; None when the pipeline does not exist."""
-    found = executions_of(sagemaker, name)
-    if found is None:
+    executions = executions_of(sagemaker, name)
+    if executions is None:
         return None
-    for run in found:
-        if run["PipelineExecutionStatus"] not in ENDED:
+    for run in executions:
+        if run["PipelineExecutionStatus"] not in END_STATUSES:
             raise PlanError(
                 f"pipeline {name}: execution {run['PipelineExecutionArn']} is "
                 f"{run['PipelineExecutionStatus']}: wait for its end, or stop it (aws sagemaker "
                 "stop-pipeline-execution)"
             )
-    return [run["PipelineExecutionArn"] for run in found]
+    return [run["PipelineExecutionArn"] for run in executions]
 
 
 def described_packages(sagemaker: Any, group: str) -> Iterator[tuple[str, str]]:
@@ -219,23 +236,25 @@ def described_packages(sagemaker: Any, group: str) -> Iterator[tuple[str, str]]:
     ``group``, which may be another account's.
     """
     pages = sagemaker.get_paginator("list_model_package_groups").paginate()
-    found = [item for page in pages for item in page["ModelPackageGroupSummaryList"]]
-    names = [item["ModelPackageGroupName"] for item in found]
-    for each in dict.fromkeys([*names, *([group] if ":" in group else [])]):
-        pages = sagemaker.get_paginator("list_model_packages").paginate(ModelPackageGroupName=each)
+    groups = [item for page in pages for item in page["ModelPackageGroupSummaryList"]]
+    names = [item["ModelPackageGroupName"] for item in groups]
+    for group_name in dict.fromkeys([*names, *([group] if ":" in group else [])]):
+        pages = sagemaker.get_paginator("list_model_packages").paginate(
+            ModelPackageGroupName=group_name
+        )
         for page in pages:
             for item in page["ModelPackageSummaryList"]:
                 arn = item["ModelPackageArn"]
-                described = sagemaker.describe_model_package(ModelPackageName=arn)
-                yield arn, json.dumps(described, default=str)
+                description = sagemaker.describe_model_package(ModelPackageName=arn)
+                yield arn, json.dumps(description, default=str)
 
 
 def described_models(sagemaker: Any) -> Iterator[tuple[str, str]]:
     """Iterate over (ARN, description) of every model."""
     for page in sagemaker.get_paginator("list_models").paginate():
         for item in page["Models"]:
-            described = sagemaker.describe_model(ModelName=item["ModelName"])
-            yield item["ModelArn"], json.dumps(described, default=str)
+            description = sagemaker.describe_model(ModelName=item["ModelName"])
+            yield item["ModelArn"], json.dumps(description, default=str)
 
 
 def _jobs(sagemaker: Any, execution: str, region: str) -> Iterator[str]:

@@ -21,43 +21,43 @@ def deploy(subject: Subject) -> str:
         ServiceError: AWS refuses it.
     """
     name = f"{subject.name}-roles"
-    asked = {
+    request = {
         "StackName": name,
         "TemplateBody": dump(roles_template(subject)),
         "Capabilities": ["CAPABILITY_NAMED_IAM"],
     }
     with service_errors(f"stack {name}"):
-        done = _put(client("cloudformation", region=subject.region), asked)
-    return f"stack {name}: {done}"
+        outcome = _put(client("cloudformation", region=subject.region), request)
+    return f"stack {name}: {outcome}"
 
 
-def roles_template(subject: Subject, *, shared: bool = True) -> dict[str, Any]:
+def roles_template(subject: Subject, *, allow_shared: bool = True) -> dict[str, Any]:
     """Return the template of all roles.
 
-    ``shared``: whether pipeline and jobs may share a role, which may then do what both need.
+    ``allow_shared``: whether pipeline and jobs may share a role, which may then do what both need.
 
     Raises:
         DefinitionError: the template cannot be derived.
     """
-    policies = {each.name: derive(subject, each.name) for each in roles(subject)}
-    gaps = {role: found for role in policies if (found := missing(subject, role))}
-    return template(subject, policies, gaps, shared=shared)
+    policies = {role_entry.name: derive(subject, role_entry.name) for role_entry in roles(subject)}
+    gaps = {role: role_gaps for role in policies if (role_gaps := missing(subject, role))}
+    return template(subject, policies, gaps, allow_shared=allow_shared)
 
 
-def _put(cloudformation: Any, asked: dict[str, Any]) -> str:
+def _put(cloudformation: Any, request: dict[str, Any]) -> str:
     try:
-        cloudformation.create_stack(**asked)
-        done = "created"
+        cloudformation.create_stack(**request)
+        outcome = "created"
     except ClientError as error:
         if error.response["Error"]["Code"] != "AlreadyExistsException":
             raise
         try:
-            cloudformation.update_stack(**asked)
-            done = "updated"
-        except ClientError as refused:
-            if NOTHING_TO_DO not in str(refused):
+            cloudformation.update_stack(**request)
+            outcome = "updated"
+        except ClientError as update_error:
+            if NOTHING_TO_DO not in str(update_error):
                 raise
             return "unchanged"
-    waiter = cloudformation.get_waiter(f"stack_{done.removesuffix('d')}_complete")
-    waiter.wait(StackName=asked["StackName"], WaiterConfig={"Delay": 2})
-    return done
+    waiter = cloudformation.get_waiter(f"stack_{outcome.removesuffix('d')}_complete")
+    waiter.wait(StackName=request["StackName"], WaiterConfig={"Delay": 2})
+    return outcome

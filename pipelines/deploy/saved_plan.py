@@ -16,29 +16,29 @@ from trainyard.common import atomic_file
 from trainyard.common.errors import PlanError
 from trainyard.common.hashes import json_sha256
 from trainyard.plan.definition_diff import Diff, compare
-from trainyard.plan.deployed_pipeline import Deployed, State
+from trainyard.plan.deployed_pipeline import DeployedPipeline, State
 from trainyard.plan.pipeline_plan import Plan
 
 FORMAT = 1
-SHOWN = 5  # changes in one message
+MAX_CHANGES = 5  # changes in one message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Saved:
+class SavedPlan:
     """Parts of a plan file that are needed to apply it."""
 
     path: Path
     recipe: Path
     overrides: tuple[str, ...]
     environment: str | None
-    wanted: State
+    target_state: State
     assets: Mapping[str, str]
     """Code folder's key in the bucket → SHA-256 of its content."""
 
-    deployed: State | None
+    previous_state: State | None
     """Pipeline as it was when planned; None when it did not exist."""
 
-    made: datetime
+    created_at: datetime
 
     def refuse_if_not_of(self, definition: CompiledPipeline) -> None:
         """Refuse the plan if this checkout compiles to something else.
@@ -49,44 +49,52 @@ class Saved:
         now = definition.state
         if definition.environment != self.environment:
             raise PlanError(
-                f"{self.path}: is a plan for {_named(self.environment)}, and cannot be applied to "
-                f"{_named(definition.environment)}: leave out --env, or plan that one"
+                f"{self.path}: is a plan for {_describe_environment(self.environment)}, and "
+                "cannot be applied to "
+                f"{_describe_environment(definition.environment)}: leave out --env, or plan that "
+                "one"
             )
-        if now.name != self.wanted.name:
+        if now.name != self.target_state.name:
             raise PlanError(
-                f"{self.path}: is a plan of pipeline {self.wanted.name}, and {self.recipe} defines "
+                f"{self.path}: is a plan of pipeline {self.target_state.name}, and {self.recipe} "
+                "defines "
                 f"{now.name}: give the recipe that was planned"
             )
         assets = _assets(definition.assets)
-        if now.fingerprint != self.wanted.fingerprint or assets != self.assets:
-            what = diff_line(compare(self.wanted, now)) or "the code"
+        if now.fingerprint != self.target_state.fingerprint or assets != self.assets:
+            difference = diff_line(compare(self.target_state, now)) or "the code"
             raise PlanError(
                 f"{self.path}: this checkout does not give what was planned; since then changed: "
-                f"{what}. Check out what was planned, or plan again"
+                f"{difference}. Check out what was planned, or plan again"
             )
 
-    def refuse_if_moved(self, there: Deployed | None) -> None:
+    def refuse_if_moved(self, deployment: DeployedPipeline | None) -> None:
         """Refuse the plan if the pipeline has changed since.
 
         Raises:
             PlanError: it was changed, created or deleted since; says what, when and by whom.
         """
-        before = self.deployed.fingerprint if self.deployed else None
-        if before == (there.state.fingerprint if there else None):
+        before = self.previous_state.fingerprint if self.previous_state else None
+        if before == (deployment.state.fingerprint if deployment else None):
             return
-        if there is None:
+        if deployment is None:
             raise PlanError(
-                f"pipeline {self.wanted.name} was deleted since {self.path}: plan again"
+                f"pipeline {self.target_state.name} was deleted since {self.path}: plan again"
             )
-        what = diff_line(compare(self.deployed, there.state)) if self.deployed else "it was created"
+        difference = (
+            diff_line(compare(self.previous_state, deployment.state))
+            if self.previous_state
+            else "it was created"
+        )
         raise PlanError(
-            f"pipeline {self.wanted.name} has moved since {self.path} was made at "
-            f"{self.made:%Y-%m-%d %H:%M:%S} UTC: {there.by} changed it at "
-            f"{there.changed:%Y-%m-%d %H:%M:%S}: {what}. Nothing was changed: plan again"
+            f"pipeline {self.target_state.name} has moved since {self.path} was made at "
+            f"{self.created_at:%Y-%m-%d %H:%M:%S} UTC: {deployment.by} changed it at "
+            f"{deployment.changed_at:%Y-%m-%d %H:%M:%S}: {difference}. Nothing was changed: plan "
+            "again"
         )
 
 
-def _named(environment: str | None) -> str:
+def _describe_environment(environment: str | None) -> str:
     return f"environment {environment}" if environment else "no environment"
 
 
@@ -95,9 +103,13 @@ def diff_line(diff: Diff) -> str:
     words = [f"{c.sign} {c.path} {c.old or ''} → {c.new or ''}" for c in diff.pipeline]
     words += [f"{c.sign} parameter {c.path} {c.old or ''} → {c.new or ''}" for c in diff.parameters]
     for step in diff.steps:
-        inside = "" if step.sign != "~" else f" ({', '.join(c.path for c in step.changes[:SHOWN])})"
+        inside = (
+            ""
+            if step.sign != "~"
+            else f" ({', '.join(c.path for c in step.changes[:MAX_CHANGES])})"
+        )
         words.append(f"{step.sign} step {step.name}{inside}")
-    return "; ".join(words[:SHOWN]) + ("; …" if len(words) > SHOWN else "")
+    return "; ".join(words[:MAX_CHANGES]) + ("; …" if len(words) > MAX_CHANGES else "")
 
 
 def as_json(plan: Plan, definition: CompiledPipeline) -> dict[str, Any]:
@@ -129,7 +141,7 @@ def write(
         raise PlanError(f"--out {path}: cannot be written: {error}") from None
 
 
-def read(path: Path) -> Saved:
+def read(path: Path) -> SavedPlan:
     """Read a saved plan.
 
     Raises:
@@ -146,15 +158,15 @@ def read(path: Path) -> Saved:
     content = tree.get("plan")
     if not isinstance(content, dict) or tree.get("sha256") != json_sha256(content):
         raise PlanError(f"{path}: was torn or edited after it was written; plan again")
-    return Saved(
+    return SavedPlan(
         path=path,
         recipe=Path(content["recipe"]),
         overrides=tuple(content["overrides"]),
         environment=content.get("environment"),
-        wanted=_state(content["wanted"]),
+        target_state=_state(content["wanted"]),
         assets=content["assets"],
-        deployed=content["deployed"] and _state(content["deployed"]),
-        made=datetime.fromisoformat(content["made"]),
+        previous_state=content["deployed"] and _state(content["deployed"]),
+        created_at=datetime.fromisoformat(content["made"]),
     )
 
 

@@ -8,28 +8,28 @@ from typing import Any
 
 from pipelines.deploy.pipeline_roles import (
     below_root,
+    endpoint_statements,
     input_data,
+    ledger_keys,
     looking,
-    looks,
     own_keys,
     registry,
-    served,
 )
 from pipelines.serving.endpoint_requests import NAMESPACE, Release, alarms
 from trainyard.common.errors import DefinitionError
 from trainyard.language.step_types import step_type
 from trainyard.permissions.job_role import key_statements, lists, storage
 from trainyard.permissions.named_resources import key_arn
-from trainyard.permissions.pipeline_role import MADE, SAGEMAKER
+from trainyard.permissions.pipeline_role import CREATED_RESOURCES, SAGEMAKER
 from trainyard.permissions.pipeline_subject import Subject
 from trainyard.permissions.role_table import role
 from trainyard.permissions.role_template import managed_policy
 from trainyard.permissions.statements import Gap, Statement, folder_patterns, split_uri
 
 
-def _deploy_policy(subject: Subject, derived: dict[str, Any]) -> dict[str, Any]:
-    said = "Brings an Approved package into service"
-    return managed_policy(f"{subject.name}-deploy", derived, said)
+def _deploy_policy(subject: Subject, policy_document: dict[str, Any]) -> dict[str, Any]:
+    description = "Brings an Approved package into service"
+    return managed_policy(f"{subject.name}-deploy", policy_document, description)
 
 
 def _endpoint_of(subject: Subject, section: str) -> Release:
@@ -55,15 +55,15 @@ def deploy_statements(subject: Subject) -> Iterator[Statement | Gap]:
     new = _endpoint_of(subject, "deploy")
     compare = new.deploy.compare
     answers = below_root(subject, f"captured/{new.deploy.endpoint}/*")
-    reads = _registered(subject, new) | below_root(subject, "code/*") | input_data(subject)
+    reads = _list_result_keys(subject, new) | below_root(subject, "code/*") | input_data(subject)
     reads |= answers if compare and compare.quality else set()
     yield from registry(subject, "DescribeModelPackage")
-    yield from _executed(subject)
+    yield from _execution_statements(subject)
     yield from storage("Verify", subject, reads, ("s3:GetObject",))
     yield from lists(subject, reads)
     yield from key_statements("ReadKeys", own_keys(subject), ("kms:Decrypt",))
     yield from _input_keys(subject)
-    yield from _made(subject, new)
+    yield from _deployment_statements(subject, new)
     yield Statement(
         sid="PassJobRole",
         actions=("iam:PassRole",),
@@ -90,7 +90,7 @@ def deploy_statements(subject: Subject) -> Iterator[Statement | Gap]:
     )
 
 
-def _registered(subject: Subject, new: Release) -> set[tuple[str, str]]:
+def _list_result_keys(subject: Subject, new: Release) -> set[tuple[str, str]]:
     """Return bucket and key of the results that a package names, or of a promotion's copies."""
     return below_root(subject, "runs/*", *(("promoted/*",) if new.recipe.promotion else ()))
 
@@ -101,7 +101,7 @@ def _input_keys(subject: Subject) -> Iterator[Statement]:
     yield from key_statements("InputKeys", keys - own_keys(subject), ("kms:Decrypt",))
 
 
-def _made(subject: Subject, new: Release) -> Iterator[Statement]:
+def _deployment_statements(subject: Subject, new: Release) -> Iterator[Statement]:
     """Allow to make a model and a configuration of each package, and one endpoint of them."""
     of_endpoint = ("sagemaker:CreateEndpoint", "sagemaker:UpdateEndpoint")
     for sid, resource, actions in (
@@ -124,7 +124,7 @@ def _made(subject: Subject, new: Release) -> Iterator[Statement]:
         )
 
 
-def _executed(subject: Subject) -> Iterator[Statement]:
+def _execution_statements(subject: Subject) -> Iterator[Statement]:
     """Allow to read what the executions did, which no package can be edited to hide."""
     yield Statement(
         sid="Executions",
@@ -143,19 +143,21 @@ def _executed(subject: Subject) -> Iterator[Statement]:
             actions=(f"sagemaker:Describe{job.api}",),
             resources=(subject.arn("sagemaker", f"{job.resource}/pipelines-*"),),
         )
-    for sid, resource, actions in MADE["Tuning"] if "Tuning" in types else ():
+    for sid, resource, actions in CREATED_RESOURCES["Tuning"] if "Tuning" in types else ():
         yield Statement(
             sid=sid,
             actions=tuple(
-                f"sagemaker:{one}" for one in actions if one.startswith(("Describe", "List"))
+                f"sagemaker:{action}"
+                for action in actions
+                if action.startswith(("Describe", "List"))
             ),
             resources=(subject.arn("sagemaker", resource),),
         )
 
 
-def _monitor_policy(subject: Subject, derived: dict[str, Any]) -> dict[str, Any]:
-    said = "Compares what the endpoint is asked with a baseline"
-    return managed_policy(f"{subject.name}-monitor", derived, said)
+def _monitor_policy(subject: Subject, policy_document: dict[str, Any]) -> dict[str, Any]:
+    description = "Compares what the endpoint is asked with a baseline"
+    return managed_policy(f"{subject.name}-monitor", policy_document, description)
 
 
 @role(
@@ -181,7 +183,7 @@ def monitor_statements(subject: Subject) -> Iterator[Statement | Gap]:
             bucket, key = split_uri(uri, f"monitor.{field}")
             reads |= {(bucket, pattern) for pattern in folder_patterns(key)}
     if monitor.truths:
-        reads |= _registered(subject, new)
+        reads |= _list_result_keys(subject, new)
     if monitor.retrain:
         yield from looking(subject, reads)
         pipeline = subject.arn("sagemaker", f"pipeline/{subject.name}")
@@ -195,9 +197,11 @@ def monitor_statements(subject: Subject) -> Iterator[Statement | Gap]:
         yield from _input_keys(subject)
     if monitor.truths and not monitor.retrain:
         yield from registry(subject, "DescribeModelPackage")
-        yield from served(subject)
-    written = below_root(subject, "monitoring/*") | (looks(subject) if monitor.retrain else set())
-    yield from storage("Write", subject, written, ("s3:PutObject",))
+        yield from endpoint_statements(subject)
+    write_keys = below_root(subject, "monitoring/*") | (
+        ledger_keys(subject) if monitor.retrain else set()
+    )
+    yield from storage("Write", subject, write_keys, ("s3:PutObject",))
     yield from key_statements("WriteKeys", own_keys(subject), ("kms:GenerateDataKey",))
     topic = (monitor.topic,) if monitor.topic else ()
     yield Statement(sid="Tell", actions=("sns:Publish",), resources=topic)

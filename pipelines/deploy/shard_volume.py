@@ -9,7 +9,7 @@ from steps.shard.settings import COPIES
 from trainyard.language.evaluation import Start, evaluate
 from trainyard.language.expressions import ExpressionError
 from trainyard.language.parameters import values
-from trainyard.plan.s3_listing import MOST, listed
+from trainyard.plan.s3_listing import MOST, list_objects
 
 STEP = "Shard"
 
@@ -18,7 +18,7 @@ def remarks(s3: Any, document: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line if the volumes are too small for what lies under the inputs now; parameters have
     their defaults. Inputs that cannot be listed are left out.
     """
-    step = next((one for one in document["Steps"] if one["Name"] == STEP), None)
+    step = next((step for step in document["Steps"] if step["Name"] == STEP), None)
     if step is None:
         return
     arguments, start = step["Arguments"], Start(values(document, {}))
@@ -26,22 +26,23 @@ def remarks(s3: Any, document: Mapping[str, Any]) -> Iterator[str]:
     try:
         count = int(evaluate(cluster["InstanceCount"], start))
         volume = int(evaluate(cluster["VolumeSizeInGB"], start))
-        sources = [one["S3Input"] for one in arguments["ProcessingInputs"]]
+        sources = [job_input["S3Input"] for job_input in arguments["ProcessingInputs"]]
         uris = [
-            evaluate(one["S3Uri"], start)
-            for one in sources
-            if one.get("S3DataDistributionType") == "ShardedByS3Key"
+            evaluate(source["S3Uri"], start)
+            for source in sources
+            if source.get("S3DataDistributionType") == "ShardedByS3Key"
         ]
-        found = [listed(s3, uri) for uri in uris]
+        listings = [list_objects(s3, uri) for uri in uris]
     except (ClientError, ExpressionError, KeyError):
         return
-    size = sum(item["Size"] for items in found for item in items) / 1e9
-    needed = (1 + (COPIES if count > 1 else 1)) * size / count
-    if needed > volume:
-        least = "at least " * any(len(items) >= MOST for items in found)
-        each = f"each of {count} instances" if count > 1 else "the instance"
+    size = sum(item["Size"] for items in listings for item in items) / 1e9
+    needed_bytes = (1 + (COPIES if count > 1 else 1)) * size / count
+    if needed_bytes > volume:
+        least = "at least " * any(len(items) >= MOST for items in listings)
+        instances_text = f"each of {count} instances" if count > 1 else "the instance"
         yield (
             f"shard.volume_gb {volume} is too small: the raw data are {least}{size:,.1f} GB, of "
-            f"which {each} holds its part and that part's records, {needed:,.0f} GB; raise it, or "
+            f"which {instances_text} holds its part and that part's records, {needed_bytes:,.0f} "
+            "GB; raise it, or "
             "shard.instance_count"
         )

@@ -5,8 +5,8 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pipelines.advice.memory_fit import needed, remedy
-from pipelines.advice.training_setting import Ours, of_request
+from pipelines.advice.memory_fit import describe_memory_need, remedy
+from pipelines.advice.training_setting import LoopTraining, of_request
 from trainyard.common.errors import ForesightError
 from trainyard.foresight import measured_corrections, memory, model_shapes
 from trainyard.foresight.cloud_machines import machines
@@ -38,54 +38,54 @@ def foresee(document: Mapping[str, Any], region: str) -> Foresight:
     Raises:
         ForesightError: the calibration cannot be read.
     """
-    learned = measured_corrections.read()
+    calibration = measured_corrections.read()
     readable, _ = read(json.dumps(document))
     jobs = () if readable is None else training(readable)
     trainings = (job for job in jobs if job.step.type == "Training")
-    return {job.step.name: _foresee(job, learned, region) for job in trainings}
+    return {job.step.name: _foresee(job, calibration, region) for job in trainings}
 
 
-def _foresee(job: Job, learned: Calibration, region: str) -> Foreseen | NotForeseen:
+def _foresee(job: Job, calibration: Calibration, region: str) -> Foreseen | NotForeseen:
     try:
-        ours = of_request(job)
+        training = of_request(job)
     except ForesightError as error:
         return NotForeseen(str(error))
-    time = learned.time(ours.setting, ours.shapes)
-    found = memory.foresee(ours.setting, ours.shapes)
-    run = _run(job, ours, time, region)
-    seconds = _charged(ours, time, run)
+    time = calibration.time(training.setting, training.shapes)
+    memory_need = memory.foresee(training.setting, training.shapes)
+    run = _run(job, training, time, region)
+    seconds = _charged_seconds(training, time, run)
     return Foreseen(
         seconds=seconds,
-        grounds=_grounds(ours, time, learned.count(ours.setting.gpu)),
+        grounds=_grounds(training, time, calibration.count(training.setting.gpu)),
         parts=time.parts,
         remarks=(
-            _done(job, run),
-            *_fits(ours, found),
-            *(f"assumes {each}" for each in ours.assumed),
+            _describe_end(job, run),
+            *_fits(training, memory_need),
+            *(f"assumes {assumption}" for assumption in training.assumptions),
         ),
-        warnings=(*_never(run), *_too_slow(job, seconds), *_too_large(ours, found)),
+        warnings=(*_never(run), *_too_slow(job, seconds), *_too_large(training, memory_need)),
     )
 
 
-def _run(job: Job, ours: Ours, time: Time, region: str) -> Run:
+def _run(job: Job, training: LoopTraining, time: Time, region: str) -> Run:
     """Foresee start, steps, saves and interruptions; plan has prices of its own."""
     how = "spot" if job.spot else "on demand"
     return foresee_run(
         machines(str(job.instance_type), job.nodes, how, region=region),
-        (ours.shapes or model_shapes.of(ours.setting)).parameters,
+        (training.shapes or model_shapes.from_setting(training.setting)).parameters,
         time.step_seconds,
-        ours.steps,
-        interval_seconds=ours.loop.checkpoint_interval * time.step_seconds.p50,
+        training.steps,
+        interval_seconds=training.loop.checkpoint_interval * time.step_seconds.p50,
     )
 
 
-def _charged(ours: Ours, time: Time, run: Run) -> Spread:
+def _charged_seconds(training: LoopTraining, time: Time, run: Run) -> Spread:
     """Return the seconds for which the machines run; for a run that never ends, until it is given
     up.
     """
     hours = run.charged_hours
     ends = [value * 3600 for value in (hours.p10, hours.p50, hours.p90)]
-    most = max([*filter(math.isfinite, ends), GIVEN_UP * ours.steps * time.step_seconds.p90])
+    most = max([*filter(math.isfinite, ends), GIVEN_UP * training.steps * time.step_seconds.p90])
     return Spread(*(value if math.isfinite(value) else most for value in ends))
 
 
@@ -97,7 +97,7 @@ def _never(run: Run) -> Iterator[str]:
         )
 
 
-def _done(job: Job, run: Run) -> str:
+def _describe_end(job: Job, run: Run) -> str:
     """Return when the training is done, including the waits, and why that takes longer than it
     runs.
     """
@@ -113,15 +113,17 @@ def _hours(hours: float) -> str:
     return duration(hours * 3600) if math.isfinite(hours) else "never"
 
 
-def _grounds(ours: Ours, time: Time, trainings: int) -> str:
+def _grounds(training: LoopTraining, time: Time, trainings: int) -> str:
     """Return the basis of a forecast, as ``20,000 steps of 1.29 s (1.10 – 1.51), 41% MFU, with
     start, saves …``.
     """
     step = time.step_seconds
-    learned = f"; corrected by {trainings} measured on {ours.setting.gpu}" if trainings else ""
+    correction = (
+        f"; corrected by {trainings} measured on {training.setting.gpu}" if trainings else ""
+    )
     return (
-        f"{ours.steps:,} steps of {step.p50:.3g} s ({step.p10:.3g} – {step.p90:.3g}), "
-        f"{time.mfu:.0%} MFU, with start, saves and what interruptions undo{learned}"
+        f"{training.steps:,} steps of {step.p50:.3g} s ({step.p10:.3g} – {step.p90:.3g}), "
+        f"{time.mfu:.0%} MFU, with start, saves and what interruptions undo{correction}"
     )
 
 
@@ -139,12 +141,15 @@ def _too_slow(job: Job, seconds: Spread) -> Iterator[str]:
     )
 
 
-def _fits(ours: Ours, found: Memory) -> Iterator[str]:
-    if found.fits == "yes":
-        yield f"fits: {needed(ours, found)}"
+def _fits(training: LoopTraining, memory_need: Memory) -> Iterator[str]:
+    if memory_need.fits == "yes":
+        yield f"fits: {describe_memory_need(training, memory_need)}"
 
 
-def _too_large(ours: Ours, found: Memory) -> Iterator[str]:
-    if found.fits != "yes":
-        how = "will run" if found.fits == "no" else "may run"
-        yield f"{how} out of memory: {needed(ours, found)}; {remedy(ours)}"
+def _too_large(training: LoopTraining, memory_need: Memory) -> Iterator[str]:
+    if memory_need.fits != "yes":
+        how = "will run" if memory_need.fits == "no" else "may run"
+        yield (
+            f"{how} out of memory: {describe_memory_need(training, memory_need)}; "
+            f"{remedy(training)}"
+        )

@@ -37,24 +37,24 @@ class Holder:
     """Holder of a lock."""
 
     id: str
-    who: str
+    owner: str
     since: datetime
     until: datetime
-    expired: bool
+    is_expired: bool
     etag: str
 
 
 class Lock:
     """A lock that this process holds; created by :func:`locked`."""
 
-    def __init__(self, s3: Any, where: Place, pipeline: str, seconds: float) -> None:
+    def __init__(self, s3: Any, location: Place, pipeline: str, seconds: float) -> None:
         self._s3 = s3
-        self._where = where
+        self._location = location
         self._pipeline = pipeline
         self._seconds = seconds
         self._id = secrets.token_hex(8)
         self._etag = ""
-        self._target = {"Bucket": where.bucket, "Key": where.key(LOCK)}
+        self._target = {"Bucket": location.bucket, "Key": location.key(LOCK)}
 
     def take(self) -> None:
         """Take the lock, also from a holder whose time is up.
@@ -68,10 +68,10 @@ class Lock:
             holder = self.holder()
             if holder is None:
                 continue
-            if not holder.expired:
-                raise PlanError(self._held(holder))
+            if not holder.is_expired:
+                raise PlanError(self._describe_holder(holder))
             if self._write(IfMatch=holder.etag):
-                console.print(f"took over the lock of {holder.who}, whose time is up")
+                console.print(f"took over the lock of {holder.owner}, whose time is up")
                 return
         raise PlanError(f"pipeline {self._pipeline}: others keep taking its lock; try again")
 
@@ -85,7 +85,7 @@ class Lock:
             holder = self.holder()
             raise PlanError(
                 f"pipeline {self._pipeline}: this upsert took longer than its lock lasts "
-                f"({self._seconds:g} s), and {holder.who if holder else 'another process'} took "
+                f"({self._seconds:g} s), and {holder.owner if holder else 'another process'} took "
                 "over; nothing was changed: try again with a longer --lock-seconds"
             )
 
@@ -105,21 +105,27 @@ class Lock:
             if error_code(error) == "NoSuchBucket" or self._is_late(error):
                 return None
             raise
-        said = self._said(answer["Body"].read())
+        lock_record = self._parse_record(answer["Body"].read())
         # Last-Modified is in whole seconds: add one, so that no holder loses the lock too early.
-        until = answer["LastModified"] + timedelta(seconds=said["seconds"] + 1)
+        until = answer["LastModified"] + timedelta(seconds=lock_record["seconds"] + 1)
         now = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
         since = answer["LastModified"]
-        return Holder(said["id"], said["holder"], since, until, until <= now, answer["ETag"])
+        return Holder(
+            lock_record["id"], lock_record["holder"], since, until, until <= now, answer["ETag"]
+        )
 
-    def _said(self, body: bytes) -> dict[str, Any]:
+    def _parse_record(self, body: bytes) -> dict[str, Any]:
         try:
-            said = json.loads(body)
-            return {"id": said["id"], "holder": said["holder"], "seconds": float(said["seconds"])}
+            lock_record = json.loads(body)
+            return {
+                "id": lock_record["id"],
+                "holder": lock_record["holder"],
+                "seconds": float(lock_record["seconds"]),
+            }
         except (ValueError, KeyError, TypeError):
-            where = f"s3://{self._target['Bucket']}/{self._target['Key']}"
+            lock_uri = f"s3://{self._target['Bucket']}/{self._target['Key']}"
             raise PlanError(
-                f"pipeline {self._pipeline}: {where} is not a lock of upsert: {body[:60]!r}; "
+                f"pipeline {self._pipeline}: {lock_uri} is not a lock of upsert: {body[:60]!r}; "
                 "find out whose it is, and delete it"
             ) from None
 
@@ -133,7 +139,7 @@ class Lock:
                 **self._target,
                 Body=json.dumps(body).encode(),
                 **condition,
-                **self._where.encryption,
+                **self._location.encryption,
             )
         except ClientError as error:
             first = "IfNoneMatch" in condition
@@ -153,26 +159,29 @@ class Lock:
         """
         if error_code(error) in LOST_RACE:
             return True
-        return _is_denied(error) and not upsert_records.listed(self._s3, self._where).locked
-
-    def _held(self, holder: Holder) -> str:
-        where = f"s3://{self._target['Bucket']}/{self._target['Key']}"
         return (
-            f"pipeline {self._pipeline}: {holder.who} has been upserting it since "
+            _is_denied(error)
+            and not upsert_records.list_records(self._s3, self._location).is_locked
+        )
+
+    def _describe_holder(self, holder: Holder) -> str:
+        lock_uri = f"s3://{self._target['Bucket']}/{self._target['Key']}"
+        return (
+            f"pipeline {self._pipeline}: {holder.owner} has been upserting it since "
             f"{holder.since:%H:%M:%S} UTC; nothing was changed. Plan again when that is done. A "
-            f"holder that died loses the lock at {holder.until:%H:%M:%S} UTC ({where})"
+            f"holder that died loses the lock at {holder.until:%H:%M:%S} UTC ({lock_uri})"
         )
 
 
 @contextmanager
-def locked(s3: Any, where: Place, pipeline: str, seconds: float) -> Iterator[Lock]:
+def hold_lock(s3: Any, location: Place, pipeline: str, seconds: float) -> Iterator[Lock]:
     """Hold the pipeline's lock inside the block, for ``seconds`` at a time.
 
     Raises:
         PlanError: another process holds it.
         ClientError: AWS refused.
     """
-    lock = Lock(s3, where, pipeline, seconds)
+    lock = Lock(s3, location, pipeline, seconds)
     lock.take()
     try:
         yield lock

@@ -48,16 +48,16 @@ class Place:
 class Records:
     """Records found at a place."""
 
-    recorded: Mapping[str, datetime]
+    times: Mapping[str, datetime]
     """Fingerprint → time when it was last recorded."""
 
-    locked: bool
+    is_locked: bool
     """True if an upsert is under way, or was interrupted."""
 
     @property
     def last(self) -> str | None:
         """Return the fingerprint that was recorded last."""
-        return max(self.recorded, key=self.recorded.__getitem__, default=None)
+        return max(self.times, key=self.times.__getitem__, default=None)
 
 
 def place(definition: CompiledPipeline) -> Place:
@@ -69,51 +69,53 @@ def place(definition: CompiledPipeline) -> Place:
     return Place(asset.bucket, f"{root}/definitions", definition.kms_key)
 
 
-def listed(s3: Any, where: Place) -> Records:
-    """List the records at ``where``; none when the bucket does not exist yet.
+def list_records(s3: Any, location: Place) -> Records:
+    """List the records at ``location``; none when the bucket does not exist yet.
 
     Raises:
         ClientError: AWS refused.
     """
     pages = s3.get_paginator("list_objects_v2")
     try:
-        found = [
+        objects = [
             item
-            for page in pages.paginate(Bucket=where.bucket, Prefix=where.key(""))
+            for page in pages.paginate(Bucket=location.bucket, Prefix=location.key(""))
             for item in page.get("Contents", ())
         ]
     except ClientError as error:
         if error_code(error) == "NoSuchBucket":
             return Records({}, False)
         raise
-    names = {item["Key"].removeprefix(where.key("")): item["LastModified"] for item in found}
-    recorded = {n.removesuffix(".json"): at for n, at in names.items() if n.endswith(".json")}
-    return Records(recorded, LOCK in names)
+    names = {item["Key"].removeprefix(location.key("")): item["LastModified"] for item in objects}
+    times = {
+        n.removesuffix(".json"): timestamp for n, timestamp in names.items() if n.endswith(".json")
+    }
+    return Records(times, LOCK in names)
 
 
-def write(s3: Any, where: Place, state: State) -> None:
+def write(s3: Any, location: Place, state: State) -> None:
     """Record ``state``; an existing record is written again, so that it becomes the last one.
 
     Raises:
         ClientError: AWS refused.
     """
     s3.put_object(
-        Bucket=where.bucket,
-        Key=where.key(f"{state.fingerprint}.json"),
+        Bucket=location.bucket,
+        Key=location.key(f"{state.fingerprint}.json"),
         Body=json.dumps(state.as_json(), indent=1).encode(),
-        **where.encryption,
+        **location.encryption,
     )
 
 
-def read(s3: Any, where: Place, fingerprint: str) -> State:
+def read(s3: Any, location: Place, fingerprint: str) -> State:
     """Return the state that was recorded under ``fingerprint``.
 
     Raises:
         ClientError: AWS refused.
         PlanError: the object was damaged or edited.
     """
-    key = where.key(f"{fingerprint}.json")
-    body = s3.get_object(Bucket=where.bucket, Key=key)["Body"].read()
+    key = location.key(f"{fingerprint}.json")
+    body = s3.get_object(Bucket=location.bucket, Key=key)["Body"].read()
     try:
         state = State(**json.loads(body))
         if state.fingerprint == fingerprint:
@@ -121,6 +123,7 @@ def read(s3: Any, where: Place, fingerprint: str) -> State:
     except (ValueError, TypeError):
         pass  # refused below
     raise PlanError(
-        f"s3://{where.bucket}/{key}: is not the record that upsert wrote there: damaged or edited; "
+        f"s3://{location.bucket}/{key}: is not the record that upsert wrote there: damaged or "
+        "edited; "
         "delete it"
     )

@@ -84,81 +84,95 @@ def _download(requirements: Requirements, python: str, wheels: Path) -> None:
             path = Path(folder, name)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-        lines = _locked(requirements, python)
+        lines = _read_locked(requirements, python)
         if lines is None:
-            lines = _resolved(requirements.name, python, Path(folder))
-        pinned = Path(folder, "pinned-by-trainyard.txt")
-        pinned.write_text("".join(lines), encoding="utf-8")
-        hashed = ["--require-hashes", "--no-deps", "-r", str(pinned), "--dest", str(wheels)]
+            lines = _resolve_lines(requirements.name, python, Path(folder))
+        lock_path = Path(folder, "pinned-by-trainyard.txt")
+        lock_path.write_text("".join(lines), encoding="utf-8")
+        hash_options = [
+            "--require-hashes",
+            "--no-deps",
+            "-r",
+            str(lock_path),
+            "--dest",
+            str(wheels),
+        ]
         if lines:
-            _pip("download", python, *hashed, named=requirements.name)
+            _pip("download", python, *hash_options, file_name=requirements.name)
 
 
-def _locked(requirements: Requirements, python: str) -> list[str] | None:
+def _read_locked(requirements: Requirements, python: str) -> list[str] | None:
     """Return the lines that hold for ``python``; None where the file is not locked with hashes."""
     text = requirements.files[requirements.name].decode()
     if "--hash" not in text:
         return None
-    held = used_in(read(text, requirements.name), f"{python}.0")
-    return [_line(e.name, e.version, e.hashes) for e in held if e.name != IMAGE_OWN]
+    entries = used_in(read(text, requirements.name), f"{python}.0")
+    return [_line(e.name, e.version, e.hashes) for e in entries if e.name != IMAGE_OWN]
 
 
 def _line(name: str, version: str, hashes: Sequence[str]) -> str:
-    return f"{name}=={version} {' '.join(f'--hash={one}' for one in hashes)}\n"
+    return f"{name}=={version} {' '.join(f'--hash={digest}' for digest in hashes)}\n"
 
 
-def _resolved(name: str, python: str, folder: Path) -> list[str]:
+def _resolve_lines(name: str, python: str, folder: Path) -> list[str]:
     """Return the lines that pip would install for the file ``name``, without the image's own."""
     report = folder / "report-by-trainyard.json"
-    asked = ["--dry-run", "--ignore-installed", f"--target={folder / 'none'}", f"--report={report}"]
-    _pip("install", python, *asked, "-r", name, named=name, cwd=folder)
-    found: dict[str, Any] = {
+    options = [
+        "--dry-run",
+        "--ignore-installed",
+        f"--target={folder / 'none'}",
+        f"--report={report}",
+    ]
+    _pip("install", python, *options, "-r", name, file_name=name, cwd=folder)
+    packages: dict[str, Any] = {
         canonicalize_name(item["metadata"]["name"]): item
         for item in json.loads(report.read_text(encoding="utf-8"))["install"]
     }
-    roots = [one for one, item in found.items() if item["requested"]]
-    wanted = set(_without_torch(roots, found))
+    roots = [package for package, item in packages.items() if item["requested"]]
+    needed_names = set(_without_torch(roots, packages))
     return [
-        _line(one, item["metadata"]["version"], [_hash(item, name)])
-        for one, item in found.items()
-        if one in wanted
+        _line(package, item["metadata"]["version"], [_hash(item, name)])
+        for package, item in packages.items()
+        if package in needed_names
     ]
 
 
 def _hash(item: Mapping[str, Any], name: str) -> str:
     """Return the hash that pip reports of a file that it chose."""
-    known = item["download_info"].get("archive_info", {}).get("hashes", {})
-    if "sha256" not in known:
+    hashes = item["download_info"].get("archive_info", {}).get("hashes", {})
+    if "sha256" not in hashes:
         raise DefinitionError(
             f"packages.wheelhouse: {name}: {item['metadata']['name']} comes from "
             f"{item['download_info']['url']}, which has no SHA-256; name a release of an index"
         )
-    return f"sha256:{known['sha256']}"
+    return f"sha256:{hashes['sha256']}"
 
 
-def _without_torch(roots: Sequence[str], found: Mapping[str, Any]) -> Iterator[str]:
+def _without_torch(roots: Sequence[str], packages: Mapping[str, Any]) -> Iterator[str]:
     """Yield the packages that ``roots`` need, in which torch and its own dependencies are not."""
-    seen, waiting = {IMAGE_OWN}, list(roots)
+    visited_names, waiting = {IMAGE_OWN}, list(roots)
     while waiting:
         name = waiting.pop()
-        if name in seen or name not in found:
+        if name in visited_names or name not in packages:
             continue
-        seen.add(name)
+        visited_names.add(name)
         yield name
-        needs = found[name]["metadata"].get("requires_dist", ())
+        needs = packages[name]["metadata"].get("requires_dist", ())
         waiting += [canonicalize_name(Requirement(text).name) for text in needs]
 
 
-def _pip(verb: str, python: str, *words: str, named: str, cwd: Path | None = None) -> None:
+def _pip(verb: str, python: str, *words: str, file_name: str, cwd: Path | None = None) -> None:
     """Run pip for the image's Python and platform; only wheels, so that nothing is built."""
     target = [f"--python-version={python}", "--implementation=cp", "--only-binary=:all:"]
     target += [f"--platform={platform}" for platform in PLATFORMS]
     quiet = ["--quiet", "--disable-pip-version-check", "--no-input"]
     command = [sys.executable, "-m", "pip", verb, *quiet, *target, *words]
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
-    if done.returncode:
-        said = " ".join(line for line in done.stderr.splitlines() if line.startswith("ERROR"))
+    process = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    if process.returncode:
+        error_lines = " ".join(
+            line for line in process.stderr.splitlines() if line.startswith("ERROR")
+        )
         raise DefinitionError(
-            f"packages.wheelhouse: {named}: pip finds no wheels for Python {python}: "
-            f"{(said or done.stderr).strip():.1000}"
+            f"packages.wheelhouse: {file_name}: pip finds no wheels for Python {python}: "
+            f"{(error_lines or process.stderr).strip():.1000}"
         )

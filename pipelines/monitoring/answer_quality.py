@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import t as student
 
-from pipelines.monitoring.asked_records import Asked, lines_of_days
+from pipelines.monitoring.asked_records import RecordedRequest, lines_of_days
 from pipelines.monitoring.drift import QUALITY, Change
 from pipelines.recipe.config import Recipe
 from pipelines.recipe.monitor_section import Monitor
@@ -40,7 +40,7 @@ WORDS = {"true": 1.0, "false": 0.0}
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedQuality:
     """What the evaluation of the serving model recorded."""
 
     variant: str
@@ -53,7 +53,9 @@ class Recorded:
     """How much worse answers may be, in the metric's unit."""
 
 
-def recorded(recipe: Recipe, monitor: Monitor, sagemaker: Any, endpoint: str) -> Recorded:
+def read_quality(
+    recipe: Recipe, monitor: Monitor, sagemaker: Any, endpoint: str
+) -> RecordedQuality:
     """Return the record of the model that the endpoint serves.
 
     Raises:
@@ -61,9 +63,9 @@ def recorded(recipe: Recipe, monitor: Monitor, sagemaker: Any, endpoint: str) ->
         DataError: the registry has no record of the metric, or no standard error of it.
         ServiceError: AWS refused.
     """
-    known = recipe.workload_spec
-    metric = monitor.metric or known.primary_metric
-    possible = [name for name in OF_TRUTHS if name in known.metrics]
+    workload_spec = recipe.workload_spec
+    metric = monitor.metric or workload_spec.primary_metric
+    possible = [name for name in OF_TRUTHS if name in workload_spec.metrics]
     if metric not in possible:
         raise RecipeError(
             f"monitor.metric: {metric} is not computed from a predicted number and its truth; "
@@ -74,16 +76,19 @@ def recorded(recipe: Recipe, monitor: Monitor, sagemaker: Any, endpoint: str) ->
         raise DataError(f"endpoint {endpoint}: serves no model package, so nothing was recorded")
     evidence = evidence_of(package)
     try:
-        found = evidence.json(evidence.source("Statistics")["S3Uri"])["metrics"][metric]
-        value, error = float(found["value"]), float(found["standard_error"])
-    except (Absent, KeyError, TypeError) as why:
+        entry = evidence.json(evidence.source("Statistics")["S3Uri"])["metrics"][metric]
+        value, error = float(entry["value"]), float(entry["standard_error"])
+    except (Absent, KeyError, TypeError) as cause:
         raise DataError(
-            f"{package}: its evaluation recorded no {metric} with a standard error ({why}); remove "
+            f"{package}: its evaluation recorded no {metric} with a standard error ({cause}); "
+            "remove "
             "monitor.truths, or set monitor.metric to one that it has"
         ) from None
     margin = recipe.gate.comparisons.get("non_inferiority", {}).get(metric, 0.0)
     variant = f"version-{package.rpartition('/')[2]}"
-    return Recorded(variant, metric, known.metrics[metric] == "lower", value, error, margin)
+    return RecordedQuality(
+        variant, metric, workload_spec.metrics[metric] == "lower", value, error, margin
+    )
 
 
 def truths(s3: Any, uri: str, start: datetime, end: datetime) -> dict[str, float | None]:
@@ -94,22 +99,22 @@ def truths(s3: Any, uri: str, start: datetime, end: datetime) -> dict[str, float
         DataError: a line is not in Model Monitor's format.
         ServiceError: S3 refused.
     """
-    found: dict[str, float | None] = {}
-    for where, line in lines_of_days(s3, uri, start, end):
+    truth_values: dict[str, float | None] = {}
+    for place, line in lines_of_days(s3, uri, start, end):
         try:
             event = json.loads(line)
-            given = event["groundTruthData"]["data"]
-            found[event["eventMetadata"]["eventId"]] = _number(given)
+            truth_data = event["groundTruthData"]["data"]
+            truth_values[event["eventMetadata"]["eventId"]] = _number(truth_data)
         except UNREADABLE as error:
             raise DataError(
-                f"{where}: {error!r}; a line of ground truths is {{'groundTruthData': {{'data': "
+                f"{place}: {error!r}; a line of ground truths is {{'groundTruthData': {{'data': "
                 "'1', 'encoding': 'CSV'}, 'eventMetadata': {'eventId': '…'}, 'eventVersion': '0'}"
             ) from None
-    return found
+    return truth_values
 
 
-def _number(given: Any) -> float | None:
-    text = str(given).strip().lower()
+def _number(raw_value: Any) -> float | None:
+    text = str(raw_value).strip().lower()
     try:
         value = WORDS[text] if text in WORDS else float(text)
     except ValueError:
@@ -117,21 +122,23 @@ def _number(given: Any) -> float | None:
     return value if np.isfinite(value) else None
 
 
-def judged(
-    answered: Sequence[Asked], path: str, group: str | None, record: Recorded
+def judge_quality(
+    answers: Sequence[RecordedRequest], path: str, group: str | None, record: RecordedQuality
 ) -> tuple[Change | None, Iterator[str]]:
     """Return the change of the metric, one-sided, and notes on what was not compared.
 
     Args:
-        answered: requests whose truths are known.
+        answers: requests whose truths are known.
         path: where the predicted number stands in an answer.
         group: column of a request whose equal values mark requests that depend on each other.
     """
-    rows = [one for one in answered if one.variant == record.variant]
-    pairs = [(inside(one.answer, path), one.truth) for one in rows]
+    rows = [request for request in answers if request.variant == record.variant]
+    pairs = [(inside(request.answer, path), request.truth) for request in rows]
     right = [_fits(record.metric, *pair) for pair in pairs]
     values = np.array([pair for pair, fits in zip(pairs, right, strict=True) if fits], float)
-    names = [one.record.get(group or "") for one, fits in zip(rows, right, strict=True) if fits]
+    names = [
+        request.record.get(group or "") for request, fits in zip(rows, right, strict=True) if fits
+    ]
     notes = _notes(record, len(rows), len(values))
     if len(values) < 2:
         return None, notes
@@ -139,24 +146,30 @@ def judged(
     return change(losses, names if None not in names else None, record), notes
 
 
-def _fits(metric: str, predicted: Any, truth: float | None) -> bool:
-    if truth is None or isinstance(predicted, bool) or not isinstance(predicted, int | float):
+def _fits(metric: str, prediction: Any, truth: float | None) -> bool:
+    if truth is None or isinstance(prediction, bool) or not isinstance(prediction, int | float):
         return False
     if metric in OF_PROBABILITIES:
-        return 0 <= predicted <= 1 and truth in (0, 1)
-    return _number(predicted) is not None  # neither NaN nor beyond float64
+        return 0 <= prediction <= 1 and truth in (0, 1)
+    return _number(prediction) is not None  # neither NaN nor beyond float64
 
 
-def _notes(record: Recorded, rows: int, compared: int) -> Iterator[str]:
-    if compared < rows:
-        of = "a probability and a truth of 0 or 1" if record.metric in OF_PROBABILITIES else (
-            "a number and its truth")  # fmt: skip
-        yield f"{record.metric}: {rows - compared} of {rows} truths not compared: not {of}"
-    if compared < 2:
-        yield f"{record.metric}: not compared, too few truths of {record.variant}: {compared}"
+def _notes(record: RecordedQuality, rows: int, compared_count: int) -> Iterator[str]:
+    if compared_count < rows:
+        expectation = (
+            "a probability and a truth of 0 or 1"
+            if record.metric in OF_PROBABILITIES
+            else ("a number and its truth")
+        )
+        yield (
+            f"{record.metric}: {rows - compared_count} of {rows} truths not compared: not "
+            f"{expectation}"
+        )
+    if compared_count < 2:
+        yield f"{record.metric}: not compared, too few truths of {record.variant}: {compared_count}"
 
 
-def change(losses: np.ndarray, groups: Sequence[Any] | None, record: Recorded) -> Change:
+def change(losses: np.ndarray, groups: Sequence[Any] | None, record: RecordedQuality) -> Change:
     """Return the metric's change, with Welch's one-sided p-value (Biometrika 34, 1947).
 
     The evaluation's standard error counts as known exactly; ours is that of a mean over groups, as
@@ -169,18 +182,18 @@ def change(losses: np.ndarray, groups: Sequence[Any] | None, record: Recorded) -
     value = float(losses.mean())
     pulls = (losses - value) / len(losses)
     if groups is not None:
-        _, places = np.unique(np.array([str(one) for one in groups]), return_inverse=True)
+        _, places = np.unique(np.array([str(group) for group in groups]), return_inverse=True)
         pulls = np.bincount(places, pulls)
     count = len(pulls)
     worse = (value - record.value) * (1 if record.lower_is_better else -1) - record.margin
-    own = float(np.square(pulls).sum()) * count / (count - 1) if count > 1 else np.inf
-    both = own + record.standard_error**2
+    own_variance = float(np.square(pulls).sum()) * count / (count - 1) if count > 1 else np.inf
+    both = own_variance + record.standard_error**2
     if count < 2:  # one group says nothing of the others
         chance = 1.0
     elif not both:
         chance = float(worse <= 0)
     else:
-        freedom = (both / own) ** 2 * (count - 1) if own else np.inf
+        freedom = (both / own_variance) ** 2 * (count - 1) if own_variance else np.inf
         chance = float(student.sf(worse / both**0.5, freedom))
-    told = f"{record.value:.4g} when evaluated → {value:.4g} of {len(losses):,} answers"
-    return Change(record.metric, QUALITY, chance, None, told)
+    movement = f"{record.value:.4g} when evaluated → {value:.4g} of {len(losses):,} answers"
+    return Change(record.metric, QUALITY, chance, None, movement)

@@ -31,7 +31,7 @@ TIME = "%Y-%m-%dT%H:%M:%SZ"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RecordedRequest:
     """One record, and the answer to it."""
 
     record: Mapping[str, Any]
@@ -41,7 +41,7 @@ class Asked:
     """The endpoint's variant that answered: it is named after the model's version."""
     truth: float | None = None
     """What the answer should have been, where that is known and a number."""
-    at: datetime | None = None
+    captured_at: datetime | None = None
     """When it was captured, in UTC."""
 
 
@@ -53,23 +53,23 @@ class Source:
     """Number of records, those not kept included."""
     unread: int = 0
     """Number of captured lines that were not read."""
-    why: str = ""
+    unread_reason: str = ""
     """Why the last of these was not."""
-    kept: list[Asked] = field(default_factory=list)
-    judged: "Source | None" = None
+    requests: list[RecordedRequest] = field(default_factory=list)
+    truth_source: "Source | None" = None
     """The captured records whose truth is known."""
     _draw: random.Random = field(default_factory=lambda: random.Random(0))
 
-    def add(self, one: Asked) -> None:
+    def add(self, request: RecordedRequest) -> None:
         """Add a record (reservoir sampling: Vitter 1985, algorithm R)."""
         self.number += 1
-        if len(self.kept) < MOST:
-            self.kept.append(one)
+        if len(self.requests) < MOST:
+            self.requests.append(request)
         elif (place := self._draw.randrange(self.number)) < MOST:
-            self.kept[place] = one
+            self.requests[place] = request
 
 
-def captured(
+def read_captures(
     s3: Any,
     root: str,
     start: datetime,
@@ -85,18 +85,18 @@ def captured(
     Raises:
         ServiceError: S3 refused.
     """
-    found = Source(judged=Source())
+    source = Source(truth_source=Source())
     bucket, prefix = split(f"{root}/")
     with service_errors(f"reading what was captured below {root}"):
         pages = s3.get_paginator("list_objects_v2").paginate(
             Bucket=bucket, Prefix=prefix, Delimiter="/"
         )
-        folders = [each["Prefix"] for page in pages for each in page.get("CommonPrefixes", ())]
+        folders = [entry["Prefix"] for page in pages for entry in page.get("CommonPrefixes", ())]
     for folder in folders:
         for _, line in lines_of_days(s3, f"s3://{bucket}/{folder}", start, end):
-            add_captured(found, line, folder[len(prefix) : -1], (start, end), truths)
-    found.kept.sort(key=attrgetter("at"))
-    return found
+            add_captured(source, line, folder[len(prefix) : -1], (start, end), truths)
+    source.requests.sort(key=attrgetter("captured_at"))
+    return source
 
 
 def lines_of_days(s3: Any, uri: str, start: datetime, end: datetime) -> Iterator[tuple[str, bytes]]:
@@ -126,30 +126,30 @@ def add_captured(
         event = json.loads(line)
         metadata = event["eventMetadata"]
         name = metadata.get("inferenceId") or metadata.get("eventId")
-        at = datetime.strptime(metadata["inferenceTime"], TIME)
-        if not start <= at.replace(tzinfo=start.tzinfo) < end:
+        captured_at = datetime.strptime(metadata["inferenceTime"], TIME)
+        if not start <= captured_at.replace(tzinfo=start.tzinfo) < end:
             return
         sides = event["captureData"]
-        asked = body(sides["endpointInput"])
-        if not isinstance(asked, dict):
+        request_body = body(sides["endpointInput"])
+        if not isinstance(request_body, dict):
             raise ValueError("the request is not a JSON object")
         truth = truths.get(name)
     except UNREADABLE as error:
-        source.unread, source.why = source.unread + 1, repr(error)
+        source.unread, source.unread_reason = source.unread + 1, repr(error)
         return
     try:
         answer = body(sides["endpointOutput"])
     except UNREADABLE:  # not captured, or no JSON: the features are compared
         answer = None
-    request = Asked(_record(asked), answer, variant, truth, at)
+    request = RecordedRequest(_record(request_body), answer, variant, truth, captured_at)
     source.add(request)
-    if source.judged is not None and name in truths:
-        source.judged.add(request)
+    if source.truth_source is not None and name in truths:
+        source.truth_source.add(request)
 
 
-def _record(asked: dict[str, Any]) -> dict[str, Any]:
-    inside = asked.get("record")
-    return inside if isinstance(inside, dict) else asked
+def _record(request_body: dict[str, Any]) -> dict[str, Any]:
+    inside = request_body.get("record")
+    return inside if isinstance(inside, dict) else request_body
 
 
 def of_files(s3: Any, uri: str) -> Source:
@@ -160,7 +160,7 @@ def of_files(s3: Any, uri: str) -> Source:
         DataError: there is none, or a file cannot be read.
         ServiceError: S3 refused.
     """
-    found = Source()
+    source = Source()
     bucket, prefix = split(uri)
     with service_errors(f"reading {uri}"):
         for key in _keys(s3, bucket, prefix):
@@ -169,17 +169,21 @@ def of_files(s3: Any, uri: str) -> Source:
             body = s3.get_object(Bucket=bucket, Key=key)["Body"].read()
             try:
                 for row in _rows(PurePosixPath(key), body):
-                    scored = isinstance(row.get("input"), dict) and "answer" in row
-                    found.add(Asked(_record(row["input"]), row["answer"]) if scored else Asked(row))
+                    has_answer = isinstance(row.get("input"), dict) and "answer" in row
+                    source.add(
+                        RecordedRequest(_record(row["input"]), row["answer"])
+                        if has_answer
+                        else RecordedRequest(row)
+                    )
             except (*UNREADABLE, OSError, EOFError, zlib.error, csv.Error) as error:
                 raise DataError(
                     f"s3://{bucket}/{key}: {error}; monitor.baseline is of CSV with a header, JSON "
                     "Lines or Parquet"
                 ) from None
-    if not found.number:
+    if not source.number:
         raise DataError(f"{uri}: holds no records; monitor.baseline names a file or a prefix")
-    random.Random(0).shuffle(found.kept)
-    return found
+    random.Random(0).shuffle(source.requests)
+    return source
 
 
 def _rows(path: PurePosixPath, body: bytes) -> Iterator[dict[str, Any]]:

@@ -43,15 +43,15 @@ class Change:
 
     feature: str
     """Its name; with ``QUALITY`` that of a metric."""
-    of: str
+    respect: str
     """``VALUES``, ``MISSING`` or ``QUALITY``."""
     chance: float
     """p-value; Holm's, once all are tested."""
     psi: float | None
     """None: it needs no index to be called drift."""
-    told: str
+    movement: str
     """What moved, in words."""
-    drifted: bool = False
+    has_drifted: bool = False
 
 
 def compare(
@@ -72,21 +72,21 @@ def compare(
         error: probability that any is called drift where there is none.
         also: changes tested elsewhere, which count among these.
     """
-    tested = [*also] + [
+    changes = [*also] + [
         change
         for name in before
         for change in _changes(name, before[name], now[name], name in quantities, least_psi)
     ]
-    chances = holm(np.array([change.chance for change in tested]))
-    found = [
+    chances = holm(np.array([change.chance for change in changes]))
+    results = [
         replace(
             c,
             chance=float(p),
-            drifted=bool(p <= error and (c.psi is None or c.psi >= least_psi)),
+            has_drifted=bool(p <= error and (c.psi is None or c.psi >= least_psi)),
         )
-        for c, p in zip(tested, chances, strict=True)
+        for c, p in zip(changes, chances, strict=True)
     ]
-    return sorted(found, key=lambda c: (not c.drifted, -np.inf if c.psi is None else -c.psi))
+    return sorted(results, key=lambda c: (not c.has_drifted, -np.inf if c.psi is None else -c.psi))
 
 
 def _changes(
@@ -105,8 +105,8 @@ def _changes(
     absent = [size - len(side) for side, size in zip(sides, sizes, strict=True)]
     if any(absent):
         chance = float(fisher_exact(_with_rest(absent, sizes)).pvalue)
-        told = _movement("missing", absent, sizes)
-        yield Change(name, MISSING, chance, psi(*_with_rest(absent, sizes).T), told)
+        movement = _movement("missing", absent, sizes)
+        yield Change(name, MISSING, chance, psi(*_with_rest(absent, sizes).T), movement)
 
 
 class _Test(NamedTuple):
@@ -166,9 +166,9 @@ def _of_tails(before: np.ndarray, now: np.ndarray) -> Iterator[_Test]:
         names = [name.format(side * cut) for cut in cuts]
         tails += zip(chances.tolist(), names, *counts, strict=True)
     if tails:
-        chance, name, *beyond = min(tails)
-        index = psi(*_with_rest(beyond, sizes).T)
-        yield _Test(min(1.0, len(tails) * chance), index, _movement(name, beyond, sizes))
+        chance, name, *tail_counts = min(tails)
+        index = psi(*_with_rest(tail_counts, sizes).T)
+        yield _Test(min(1.0, len(tails) * chance), index, _movement(name, tail_counts, sizes))
 
 
 def _of_frequent(before: Sequence, now: Sequence) -> _Test:
@@ -176,14 +176,16 @@ def _of_frequent(before: Sequence, now: Sequence) -> _Test:
     both = sides[0] + sides[1]
     smaller = min(len(before), len(now)) / both.total()
     order = sorted(both, key=lambda value: (-both[value], value))
-    kept = [value for value in order if both[value] * smaller >= LEAST]
-    rest = both.total() - sum(both[value] for value in kept)
-    if kept and 0 < rest * smaller < LEAST:
-        kept.pop()
-    counts = np.array([[side[v] for v in kept] for side in sides], int).reshape(2, len(kept))
+    frequent_values = [value for value in order if both[value] * smaller >= LEAST]
+    rest = both.total() - sum(both[value] for value in frequent_values)
+    if frequent_values and 0 < rest * smaller < LEAST:
+        frequent_values.pop()
+    counts = np.array([[side[v] for v in frequent_values] for side in sides], int).reshape(
+        2, len(frequent_values)
+    )
     other = np.array([[len(before)], [len(now)]]) - counts.sum(axis=1, keepdims=True)
-    counts, names = (np.hstack([counts, other]), [*kept, "others"]) if other.any() else (
-        counts, kept)  # fmt: skip
+    counts, names = (np.hstack([counts, other]), [*frequent_values, "others"]) if other.any() else (
+        counts, frequent_values)  # fmt: skip
     if len(names) < 2:
         return _Test(1.0, 0.0, "nothing told apart" if other.any() else "one value")
     chance = float(chi2_contingency(counts, correction=False).pvalue)

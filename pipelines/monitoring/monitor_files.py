@@ -38,24 +38,24 @@ def write(s3: Any, folder: str, period: Period, least_psi: float, kms_key: str |
 def violations(period: Period, least_psi: float) -> Iterator[dict[str, str]]:
     """Iterate over the entries of constraint_violations.json: one for each change that is drift."""
     for change in period.changes:
-        if not change.drifted:
+        if not change.has_drifted:
             continue
-        if change.of == QUALITY and period.record:
+        if change.respect == QUALITY and period.record:
             yield {
                 "metric_name": change.feature,
                 "constraint_check_type": GREATER if period.record.lower_is_better else LESS,
-                "description": f"{change.told}, Holm's p {change.chance:.2g}",
+                "description": f"{change.movement}, Holm's p {change.chance:.2g}",
             }
             continue
         if change.feature in period.absent:
             check, text = "missing_column_check", "No request has this column"
-        elif change.of == MISSING:
-            check, text = "completeness_check", f"Data completeness has changed: {change.told}"
+        elif change.respect == MISSING:
+            check, text = "completeness_check", f"Data completeness has changed: {change.movement}"
         else:
             check = "baseline_drift_check"
             text = (
                 f"Baseline drift distance: {change.psi:.4g} exceeds threshold: {least_psi:g} "
-                f"(population stability index; {change.told}, Holm's p {change.chance:.2g})"
+                f"(population stability index; {change.movement}, Holm's p {change.chance:.2g})"
             )
         yield {
             "feature_name": change.feature,

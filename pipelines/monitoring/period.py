@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from pipelines.monitoring.answer_quality import Recorded, judged, truths
+from pipelines.monitoring.answer_quality import RecordedQuality, judge_quality, truths
 from pipelines.monitoring.asked_records import (
     NO_VARIANT,
-    Asked,
+    RecordedRequest,
     Source,
-    captured,
     of_files,
+    read_captures,
 )
 from pipelines.monitoring.drift import Change, compare
 from pipelines.monitoring.text_features import of_texts
@@ -30,7 +30,7 @@ TEXTS = "language_model"
 class Period:
     """A period beside its baseline."""
 
-    asked: Source
+    requests: Source
     baseline: Source
     now: Table
     before: Table
@@ -39,22 +39,22 @@ class Period:
     """Features that no request has."""
     notes: tuple[str, ...]
     """What was not compared, and why."""
-    record: Recorded | None = None
+    record: RecordedQuality | None = None
     """What the serving model's evaluation recorded, where truths are compared with it."""
 
-    def drifted(self, *respects: str) -> list[str]:
+    def drifted_features(self, *respects: str) -> list[str]:
         """Return the features that drifted in one of these respects."""
-        found = (c.feature for c in self.changes if c.drifted and c.of in respects)
-        return [*dict.fromkeys(found)]
+        features = (c.feature for c in self.changes if c.has_drifted and c.respect in respects)
+        return [*dict.fromkeys(features)]
 
 
-def look(
+def compare_period(
     s3: Any,
     recipe: Recipe,
     monitor: Monitor,
     root: str,
     end: datetime,
-    record: Recorded | None = None,
+    record: RecordedQuality | None = None,
 ) -> Period:
     """Compare the period that ends at ``end`` with the baseline.
 
@@ -68,34 +68,39 @@ def look(
         ServiceError: S3 refused.
     """
     start = end - timedelta(days=monitor.days)
-    known = truths(s3, monitor.truths, start, end) if monitor.truths else {}
-    asked = _captured(s3, root, start, end, known)
+    truth_values = truths(s3, monitor.truths, start, end) if monitor.truths else {}
+    requests = _read_captures(s3, root, start, end, truth_values)
     if monitor.baseline:
         baseline = of_files(s3, monitor.baseline)
     else:
-        baseline = _captured(s3, root, start - timedelta(days=monitor.baseline_days), start, {})
-    return compared(recipe, monitor, asked, baseline, record)
+        baseline = _read_captures(
+            s3, root, start - timedelta(days=monitor.baseline_days), start, {}
+        )
+    return compare_sources(recipe, monitor, requests, baseline, record)
 
 
-def _captured(
-    s3: Any, root: str, start: datetime, end: datetime, known: Mapping[str, float | None]
+def _read_captures(
+    s3: Any, root: str, start: datetime, end: datetime, truth_values: Mapping[str, float | None]
 ) -> Source:
-    found = captured(s3, root, start, end, known)
-    if not found.number:
-        why = f"; {found.unread} were not read: {found.why}" if found.unread else ""
+    source = read_captures(s3, root, start, end, truth_values)
+    if not source.number:
+        unread_note = (
+            f"; {source.unread} were not read: {source.unread_reason}" if source.unread else ""
+        )
         raise DataError(
-            f"{root}: has no requests from {start:%F %R} to {end:%F %R} UTC{why}; choose another "
+            f"{root}: has no requests from {start:%F %R} to {end:%F %R} UTC{unread_note}; choose "
+            "another "
             "time by --until or monitor.days, or set monitor.baseline to records"
         )
-    return found
+    return source
 
 
-def compared(
+def compare_sources(
     recipe: Recipe,
     monitor: Monitor,
-    asked: Source,
+    requests: Source,
     baseline: Source,
-    record: Recorded | None = None,
+    record: RecordedQuality | None = None,
 ) -> Period:
     """Compare two sources.
 
@@ -103,14 +108,17 @@ def compared(
         RecipeError: the baseline lacks a feature, or the answers the number to compare.
         DataError: they have no column to compare.
     """
-    before, now = (_table(source.kept, recipe.kind == TEXTS) for source in (baseline, asked))
+    before, now = (_table(source.requests, recipe.kind == TEXTS) for source in (baseline, requests))
     config = None if recipe.train.loop is None else recipe.workload_config
     kinds = dict.fromkeys(getattr(config, "categories", ()), False)
     kinds |= dict.fromkeys(getattr(config, "numbers", ()), True)
     names, others = monitor.features or tuple(kinds), ()
     if not names:
         # of raw records, labels and identifiers were no part of a request
-        raw = all(one.variant == NO_VARIANT and one.answer is None for one in baseline.kept)
+        raw = all(
+            request.variant == NO_VARIANT and request.answer is None
+            for request in baseline.requests
+        )
         others = tuple(name for name in before.columns if raw and name not in now.columns)
         names = tuple(name for name in before.columns if name not in others)
     if not names:
@@ -126,17 +134,21 @@ def compared(
                 "in monitor.features"
             )
     absent = tuple(name for name in names if name not in now.columns)
-    before, now = (_chosen(table, names) for table in (before, now))
+    before, now = (_choose_columns(table, names) for table in (before, now))
     quantities = {n for n in names if kinds.get(n, _is_number(before.columns[n]))}
-    notes = [f"{asked.unread} requests not read: {asked.why}"] if asked.unread else []
+    notes = (
+        [f"{requests.unread} requests not read: {requests.unread_reason}"]
+        if requests.unread
+        else []
+    )
     if others:
         notes.append(
             f"{', '.join(others)}: not compared, no request has them; a feature is named in "
             "monitor.features"
         )
     if monitor.prediction:
-        _refuse_unknown(monitor.prediction, asked=asked.kept, baseline=baseline.kept)
-        answers = _answers(monitor.prediction, baseline.kept, asked.kept)
+        _refuse_unknown(monitor.prediction, asked=requests.requests, baseline=baseline.requests)
+        answers = _answers(monitor.prediction, baseline.requests, requests.requests)
         if all(answers):
             name = f"answer.{monitor.prediction}"
             before.columns[name], now.columns[name] = answers
@@ -144,43 +156,45 @@ def compared(
         else:
             notes.append(f"{monitor.prediction}: no answers of the same model in both")
     also = []
-    if record and asked.judged and monitor.prediction:
+    if record and requests.truth_source and monitor.prediction:
         group = getattr(config, "group", None)
-        change, said = judged(asked.judged.kept, monitor.prediction, group, record)
-        also, notes = [change] if change else [], [*notes, *said]
+        change, quality_notes = judge_quality(
+            requests.truth_source.requests, monitor.prediction, group, record
+        )
+        also, notes = [change] if change else [], [*notes, *quality_notes]
     limits = {"error": monitor.error, "least_psi": monitor.least_psi, "also": also}
     changes = compare(before.columns, now.columns, quantities, **limits)
-    return Period(asked, baseline, now, before, tuple(changes), absent, tuple(notes), record)
+    return Period(requests, baseline, now, before, tuple(changes), absent, tuple(notes), record)
 
 
-def _refuse_unknown(path: str, **sources: Sequence[Asked]) -> None:
+def _refuse_unknown(path: str, **sources: Sequence[RecordedRequest]) -> None:
     """Raise RecipeError if there are answers, but none has a number at ``path``."""
     for place, records in sources.items():
-        answers = [one.answer for one in records if one.answer is not None]
+        answers = [request.answer for request in records if request.answer is not None]
         if wrong := without_number(path, answers):
-            where = "" if place == "asked" else " of the baseline"
-            raise RecipeError(f"monitor.prediction{where}: {wrong}")
+            suffix = "" if place == "asked" else " of the baseline"
+            raise RecipeError(f"monitor.prediction{suffix}: {wrong}")
 
 
-def _answers(path: str, *sources: Sequence[Asked]) -> list[Cells]:
+def _answers(path: str, *sources: Sequence[RecordedRequest]) -> list[Cells]:
     """Return the numbers at ``path`` of each source's answers, by variants that both have."""
-    common = set.intersection(*({one.variant for one in source} for source in sources))
-    if any(one.variant == NO_VARIANT for one in sources[0]):  # a transform's scores
-        common = {one.variant for source in sources for one in source}
+    common = set.intersection(*({request.variant for request in source} for source in sources))
+    if any(request.variant == NO_VARIANT for request in sources[0]):  # a transform's scores
+        common = {request.variant for source in sources for request in source}
     return [
-        [str(value) for one in source if one.variant in common
-         if (value := number_at(one.answer, path)) is not None]
+        [str(value) for request in source if request.variant in common
+         if (value := number_at(request.answer, path)) is not None]
         for source in sources
     ]  # fmt: skip
 
 
-def _chosen(table: Table, names: Iterable[str]) -> Table:
+def _choose_columns(table: Table, names: Iterable[str]) -> Table:
     missing: Cells = [None] * table.rows
     return Table({name: table.columns.get(name, missing) for name in names}, table.rows)
 
 
-def _table(asked: Iterable[Asked], texts: bool) -> Table:
-    return of_records(of_texts(one.record) if texts else one.record for one in asked)
+def _table(requests: Iterable[RecordedRequest], texts: bool) -> Table:
+    return of_records(of_texts(request.record) if texts else request.record for request in requests)
 
 
 def _is_number(cells: Cells) -> bool:

@@ -17,11 +17,11 @@ KINDS = {
 
 def of_texts(record: Mapping[str, Any]) -> dict[str, float]:
     """Return the features of a record's texts, as ``text.bytes`` and ``text.letters``."""
-    found: dict[str, float] = {}
+    features: dict[str, float] = {}
     for name, text in record.items():
         if not isinstance(text, str):
             continue
-        found[f"{name}.bytes"] = len(text.encode(errors="replace"))
+        features[f"{name}.bytes"] = len(text.encode(errors="replace"))
         for kind, is_kind in KINDS.items():
-            found[f"{name}.{kind}"] = sum(map(is_kind, text)) / max(len(text), 1)
-    return found
+            features[f"{name}.{kind}"] = sum(map(is_kind, text)) / max(len(text), 1)
+    return features

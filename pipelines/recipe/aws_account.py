@@ -42,22 +42,22 @@ def resolve(aws: Aws) -> Account:
         RecipeError: neither has a value (names field and variables), the region is invalid, or a
             role is of another account.
     """
-    found = {field: getattr(aws, field) or _environment(field) for field in SOURCES}
-    if refused := refuse_region(found["region"]):
-        raise RecipeError(f"aws.region: is {found['region']!r}; {refused}")
+    values = {field: getattr(aws, field) or _environment(field) for field in SOURCES}
+    if refusal := refuse_region(values["region"]):
+        raise RecipeError(f"aws.region: is {values['region']!r}; {refusal}")
     # Without a second role, one for both: the environment's is not mixed with a recipe's own.
-    named = aws.job_role or (None if aws.role else os.environ.get(JOB_ROLE))
-    account = Account(**found, job_role=named or found["role"])
-    refused = other_account(aws.account, {"role": account.role, "job_role": account.job_role})
-    if refused:
-        raise RecipeError(refused)
+    job_role = aws.job_role or (None if aws.role else os.environ.get(JOB_ROLE))
+    account = Account(**values, job_role=job_role or values["role"])
+    refusal = other_account(aws.account, {"role": account.role, "job_role": account.job_role})
+    if refusal:
+        raise RecipeError(refusal)
     return account
 
 
 def refuse_region(name: str) -> str | None:
     """Say which region was meant; None when SageMaker has one of that name."""
-    known = _regions()
-    return None if name in known else f"no such region of SageMaker; {nearest(name, known)}"
+    regions = _regions()
+    return None if name in regions else f"no such region of SageMaker; {nearest(name, regions)}"
 
 
 @cache
@@ -65,8 +65,8 @@ def _regions() -> list[str]:
     """Return SageMaker's regions, of botocore's table and that of AWS's images."""
     session = Session()
     partitions = session.get_available_partitions()
-    found = (session.get_available_regions("sagemaker", name) for name in partitions)
-    return sorted({*chain.from_iterable(found), *ACCOUNTS})
+    region_lists = (session.get_available_regions("sagemaker", name) for name in partitions)
+    return sorted({*chain.from_iterable(region_lists), *ACCOUNTS})
 
 
 def account_number(aws: Aws, environment: str | None) -> str | None:

@@ -39,16 +39,16 @@ def other_account(account: str | None, roles: Mapping[str, str | None]) -> str |
     Args:
         roles: field of section ``aws`` → ARN.
     """
-    said = "account"
+    known_field = "account"
     for field, arn in roles.items():
         if arn is None:
             continue
         if account not in (None, account_in(arn)):
             return (
                 f"aws.{field}: is {arn}, a role of account {account_in(arn)}; expected one of "
-                f"{account}, as aws.{said} says"
+                f"{account}, as aws.{known_field} says"
             )
-        account, said = account or account_in(arn), said if account else field
+        account, known_field = account or account_in(arn), known_field if account else field
     return None
 
 

@@ -70,5 +70,9 @@ def pipeline_name(
     """
     if recipe is None:
         return pipeline, None, None
-    loaded = load(recipe, overrides, environment)
-    return loaded.pipeline.name, loaded.aws.region, account_number(loaded.aws, environment)
+    recipe_config = load(recipe, overrides, environment)
+    return (
+        recipe_config.pipeline.name,
+        recipe_config.aws.region,
+        account_number(recipe_config.aws, environment),
+    )

@@ -153,7 +153,7 @@ class Recipe(Section):
     images: Images = Images()
     """Container images."""
 
-    packages: Packages = Field(default=Packages(), exclude_if=lambda one: one == Packages())
+    packages: Packages = Field(default=Packages(), exclude_if=lambda value: value == Packages())
     """Where jobs get the packages that their images lack."""
 
     data: Data | None = None
@@ -181,7 +181,7 @@ class Recipe(Section):
     )
     """The train step."""
 
-    tune: TuneConfig | None = Field(default=None, exclude_if=lambda one: one is None)
+    tune: TuneConfig | None = Field(default=None, exclude_if=lambda value: value is None)
     """Search for better hyperparameters, before the train step; None: no search."""
 
     evaluate: EvaluateConfig = EvaluateConfig()
@@ -196,7 +196,7 @@ class Recipe(Section):
     register_: RegisterConfig = Field(alias="register")
     """The register step."""
 
-    transform: TransformConfig | None = Field(default=None, exclude_if=lambda one: one is None)
+    transform: TransformConfig | None = Field(default=None, exclude_if=lambda value: value is None)
     """Batch scoring by the registered model; None: no such step."""
 
     cache: Cache = Cache()
@@ -208,13 +208,13 @@ class Recipe(Section):
     budget: Budget = Budget()
     """Limit on a run's cost."""
 
-    deploy: Deploy | None = Field(default=None, exclude_if=lambda one: one is None)
+    deploy: Deploy | None = Field(default=None, exclude_if=lambda value: value is None)
     """The endpoint that serves the model."""
 
-    monitor: Monitor | None = Field(default=None, exclude_if=lambda one: one is None)
+    monitor: Monitor | None = Field(default=None, exclude_if=lambda value: value is None)
     """Drift of what the endpoint is asked."""
 
-    promotion: Promotion | None = Field(default=None, exclude_if=lambda one: one is None)
+    promotion: Promotion | None = Field(default=None, exclude_if=lambda value: value is None)
     """From which environment packages are promoted to this one."""
 
     @property
@@ -245,11 +245,13 @@ class Recipe(Section):
     @property
     def slices(self) -> tuple[str, ...]:
         """Return the slices of the evaluation, the input's name included if there are several."""
-        asked = self.evaluate.slices
+        slice_names = self.evaluate.slices
         if self.train.loop is None or not (self.data and self.data.inputs):
-            return asked
+            return slice_names
         by_input = self.samples_spec.sliced_by_input(self.workload_config)
-        return asked if by_input is None or by_input in asked else (*asked, by_input)
+        return (
+            slice_names if by_input is None or by_input in slice_names else (*slice_names, by_input)
+        )
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -264,8 +266,8 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _fits_the_program(self) -> Self:
-        given = self.data is not None, self.transform is not None
-        script_section.check(self.train, self.evaluate, self.inference.script, *given)
+        presence = self.data is not None, self.transform is not None
+        script_section.check(self.train, self.evaluate, self.inference.script, *presence)
         if self.train.loop is None:
             script_section.check_gate(self.gate, self.evaluate, self.inference.script)
         return self
@@ -289,16 +291,16 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _answers_have_what_is_compared(self) -> Self:
-        known = self.workload_spec.answer_numbers
+        answer_numbers = self.workload_spec.answer_numbers
         compare = self.deploy.compare if self.deploy else None
         for field, path in (
             ("deploy.compare.quality", compare.quality if compare else None),
             ("monitor.prediction", self.monitor.prediction if self.monitor else None),
         ):
-            if known and path and path not in known:
+            if answer_numbers and path and path not in answer_numbers:
                 raise ValueError(
                     f"{field}: {path!r} is no number in the answers of workload {self.kind}; "
-                    f"{nearest(path, [*known])}"
+                    f"{nearest(path, [*answer_numbers])}"
                 )
         return self
 
@@ -317,10 +319,12 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _gate_fits_workload(self) -> Self:
-        known = self.workload_spec
-        if not known.metrics:  # of a script, which is refused for that
+        workload_spec = self.workload_spec
+        if not workload_spec.metrics:  # of a script, which is refused for that
             return self
-        valid = [f"{bound}_{metric}" for metric in known.metrics for bound in ("max", "min")]
+        valid = [
+            f"{bound}_{metric}" for metric in workload_spec.metrics for bound in ("max", "min")
+        ]
         fields = [*GateConfig.model_fields, *valid]
         for threshold in self.gate.thresholds:
             if threshold not in valid:
@@ -331,17 +335,17 @@ class Recipe(Section):
                 f"gate.below_baseline: {BASE_MODEL} is what the training begins with: set "
                 "train.start_from to a model_package, model or hugging_face folder"
             )
-        baselines = [*known.baselines, *([BASE_MODEL] if self.begins_with_model else [])]
+        baselines = [*workload_spec.baselines, *([BASE_MODEL] if self.begins_with_model else [])]
         if baseline is not None and baseline not in baselines:
             raise ValueError(
                 f"gate.below_baseline: {baseline!r} is not a baseline of workload "
                 f"{self.kind}; {nearest(baseline, baselines)}"
             )
-        self._comparisons_fit(known)
+        self._comparisons_fit(workload_spec)
         if not self.gate.kinds:
             raise ValueError(
                 "gate: nothing to check; set a threshold such as "
-                f"max_{known.primary_metric}, or below_baseline"
+                f"max_{workload_spec.primary_metric}, or below_baseline"
             )
         return self
 
@@ -352,64 +356,69 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _overridable_exist(self) -> Self:
-        known = [*self.parameters, *map(threshold_parameter, self.gate.thresholds)]
-        asked = self.pipeline.overridable != OVERRIDABLE
-        for name in self.pipeline.overridable if asked else ():
-            if name not in known:
+        parameter_names = [*self.parameters, *map(threshold_parameter, self.gate.thresholds)]
+        has_own_overridable = self.pipeline.overridable != OVERRIDABLE
+        for name in self.pipeline.overridable if has_own_overridable else ():
+            if name not in parameter_names:
                 raise ValueError(
                     f"pipeline.overridable: {name!r} is not a parameter that a run may change; "
-                    f"{nearest(name, known)}"
+                    f"{nearest(name, parameter_names)}"
                 )
         return self
 
-    def _comparisons_fit(self, known: WorkloadSpec) -> None:
+    def _comparisons_fit(self, workload_spec: WorkloadSpec) -> None:
         """Check that each compares a metric of the workload, and that other checks exist if the
         first model passes by default.
         """
         for kind, margins in self.gate.comparisons.items():
             for metric in margins:
-                self._comparable(kind, metric, known)
-        for refused in (*self.gate.refused, *refuse_int8(self.gate, self.train)):
-            raise ValueError(refused)
+                self._comparable(kind, metric, workload_spec)
+        for refusal in (*self.gate.refusals, *refuse_int8(self.gate, self.train)):
+            raise ValueError(refusal)
         if self.gate.comparisons and self.gate.cold_start == "pass" and not self.gate.absolute:
             raise ValueError(
                 "gate.cold_start: is 'pass', so nothing would check the first model before "
-                f"registration; add an absolute check such as max_{known.primary_metric}, or set "
+                f"registration; add an absolute check such as max_{workload_spec.primary_metric}, "
+                "or set "
                 "it to 'reject'"
             )
 
-    def _comparable(self, kind: str, metric: str, known: WorkloadSpec) -> None:
-        comparable = known.metrics if known.compared_in is None else known.compared_in
+    def _comparable(self, kind: str, metric: str, workload_spec: WorkloadSpec) -> None:
+        comparable = (
+            workload_spec.metrics
+            if workload_spec.compared_in is None
+            else workload_spec.compared_in
+        )
         if metric in comparable:
             return
-        where = f"gate.{kind}.{metric}"
-        if metric in known.metrics:
+        field = f"gate.{kind}.{metric}"
+        if metric in workload_spec.metrics:
             raise ValueError(
-                f"{where}: is not a sum over examples, so it cannot compare two models; choose "
+                f"{field}: is not a sum over examples, so it cannot compare two models; choose "
                 f"one of {', '.join(comparable)}, or bound it by max_{metric} or min_{metric}"
             )
         raise ValueError(
-            f"{where}: is not a metric of workload {self.kind}; {nearest(metric, list(comparable))}"
+            f"{field}: is not a metric of workload {self.kind}; {nearest(metric, list(comparable))}"
         )
 
     @model_validator(mode="after")
     def _image_and_machines_fit(self) -> Self:
         train, version, image = self.train, self.images.pytorch_version, self.images.training
-        if train.loop is not None and (refused := refuse_images(train.loop, version, image)):
-            raise ValueError(refused)
-        if refused := refuse_batch(train):
-            raise ValueError(f"train.loop: {refused}")
+        if train.loop is not None and (refusal := refuse_images(train.loop, version, image)):
+            raise ValueError(refusal)
+        if refusal := refuse_batch(train):
+            raise ValueError(f"train.loop: {refusal}")
         parameter = "TrainInstanceType" in self.pipeline.overridable
-        refused = refuse_fallbacks(train, encrypted=bool(self.aws.kms_key), parameter=parameter)
-        if refused:
-            raise ValueError(f"train.fallback_instance_types: {refused}")
+        refusal = refuse_fallbacks(train, is_encrypted=bool(self.aws.kms_key), parameter=parameter)
+        if refusal:
+            raise ValueError(f"train.fallback_instance_types: {refusal}")
         return self
 
     @model_validator(mode="after")
     def _of_one_account(self) -> Self:
         aws, region = self.aws, self.register_.group_region
-        if refused := other_account(aws.account, {"role": aws.role, "job_role": aws.job_role}):
-            raise ValueError(refused)
+        if refusal := other_account(aws.account, {"role": aws.role, "job_role": aws.job_role}):
+            raise ValueError(refusal)
         if region and aws.region and region != aws.region:
             raise ValueError(
                 f"register.model_package_group: is in region {region}; expected one in "
@@ -419,8 +428,11 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _wheels_have_their_channel(self) -> Self:
-        for section, given in (("train", self.train.sources), ("evaluate", self.evaluate.channels)):
-            if self.packages.wheelhouse and "wheels" in given:
+        for section, sources in (
+            ("train", self.train.sources),
+            ("evaluate", self.evaluate.channels),
+        ):
+            if self.packages.wheelhouse and "wheels" in sources:
                 raise ValueError(
                     f"{section}.channels.wheels: packages.wheelhouse has a channel of that name; "
                     "choose another"
@@ -429,8 +441,8 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _what_they_need_is_there(self) -> Self:
-        for field in self.train.mounted if not self.aws.vpc else ():
+        for field in self.train.mounted_fields if not self.aws.vpc else ():
             raise ValueError(f"train.{field}: a file system is mounted through a VPC; set aws.vpc")
-        if refused := refuse_monitor(self.monitor, self.deploy):
-            raise ValueError(refused)
+        if refusal := refuse_monitor(self.monitor, self.deploy):
+            raise ValueError(refusal)
         return self

@@ -40,7 +40,7 @@ class Input(Section):
     own."""
 
     @property
-    def called(self) -> str:
+    def folder_name(self) -> str:
         """Return its name, or the last folder of its prefix."""
         return self.name or self.uri.rstrip("/").rpartition("/")[2]
 
@@ -71,7 +71,7 @@ class Data(Section):
     @property
     def prefixes(self) -> dict[str, str]:
         """Return the inputs' names → S3 prefixes; empty where there is only one, without a name."""
-        return {one.called: one.uri for one in self.inputs}
+        return {data_input.folder_name: data_input.uri for data_input in self.inputs}
 
     @property
     def mixture(self) -> Mixture | None:
@@ -82,13 +82,20 @@ class Data(Section):
 
     @property
     def _weights(self) -> dict[str, float]:
-        return {one.called: one.weight for one in self.inputs if one.weight is not None}
+        return {
+            data_input.folder_name: data_input.weight
+            for data_input in self.inputs
+            if data_input.weight is not None
+        }
 
     @property
     def examples(self) -> list[tuple[str, Example]]:
         """Return (S3 prefix, example that belongs there)."""
-        given = [(self.input, self.example), *((one.uri, one.example) for one in self.inputs)]
-        return [(uri, example) for uri, example in given if uri and example]
+        pairs = [
+            (self.input, self.example),
+            *((data_input.uri, data_input.example) for data_input in self.inputs),
+        ]
+        return [(uri, example) for uri, example in pairs if uri and example]
 
     @model_validator(mode="after")
     def _one_or_several(self) -> Self:
@@ -111,30 +118,35 @@ class Data(Section):
 
     @model_validator(mode="after")
     def _inputs_differ(self) -> Self:
-        seen: dict[str, int] = {}
-        for number, one in enumerate(self.inputs):
-            if not re.match(NAME, one.called):
+        number_by_name: dict[str, int] = {}
+        for number, data_input in enumerate(self.inputs):
+            if not re.match(NAME, data_input.folder_name):
                 raise ValueError(
-                    f"inputs.{number}.uri: {one.uri} ends in no folder that can be a name (letters,"
+                    f"inputs.{number}.uri: {data_input.uri} ends in no folder that can be a name "
+                    "(letters,"
                     " digits, - and _); set its name"
                 )
-            if (other := seen.setdefault(one.called.casefold(), number)) != number:
+            if (
+                other := number_by_name.setdefault(data_input.folder_name.casefold(), number)
+            ) != number:
                 raise ValueError(
-                    f"inputs.{number}: is called {one.called}, as inputs.{other} is; set another "
+                    f"inputs.{number}: is called {data_input.folder_name}, as inputs.{other} is; "
+                    "set another "
                     "name"
                 )
-            self._check_apart(number, one)
+            self._check_apart(number, data_input)
         return self
 
-    def _check_apart(self, number: int, one: Input) -> None:
+    def _check_apart(self, number: int, data_input: Input) -> None:
         """Check that no prefix contains another. S3 compares letter by letter: raw/web also holds
         raw/web-old/a.txt.
         """
         for other, before in enumerate(self.inputs[:number]):
-            short, long = sorted((one.uri, before.uri), key=len)
+            short, long = sorted((data_input.uri, before.uri), key=len)
             if long.startswith(short) or long.rstrip("/") == short.rstrip("/"):
                 raise ValueError(
-                    f"inputs.{number}.uri: {one.uri} and inputs.{other}.uri {before.uri} overlap, "
+                    f"inputs.{number}.uri: {data_input.uri} and inputs.{other}.uri {before.uri} "
+                    "overlap, "
                     "so objects would belong to both; end prefixes with a slash, and name folders "
                     "beside each other"
                 )
@@ -143,7 +155,7 @@ class Data(Section):
     def _weights_fit_inputs(self) -> Self:
         if not self.inputs:
             return self
-        names = [one.called for one in self.inputs]
+        names = [data_input.folder_name for data_input in self.inputs]
         for change in self.weight_changes:
             if unknown := [name for name in change.weights if name not in names]:
                 raise ValueError(
@@ -153,10 +165,11 @@ class Data(Section):
         if not self._weights and not self.weight_changes:
             return self
         later = {name for change in self.weight_changes for name in change.weights}
-        for number, one in enumerate(self.inputs):
-            if one.weight is None and one.called not in later:
+        for number, data_input in enumerate(self.inputs):
+            if data_input.weight is None and data_input.folder_name not in later:
                 raise ValueError(
-                    f"inputs.{number}.weight: is missing, and no change gives {one.called} one; "
+                    f"inputs.{number}.weight: is missing, and no change gives "
+                    f"{data_input.folder_name} one; "
                     "set it, or remove the input"
                 )
         if not self._weights:

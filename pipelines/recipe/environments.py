@@ -12,7 +12,7 @@ from typing import Any
 from pipelines.recipe.aws_account import SOURCES
 from pipelines.recipe.config import Images, Recipe
 from pipelines.recipe.deploy_section import Deploy
-from pipelines.recipe.extended_recipe import Tree, over
+from pipelines.recipe.extended_recipe import Tree, overlay_tree
 from pipelines.recipe.monitor_section import Monitor
 from pipelines.recipe.promotion_section import Promotion
 from steps.config import ProcessingCompute
@@ -24,7 +24,7 @@ from steps.transform.config import TransformConfig
 from trainyard.common.errors import RecipeError, nearest
 
 FIELD = "environments"
-WHOLE = ("pipeline", "aws", "packages", "gate", "budget", "cache", "retry")
+WHOLE_SECTIONS = ("pipeline", "aws", "packages", "gate", "budget", "cache", "retry")
 """Sections of which an environment may change every field."""
 
 _PROCESSING = tuple(ProcessingCompute.model_fields)
@@ -56,37 +56,41 @@ def take(tree: Tree) -> dict[str, Tree]:
     Raises:
         RecipeError: one is not a mapping, or changes what makes the model.
     """
-    found = tree.pop(FIELD, None)
-    if found is None:
+    section = tree.pop(FIELD, None)
+    if section is None:
         return {}
-    if not isinstance(found, dict) or not found:
-        raise RecipeError(f"{FIELD}: is {found!r:.200}; expected name: {{section: {{field: …}}}}")
-    known = {name: {} if fields is None else fields for name, fields in found.items()}
-    for name, fields in known.items():
+    if not isinstance(section, dict) or not section:
+        raise RecipeError(f"{FIELD}: is {section!r:.200}; expected name: {{section: {{field: …}}}}")
+    environment_trees = {name: {} if fields is None else fields for name, fields in section.items()}
+    for name, fields in environment_trees.items():
         if not isinstance(fields, dict):
             raise RecipeError(f"{FIELD}.{name}: is {fields!r:.200}; expected sections of a recipe")
-    refused = [f"{FIELD}.{n}.{line}" for n, fields in known.items() for line in _refused(fields)]
-    if refused:
-        raise RecipeError("\n".join(refused))
-    return known
+    refusals = [
+        f"{FIELD}.{n}.{line}"
+        for n, fields in environment_trees.items()
+        for line in _find_refusals(fields)
+    ]
+    if refusals:
+        raise RecipeError("\n".join(refusals))
+    return environment_trees
 
 
-def _refused(fields: Tree) -> Iterator[str]:
+def _find_refusals(fields: Tree) -> Iterator[str]:
     """Yield a line for each field that makes the model; unknown ones are found by the types."""
-    why = "is the same in every environment, since the same model is built once"
+    reason = "is the same in every environment, since the same model is built once"
     fix = "say it outside of environments, or in another recipe, by extends"
     sections = {field.alias or name for name, field in Recipe.model_fields.items()}
     for section, value in fields.items():
         if section in PARTS and isinstance(value, dict):
-            kind, own = PARTS[section]
+            kind, own_fields = PARTS[section]
             for field in value:
-                if field not in own and field in kind.model_fields:
-                    yield f"{section}.{field}: {why}: {fix}; {nearest(field, list(own))}"
-        elif section in sections and section not in (*WHOLE, *PARTS):
-            yield f"{section}: {why}: {fix}; {nearest(section, [*WHOLE, *PARTS])}"
+                if field not in own_fields and field in kind.model_fields:
+                    yield f"{section}.{field}: {reason}: {fix}; {nearest(field, list(own_fields))}"
+        elif section in sections and section not in (*WHOLE_SECTIONS, *PARTS):
+            yield f"{section}: {reason}: {fix}; {nearest(section, [*WHOLE_SECTIONS, *PARTS])}"
 
 
-def merged(tree: Tree, known: Environments, name: str | None) -> Tree:
+def merge_environment(tree: Tree, environment_trees: Environments, name: str | None) -> Tree:
     """Return a copy of the recipe's tree with the environment laid over it.
 
     Raises:
@@ -94,63 +98,82 @@ def merged(tree: Tree, known: Environments, name: str | None) -> Tree:
     """
     if name is None:
         return deepcopy(tree)
-    if not known:
+    if not environment_trees:
         raise RecipeError(f"--env {name}: this recipe has no environments; leave it out")
-    if name not in known:
+    if name not in environment_trees:
         raise RecipeError(f"--env {name}: is not one of its environments; "
-                          f"{nearest(name, list(known))}")  # fmt: skip
-    return deepcopy(over(tree, known[name]))
+                          f"{nearest(name, list(environment_trees))}")  # fmt: skip
+    return deepcopy(overlay_tree(tree, environment_trees[name]))
 
 
-def placed(tree: Tree, name: str | None) -> Tree:
+def place_in_environment(tree: Tree, name: str | None) -> Tree:
     """Return an overlay's tree with what the environment may change placed in the environment."""
     if name is None:
         return tree
-    own: Tree = {section: value for section, value in tree.items() if section in WHOLE}
+    own_sections: Tree = {
+        section: value for section, value in tree.items() if section in WHOLE_SECTIONS
+    }
     for section, (_, names) in PARTS.items():
         if inside := {field: v for field, v in tree.get(section, {}).items() if field in names}:
-            own[section] = inside
+            own_sections[section] = inside
     rest = {
-        section: {k: v for k, v in value.items() if k not in own.get(section, {})}
+        section: {k: v for k, v in value.items() if k not in own_sections.get(section, {})}
         if section in PARTS
         else value
         for section, value in tree.items()
-        if section not in WHOLE
+        if section not in WHOLE_SECTIONS
     }
-    return {section: value for section, value in rest.items() if value} | {FIELD: {name: own}}
+    return {section: value for section, value in rest.items() if value} | {
+        FIELD: {name: own_sections}
+    }
 
 
 def refuse(
-    tree: Tree, known: Environments, name: str | None, chosen: Tree, check: Callable[[Tree], Any]
+    tree: Tree,
+    environment_trees: Environments,
+    name: str | None,
+    chosen_tree: Tree,
+    check: Callable[[Tree], Any],
 ) -> None:
     """Check the chosen environment, and every other one as the file has it.
 
     Args:
-        chosen: the tree of environment ``name``, with the overrides of the command line.
+        chosen_tree: the tree of environment ``name``, with the overrides of the command line.
         check: raises a RecipeError with one line per problem.
 
     Raises:
         RecipeError: problems of any of them; or the recipe needs an environment, and has none.
     """
-    if FIELD in chosen:
+    if FIELD in chosen_tree:
         raise RecipeError(f"--set {FIELD}.…: cannot be set; give --env NAME and --set the field")
-    mine = _lines(check, chosen)
-    others = {other: _lines(check, over(tree, known[other])) for other in known if other != name}
-    own = [
-        _said(line, other, known[other])
+    chosen_lines = _lines(check, chosen_tree)
+    others = {
+        other: _lines(check, overlay_tree(tree, environment_trees[other]))
+        for other in environment_trees
+        if other != name
+    }
+    other_lines = [
+        _name_environment(line, other, environment_trees[other])
         for other, lines in others.items()
         for line in lines
-        if line not in mine
+        if line not in chosen_lines
     ]
     if name is not None:
-        mine = [_said(line, name, known[name], chosen=True) for line in mine]
+        chosen_lines = [
+            _name_environment(line, name, environment_trees[name], is_chosen=True)
+            for line in chosen_lines
+        ]
     else:
-        lacking = [] if own else [*mine, *_lacking(chosen, known)][:1]
-        ask = f"which environment? give --env {' or '.join(known)}: without one, "
-        everywhere = [line for line in mine if all(line in lines for lines in others.values())]
-        mine = everywhere or [ask + line for line in lacking]
-    if mine or own:
-        raise RecipeError("\n".join(mine + own))
+        lacking = (
+            [] if other_lines else [*chosen_lines, *_lacking(chosen_tree, environment_trees)][:1]
+        )
+        ask = f"which environment? give --env {' or '.join(environment_trees)}: without one, "
+        everywhere = [
+            line for line in chosen_lines if all(line in lines for lines in others.values())
+        ]
+        chosen_lines = everywhere or [ask + line for line in lacking]
+    if chosen_lines or other_lines:
+        raise RecipeError("\n".join(chosen_lines + other_lines))
 
 
 def _lines(check: Callable[[Tree], Any], tree: Tree) -> list[str]:
@@ -161,11 +184,11 @@ def _lines(check: Callable[[Tree], Any], tree: Tree) -> list[str]:
     return []
 
 
-def _lacking(tree: Tree, known: Environments) -> list[str]:
+def _lacking(tree: Tree, environment_trees: Environments) -> list[str]:
     """Return a line for each place (region, role, bucket) that only environments name."""
-    named = {field for fields in known.values() for field in _aws(fields)}
-    there = _aws(tree)
-    return [f"aws.{f}: is missing" for f in SOURCES if f in named and there.get(f) is None]
+    aws_fields = {field for fields in environment_trees.values() for field in _aws(fields)}
+    section = _aws(tree)
+    return [f"aws.{f}: is missing" for f in SOURCES if f in aws_fields and section.get(f) is None]
 
 
 def _aws(tree: Tree) -> Tree:
@@ -173,14 +196,14 @@ def _aws(tree: Tree) -> Tree:
     return section if isinstance(section, dict) else {}
 
 
-def _said(line: str, name: str, fields: Tree, *, chosen: bool = False) -> str:
+def _name_environment(line: str, name: str, fields: Tree, *, is_chosen: bool = False) -> str:
     """Return a problem's line with the environment's name: before the field, if it stands there."""
     inside: Any = fields
     for part in line.partition(": ")[0].split("."):
         if not isinstance(inside, dict):
             break
         if part not in inside:
-            return line if chosen else f"{FIELD}.{name}: {line}"
+            return line if is_chosen else f"{FIELD}.{name}: {line}"
         inside = inside[part]
     return f"{FIELD}.{name}.{line}"
 
@@ -188,7 +211,9 @@ def _said(line: str, name: str, fields: Tree, *, chosen: bool = False) -> str:
 def schema() -> dict[str, Any]:
     """Return the JSON Schema of the field; it refers to the definitions of a recipe's schema."""
     sections = {field.alias or name: field for name, field in Recipe.model_fields.items()}
-    kinds: dict[str, Any] = {name: (sections[name].annotation, None) for name in WHOLE} | PARTS
+    kinds: dict[str, Any] = {
+        name: (sections[name].annotation, None) for name in WHOLE_SECTIONS
+    } | PARTS
     properties = {
         name: {"$ref": f"#/$defs/{kind.__name__}"}
         if names is None and not any(f.is_required() for f in kind.model_fields.values())

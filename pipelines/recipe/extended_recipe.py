@@ -33,11 +33,11 @@ def read(path: Path) -> Tree:
         RecipeError: a file is missing or no recipe, ``extends`` is not a path, or the chain is
             circular.
     """
-    merged: Tree = {}
+    result: Tree = {}
     for file, tree in reversed([*_chain(path)]):
-        merged = over(merged, _moved(tree, file.parent, path.parent))
-    merged.pop(FIELD, None)
-    return merged
+        result = overlay_tree(result, _move_paths(tree, file.parent, path.parent))
+    result.pop(FIELD, None)
+    return result
 
 
 def files(path: Path) -> list[Path]:
@@ -55,11 +55,11 @@ def sha256(path: Path) -> str:
 
 def _chain(path: Path) -> Iterator[tuple[Path, Tree]]:
     """Yield the recipe, the one that it extends, and so on."""
-    seen: list[Path] = []
+    chain: list[Path] = []
     following: Path | None = path
     while following is not None:
-        seen.append(following.resolve())
-        if len(seen) > LONGEST or seen[-1] in seen[:-1]:
+        chain.append(following.resolve())
+        if len(chain) > LONGEST or chain[-1] in chain[:-1]:
             raise RecipeError(
                 f"{following}: {FIELD} is circular, or leads over more than {LONGEST} "
                 "recipes; write all that it needs into one of them"
@@ -70,41 +70,44 @@ def _chain(path: Path) -> Iterator[tuple[Path, Tree]]:
 
 
 def _next(path: Path, tree: Tree) -> Path | None:
-    named = tree.get(FIELD)
-    if named is None:
+    base_names = tree.get(FIELD)
+    if base_names is None:
         return None
-    if not isinstance(named, str) or not named:
+    if not isinstance(base_names, str) or not base_names:
         raise RecipeError(
-            f"{path}: {FIELD}: is {named!r}; expected the path of a recipe, relative to this one"
+            f"{path}: {FIELD}: is {base_names!r}; expected the path of a recipe, relative to this "
+            "one"
         )
-    return path.parent / named
+    return path.parent / base_names
 
 
-def over(below: Mapping[str, Any], above: Mapping[str, Any]) -> Tree:
+def overlay_tree(below: Mapping[str, Any], above: Mapping[str, Any]) -> Tree:
     """Return one tree laid over another: sections are merged field by field, all else replaced."""
-    merged = dict(below)
+    result = dict(below)
     for name, value in above.items():
-        there = merged.get(name)
-        if isinstance(there, dict) and isinstance(value, dict):
-            merged[name] = over(there, value)
+        base_value = result.get(name)
+        if isinstance(base_value, dict) and isinstance(value, dict):
+            result[name] = overlay_tree(base_value, value)
         else:
-            merged[name] = value
-    return merged
+            result[name] = value
+    return result
 
 
-def _moved(tree: Tree, home: Path, here: Path) -> Tree:
-    """Return the tree of a recipe in folder ``home``, with its paths relative to ``here``."""
-    if home.resolve() == here.resolve():
+def _move_paths(tree: Tree, home: Path, target_folder: Path) -> Tree:
+    """Return the tree of a recipe in folder ``home``, with its paths relative to
+    ``target_folder``.
+    """
+    if home.resolve() == target_folder.resolve():
         return tree
-    moved = dict(tree)
+    result = dict(tree)
     for section, names in PLACES.items():
         if isinstance(fields := tree.get(section), dict):
-            moved[section] = fields | {
-                name: os.path.relpath(home.resolve() / fields[name], here.resolve())
+            result[section] = fields | {
+                name: os.path.relpath(home.resolve() / fields[name], target_folder.resolve())
                 for name in names
                 if isinstance(fields.get(name), str)
             }
-    return moved
+    return result
 
 
 def read_file(path: Path) -> Tree:
@@ -116,10 +119,10 @@ def read_file(path: Path) -> Tree:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        found = sorted(str(file) for file in path.parent.glob("*.yaml"))
+        recipes = sorted(str(file) for file in path.parent.glob("*.yaml"))
         raise RecipeError(
             f"{path}: no such recipe; "
-            + (f"there are {', '.join(found)}" if found else f"{path.parent} holds no recipe")
+            + (f"there are {', '.join(recipes)}" if recipes else f"{path.parent} holds no recipe")
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise RecipeError(f"{path}: cannot be read: {error}") from None
@@ -141,15 +144,17 @@ class StrictLoader(BoundedLoader):
     """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[str] = set()
-        for each, _ in node.value:
-            if each.tag == "tag:yaml.org,2002:merge":  # <<: a key named otherwise wins
+        keys: set[str] = set()
+        for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":  # <<: a key named otherwise wins
                 continue
-            key = self.construct_object(each, deep=True)
-            why = "is not a name" if not isinstance(key, str) else "stands twice" * (key in seen)
-            if why:
+            key = self.construct_object(key_node, deep=True)
+            problem = (
+                "is not a name" if not isinstance(key, str) else "stands twice" * (key in keys)
+            )
+            if problem:
                 raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key!r:.200} {why}", each.start_mark
+                    None, None, f"the key {key!r:.200} {problem}", key_node.start_mark
                 )
-            seen.add(key)
+            keys.add(key)
         return super().construct_mapping(node, deep)

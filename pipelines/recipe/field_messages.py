@@ -46,9 +46,9 @@ class FieldMessages:
     """
 
     def __init__(
-        self, model: type[BaseModel], where: tuple[str, ...], whole: type[BaseModel]
+        self, model: type[BaseModel], location: tuple[str, ...], recipe_model: type[BaseModel]
     ) -> None:
-        self._schema, self._others, self._where = _schema(model), _schema(whole), where
+        self._schema, self._others, self._location = _schema(model), _schema(recipe_model), location
 
     def describe(self, problems: Sequence[ErrorDetails]) -> list[str]:
         """Return a line ``field: problem`` for each of pydantic's problems with the model."""
@@ -65,7 +65,7 @@ class FieldMessages:
 
     def _describe(self, problem: ErrorDetails, lacking: Mapping[tuple, list[str]]) -> Iterator[str]:
         path, node = self._find(problem["loc"])
-        field = ".".join((*self._where, *path))
+        field = ".".join((*self._location, *path))
         if problem["type"] == "missing":
             if path[-1] in lacking.get(path[:-1], ()):
                 value = as_yaml(example(node, self._schema))
@@ -82,7 +82,7 @@ class FieldMessages:
         one of them.
         """
         path, node = self._find(location)
-        field = ".".join((*self._where, *path))
+        field = ".".join((*self._location, *path))
         inner, colon, rest = message.partition(": ")
         if not field:  # a check of the whole recipe: its message names the field
             return message
@@ -112,7 +112,7 @@ class FieldMessages:
             missing.remove(field_name)
             fix += ", which is missing"
         remark = REMARKS.get(name.lower().replace("-", "_"), "")
-        field = ".".join((*self._where, *path))
+        field = ".".join((*self._location, *path))
         return f"{field}: unknown field (value {brief(problem['input'])}); {fix}{remark}"
 
     def _places(self, name: str) -> list[str]:
@@ -153,14 +153,20 @@ def _options(node: Schema, root: Schema) -> list[Schema]:
         return _options({**root["$defs"][node["$ref"].rpartition("/")[2]], **rest}, root)
     if several := node.get("anyOf") or node.get("oneOf"):
         outer = {key: node[key] for key in ("examples", "default") if node.get(key) is not None}
-        options = [one for option in several for one in _options(option, root)]
-        return [{**outer, **one} for one in options if one.get("type") != "null"]
+        options = [alternative for option in several for alternative in _options(option, root)]
+        return [
+            {**outer, **alternative} for alternative in options if alternative.get("type") != "null"
+        ]
     return [node]
 
 
 def properties(node: Schema, root: Schema) -> Schema:
     """Return name → schema of the fields of a section; empty where it is none."""
-    return {n: one for o in _options(node, root) for n, one in o.get("properties", {}).items()}
+    return {
+        n: field_schema
+        for o in _options(node, root)
+        for n, field_schema in o.get("properties", {}).items()
+    }
 
 
 def _member(node: Schema, part: str | int, root: Schema) -> Schema | None:
@@ -188,14 +194,16 @@ def _paths(node: Schema, root: Schema, above: tuple[str, ...] = ()) -> Iterator[
 def expectation(node: Schema, value: Any, root: Schema) -> str:
     """Return ``expected …, such as …``, and the valid value that is nearest to ``value``."""
     options = _options(node, root)
-    words = dict.fromkeys(_words(one, root) for one in options)
+    words = dict.fromkeys(_words(option, root) for option in options)
     if "a finite number" in words:
         words.pop("a whole number", None)
     text = f"expected {' or '.join(words)}"
-    near = next((match for one in options if (match := _nearest(one, value)) is not None), None)
+    near = next(
+        (match for option in options if (match := _nearest(option, value)) is not None), None
+    )
     if near is not None:
         return f"{text}; nearest valid value: {as_yaml(near)}"
-    has_form = any("pattern" in one or "enum" in one for one in options)
+    has_form = any("pattern" in option or "enum" in option for option in options)
     value_example = None if has_form else example(node, root)
     return text if value_example in (None, {}) else f"{text}, such as {as_yaml(value_example)}"
 
@@ -208,7 +216,9 @@ def _words(option: Schema, root: Schema) -> str:
         return f"one of {', '.join(map(as_yaml, choices))}" if len(choices) > 1 else str(choices[0])
     kind = option.get("type")
     if kind == "array":
-        inner = " or ".join(_words(one, root) for one in _options(option.get("items", {}), root))
+        inner = " or ".join(
+            _words(alternative, root) for alternative in _options(option.get("items", {}), root)
+        )
         return f"a list{bounds}, each {inner}" if inner else f"a list{bounds}"
     if kind == "object" and "properties" in option:
         return f"a section with fields such as {', '.join([*option['properties']][:FEW])}"
@@ -229,13 +239,13 @@ def example(node: Schema, root: Schema) -> Any:
             return option["examples"][0]
         if option.get("default") not in (None, {}, [], ""):
             return option["default"]
-        derived = _derived(option, root)
-        if derived is not None:
-            return derived
+        derived_value = _derive_example(option, root)
+        if derived_value is not None:
+            return derived_value
     return None
 
 
-def _derived(option: Schema, root: Schema) -> Any:
+def _derive_example(option: Schema, root: Schema) -> Any:
     if choices := option.get("enum"):
         return choices[0]
     kind = option.get("type")
@@ -245,13 +255,13 @@ def _derived(option: Schema, root: Schema) -> Any:
         return _number(option, 1)
     if kind == "array":
         inner = example(option.get("items", {}), root)
-        fixed = [example(one, root) for one in option.get("prefixItems", ())]
-        return fixed or ([] if inner is None else [inner] * option.get("minItems", 1))
+        items = [example(item, root) for item in option.get("prefixItems", ())]
+        return items or ([] if inner is None else [inner] * option.get("minItems", 1))
     if kind == "object":
-        required = {name: option["properties"][name] for name in option.get("required", ())}
-        if not required and isinstance(inner := option.get("additionalProperties"), Mapping):
-            required = {"name": inner}
-        return {name: example(inner, root) for name, inner in required.items()}
+        required_fields = {name: option["properties"][name] for name in option.get("required", ())}
+        if not required_fields and isinstance(inner := option.get("additionalProperties"), Mapping):
+            required_fields = {"name": inner}
+        return {name: example(inner, root) for name, inner in required_fields.items()}
     return "text" if kind == "string" and "pattern" not in option else None
 
 
@@ -275,8 +285,8 @@ def _nearest(option: Schema, value: Any) -> Any:
         return None
     if choices := option.get("enum"):
         close = get_close_matches(str(value), [*map(str, choices)], n=1, cutoff=0.5)
-        close = close or [one for one in choices if str(one).lower() == str(value).lower()]
-        return next((one for one in choices if str(one) in map(str, close)), None)
+        close = close or [choice for choice in choices if str(choice).lower() == str(value).lower()]
+        return next((choice for choice in choices if str(choice) in map(str, close)), None)
     if option.get("type") in ("integer", "number"):
         return _nearest_number(option, value)
     return _of_form(option, str(value)) if "pattern" in option else None
@@ -301,16 +311,18 @@ def _of_form(option: Schema, value: str) -> str | None:
     """Return the value in the form that the pattern asks for: with what the examples begin with
     (``ml.``, ``s3://``, an ARN up to the name), or without the characters that are not allowed.
     """
-    stripped = value.strip().rstrip("/")
-    plain = re.sub(r"[^A-Za-z0-9]+", "-", stripped).strip("-")
-    if re.match(r"[a-z0-9]+://|arn:", stripped):  # its name alone, where no address is expected
-        plain = re.split("[:/]", stripped)[-1]
-    alone = [stripped, stripped.lower(), plain, plain.lower()]
-    behind = [stripped, stripped.lower(), stripped.replace(".", "")]
-    if ":" in stripped or not stripped[:1].isalnum():  # an address of another kind
+    text = value.strip().rstrip("/")
+    plain = re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-")
+    if re.match(r"[a-z0-9]+://|arn:", text):  # its name alone, where no address is expected
+        plain = re.split("[:/]", text)[-1]
+    alone = [text, text.lower(), plain, plain.lower()]
+    behind = [text, text.lower(), text.replace(".", "")]
+    if ":" in text or not text[:1].isalnum():  # an address of another kind
         behind = []
     examples = [*option.get("examples", ()), *filter(None, [option.get("default")])]
-    beginnings = [one[:end] for one in examples for end in map(re.Match.end, PART.finditer(one))]
+    beginnings = [
+        sample[:end] for sample in examples for end in map(re.Match.end, PART.finditer(sample))
+    ]
     for candidate in filter(None, [*alone, *(b + form for form in behind for b in beginnings)]):
         if re.search(option["pattern"], candidate):
             return candidate

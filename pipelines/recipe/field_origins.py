@@ -71,11 +71,11 @@ def locate(line: str, origins: Origins, path: Path) -> Problem:
     if not colon or not re.fullmatch(r"[\w-]+(\.[^\s:]+)*", name):
         return Problem(str(path), "", line)
     field = tuple(name.split("."))
-    mentioned = (origins.get((*field, word)) for word in re.findall(r"\w+", text)[:FIRST_WORDS])
+    mentions = (origins.get((*field, word)) for word in re.findall(r"\w+", text)[:FIRST_WORDS])
     # Of a check across a section's fields the first that it names; of a missing one its section.
     above = (origins.get(field[:length]) for length in range(len(field), 0, -1))
     origin = origins.get(field) if field in origins and not _is_section(field, origins) else None
-    return Problem(origin or next(filter(None, (*mentioned, *above)), str(path)), name, text)
+    return Problem(origin or next(filter(None, (*mentions, *above)), str(path)), name, text)
 
 
 FIRST_WORDS = 12
@@ -103,7 +103,9 @@ def field_origins(path: Path, overrides: Sequence[str], environment: str | None)
         origins |= {field[2:]: origin for field, origin in origins.items() if field[:2] == section}
     for text in overrides:
         field = tuple(text.partition("=")[0].split("."))
-        origins = {name: at for name, at in origins.items() if name[: len(field)] != field}
+        origins = {
+            name: position for name, position in origins.items() if name[: len(field)] != field
+        }
         origins[field] = SET
     return origins
 

@@ -10,14 +10,14 @@ from typing import Literal
 from pipelines.recipe.aws_account import refuse_region
 from pipelines.recipe.config import Recipe
 from pipelines.recipe.machine_limits import refuse_type
-from pipelines.recipe.schema import shipped
+from pipelines.recipe.schema import list_workloads
 from training.config import TrainConfig
 
 LARGEST_RATE = 1.0
 """Largest peak learning rate: AdamW moves a weight by about that much in a step, and LAMB a layer
 by that share of its norm."""
 USUAL_RATE = 0.1
-Found = tuple[str, str]
+FieldProblem = tuple[str, str]
 """Field, and what is wrong with it."""
 
 
@@ -26,7 +26,7 @@ class Relation:
     """A relation that fields of a recipe must have to each other."""
 
     severity: Literal["error", "warning"]
-    check: Callable[[Recipe], Iterator[Found]]
+    check: Callable[[Recipe], Iterator[FieldProblem]]
 
 
 RELATIONS: list[Relation] = []
@@ -34,29 +34,29 @@ RELATIONS: list[Relation] = []
 
 def relation(
     severity: Literal["error", "warning"],
-) -> Callable[[Callable[[Recipe], Iterator[Found]]], Relation]:
+) -> Callable[[Callable[[Recipe], Iterator[FieldProblem]]], Relation]:
     """Register a function that yields what breaks a relation.
 
     Of a recipe with wrong fields it gets those that are right; one that asks for another one is
     left out.
     """
 
-    def register(check: Callable[[Recipe], Iterator[Found]]) -> Relation:
+    def register(check: Callable[[Recipe], Iterator[FieldProblem]]) -> Relation:
         RELATIONS.append(Relation(severity, check))
         return RELATIONS[-1]
 
     return register
 
 
-def refused(recipe: Recipe, *, partial: bool = False) -> Iterator[str]:
+def list_errors(recipe: Recipe, *, partial: bool = False) -> Iterator[str]:
     """Yield a line ``field: problem`` for everything that cannot be meant.
 
     ``partial``: the recipe has wrong fields, which are absent.
     """
-    for one in RELATIONS:
-        if one.severity == "error":
+    for rule in RELATIONS:
+        if rule.severity == "error":
             try:
-                yield from (": ".join(finding) for finding in one.check(recipe))
+                yield from (": ".join(finding) for finding in rule.check(recipe))
             except AttributeError:
                 if not partial:
                     raise
@@ -64,29 +64,29 @@ def refused(recipe: Recipe, *, partial: bool = False) -> Iterator[str]:
 
 def warnings(recipe: Recipe) -> Iterator[str]:
     """Yield a line ``field: problem`` for everything that is unlikely to be meant."""
-    for one in RELATIONS:
-        if one.severity == "warning":
-            yield from (": ".join(finding) for finding in one.check(recipe))
+    for rule in RELATIONS:
+        if rule.severity == "warning":
+            yield from (": ".join(finding) for finding in rule.check(recipe))
 
 
 @relation("error")
-def known_region(recipe: Recipe) -> Iterator[Found]:
+def known_region(recipe: Recipe) -> Iterator[FieldProblem]:
     region = recipe.aws.region
-    if region is not None and (why := refuse_region(region)):
-        yield "aws.region", f"is {region!r}; {why}"
+    if region is not None and (refusal := refuse_region(region)):
+        yield "aws.region", f"is {region!r}; {refusal}"
 
 
 @relation("error")
-def known_instance_types(recipe: Recipe) -> Iterator[Found]:
+def known_instance_types(recipe: Recipe) -> Iterator[FieldProblem]:
     for name in ("shard", "train", "evaluate", "gate", "transform"):
         section = recipe.__dict__.get(name)
         type_name = getattr(section, "instance_type", None)  # None: no section, or a wrong type
-        if type_name is not None and (why := refuse_type(type_name)):
-            yield f"{name}.instance_type", f"is {type_name!r}; {why}"
+        if type_name is not None and (refusal := refuse_type(type_name)):
+            yield f"{name}.instance_type", f"is {type_name!r}; {refusal}"
 
 
 @relation("error")
-def warm_up_ends(recipe: Recipe) -> Iterator[Found]:
+def warm_up_ends(recipe: Recipe) -> Iterator[FieldProblem]:
     loop = recipe.train.loop
     if loop and loop.warmup_steps >= loop.max_steps:
         yield (
@@ -97,23 +97,25 @@ def warm_up_ends(recipe: Recipe) -> Iterator[Found]:
 
 
 @relation("error")
-def possible_learning_rate(recipe: Recipe) -> Iterator[Found]:
+def possible_learning_rate(recipe: Recipe) -> Iterator[FieldProblem]:
     loop = recipe.train.loop
     if loop and (peak := _peak(loop)) > LARGEST_RATE:
         yield (
             "train.loop.learning_rate",
-            f"is {loop.learning_rate:g}{_scaled(loop)}; expected at most {LARGEST_RATE:g}, such as "
+            f"is {loop.learning_rate:g}{_describe_scaling(loop)}; expected at most "
+            f"{LARGEST_RATE:g}, such as "
             f"0.001: {loop.optimizer} changes the weights by about their own size at {peak:g}",
         )
 
 
 @relation("warning")
-def high_learning_rate(recipe: Recipe) -> Iterator[Found]:
+def high_learning_rate(recipe: Recipe) -> Iterator[FieldProblem]:
     loop = recipe.train.loop
     if loop and USUAL_RATE < _peak(loop) <= LARGEST_RATE:
         yield (
             "train.loop.learning_rate",
-            f"is {loop.learning_rate:g}{_scaled(loop)}; {loop.optimizer} seldom learns above "
+            f"is {loop.learning_rate:g}{_describe_scaling(loop)}; {loop.optimizer} seldom learns "
+            "above "
             f"{USUAL_RATE:g}: is it one of SGD?",
         )
 
@@ -123,7 +125,7 @@ def _peak(loop: TrainConfig) -> float:
     return loop.learning_rate * (loop.global_batch / reference if reference else 1)
 
 
-def _scaled(loop: TrainConfig) -> str:
+def _describe_scaling(loop: TrainConfig) -> str:
     if not loop.reference_batch:
         return ""
     share = f"global_batch {loop.global_batch} / reference_batch {loop.reference_batch}"
@@ -131,7 +133,7 @@ def _scaled(loop: TrainConfig) -> str:
 
 
 @relation("error")
-def thresholds_can_be_met(recipe: Recipe) -> Iterator[Found]:
+def thresholds_can_be_met(recipe: Recipe) -> Iterator[FieldProblem]:
     limits, metrics = _limits(recipe), recipe.workload_spec.metrics
     for name, threshold in recipe.gate.thresholds.items():
         bound, _, metric = name.partition("_")
@@ -161,7 +163,7 @@ def thresholds_can_be_met(recipe: Recipe) -> Iterator[Found]:
 
 
 @relation("error")
-def margins_can_decide(recipe: Recipe) -> Iterator[Found]:
+def margins_can_decide(recipe: Recipe) -> Iterator[FieldProblem]:
     for kind, margins in recipe.gate.comparisons.items():
         for metric, margin in margins.items():
             span = recipe.workload_spec.ranges.get(metric)
@@ -174,7 +176,7 @@ def margins_can_decide(recipe: Recipe) -> Iterator[Found]:
 
 
 @relation("warning")
-def thresholds_reject_worse_models(recipe: Recipe) -> Iterator[Found]:
+def thresholds_reject_worse_models(recipe: Recipe) -> Iterator[FieldProblem]:
     limits, metrics = _limits(recipe), recipe.workload_spec.metrics
     for name, threshold in recipe.gate.thresholds.items():
         bound, _, metric = name.partition("_")
@@ -196,7 +198,7 @@ def _limits(recipe: Recipe) -> dict[str, tuple[float, float]]:
     Losses, errors and shares of the workloads here are never negative; of others a loss may be.
     """
     spec = recipe.workload_spec
-    low = 0.0 if recipe.train.loop and recipe.workload.name in shipped() else -math.inf
+    low = 0.0 if recipe.train.loop and recipe.workload.name in list_workloads() else -math.inf
     return {
         metric: (0.0 if metric in spec.ranges else low, spec.ranges.get(metric, math.inf))
         for metric in spec.metrics
@@ -204,7 +206,7 @@ def _limits(recipe: Recipe) -> dict[str, tuple[float, float]]:
 
 
 @relation("error")
-def spot_keeps_progress(recipe: Recipe) -> Iterator[Found]:
+def spot_keeps_progress(recipe: Recipe) -> Iterator[FieldProblem]:
     loop = recipe.train.loop
     if loop and recipe.train.spot and loop.checkpoint_interval >= loop.max_steps:
         yield (
@@ -216,7 +218,7 @@ def spot_keeps_progress(recipe: Recipe) -> Iterator[Found]:
 
 
 @relation("error")
-def search_sees_validations(recipe: Recipe) -> Iterator[Found]:
+def search_sees_validations(recipe: Recipe) -> Iterator[FieldProblem]:
     loop, tune = recipe.train.loop, recipe.tune
     stops = tune is not None and (tune.stop_early or tune.strategy == "hyperband")
     if loop and tune and stops and loop.validation_interval >= loop.max_steps:
@@ -230,23 +232,23 @@ def search_sees_validations(recipe: Recipe) -> Iterator[Found]:
 
 
 @relation("warning")
-def intervals_end_in_time(recipe: Recipe) -> Iterator[Found]:
+def intervals_end_in_time(recipe: Recipe) -> Iterator[FieldProblem]:
     loop = recipe.train.loop
     if loop is None:
         return
-    missed = {
+    consequences = {
         "checkpoint_interval": "no checkpoint before the last step: a failure loses all of it",
         "validation_interval": "no validation before the last step",
         "log_interval": "no metric between the first step and the last",
     }
-    for name, lack in missed.items():
+    for name, lack in consequences.items():
         value = getattr(loop, name)
         if name in loop.model_fields_set and value > loop.max_steps:
             yield f"train.loop.{name}", f"is {value}, beyond max_steps {loop.max_steps}: {lack}"
 
 
 @relation("warning")
-def decay_after_warm_up(recipe: Recipe) -> Iterator[Found]:
+def decay_after_warm_up(recipe: Recipe) -> Iterator[FieldProblem]:
     loop = recipe.train.loop
     if loop and loop.schedule == "wsd":
         decay = math.ceil(loop.decay_share * loop.max_steps)
@@ -259,7 +261,7 @@ def decay_after_warm_up(recipe: Recipe) -> Iterator[Found]:
 
 
 @relation("warning")
-def settings_have_an_effect(recipe: Recipe) -> Iterator[Found]:
+def settings_have_an_effect(recipe: Recipe) -> Iterator[FieldProblem]:
     loop, train = recipe.train.loop, recipe.train
     fields = {f"train.{name}" for name in train.model_fields_set}
     fields |= {f"train.loop.{name}" for name in loop.model_fields_set} if loop else set()

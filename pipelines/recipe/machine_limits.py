@@ -33,24 +33,26 @@ def refuse_type(name: str) -> str | None:
     return f"no such instance type of training and processing; {nearest(name, [*MACHINES])}"
 
 
-def refuse_images(loop: TrainConfig, pytorch_version: str, own: str | None) -> str | None:
+def refuse_images(loop: TrainConfig, pytorch_version: str, own_image: str | None) -> str | None:
     """Say why the training image lacks what the loop needs; None when it has it, or when only the
-    job can tell, in your own image (``own``).
+    job can tell, in your own image (``own_image``).
     """
-    if refused := refuse_image(loop.strategy, pytorch_version, own):
-        return refused
-    version = torch_version(own) if own else pytorch_version
-    refused = refuse_torch(loop, version) if version else None
-    where = f"training: is {own!r}" if own else f"pytorch_version: is {pytorch_version!r}"
-    return f"images.{where}; {refused}" if refused else None
+    if refusal := refuse_image(loop.strategy, pytorch_version, own_image):
+        return refusal
+    version = torch_version(own_image) if own_image else pytorch_version
+    refusal = refuse_torch(loop, version) if version else None
+    prefix = (
+        f"training: is {own_image!r}" if own_image else f"pytorch_version: is {pytorch_version!r}"
+    )
+    return f"images.{prefix}; {refusal}" if refusal else None
 
 
-def refuse_fallbacks(train: TrainStepConfig, *, encrypted: bool, parameter: bool) -> str | None:
+def refuse_fallbacks(train: TrainStepConfig, *, is_encrypted: bool, parameter: bool) -> str | None:
     """Say why a run could not continue on a fallback type; None when it can on all. The definition
     is compiled once, for the first instance type.
 
     Args:
-        encrypted: whether volumes are encrypted with the recipe's key.
+        is_encrypted: whether volumes are encrypted with the recipe's key.
         parameter: whether a run may change the instance type at all.
     """
     if train.fallback_instance_types and not parameter:
@@ -58,11 +60,11 @@ def refuse_fallbacks(train: TrainStepConfig, *, encrypted: bool, parameter: bool
             "a run on another type changes the parameter TrainInstanceType: list it in "
             "pipeline.overridable"
         )
-    found = (_refuse(train, name, encrypted) for name in train.fallback_instance_types)
-    return next((why for why in found if why), None)
+    refusals = (_refuse(train, name, is_encrypted) for name in train.fallback_instance_types)
+    return next((refusal for refusal in refusals if refusal), None)
 
 
-def _refuse(train: TrainStepConfig, name: str, encrypted: bool) -> str | None:
+def _refuse(train: TrainStepConfig, name: str, is_encrypted: bool) -> str | None:
     machine, usual = MACHINES.get(name), MACHINES.get(train.instance_type)
     if machine is None:
         return f"{name}: {refuse_type(name)}"
@@ -78,7 +80,7 @@ def _refuse(train: TrainStepConfig, name: str, encrypted: bool) -> str | None:
             f"{name} needs an image for {machine.kind}, {usual.name} one for {usual.kind}, and the "
             "definition has one"
         )
-    if encrypted and bool(usual.local_storage_gb) != bool(machine.local_storage_gb):
+    if is_encrypted and bool(usual.local_storage_gb) != bool(machine.local_storage_gb):
         return (
             f"one of {name} and {usual.name} has local disks, which take no key, and the "
             "other needs aws.kms_key for its volume; choose a type with the same disks"

@@ -46,9 +46,10 @@ class Packages(Section):
     def _no_credentials(cls, index: str | None) -> str | None:
         """Refuse an index whose address is not plain https; a password in it is not shown."""
         if index is not None and not re.match(INDEX, index):
-            shown = re.sub(r"//[^/]*@", "//…@", index)
+            display_index = re.sub(r"//[^/]*@", "//…@", index)
             raise ValueError(
-                f"is {shown!r}; expected https://HOST/PATH without user, password, query or "
+                f"is {display_index!r}; expected https://HOST/PATH without user, password, query "
+                "or "
                 "fragment: everyone who may describe a job reads its environment"
             )
         return index
@@ -56,8 +57,10 @@ class Packages(Section):
     @model_validator(mode="after")
     def _one_source(self) -> Self:
         if self.wheelhouse and (self.index or self.codeartifact):
-            given = "index" if self.index else "codeartifact"
-            raise ValueError(f"{given}: jobs with a wheelhouse ask no index; remove one of them")
+            source_field = "index" if self.index else "codeartifact"
+            raise ValueError(
+                f"{source_field}: jobs with a wheelhouse ask no index; remove one of them"
+            )
         if self.index and self.codeartifact:
             raise ValueError("index: codeartifact is one, too; remove one of them")
         if self.python and not self.wheelhouse:

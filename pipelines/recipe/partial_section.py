@@ -24,15 +24,15 @@ def read_partially(model: type[Model], value: Any, wrong: Sequence[Location]) ->
     ``wrong``: where pydantic found something wrong in it.
     """
     section_object = model.model_construct()
-    content = _prepared(model, value)
-    meant = _meant(model, content)
+    content = _prepare_content(model, value)
+    meant_fields = _guess_fields(model, content)
     for name, field in model.model_fields.items():
         key = field.alias or name
         inner = [place[1:] for place in wrong if place[:1] == (key,)]
         section = _section(field.annotation)
         section_object.__dict__.pop(name, None)
         if key not in content:
-            if not field.is_required() and name not in meant:
+            if not field.is_required() and name not in meant_fields:
                 section_object.__dict__[name] = field.get_default(call_default_factory=True)
         elif section and isinstance(content[key], Mapping):
             section_object.__dict__[name] = read_partially(section, content[key], inner)
@@ -56,19 +56,19 @@ def broken_rules(section: BaseModel, above: Location = ()) -> Iterator[tuple[Loc
     """Yield (where, message) of each check across the fields of a section, and of those in it, that
     finds something wrong in what is there.
     """
-    whole = section.model_copy()
+    section_copy = section.model_copy()
     for name, field in type(section).model_fields.items():
         inner = section.__dict__.get(name)
         if isinstance(inner, BaseModel) and name in section.model_fields_set:
             faults = [*broken_rules(inner, (*above, field.alias or name))]
             yield from faults
             if faults:  # the rules of the whole rely on those of its parts
-                whole.__dict__.pop(name)
+                section_copy.__dict__.pop(name)
     for rule in type(section).__pydantic_decorators__.model_validators.values():
         if rule.info.mode != "after":
             continue
         try:
-            rule.func(whole)
+            rule.func(section_copy)
         except ValidationError:
             continue  # of another section, which is checked by itself
         except ValueError as error:
@@ -77,7 +77,7 @@ def broken_rules(section: BaseModel, above: Location = ()) -> Iterator[tuple[Loc
             continue
 
 
-def _prepared(model: type[BaseModel], value: Any) -> Mapping[str, Any]:
+def _prepare_content(model: type[BaseModel], value: Any) -> Mapping[str, Any]:
     """Return the section's content as the model's own validators before it make it."""
     for rule in model.__pydantic_decorators__.model_validators.values():
         if rule.info.mode == "before":
@@ -86,11 +86,11 @@ def _prepared(model: type[BaseModel], value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _meant(model: type[BaseModel], content: Mapping[str, Any]) -> set[str]:
+def _guess_fields(model: type[BaseModel], content: Mapping[str, Any]) -> set[str]:
     """Return the fields that the unknown names in the section may stand for."""
     names = [*_names(model)]
     unknown = [name for name in content if name not in names]
-    close = (one for name in unknown for one in get_close_matches(name, names, cutoff=0.5))
+    close = (match for name in unknown for match in get_close_matches(name, names, cutoff=0.5))
     return {*close, *(NAMES[name] for name in unknown if name in NAMES)}
 
 
@@ -101,7 +101,7 @@ def _names(model: type[BaseModel]) -> set[str]:
 def _section(annotation: Any) -> type[BaseModel] | None:
     """Return the model that a field is a section of; None if it is no section."""
     if get_origin(annotation) in (Union, UnionType):
-        options = [one for one in get_args(annotation) if one is not type(None)]
+        options = [kind for kind in get_args(annotation) if kind is not type(None)]
         return _section(options[0]) if len(options) == 1 else None
     is_model = isinstance(annotation, type) and issubclass(annotation, BaseModel)
     return annotation if is_model else None

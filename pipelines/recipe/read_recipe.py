@@ -38,18 +38,18 @@ def load(path: Path, overrides: Sequence[str] = (), environment: str | None = No
     """
     tree = extended_recipe.read(path)
     with located_problems(path, overrides, environment):
-        known = environments.take(tree)
-        chosen = environments.merged(tree, known, environment)
-    for given in overrides:
-        override(chosen, given)
-    _make_importable(path, chosen)
+        environment_trees = environments.take(tree)
+        chosen_tree = environments.merge_environment(tree, environment_trees, environment)
+    for assignment in overrides:
+        override(chosen_tree, assignment)
+    _make_importable(path, chosen_tree)
     with located_problems(path, overrides, environment):
-        if known:
-            environments.refuse(tree, known, environment, chosen, _checked)
-        return _checked(chosen)
+        if environment_trees:
+            environments.refuse(tree, environment_trees, environment, chosen_tree, _check_tree)
+        return _check_tree(chosen_tree)
 
 
-def _checked(tree: Tree) -> Recipe:
+def _check_tree(tree: Tree) -> Recipe:
     """Return the tree as a recipe, when its sections and its workload fit each other.
 
     Raises:
@@ -59,7 +59,7 @@ def _checked(tree: Tree) -> Recipe:
     problems, tree = _workload_problems(tree)
     recipe, wrong = _read_section(Recipe, tree)
     problems += wrong
-    for check in (_settings_problems, field_relations.refused, _secret_problems):
+    for check in (_settings_problems, field_relations.list_errors, _secret_problems):
         problems += check(recipe, partial=bool(problems))
     if not problems and recipe.tune is not None:
         problems += _search_problems(recipe, tree)
@@ -87,14 +87,14 @@ def _read_section(model: type[Model], value: Any, *where: str) -> tuple[Model, l
     try:
         return model.model_validate(value), []
     except ValidationError as error:
-        found = [one for one in error.errors() if one["input"] is not ABSENT]
-        locations = [one["loc"] for one in error.errors()]
+        details = [detail for detail in error.errors() if detail["input"] is not ABSENT]
+        locations = [detail["loc"] for detail in error.errors()]
     messages = FieldMessages(model, where, Recipe)
     partial = read_partially(model, value, locations)
     of_sections = [
         messages.about_section(location, text) for location, text in broken_rules(partial)
     ]
-    return partial, [*messages.describe(found), *of_sections]
+    return partial, [*messages.describe(details), *of_sections]
 
 
 def _settings_problems(recipe: Recipe, *, partial: bool) -> Iterator[str]:
@@ -102,12 +102,12 @@ def _settings_problems(recipe: Recipe, *, partial: bool) -> Iterator[str]:
     try:
         if recipe.data is None:
             return
-        config, given = recipe.samples_spec.config, recipe.workload.config
+        config, workload_settings = recipe.samples_spec.config, recipe.workload.config
     except AttributeError:
         if not partial:
             raise
         return
-    settings, problems = _read_section(config, given, "workload", "config")
+    settings, problems = _read_section(config, workload_settings, "workload", "config")
     yield from problems
     for check in (_split_problems, _slice_problems):
         try:
@@ -123,25 +123,27 @@ def _split_problems(recipe: Recipe, settings: BaseModel) -> Iterator[str]:
     if loop is None:
         return
     stages, workload = loop.stages, recipe.workload.name
-    if refused := recipe.workload_spec.refuse_split(settings, loop.tensor_parallel, stages):
+    if refusal := recipe.workload_spec.refuse_split(settings, loop.tensor_parallel, stages):
         field = "tensor_parallel" if loop.tensor_parallel > 1 else "pipeline_parallel"
-        yield f"train.loop.{field}: is {getattr(loop, field)}; workload {workload}: {refused}"
-    if refused := recipe.workload_spec.refuse_layout(settings, loop):
-        yield f"train.loop: workload {workload}: {refused}"
+        yield f"train.loop.{field}: is {getattr(loop, field)}; workload {workload}: {refusal}"
+    if refusal := recipe.workload_spec.refuse_layout(settings, loop):
+        yield f"train.loop: workload {workload}: {refusal}"
 
 
 def _slice_problems(recipe: Recipe, settings: BaseModel) -> Iterator[str]:
     """Ask the workload for the slices of its examples."""
     if recipe.train.loop is None:
         return
-    known, kind = recipe.workload_spec.slices(settings), recipe.workload.name
+    known_slices, kind = recipe.workload_spec.slices(settings), recipe.workload.name
     for name in recipe.evaluate.slices:
-        if name not in known:
-            near = nearest(name, [*known])
+        if name not in known_slices:
+            near = nearest(name, [*known_slices])
             yield f"evaluate.slices: {name!r} is not a slice of workload {kind}; {near}"
         data = recipe.data
-        kept = recipe.shard.by_folder or (data is not None and (data.inputs or data.shards))
-        if name == recipe.workload_spec.sliced_by_input(settings) and not kept:
+        keeps_folders = recipe.shard.by_folder or (
+            data is not None and (data.inputs or data.shards)
+        )
+        if name == recipe.workload_spec.sliced_by_input(settings) and not keeps_folders:
             yield (
                 f"evaluate.slices: {name!r} is the folder that an example's raw data lay in, which "
                 "the shards do not keep; set shard.by_folder to true, or data.inputs"
@@ -150,23 +152,26 @@ def _slice_problems(recipe: Recipe, settings: BaseModel) -> Iterator[str]:
 
 def _search_problems(recipe: Recipe, tree: Tree) -> Iterator[str]:
     """Check the search, and that a recipe with values at the ends of its ranges is valid, too."""
-    if refused := refuse_tune(recipe):
-        yield refused
+    if refusal := refuse_tune(recipe):
+        yield refusal
         return
     for values, trial in trial_recipes(recipe, tree):
         try:
-            _checked(trial)
+            _check_tree(trial)
         except RecipeError as error:
-            tried = ", ".join(f"{name} {value!r}" for name, value in values.items())
-            yield f"tune.ranges: with {tried}: {error}"
+            trial_text = ", ".join(f"{name} {value!r}" for name, value in values.items())
+            yield f"tune.ranges: with {trial_text}: {error}"
             return
 
 
 def _secret_problems(recipe: Recipe, *, partial: bool) -> Iterator[str]:
     """Refuse secrets before anything is printed or uploaded; the message says where, not what."""
-    for found in secrets.find(recipe.model_dump(mode="json", by_alias=True, warnings=not partial)):
+    for secret_path in secrets.find(
+        recipe.model_dump(mode="json", by_alias=True, warnings=not partial)
+    ):
         yield (
-            f"{'.'.join(map(str, found))}: looks like a secret, and everyone who may describe the "
+            f"{'.'.join(map(str, secret_path))}: looks like a secret, and everyone who may "
+            "describe the "
             "pipeline or its jobs reads the recipe's values; keep it in AWS Secrets Manager, give "
             "its ARN here, and read it in the job"
         )
@@ -180,24 +185,28 @@ def _make_importable(path: Path, tree: dict[str, Any]) -> None:
         sys.path.insert(0, str((path.parent / source).resolve()))
 
 
-def override(tree: dict[str, Any], given: str) -> None:
+def override(tree: dict[str, Any], assignment: str) -> None:
     """Apply one ``field.path=value`` to a recipe's tree; the value is read as YAML.
 
     Raises:
         RecipeError: it has another form.
     """
-    path, equals, text = given.partition("=")
+    path, equals, text = assignment.partition("=")
     fields = path.split(".")
     if not equals or not all(fields) or len(fields) > DEEPEST:
-        raise RecipeError(f"--set {given:.200}: must be field.path=value, e.g. gate.margin=0.1")
+        raise RecipeError(
+            f"--set {assignment:.200}: must be field.path=value, e.g. gate.margin=0.1"
+        )
     section = tree
     for depth, field in enumerate(fields[:-1]):
         section = section.setdefault(field, {})
         if not isinstance(section, dict):
             holder = ".".join(fields[: depth + 1])
-            raise RecipeError(f"--set {given}: {holder} is a value, not a section")
+            raise RecipeError(f"--set {assignment}: {holder} is a value, not a section")
     try:
         section[fields[-1]] = load_yaml(text, StrictLoader)
     except yaml.YAMLError as error:
-        why = " ".join(str(error).split())
-        raise RecipeError(f"--set {given:.200}: the value is not YAML; quote it ({why})") from None
+        message = " ".join(str(error).split())
+        raise RecipeError(
+            f"--set {assignment:.200}: the value is not YAML; quote it ({message})"
+        ) from None

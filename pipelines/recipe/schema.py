@@ -26,20 +26,22 @@ REF = "#/$defs/{model}"
 def schema() -> dict[str, Any]:
     """Return the schema as a JSON tree."""
     tree = Recipe.model_json_schema(ref_template=REF)
-    tree["$defs"] |= {name: form for each in shipped() for name, form in _settings(each)[1].items()}
+    tree["$defs"] |= {
+        name: form for workload in list_workloads() for name, form in _settings(workload)[1].items()
+    }
     tree["$defs"][Workload.__name__]["allOf"] = [
-        _where(name, {"config": _settings(name)[0]}) for name in shipped()
+        _match_workload(name, {"config": _settings(name)[0]}) for name in list_workloads()
     ]
     gate = tree["$defs"][GateConfig.__name__]
     # null: declared checks match the pattern too, and null leaves one out
     gate["patternProperties"] = {"^(max|min)_[a-z0-9_]+$": {"type": ["number", "null"]}}
     gate["additionalProperties"] = False
     tree["properties"][environments.FIELD] = environments.schema()
-    tree["allOf"] = [_thresholds(name) for name in shipped()]
+    tree["allOf"] = [_thresholds(name) for name in list_workloads()]
     return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | _plain(tree)
 
 
-def shipped() -> list[str]:
+def list_workloads() -> list[str]:
     """Return the names of the workloads that ship with Trainyard."""
     return sorted(module.name for module in iter_modules(workloads.__path__) if module.ispkg)
 
@@ -57,19 +59,19 @@ def _settings(workload: str) -> tuple[dict[str, Any], dict[str, Any]]:
     return {"$ref": REF.format(model=config.__name__)}, {**inner, config.__name__: tree}
 
 
-def _where(workload: str, then: dict[str, Any]) -> dict[str, Any]:
+def _match_workload(workload: str, then: dict[str, Any]) -> dict[str, Any]:
     """Return the condition that gives properties their schema for this workload; the default
     workload needs no name.
     """
-    named: dict[str, Any] = {"properties": {"name": {"const": workload}}}
+    condition: dict[str, Any] = {"properties": {"name": {"const": workload}}}
     if workload != Workload.model_fields["name"].default:
-        named["required"] = ["name"]
-    return {"if": named, "then": {"properties": then}}
+        condition["required"] = ["name"]
+    return {"if": condition, "then": {"properties": then}}
 
 
 def _thresholds(workload: str) -> dict[str, Any]:
     """Return the ceilings and floors that the gate can set for the workload's metrics."""
-    known = {
+    threshold_schemas = {
         f"{bound}_{metric}": {
             "type": "number",
             "description": f"{words} {metric} on the test split, in its own unit; {better} is "
@@ -78,11 +80,11 @@ def _thresholds(workload: str) -> dict[str, Any]:
         for metric, better in spec(workload).metrics.items()
         for bound, words in (("max", "At most so large is"), ("min", "At least so large is"))
     }
-    named = _where(workload, {})["if"]
-    condition: dict[str, Any] = {"properties": {"workload": named}}
-    if "required" in named:
+    workload_condition = _match_workload(workload, {})["if"]
+    condition: dict[str, Any] = {"properties": {"workload": workload_condition}}
+    if "required" in workload_condition:
         condition["required"] = ["workload"]
-    return {"if": condition, "then": {"properties": {"gate": {"properties": known}}}}
+    return {"if": condition, "then": {"properties": {"gate": {"properties": threshold_schemas}}}}
 
 
 def _plain(tree: Any, name: bool = False) -> Any:
@@ -91,19 +93,19 @@ def _plain(tree: Any, name: bool = False) -> Any:
     ``name``: whether the keys are names of fields, not keywords of JSON Schema.
     """
     if isinstance(tree, list):
-        return [_plain(each) for each in tree]
+        return [_plain(item) for item in tree]
     if not isinstance(tree, dict):
         return tree
     if name:
         return {key: _plain(value) for key, value in tree.items()}
-    kept = {
+    result = {
         key: _plain(value, key in ("properties", "$defs", "patternProperties"))
         for key, value in tree.items()
         if key != "title" and not (key == "default" and isinstance(value, dict))
     }
-    if isinstance(description := kept.get("description"), str):
-        kept["description"] = " ".join(description.split())
-    return kept
+    if isinstance(description := result.get("description"), str):
+        result["description"] = " ".join(description.split())
+    return result
 
 
 if __name__ == "__main__":

@@ -75,8 +75,8 @@ def check(
             "evaluate.metrics: is missing; say which values are better, as in {accuracy: higher, "
             "log_loss: lower}: the first is the primary metric"
         )
-    for section, given in (("train", train.sources), ("evaluate", evaluate.channels)):
-        if data and (twice := sorted({*SPLITS[section]} & {*given})):
+    for section, sources in (("train", train.sources), ("evaluate", evaluate.channels)):
+        if data and (twice := sorted({*SPLITS[section]} & {*sources})):
             raise ValueError(
                 f"{section}.channels: {', '.join(twice)}: the shards of the data section have that "
                 "name; choose another"
@@ -91,9 +91,9 @@ def check_gate(gate: GateConfig, evaluate: EvaluateConfig, inference: str | None
         ValueError: names the field.
     """
     for metric in evaluate.metrics:
-        if taken := sorted({f"max_{metric}", f"min_{metric}"} & {*GateConfig.model_fields}):
+        if clashes := sorted({f"max_{metric}", f"min_{metric}"} & {*GateConfig.model_fields}):
             raise ValueError(
-                f"evaluate.metrics.{metric}: gate.{taken[0]} is a separate check; choose another "
+                f"evaluate.metrics.{metric}: gate.{clashes[0]} is a separate check; choose another "
                 "name for the metric"
             )
     if gate.max_latency_p95_ms is not None and not (evaluate.request and inference):
@@ -123,7 +123,7 @@ def _check_without_data(train: TrainStepConfig, evaluate: EvaluateConfig) -> Non
 
 
 def _refuse_a_scripts(evaluate: EvaluateConfig, inference: str | None) -> None:
-    for field, given in (
+    for field, value in (
         ("evaluate.script", evaluate.script),
         ("evaluate.channels", evaluate.channels),
         ("evaluate.metrics", evaluate.metrics),
@@ -132,7 +132,7 @@ def _refuse_a_scripts(evaluate: EvaluateConfig, inference: str | None) -> None:
         ("evaluate.arguments", evaluate.arguments),
         ("inference.script", inference),
     ):
-        if given:
+        if value:
             raise ValueError(
                 f"{field}: is for a training script; remove it, or set train.script instead of "
                 "train.loop"

@@ -23,10 +23,10 @@ def refuse_tune(recipe: Recipe) -> str | None:
     """
     tune, train = recipe.tune, recipe.train
     assert tune is not None  # noqa: S101 (``read_recipe`` has looked)
-    known = _searchable(recipe)
+    hyperparameters = _searchable(recipe)
     for name in tune.ranges:
-        if refused := _refuse_range(name, tune, recipe, known):
-            return f"tune.ranges.{name}: {refused}"
+        if refusal := _refuse_range(name, tune, recipe, hyperparameters):
+            return f"tune.ranges.{name}: {refusal}"
     if train.loop is None:
         return _refuse_script(tune, train)
     if tune.metric is not None or tune.goal != "minimize":
@@ -47,7 +47,7 @@ def trial_recipes(
     assert recipe.tune is not None  # noqa: S101 (``read_recipe`` has looked)
     if recipe.train.loop is None:
         return
-    ends = {name: _ends(one) for name, one in recipe.tune.ranges.items()}
+    ends = {name: _ends(search_range) for name, search_range in recipe.tune.ranges.items()}
     alone = ({name: value} for name, values in ends.items() for value in values)
     joint = (dict(zip(ends, values, strict=True)) for values in product(*ends.values()))
     for values in chain(alone, islice(joint, MOST_COMBINATIONS)):
@@ -61,14 +61,22 @@ def trial_recipes(
         yield values, trial
 
 
-def _ends(one: Range | tuple[Value, ...]) -> list[Value]:
+def _ends(search_range: Range | tuple[Value, ...]) -> list[Value]:
     """Return the values that are tried; of whole numbers also the second, which shows whether they
     have to be multiples of one.
     """
-    if not isinstance(one, Range):
-        return [*one]
-    second = [one.min + 1] if isinstance(one.min, int) and isinstance(one.max, int) else []
-    return [one.min, *(value for value in second if value < one.max), one.max]
+    if not isinstance(search_range, Range):
+        return [*search_range]
+    second = (
+        [search_range.min + 1]
+        if isinstance(search_range.min, int) and isinstance(search_range.max, int)
+        else []
+    )
+    return [
+        search_range.min,
+        *(value for value in second if value < search_range.max),
+        search_range.max,
+    ]
 
 
 def _searchable(recipe: Recipe) -> dict[str, Any]:
@@ -79,21 +87,32 @@ def _searchable(recipe: Recipe) -> dict[str, Any]:
 
 
 def _refuse_range(
-    name: str, tune: TuneConfig, recipe: Recipe, known: Mapping[str, Any]
+    name: str, tune: TuneConfig, recipe: Recipe, hyperparameters: Mapping[str, Any]
 ) -> str | None:
     loop = recipe.train.loop
-    if name not in known:
+    if name not in hyperparameters:
         sections = "train.arguments" if loop is None else "train.loop or workload.config"
-        return f"is not in {sections}; {nearest(name, [*known])}"
-    if loop is not None and (refused := _fixed(name, recipe)):
-        return f"is {refused}; {nearest(name, [n for n in known if not _fixed(n, recipe)])}"
-    one, own = tune.ranges[name], known[name]
-    if not isinstance(own, str | bool | int | float):
-        return f"{_field(name, recipe)} is {own!r}; a search varies numbers, words, true and false"
-    if isinstance(one, Range) and (isinstance(own, bool) or not isinstance(own, int | float)):
-        return f"{_field(name, recipe)} is {own!r}, not a number; give a list of values"
-    if not tune.allows(name, own):
-        return f"does not hold {_field(name, recipe)}, which is {own!r}; widen it, or change that"
+        return f"is not in {sections}; {nearest(name, [*hyperparameters])}"
+    if loop is not None and (refusal := _refuse_setting(name, recipe)):
+        return (
+            f"is {refusal}; "
+            f"{nearest(name, [n for n in hyperparameters if not _refuse_setting(n, recipe)])}"
+        )
+    search_range, own_value = tune.ranges[name], hyperparameters[name]
+    if not isinstance(own_value, str | bool | int | float):
+        return (
+            f"{_field(name, recipe)} is {own_value!r}; a search varies numbers, words, true "
+            "and false"
+        )
+    if isinstance(search_range, Range) and (
+        isinstance(own_value, bool) or not isinstance(own_value, int | float)
+    ):
+        return f"{_field(name, recipe)} is {own_value!r}, not a number; give a list of values"
+    if not tune.allows(name, own_value):
+        return (
+            f"does not hold {_field(name, recipe)}, which is {own_value!r}; widen it, or "
+            "change that"
+        )
     return None
 
 
@@ -105,7 +124,7 @@ def _field(name: str, recipe: Recipe) -> str:
     return f"train.loop.{name}" if setting == name else f"workload.config.{setting}"
 
 
-def _fixed(name: str, recipe: Recipe) -> str | None:
+def _refuse_setting(name: str, recipe: Recipe) -> str | None:
     """Return what keeps a setting of the loop or the workload out of a search; None if nothing
     does.
     """
@@ -115,10 +134,10 @@ def _fixed(name: str, recipe: Recipe) -> str | None:
         return "a setting that does not change the weights"
     if not name.startswith(PREFIX):
         return None
-    packed = recipe.samples_spec.packed_with
-    if packed is None:
+    packing_fields = recipe.samples_spec.packed_with
+    if packing_fields is None:
         return "a setting that samples may be packed with, since SPEC.packed_with is not set"
-    if name.removeprefix(PREFIX) in packed:
+    if name.removeprefix(PREFIX) in packing_fields:
         return "a setting that the samples are packed with, before the search"
     if recipe.begins_with_model:
         return "a setting of the model that the training begins with"
@@ -127,10 +146,10 @@ def _fixed(name: str, recipe: Recipe) -> str | None:
 
 def _refuse_script(tune: TuneConfig, train: TrainStepConfig) -> str | None:
     if tune.metric not in train.metrics:
-        named: list[Any] = [*train.metrics]
+        metric_names: list[Any] = [*train.metrics]
         return (
             f"tune.metric: is {tune.metric!r}; a script's trainings are compared by one of "
-            f"train.metrics: {', '.join(named) or 'none is set'}"
+            f"train.metrics: {', '.join(metric_names) or 'none is set'}"
         )
     if tune.strategy == "hyperband":
         return "tune.strategy: hyperband needs the number of lines with the metric; choose random"

@@ -65,13 +65,13 @@ NAMES = {name: field for field, names in _OTHERS.items() for name in names.split
 """Name elsewhere → the recipe's field."""
 
 _EPOCHS = ": it counts optimizer steps, epochs × samples / global_batch"
-_ACCUMULATED = (
+_ACCUMULATION_NOTE = (
     ": steps accumulate by themselves, global_batch / (micro_batch × data-parallel ranks)"
 )
 _OF_STEPS = ": it counts optimizer steps, the ratio × max_steps"
 REMARKS = {
     **{name: _EPOCHS for name in _OTHERS["max_steps"].split() if "epoch" in name},
-    **{name: _ACCUMULATED for name in _OTHERS["micro_batch"].split() if "accum" in name},
+    **{name: _ACCUMULATION_NOTE for name in _OTHERS["micro_batch"].split() if "accum" in name},
     **{name: _OF_STEPS for name in ("warmup_ratio",)},
 }
 """Name elsewhere → how our field differs, where its value does not mean the same."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from conditions.no_champion import NONE, UNRESOLVED
+from conditions.no_champion import NONE, UNRESOLVED_ARN
 from pipelines.recipe.aws_section import account_in
 from pipelines.registry.model_data import uri_of
 from pipelines.registry.package_evidence import Absent, Evidence
@@ -31,11 +31,14 @@ NO_CHAMPION = {
 
 
 def champion_parameters(
-    sagemaker: Any, definition: Mapping[str, Any], given: Mapping[str, str], champion: str | None
+    sagemaker: Any,
+    definition: Mapping[str, Any],
+    parameters: Mapping[str, str],
+    champion: str | None,
 ) -> dict[str, str]:
     """Return ChampionArn, and ChampionModelUri when there is a champion whose model is needed:
     not one with a table of scores. Nothing for a pipeline without these parameters, or where
-    ``given``, the parameters of this run, name the champion.
+    ``parameters``, the parameters of this run, name the champion.
 
     Args:
         champion: ARN of a model package, or ``none``; None for the latest Approved package, and
@@ -45,14 +48,14 @@ def champion_parameters(
         RecipeError: the pipeline takes no champion, and one was named.
         ServiceError: the package has no model.tar.gz, or AWS refused.
     """
-    known = {parameter["Name"] for parameter in definition.get("Parameters", ())}
-    if "ChampionArn" not in known:
+    parameter_names = {parameter["Name"] for parameter in definition.get("Parameters", ())}
+    if "ChampionArn" not in parameter_names:
         if champion is not None:
             raise RecipeError(
                 f"--champion {champion}: this pipeline takes none; upsert it once with this version"
             )
         return {}
-    if "ChampionArn" in given:
+    if "ChampionArn" in parameters:
         return {}
     arn = champion or _champion(sagemaker, *_registers(definition))
     if arn == NONE and champion is None:
@@ -64,7 +67,7 @@ def champion_parameters(
     return {"ChampionArn": arn, "ChampionModelUri": uri}
 
 
-def approved(sagemaker: Any, group: str) -> list[str]:
+def list_approved(sagemaker: Any, group: str) -> list[str]:
     """Return ARNs of the group's Approved packages, newest first: the champion and its
     predecessors.
 
@@ -83,7 +86,9 @@ def approved(sagemaker: Any, group: str) -> list[str]:
     with service_errors(f"listing the Approved packages of {group}"):
         try:
             return [
-                one["ModelPackageArn"] for page in pages for one in page["ModelPackageSummaryList"]
+                summary["ModelPackageArn"]
+                for page in pages
+                for summary in page["ModelPackageSummaryList"]
             ]
         except ClientError as error:
             # AWS's page on ListModelPackages names no error for a missing group; the message is
@@ -112,10 +117,14 @@ def current(sagemaker: Any, group: str, endpoint: str | None) -> str | None:
     Raises:
         ServiceError: AWS refused.
     """
-    served = serving(sagemaker, endpoint) if endpoint else None
-    if served and served.rpartition(":model-package/")[2].split("/")[0] == group.rpartition("/")[2]:
-        return served
-    return next(iter(approved(sagemaker, group)), None)
+    served_package = serving(sagemaker, endpoint) if endpoint else None
+    if (
+        served_package
+        and served_package.rpartition(":model-package/")[2].split("/")[0]
+        == group.rpartition("/")[2]
+    ):
+        return served_package
+    return next(iter(list_approved(sagemaker, group)), None)
 
 
 def _champion(sagemaker: Any, group: str | None, endpoint: str | None) -> str:
@@ -125,8 +134,8 @@ def _champion(sagemaker: Any, group: str | None, endpoint: str | None) -> str:
 def _begun_with(definition: Mapping[str, Any]) -> str | None:
     """Return the ARN of the package that the pipeline's training begins with; None without one."""
     for step in steps_of(definition["Steps"]):
-        given = step.arguments.get("HyperParameters", {}).get("start_from")
-        if isinstance(given, str) and (start := read_start(given)):
+        start_text = step.arguments.get("HyperParameters", {}).get("start_from")
+        if isinstance(start_text, str) and (start := read_start(start_text)):
             return start.model_package
     return None
 
@@ -142,7 +151,7 @@ def _registers(definition: Mapping[str, Any]) -> tuple[str | None, str | None]:
     return None, None
 
 
-def model_of(sagemaker: Any, arn: str, what: str, fix: str) -> tuple[str, str | None]:
+def model_of(sagemaker: Any, arn: str, label: str, fix: str) -> tuple[str, str | None]:
     """Return (S3 URI of a package's model, its SHA-256 where the package was registered by us).
 
     Args:
@@ -151,21 +160,21 @@ def model_of(sagemaker: Any, arn: str, what: str, fix: str) -> tuple[str, str | 
     Raises:
         ServiceError: the package or its model does not exist, or it names not exactly one model.
     """
-    with service_errors(f"looking at {what} {arn}"):
+    with service_errors(f"looking at {label} {arn}"):
         package = sagemaker.describe_model_package(ModelPackageName=arn)
     containers = package.get("InferenceSpecification", {}).get("Containers", [])
     uris = [uri for container in containers if (uri := uri_of(container))]
     if len(uris) != 1:
         raise ServiceError(
-            f"{what} {arn}: names {len(uris)} models (InferenceSpecification.Containers"
+            f"{label} {arn}: names {len(uris)} models (InferenceSpecification.Containers"
             f"[].ModelDataUrl or ModelDataSource), expected one; {fix}"
         )
-    _check_there(sagemaker, uris[0], f"{what} {arn}: its model", fix)
-    recorded = package.get("CustomerMetadataProperties", {}).get("artifact_sha256", "")
-    return uris[0], recorded if _SHA256.fullmatch(recorded) else None
+    _check_there(sagemaker, uris[0], f"{label} {arn}: its model", fix)
+    recorded_sha256 = package.get("CustomerMetadataProperties", {}).get("artifact_sha256", "")
+    return uris[0], recorded_sha256 if _SHA256.fullmatch(recorded_sha256) else None
 
 
-def _check_there(sagemaker: Any, uri: str, what: str, fix: str) -> None:
+def _check_there(sagemaker: Any, uri: str, label: str, fix: str) -> None:
     """Check that the object exists, now rather than after the training. Without permission to
     look, assume so.
     """
@@ -180,10 +189,10 @@ def _check_there(sagemaker: Any, uri: str, what: str, fix: str) -> None:
     except ClientError as error:
         if error_code(error) not in ("404", "NoSuchKey", "NoSuchBucket"):
             return
-    raise ServiceError(f"{what} {uri} is not there; restore it, or {fix}")
+    raise ServiceError(f"{label} {uri} is not there; restore it, or {fix}")
 
 
-NOBODY = (NONE, UNRESOLVED, None)
+NOBODY = (NONE, UNRESOLVED_ARN, None)
 
 
 def compared_with(evidence: Evidence) -> str | None:
@@ -193,39 +202,48 @@ def compared_with(evidence: Evidence) -> str | None:
     try:
         gate = evidence.json(evidence.source("Constraints")["S3Uri"])
         evaluation = evidence.json(evidence.source("Statistics")["S3Uri"])
-    except Absent as why:
-        raise GateError(f"{evidence.arn}: not approved: {why}") from None
+    except Absent as error:
+        raise GateError(f"{evidence.arn}: not approved: {error}") from None
     scored_as = evaluation.get("champion")
-    found = gate.get("champion") or (scored_as.get("arn") if isinstance(scored_as, dict) else None)
-    return None if found == UNRESOLVED else found
+    champion = gate.get("champion") or (
+        scored_as.get("arn") if isinstance(scored_as, dict) else None
+    )
+    return None if champion == UNRESOLVED_ARN else champion
 
 
-def check_champion(arn: str, judged: str | None, champion: str | None) -> None:
+def check_champion(arn: str, verdict_champion: str | None, champion: str | None) -> None:
     """Check that the champion (``champion``) is still the one that the verdict rests on
-    (``judged``).
+    (``verdict_champion``).
     """
-    if judged is None or judged == champion or (judged in NOBODY and champion is None):
+    if (
+        verdict_champion is None
+        or verdict_champion == champion
+        or (verdict_champion in NOBODY and champion is None)
+    ):
         return
     now = champion or "none: it was rejected, or deleted"
     raise GateError(
         f"{arn}: not approved: the champion has moved since the verdict. The gate compared with "
-        f"{judged}, the champion is now {now}; start the pipeline again, so that the gate compares "
+        f"{verdict_champion}, the champion is now {now}; start the pipeline again, so that the "
+        "gate compares "
         "with that one"
     )
 
 
-def check_champions_model(evidence: Evidence, judged: str | None) -> None:
+def check_champions_model(evidence: Evidence, verdict_champion: str | None) -> None:
     """Check that the model scored as the champion's is the one that the registry has approved."""
-    if judged is None or judged in NOBODY:
+    if verdict_champion is None or verdict_champion in NOBODY:
         return
-    described = evidence.json(evidence.source("Statistics")["S3Uri"])["champion"]
-    if not described.get("artifact"):  # it could not be compared, or has a table of scores
+    scored_champion = evidence.json(evidence.source("Statistics")["S3Uri"])["champion"]
+    if not scored_champion.get("artifact"):  # it could not be compared, or has a table of scores
         return
-    champion, scored = Evidence(judged), described["artifact"].get("sha256")
-    used, expected = evidence.parameters["ChampionModelUri"], champion.model
-    recorded = champion.metadata.get("artifact_sha256") or champion.model_sha256()
-    if (used, scored) != (expected, recorded):
+    champion, scored_sha256 = Evidence(verdict_champion), scored_champion["artifact"].get("sha256")
+    used, approved_uri = evidence.parameters["ChampionModelUri"], champion.model
+    recorded_sha256 = champion.metadata.get("artifact_sha256") or champion.model_sha256()
+    if (used, scored_sha256) != (approved_uri, recorded_sha256):
         raise GateError(
-            f"{evidence.arn}: not approved: what was scored as champion {judged} is {used} "
-            f"({scored}), the registry's is {expected} ({recorded}); start the pipeline again"
+            f"{evidence.arn}: not approved: what was scored as champion {verdict_champion} is "
+            f"{used} "
+            f"({scored_sha256}), the registry's is {approved_uri} ({recorded_sha256}); start the "
+            "pipeline again"
         )

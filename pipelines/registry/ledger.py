@@ -28,7 +28,7 @@ from urllib.parse import urlsplit
 from botocore.exceptions import ClientError
 
 from conditions.alpha_spending import spent
-from conditions.no_champion import NONE, UNRESOLVED
+from conditions.no_champion import NONE, UNRESOLVED_ARN
 from pipelines.deploy.upsert_lock import LOST_RACE, whoami
 from pipelines.registry import recompute
 from pipelines.registry.package_evidence import Evidence
@@ -59,7 +59,7 @@ class Recount:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedModel:
     """A model that a gate has compared with a champion."""
 
     artifact: str | None
@@ -77,39 +77,42 @@ def recount(evidence: Evidence) -> Recount | None:
     sagemaker, s3 = (client(name, evidence.region) for name in ("sagemaker", "s3"))
     document = json.loads(evidence.definition)
     with service_errors(f"counting the looks of {evidence.arn}"):
-        written = take(s3, document, evidence.parameters)
-        if written is None:
+        ledger_look = take(s3, document, evidence.parameters)
+        if ledger_look is None:
             return None
         gate = evidence.json(evidence.source("Constraints")["S3Uri"])
-        ours = _judged(gate)
+        judged_model = _read_judged_model(gate)
         pipeline = evidence.metadata["execution"].split("/")[1]
-        before = [o for o in dict.fromkeys(verdicts(sagemaker, s3, pipeline))
-                  if (o.test, o.champion) == (ours.test, ours.champion)]  # fmt: skip
-    rank = before.index(ours) + 1 if ours in before else len(before) + 1
+        before = [
+            o
+            for o in dict.fromkeys(verdicts(sagemaker, s3, pipeline))
+            if (o.test, o.champion) == (judged_model.test, judged_model.champion)
+        ]
+    rank = before.index(judged_model) + 1 if judged_model in before else len(before) + 1
     used = gate.get("look")
     return Recount(
         used=used if isinstance(used, int) else 0,
-        due=max(written.number, rank),
-        champion=written.champion,
+        due=max(ledger_look.number, rank),
+        champion=ledger_look.champion,
     )
 
 
-def judged_at(evidence: Evidence, looks: Recount, checkout: Path) -> str:
+def judged_at(evidence: Evidence, look_recount: Recount, checkout: Path) -> str:
     """Return a note on the looks; where a later one was due, the verdict is computed again for it.
 
     Raises:
         GateError: at the level of the look that was due the model does not pass, or that cannot
             be computed here.
     """
-    if looks.used >= looks.due:
-        return f"look {looks.used} at its test split"
-    instead = f"look {looks.due} at its test split, judged as look {looks.used}"
-    what = f"not approved: it was {instead}"
-    recompute.require_pass(evidence, checkout, what, look=looks.due)
+    if look_recount.used >= look_recount.due:
+        return f"look {look_recount.used} at its test split"
+    instead = f"look {look_recount.due} at its test split, judged as look {look_recount.used}"
+    refusal = f"not approved: it was {instead}"
+    recompute.require_pass(evidence, checkout, refusal, look_number=look_recount.due)
     return f"{instead}, and again as it was due: pass"
 
 
-def verdicts(sagemaker: Any, s3: Any, pipeline: str) -> Iterator[Judged]:
+def verdicts(sagemaker: Any, s3: Any, pipeline: str) -> Iterator[JudgedModel]:
     """Yield every verdict of the pipeline's executions, oldest first; each job once."""
     pages = sagemaker.get_paginator("list_pipeline_executions").paginate(
         PipelineName=pipeline, SortBy="CreationTime", SortOrder="Ascending"
@@ -117,13 +120,15 @@ def verdicts(sagemaker: Any, s3: Any, pipeline: str) -> Iterator[Judged]:
     executions = [e["PipelineExecutionArn"] for p in pages for e in p["PipelineExecutionSummaries"]]
     with ThreadPoolExecutor(THREADS) as pool:
         jobs = dict.fromkeys(pool.map(lambda arn: _gate_job(sagemaker, arn), executions))
-        found = pool.map(lambda job: _verdict(sagemaker, s3, job), [job for job in jobs if job])
-        yield from (_judged(gate) for gate in found if gate)
+        gates = pool.map(lambda job: _verdict(sagemaker, s3, job), [job for job in jobs if job])
+        yield from (_read_judged_model(gate) for gate in gates if gate)
 
 
-def _judged(gate: dict[str, Any]) -> Judged:
+def _read_judged_model(gate: dict[str, Any]) -> JudgedModel:
     full = gate.get("int8", {}).get("full", gate)  # one training, whichever version is registered
-    return Judged(full.get("artifact_sha256"), gate.get("test_fingerprint"), gate.get("champion"))
+    return JudgedModel(
+        full.get("artifact_sha256"), gate.get("test_fingerprint"), gate.get("champion")
+    )
 
 
 def _gate_job(sagemaker: Any, execution: str) -> str | None:
@@ -138,38 +143,38 @@ def _gate_job(sagemaker: Any, execution: str) -> str | None:
 
 def _verdict(sagemaker: Any, s3: Any, job: str) -> dict[str, Any] | None:
     """Return gate.json; None where it is gone."""
-    described = sagemaker.describe_processing_job(ProcessingJobName=job)
-    outputs = described["ProcessingOutputConfig"]["Outputs"]
+    job_description = sagemaker.describe_processing_job(ProcessingJobName=job)
+    outputs = job_description["ProcessingOutputConfig"]["Outputs"]
     uri = next(o["S3Output"]["S3Uri"] for o in outputs if o["OutputName"] == "gate")
-    where = urlsplit(f"{uri}/gate.json")
+    location = urlsplit(f"{uri}/gate.json")
     try:
-        body = s3.get_object(Bucket=where.netloc, Key=where.path.lstrip("/"))["Body"].read()
-        found = json.loads(body)
+        body = s3.get_object(Bucket=location.netloc, Key=location.path.lstrip("/"))["Body"].read()
+        document = json.loads(body)
     except ClientError as error:
         if error_code(error) in ("NoSuchKey", "NoSuchBucket"):
             return None
         raise
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    return document if isinstance(document, dict) else None
 
 
 PARAMETER = "Look"
-FOUND = ("ChampionArn", "ChampionModelUri", PARAMETER)
+AUTOMATIC_PARAMETERS = ("ChampionArn", "ChampionModelUri", PARAMETER)
 """Parameters of a run that ``pipelines.start`` sets, and that cannot be chosen."""
 DRAWN_BY = ("--validation_share", "--test_share", "--key", "--unique")
 """Arguments of the shard job that decide which records are in the test split."""
-UNTESTED = "train"
+TRAIN_CHANNEL = "train"
 """Channel of an evaluation script that is searched for leaks, and not tested on."""
 ATTEMPTS = 50  # attempts, each lost to another start at the same time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class TestLook:
     """Number at one test split and champion."""
 
     number: int
-    counted: bool
+    is_counted: bool
     """True if the ledger holds it already."""
     champion: str
     alpha: float
@@ -181,43 +186,47 @@ class Look:
         return spent(self.alpha, self.number)
 
 
-def look(s3: Any, document: Mapping[str, Any], given: Mapping[str, Any]) -> Look | None:
+def find_look(
+    s3: Any, document: Mapping[str, Any], run_parameters: Mapping[str, Any]
+) -> TestLook | None:
     """Return the number that a run with these parameters has, or would get; None where none is
     needed.
 
     Args:
         document: the pipeline's definition.
-        given: the run's parameters, ChampionArn among them.
+        run_parameters: the run's parameters, ChampionArn among them.
 
     Raises:
         ClientError: AWS refused.
     """
-    page = _page(document, given)
-    return page.found(s3) if page else None
+    page = _page(document, run_parameters)
+    return page.find_look(s3) if page else None
 
 
-def take(s3: Any, document: Mapping[str, Any], given: Mapping[str, Any]) -> Look | None:
-    """Return the run's look like ``look``, and write its number into the ledger.
+def take(
+    s3: Any, document: Mapping[str, Any], run_parameters: Mapping[str, Any]
+) -> TestLook | None:
+    """Return the run's look like ``find_look``, and write its number into the ledger.
 
     Raises:
         ClientError: AWS refused.
         ServiceError: other starts kept taking the number first.
     """
-    page = _page(document, given)
+    page = _page(document, run_parameters)
     if page is None:
         return None
     for _ in range(ATTEMPTS):
-        found = page.found(s3)
-        if found.counted or page.written(s3, found.number):
-            return found
+        next_look = page.find_look(s3)
+        if next_look.is_counted or page.write_number(s3, next_look.number):
+            return next_look
     raise ServiceError(f"{page.uri}: others keep taking the next look; try again")
 
 
-def describe(look: Look) -> str:
+def describe(test_look: TestLook) -> str:
     """Describe the look in one line."""
     return (
-        f"look {look.number} at this test split against {look.champion}: "
-        f"it may spend {look.level:.2g} of α {look.alpha:.2g}"
+        f"look {test_look.number} at this test split against {test_look.champion}: "
+        f"it may spend {test_look.level:.2g} of α {test_look.alpha:.2g}"
     )
 
 
@@ -235,25 +244,25 @@ class _Page:
     def uri(self) -> str:
         return f"s3://{self.bucket}/{self.prefix}"
 
-    def found(self, s3: Any) -> Look:
+    def find_look(self, s3: Any) -> TestLook:
         pages = s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=self.prefix)
         names = [item["Key"] for page in pages for item in page.get("Contents", ())]
         with ThreadPoolExecutor(THREADS) as pool:
             bodies = pool.map(lambda key: s3.get_object(Bucket=self.bucket, Key=key), names)
             trainings = [_training(body["Body"].read()) for body in bodies]
         numbers = {_number(key): training for key, training in zip(names, trainings, strict=True)}
-        ours = [number for number, training in numbers.items() if training == self.training]
-        return Look(
-            number=min(ours, default=max(numbers, default=0) + 1),
-            counted=bool(ours),
+        own_numbers = [number for number, training in numbers.items() if training == self.training]
+        return TestLook(
+            number=min(own_numbers, default=max(numbers, default=0) + 1),
+            is_counted=bool(own_numbers),
             champion=self.about["champion"],
             alpha=self.alpha,
         )
 
-    def written(self, s3: Any, number: int) -> bool:
+    def write_number(self, s3: Any, number: int) -> bool:
         """Return whether the number is ours now; False when another start was faster."""
-        at = datetime.now(UTC).isoformat(timespec="seconds")
-        body = {**self.about, "training": self.training, "by": whoami(), "at": at}
+        timestamp = datetime.now(UTC).isoformat(timespec="seconds")
+        body = {**self.about, "training": self.training, "by": whoami(), "at": timestamp}
         try:
             s3.put_object(
                 Bucket=self.bucket,
@@ -268,23 +277,23 @@ class _Page:
         return True
 
 
-def _page(document: Mapping[str, Any], given: Mapping[str, Any]) -> _Page | None:
-    parameters = values(document, {name: str(value) for name, value in given.items()})
+def _page(document: Mapping[str, Any], run_parameters: Mapping[str, Any]) -> _Page | None:
+    parameters = values(document, {name: str(value) for name, value in run_parameters.items()})
     champion = parameters.get("ChampionArn")
-    if PARAMETER not in parameters or champion in (None, NONE, UNRESOLVED):
+    if PARAMETER not in parameters or champion in (None, NONE, UNRESOLVED_ARN):
         return None
     steps = {step.name: step for step in steps_of(document["Steps"])}
     start = Start(parameters, otherwise=str)  # values known only in the run stay as names
     made_by = [name for name in ("Shard", "Train") if name in steps]
-    resolved = {name: evaluate(_of_key(steps[name]), start) for name in made_by}
-    drawn = split(resolved["Shard"]) if "Shard" in resolved else {}
-    about = {"champion": champion, "split": drawn | channels(steps["Evaluate"])}
+    job_arguments = {name: evaluate(_of_key(steps[name]), start) for name in made_by}
+    draw_settings = split(job_arguments["Shard"]) if "Shard" in job_arguments else {}
+    about = {"champion": champion, "split": draw_settings | channels(steps["Evaluate"])}
     bucket, root = _root(steps["Gate"])
     return _Page(
         bucket=bucket,
         prefix=f"{root}/looks/{_hash(about)}/",
         about=about,
-        training=_hash(resolved),
+        training=_hash(job_arguments),
         alpha=1 - float(_after(steps["Gate"].arguments, "--confidence")[0]),
     )
 
@@ -292,8 +301,8 @@ def _page(document: Mapping[str, Any], given: Mapping[str, Any]) -> _Page | None
 def split(shard: Mapping[str, Any]) -> dict[str, Any]:
     """Return what determines the test split: the raw data, and how records are drawn."""
     inputs = {i["InputName"]: i["S3Input"]["S3Uri"] for i in shard["ProcessingInputs"]}
-    mixed = sorted(uri for name, uri in inputs.items() if name.startswith("raw-"))
-    return {"input": mixed or inputs["raw"]} | {n: _after(shard, n) for n in DRAWN_BY}
+    input_uris = sorted(uri for name, uri in inputs.items() if name.startswith("raw-"))
+    return {"input": input_uris or inputs["raw"]} | {n: _after(shard, n) for n in DRAWN_BY}
 
 
 def channels(step: Step) -> dict[str, Any]:
@@ -301,9 +310,11 @@ def channels(step: Step) -> dict[str, Any]:
     that no step of the pipeline writes.
     """
     names = {*_after(step.arguments, "--channels"), "test"}
-    given = {i["InputName"]: i["S3Input"]["S3Uri"] for i in step.arguments["ProcessingInputs"]}
-    found = {n: given[n] for n in names - {UNTESTED} if isinstance(given.get(n), str)}
-    return {"channels": found} if found else {}
+    input_uris = {i["InputName"]: i["S3Input"]["S3Uri"] for i in step.arguments["ProcessingInputs"]}
+    test_channels = {
+        n: input_uris[n] for n in names - {TRAIN_CHANNEL} if isinstance(input_uris.get(n), str)
+    }
+    return {"channels": test_channels} if test_channels else {}
 
 
 def _of_key(step: Step) -> dict[str, Any]:
@@ -314,12 +325,12 @@ def _of_key(step: Step) -> dict[str, Any]:
 def _after(arguments: Mapping[str, Any], option: str) -> list[str]:
     """Return the words that follow an option of a processing job, up to the next option."""
     words = arguments["AppSpecification"].get("ContainerArguments") or []
-    found: list[str] = []
+    option_values: list[str] = []
     for word in words[words.index(option) + 1 :] if option in words else ():
         if isinstance(word, str) and word.startswith("--"):
             break
-        found.append(word)
-    return found
+        option_values.append(word)
+    return option_values
 
 
 def _root(gate: Step) -> tuple[str, str]:

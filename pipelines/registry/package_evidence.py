@@ -56,13 +56,13 @@ class Evidence:
         self.region = arn.split(":")[3] if arn.count(":") >= 5 else None
         self._sagemaker = sagemaker or client("sagemaker", self.region)
         self._s3 = s3 or client("s3", self.region)
-        self.opened: dict[str, str] = {}
+        self.read_hashes: dict[str, str] = {}
         """URI of each object that was read → its SHA-256; empty if it was not read to its end."""
         self._read: dict[str, bytes] = {}
         self._jobs: dict[str, dict[str, Any]] = {}
 
     @cached_property
-    def registered(self) -> dict[str, Any]:
+    def registered_package(self) -> dict[str, Any]:
         """Return DescribeModelPackage's answer."""
         with service_errors(f"reading model package {self.arn}"):
             return self._sagemaker.describe_model_package(ModelPackageName=self.arn)
@@ -70,7 +70,7 @@ class Evidence:
     @property
     def package(self) -> dict[str, Any]:
         """Return the package that an execution registered: this one."""
-        return self.registered
+        return self.registered_package
 
     @property
     def metadata(self) -> Mapping[str, str]:
@@ -86,10 +86,10 @@ class Evidence:
     @property
     def container(self) -> dict[str, Any]:
         """Return the package's only container."""
-        found = self.package.get("InferenceSpecification", {}).get("Containers", [])
-        if len(found) != 1:
-            raise Absent(f"the package has {len(found)} containers, not one")
-        return found[0]
+        containers = self.package.get("InferenceSpecification", {}).get("Containers", [])
+        if len(containers) != 1:
+            raise Absent(f"the package has {len(containers)} containers, not one")
+        return containers[0]
 
     @property
     def model(self) -> str:
@@ -104,7 +104,7 @@ class Evidence:
         """Return the model's identity, as in ``training.finetuning.model_files.registered``."""
         if not self.model.endswith("/"):
             return self.sha256(self.model)
-        if not (names := self.listed(self.model)):
+        if not (names := self.list_objects(self.model)):
             raise Absent(f"{self.model} is not there")
         return files_sha256({name: self.sha256(f"{self.model}{name}") for name in names})
 
@@ -112,7 +112,7 @@ class Evidence:
         """Return the bytes of the model's archive, or of all its files."""
         if not self.model.endswith("/"):
             return self.size(self.model)
-        if not (names := self.listed(self.model)):
+        if not (names := self.list_objects(self.model)):
             raise Absent(f"{self.model} is not there")
         return sum(names.values())
 
@@ -126,7 +126,9 @@ class Evidence:
         """Return a tag that changes with each object of the model."""
         if not self.model.endswith("/"):
             return self.head(self.model)["ETag"]
-        tags = {name: self.head(f"{self.model}{name}")["ETag"] for name in self.listed(self.model)}
+        tags = {
+            name: self.head(f"{self.model}{name}")["ETag"] for name in self.list_objects(self.model)
+        }
         return files_sha256(tags)
 
     @cached_property
@@ -154,7 +156,7 @@ class Evidence:
             )["PipelineDefinition"]
 
     @cached_property
-    def declared(self) -> dict[str, dict[str, Any]]:
+    def definition_steps(self) -> dict[str, dict[str, Any]]:
         """Return the steps of that definition by name."""
         return {
             step.name: dict(step.document)
@@ -162,19 +164,19 @@ class Evidence:
         }
 
     @cached_property
-    def given(self) -> dict[str, str]:
+    def start_parameters(self) -> dict[str, str]:
         """Return the parameters that the execution was started with."""
         arn = self.metadata["execution"]
         with service_errors(f"reading the parameters of {arn}"):
             pages = self._sagemaker.get_paginator("list_pipeline_parameters_for_execution")
-            found = [p for page in pages.paginate(PipelineExecutionArn=arn)
+            entries = [p for page in pages.paginate(PipelineExecutionArn=arn)
                      for p in page["PipelineParameters"]]  # fmt: skip
-        return {parameter["Name"]: parameter["Value"] for parameter in found}
+        return {parameter["Name"]: parameter["Value"] for parameter in entries}
 
     @property
     def parameters(self) -> dict[str, Any]:
         """Return every parameter of the execution, in its type."""
-        return values(json.loads(self.definition), self.given)
+        return values(json.loads(self.definition), self.start_parameters)
 
     @property
     def defaults(self) -> dict[str, Any]:
@@ -184,23 +186,26 @@ class Evidence:
     @cached_property
     def steps(self) -> dict[str, Step]:
         """Return the execution's steps by name."""
-        made = {"sagemaker": self._sagemaker, "s3": self._s3}
-        found = Execution(
+        clients = {"sagemaker": self._sagemaker, "s3": self._s3}
+        run_steps = Execution(
             self.metadata["execution"],
             self.region,
-            lambda service, region: made.get(service) or client(service, region),
+            lambda service, region: clients.get(service) or client(service, region),
         ).steps()
-        return {step.name: step for step in found}
+        return {step.name: step for step in run_steps}
 
     def job(self, step: str) -> dict[str, Any]:
         """Return the service's description of the step's job, an earlier run's when cached."""
         if step not in self._jobs:
-            found = self.steps.get(step)
-            kind = next((one for one in DESCRIBE if found and one in found.metadata), None)
-            if found is None or kind is None:
+            run_step = self.steps.get(step)
+            kind = next(
+                (job_kind for job_kind in DESCRIBE if run_step and job_kind in run_step.metadata),
+                None,
+            )
+            if run_step is None or kind is None:
                 raise Absent(f"the execution has no job of step {step}")
             operation, parameter = DESCRIBE[kind]
-            name = found.metadata[kind]["Arn"].rpartition("/")[2]
+            name = run_step.metadata[kind]["Arn"].rpartition("/")[2]
             with service_errors(f"reading the job of step {step}"):
                 self._jobs[step] = getattr(self._sagemaker, operation)(**{parameter: name})
         return self._jobs[step]
@@ -208,10 +213,10 @@ class Evidence:
     def output(self, step: str, name: str) -> str:
         """Return the S3 URI of the folder where the processing step's output lies."""
         outputs = self.job(step).get("ProcessingOutputConfig", {}).get("Outputs", ())
-        found = {o["OutputName"]: o["S3Output"]["S3Uri"] for o in outputs}
-        if name not in found:
+        output_uris = {o["OutputName"]: o["S3Output"]["S3Uri"] for o in outputs}
+        if name not in output_uris:
             raise Absent(f"step {step} has no output {name}")
-        return found[name]
+        return output_uris[name]
 
     def job_inputs(self, step: str) -> dict[str, dict[str, str]]:
         """Return input name → its S3Input."""
@@ -221,32 +226,34 @@ class Evidence:
         """Return the whole object."""
         if uri not in self._read:
             self._read[uri] = self._get(uri).read()
-            self.opened[uri] = hashlib.sha256(self._read[uri]).hexdigest()
+            self.read_hashes[uri] = hashlib.sha256(self._read[uri]).hexdigest()
         return self._read[uri]
 
     def json(self, uri: str) -> dict[str, Any]:
         """Return the object as JSON; raise Absent when it is not JSON."""
         try:
-            found = json.loads(self.read(uri))
+            document = json.loads(self.read(uri))
         except (ValueError, RecursionError) as error:
             raise Absent(f"{uri} is not JSON: {error}") from None
-        if not isinstance(found, dict):
+        if not isinstance(document, dict):
             raise Absent(f"{uri} is not a JSON object")
-        return found
+        return document
 
     def sha256(self, uri: str) -> str:
         """Hash the object, read block by block; a long one shows how far it is."""
         body, digest = self._get(uri), hashlib.sha256()
         size = getattr(body, "_content_length", None) or 0
         columns = (TextColumn("hashing"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-        shown = terminal.is_terminal and int(size) > LONG
-        with Progress(*columns, console=terminal, transient=True, disable=not shown) as progress:
+        has_progress = terminal.is_terminal and int(size) > LONG
+        with Progress(
+            *columns, console=terminal, transient=True, disable=not has_progress
+        ) as progress:
             task = progress.add_task(uri, total=int(size))
             while block := body.read(BLOCK):
                 digest.update(block)
                 progress.advance(task, len(block))
-        self.opened[uri] = digest.hexdigest()
-        return self.opened[uri]
+        self.read_hashes[uri] = digest.hexdigest()
+        return self.read_hashes[uri]
 
     def member(self, uri: str, name: str) -> bytes:
         """Return one file of an object that is a tar.gz; read up to there and no further."""
@@ -276,7 +283,7 @@ class Evidence:
                     raise Absent(f"{uri} is not there") from None
                 raise
 
-    def listed(self, uri: str) -> dict[str, int]:
+    def list_objects(self, uri: str) -> dict[str, int]:
         """Return name below the prefix → bytes, sorted by name."""
         return self.beginning_with(f"{uri.rstrip('/')}/")
 
@@ -284,11 +291,11 @@ class Evidence:
         """Return name in a job's input → its URI and bytes: the object of that name, or the
         folder's.
         """
-        if not uri.endswith("/") and "" in (found := self.beginning_with(uri)):
-            return {uri.rpartition("/")[2]: (uri, found[""])}
-        listed = self.listed(uri).items()
-        named = {name: size for name, size in listed if name and not name.endswith("/")}
-        return {name: (f"{uri.rstrip('/')}/{name}", size) for name, size in named.items()}
+        if not uri.endswith("/") and "" in (objects := self.beginning_with(uri)):
+            return {uri.rpartition("/")[2]: (uri, objects[""])}
+        sizes = self.list_objects(uri).items()
+        files = {name: size for name, size in sizes if name and not name.endswith("/")}
+        return {name: (f"{uri.rstrip('/')}/{name}", size) for name, size in files.items()}
 
     def beginning_with(self, uri: str) -> dict[str, int]:
         """Return the rest of each name that begins with ``uri`` → bytes: what a job's input gets of
@@ -302,7 +309,7 @@ class Evidence:
 
     def folder(self, uri: str) -> dict[str, bytes]:
         """Return name below the prefix → content; raise Absent when there is nothing."""
-        names = list(self.listed(uri))
+        names = list(self.list_objects(uri))
         if not names:
             raise Absent(f"{uri} is not there")
         with ThreadPoolExecutor(THREADS) as pool:
@@ -314,7 +321,7 @@ class Evidence:
         return split(uri)
 
     def _get(self, uri: str) -> Any:
-        self.opened.setdefault(uri, "")
+        self.read_hashes.setdefault(uri, "")
         bucket, key = self.place(uri)
         with service_errors(f"reading {uri}"):
             try:
@@ -327,7 +334,7 @@ class Evidence:
 
 def split(uri: str) -> tuple[str, str]:
     """Return bucket and key of an S3 URI."""
-    where = urlsplit(uri)
-    if where.scheme != "s3" or not where.netloc:
+    location = urlsplit(uri)
+    if location.scheme != "s3" or not location.netloc:
         raise ServiceError(f"{uri!r} is not an S3 URI; expected s3://bucket/key")
-    return where.netloc, where.path.lstrip("/")
+    return location.netloc, location.path.lstrip("/")

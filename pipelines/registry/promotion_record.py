@@ -22,7 +22,7 @@ URI, SHA256, FROM, ORIGIN = "promotion_uri", "promotion_sha256", "promoted_from"
 was promoted from, and the one that a run has registered."""
 
 
-class Hop(BaseModel):
+class Promotion(BaseModel):
     """One promotion, from an account to another."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -59,7 +59,7 @@ class Record(BaseModel):
     """Step → the description of its job."""
     objects: dict[str, str]
     """S3 URI → SHA-256 of each object that a check reads."""
-    hops: tuple[Hop, ...]
+    hops: tuple[Promotion, ...]
     """The promotions, the first one first."""
 
     @property
@@ -67,19 +67,21 @@ class Record(BaseModel):
         return json.dumps(self.model_dump(mode="json"), indent=1).encode()
 
 
-class Promoted(Evidence):
+class PromotedEvidence(Evidence):
     """Evidence of a promoted package: the record's, and the copies beside it."""
 
-    def __init__(self, registered: Evidence) -> None:
-        super().__init__(registered.arn, registered._sagemaker, registered._s3)
-        self.registered = registered.registered
+    def __init__(self, registered_evidence: Evidence) -> None:
+        super().__init__(
+            registered_evidence.arn, registered_evidence._sagemaker, registered_evidence._s3
+        )
+        self.registered_package = registered_evidence.registered_package
         self.uri = self.promotion[URI]
         self.folder_uri = self.uri.rpartition("/")[0]
 
     @property
     def promotion(self) -> Mapping[str, str]:
         """Return the customer metadata of the promoted package itself."""
-        return self.registered.get("CustomerMetadataProperties", {})
+        return self.registered_package.get("CustomerMetadataProperties", {})
 
     @cached_property
     def record(self) -> Record:
@@ -102,7 +104,7 @@ class Promoted(Evidence):
         return self.record.definition
 
     @property
-    def given(self) -> dict[str, str]:  # type: ignore[override]
+    def start_parameters(self) -> dict[str, str]:  # type: ignore[override]
         return self.record.parameters
 
     @cached_property
@@ -132,8 +134,8 @@ def evidence_of(arn: str, sagemaker: Any = None, s3: Any = None) -> Evidence:
 
     ``sagemaker``, ``s3``: clients to read with; default: those of the environment.
     """
-    found = Evidence(arn, sagemaker, s3)
-    return Promoted(found) if URI in found.metadata else found
+    evidence = Evidence(arn, sagemaker, s3)
+    return PromotedEvidence(evidence) if URI in evidence.metadata else evidence
 
 
 def origin_of(arn: str | None) -> str | None:
@@ -145,14 +147,14 @@ def origin_of(arn: str | None) -> str | None:
 
 def record_of(evidence: Evidence) -> Record:
     """Return what a check may ask of the evidence, as the record of its next promotion."""
-    if isinstance(evidence, Promoted):
+    if isinstance(evidence, PromotedEvidence):
         return evidence.record
     steps = evidence.steps
     jobs = [name for name, step in steps.items() if DESCRIBE.keys() & step.metadata]
     plain = {
         "origin": {k: v for k, v in evidence.package.items() if k != "ResponseMetadata"},
         "definition": evidence.definition,
-        "parameters": evidence.given,
+        "parameters": evidence.start_parameters,
         "steps": {name: dict(step.metadata) for name, step in steps.items()},
         "jobs": {name: evidence.job(name) for name in jobs},
         "objects": {},
@@ -175,12 +177,12 @@ def request(record: Record, folder: str, sha256: str, group: str) -> dict[str, A
         group: name or ARN of the model package group.
     """
     origin = record.origin
-    moved = {
-        field: _moved(origin[field], record, folder)
+    moved_fields = {
+        field: _move_uris(origin[field], record, folder)
         for field in ("InferenceSpecification", "ModelMetrics", "DriftCheckBaselines")
         if field in origin
     }
-    kept = {k: origin[k] for k in ("ModelCard", "ModelPackageDescription") if k in origin}
+    kept_fields = {k: origin[k] for k in ("ModelCard", "ModelPackageDescription") if k in origin}
     metadata = dict(origin.get("CustomerMetadataProperties", {}))
     metadata |= {URI: f"{folder}/{FILE}", SHA256: sha256}
     metadata |= {FROM: record.hops[-1].package, ORIGIN: origin["ModelPackageArn"]}
@@ -188,8 +190,8 @@ def request(record: Record, folder: str, sha256: str, group: str) -> dict[str, A
         "ModelPackageGroupName": group,
         "ModelApprovalStatus": "PendingManualApproval",
         "CustomerMetadataProperties": metadata,
-        **kept,
-        **moved,
+        **kept_fields,
+        **moved_fields,
     }
 
 
@@ -198,16 +200,16 @@ OF_SERVICE = ("ImageDigest", "ModelDataETag", "IsCheckpoint")
 ETag."""
 
 
-def _moved(value: Any, record: Record, folder: str) -> Any:
+def _move_uris(value: Any, record: Record, folder: str) -> Any:
     """Return the field of the package with every URI of the record replaced by its copy's."""
     if isinstance(value, dict):
-        kept = {k: v for k, v in value.items() if k not in OF_SERVICE}
-        return {k: _moved(v, record, folder) for k, v in kept.items()}
+        fields = {k: v for k, v in value.items() if k not in OF_SERVICE}
+        return {k: _move_uris(v, record, folder) for k, v in fields.items()}
     if isinstance(value, list):
-        return [_moved(v, record, folder) for v in value]
+        return [_move_uris(v, record, folder) for v in value]
     if not isinstance(value, str) or not value.startswith("s3://"):
         return value
-    known = value in record.objects or (
+    is_copied = value in record.objects or (
         value.endswith("/") and any(uri.startswith(value) for uri in record.objects)
     )
-    return copy_of(folder, value) if known else value
+    return copy_of(folder, value) if is_copied else value

@@ -16,22 +16,22 @@ from pipelines.compile.compilation import step_code
 from pipelines.compile.provenance_asset import changes_sha256, current_commit
 from pipelines.recipe import extended_recipe
 from pipelines.registry.package_evidence import Evidence
-from pipelines.registry.record_checks import SHOWN, Mismatch, Unchecked, difference
+from pipelines.registry.record_checks import HASH_CHARACTERS, Mismatch, UncheckedError, difference
 from trainyard.common.errors import DefinitionError, GateError, RecipeError
 
 Check = Callable[[Evidence], str]
 ML = "/opt/ml/"
 
 
-def checks(checkout: Path, *, named: bool) -> dict[str, Check]:
-    """Return the checks that need ``checkout``; ``named``: the user says that it is
+def checks(checkout: Path, *, is_named: bool) -> dict[str, Check]:
+    """Return the checks that need ``checkout``; ``is_named``: the user says that it is
     the right one.
     """
     return {
         "verdict": lambda evidence: verdict(evidence, checkout),
         "recipe": lambda evidence: recipe(evidence, checkout),
-        "commit": lambda evidence: commit(evidence, checkout, named=named),
-        "definition again": lambda evidence: compiled(evidence, checkout),
+        "commit": lambda evidence: commit(evidence, checkout, is_named=is_named),
+        "definition again": lambda evidence: check_definition(evidence, checkout),
     }
 
 
@@ -39,34 +39,36 @@ def verdict(evidence: Evidence, checkout: Path) -> str:
     """Check that the gate's job, run again on the same inputs and arguments, gives the same
     verdict.
     """
-    for file, again in judged(evidence, checkout).items():
-        stored = evidence.provenance
+    for file, new_document in check_with_gate(evidence, checkout).items():
+        stored_document = evidence.provenance
         if file == "gate.json":
-            stored = evidence.json(evidence.source("Constraints")["S3Uri"])
+            stored_document = evidence.json(evidence.source("Constraints")["S3Uri"])
         else:
-            again |= {"gate_sha256": stored.get("gate_sha256")}  # equal up to the last digits
-        if where := difference(again, stored):
-            raise Mismatch(f"{file}: {where}; computed again on the same evidence")
+            new_document |= {
+                "gate_sha256": stored_document.get("gate_sha256")
+            }  # equal up to the last digits
+        if mismatch := difference(new_document, stored_document):
+            raise Mismatch(f"{file}: {mismatch}; computed again on the same evidence")
     return "the same, computed again"
 
 
-def judged(
+def check_with_gate(
     evidence: Evidence,
     checkout: Path,
-    look: int | None = None,
+    look_number: int | None = None,
     arguments: list[Any] | None = None,
 ) -> dict[str, Any]:
     """Return gate.json and provenance.json, as the recorded gate writes them on the recorded
     evidence.
 
-    ``look``: the number of the look in place of the run's own. ``arguments``: what the gate is
-    asked for, in place of what the run's was.
+    ``look_number``: the number of the look in place of the run's own. ``arguments``: what the gate
+    is asked for, in place of what the run's was.
 
     Raises:
         Unchecked: the gate's code in ``checkout`` differs, or does not run here.
     """
     if not _is_recorded(evidence, checkout):
-        raise Unchecked("the gate's code in this checkout is not the recorded one")
+        raise UncheckedError("the gate's code in this checkout is not the recorded one")
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         for name, source in evidence.job_inputs("Gate").items():
@@ -74,8 +76,8 @@ def judged(
                 _download(evidence, source, root)
         if arguments is None:
             arguments = evidence.job("Gate")["AppSpecification"].get("ContainerArguments", [])
-        if look is not None:
-            arguments = [*arguments, "--look", str(look)]  # the last one counts
+        if look_number is not None:
+            arguments = [*arguments, "--look", str(look_number)]  # the last one counts
         _run(checkout, ["steps.gate.job", *arguments, "--root", folder])
         output = root / "processing/output/gate"
         files = ("gate.json", "provenance.json")
@@ -85,31 +87,32 @@ def judged(
 def require_pass(
     evidence: Evidence,
     checkout: Path,
-    what: str,
-    look: int | None = None,
+    refusal: str,
+    look_number: int | None = None,
     arguments: list[Any] | None = None,
 ) -> None:
     """Require that the gate, asked otherwise than in the run, passes the model, too.
 
     Args:
-        what: for errors: what is refused, and why the gate is asked again.
-        look, arguments: as of ``judged``.
+        refusal: for errors: what is refused, and why the gate is asked again.
+        look, arguments: as of ``check_with_gate``.
 
     Raises:
         GateError: it rejects the model, or cannot be run here.
     """
     try:
-        gate = judged(evidence, checkout, look, arguments)["gate.json"]
-    except Unchecked as why:
+        gate = check_with_gate(evidence, checkout, look_number, arguments)["gate.json"]
+    except UncheckedError as error:
         raise GateError(
-            f"{evidence.arn}: {what}, and cannot be judged again here: {why}; try in a checkout of "
+            f"{evidence.arn}: {refusal}, and cannot be judged again here: {error}; try in a "
+            "checkout of "
             f"commit {evidence.provenance.get('commit')}"
         ) from None
     if gate["verdict"] != "pass":
-        raise GateError(f"{evidence.arn}: {what}: {gate['reason']}")
+        raise GateError(f"{evidence.arn}: {refusal}: {gate['reason']}")
     if gate["artifact_sha256"] != evidence.provenance.get("artifact_sha256"):
         raise GateError(
-            f"{evidence.arn}: {what}: {gate['int8']['says']}; the package has the other"
+            f"{evidence.arn}: {refusal}: {gate['int8']['says']}; the package has the other"
         )
 
 
@@ -119,11 +122,11 @@ def _is_recorded(evidence: Evidence, checkout: Path) -> bool:
     requirements.txt is left out, since its packages depend on the recipe.
     """
     try:
-        ours = step_code(checkout, "gate", None)
+        local_code = step_code(checkout, "gate", None)
     except DefinitionError as error:
-        raise Unchecked(str(error)) from None
-    recorded = evidence.provenance["code"]["Gate"]
-    return any(_code(evidence.folder(uri)) == _code(ours) for uri in recorded)
+        raise UncheckedError(str(error)) from None
+    recorded_uris = evidence.provenance["code"]["Gate"]
+    return any(_code(evidence.folder(uri)) == _code(local_code) for uri in recorded_uris)
 
 
 def _code(files: Mapping[str, bytes]) -> dict[str, bytes]:
@@ -136,55 +139,61 @@ def recipe(evidence: Evidence, checkout: Path) -> str:
     """
     path, source = _recipe(evidence, checkout), evidence.provenance["recipe"]
     try:
-        found = extended_recipe.sha256(path)
+        digest = extended_recipe.sha256(path)
     except RecipeError as error:
-        found = f"unknown ({error})"
-    if found == source["file_sha256"]:
+        digest = f"unknown ({error})"
+    if digest == source["file_sha256"]:
         return str(source["file"])
-    recorded = str(evidence.provenance.get("commit"))
-    if current_commit(checkout).removesuffix("-dirty") != recorded.removesuffix("-dirty"):
-        raise Unchecked(f"{source['file']} differs in this checkout, which is at another commit")
+    recorded_commit = str(evidence.provenance.get("commit"))
+    if current_commit(checkout).removesuffix("-dirty") != recorded_commit.removesuffix("-dirty"):
+        raise UncheckedError(
+            f"{source['file']} differs in this checkout, which is at another commit"
+        )
     raise Mismatch(
-        f"{source['file']} was edited: its SHA-256 is {found}, "
+        f"{source['file']} was edited: its SHA-256 is {digest}, "
         f"provenance.json says {source['file_sha256']}"
     )
 
 
-def commit(evidence: Evidence, checkout: Path, *, named: bool = False) -> str:
+def commit(evidence: Evidence, checkout: Path, *, is_named: bool = False) -> str:
     """Check that the checkout is at the recorded commit, with the recorded changes."""
-    recorded, found = evidence.provenance.get("commit"), current_commit(checkout)
-    refuse = Mismatch if named else Unchecked
-    if found != recorded:
-        raise refuse(f"the checkout is at {found}, the package was built from {recorded}")
+    recorded_commit, checkout_commit = evidence.provenance.get("commit"), current_commit(checkout)
+    refuse = Mismatch if is_named else UncheckedError
+    if checkout_commit != recorded_commit:
+        raise refuse(
+            f"the checkout is at {checkout_commit}, the package was built from {recorded_commit}"
+        )
     changes = evidence.provenance.get("changes_sha256")
     if changes_sha256(checkout) != changes:
         raise refuse("the checkout has other uncommitted changes than the package was built with")
-    return found[:SHOWN] + (", with the same uncommitted changes" if changes else "")
+    return checkout_commit[:HASH_CHARACTERS] + (
+        ", with the same uncommitted changes" if changes else ""
+    )
 
 
-def compiled(evidence: Evidence, checkout: Path) -> str:
+def check_definition(evidence: Evidence, checkout: Path) -> str:
     """Check that compiling the recipe in the checkout gives exactly the definition that ran."""
     commit(evidence, checkout)
     _recipe(evidence, checkout)
-    recorded, account = evidence.provenance["recipe"], evidence.provenance["account"]
-    sets = [word for override in recorded["overrides"] for word in ("--set", override)]
+    recipe_record, account = evidence.provenance["recipe"], evidence.provenance["account"]
+    sets = [word for override in recipe_record["overrides"] for word in ("--set", override)]
     environment = {
         "AWS_REGION": account["region"],
         "SAGEMAKER_PIPELINE_ROLE_ARN": account["role"],
         "SAGEMAKER_JOB_ROLE_ARN": account["job_role"],
         "ARTIFACT_BUCKET": account["bucket"],
     }
-    sets += ["--env", recorded["environment"]] if "environment" in recorded else []
-    words = ["pipelines.definition", "--recipe", recorded["file"], *sets]
+    sets += ["--env", recipe_record["environment"]] if "environment" in recipe_record else []
+    words = ["pipelines.definition", "--recipe", recipe_record["file"], *sets]
     if _run(checkout, words, environment).rstrip("\n") != evidence.definition:
-        raise Mismatch(f"compiling {recorded['file']} again gives another definition")
+        raise Mismatch(f"compiling {recipe_record['file']} again gives another definition")
     return "byte for byte"
 
 
 def _recipe(evidence: Evidence, checkout: Path) -> Path:
     file = evidence.provenance.get("recipe", {}).get("file")
     if not file or not (checkout / file).is_file():
-        raise Unchecked(f"the recipe {file} does not lie in the checkout")
+        raise UncheckedError(f"the recipe {file} does not lie in the checkout")
     return checkout / file
 
 
@@ -202,7 +211,7 @@ def _download(evidence: Evidence, source: dict[str, str], root: Path) -> None:
 
 def _run(checkout: Path, words: list[str], environment: dict[str, str] | None = None) -> str:
     """Return the output of a module of the checkout."""
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", *words],
         cwd=checkout,
         env=os.environ | {"PYTHONPATH": str(checkout)} | (environment or {}),
@@ -210,7 +219,7 @@ def _run(checkout: Path, words: list[str], environment: dict[str, str] | None = 
         text=True,
         check=False,
     )
-    if done.returncode:
-        last = (done.stderr or done.stdout).strip().splitlines()[-1:]
-        raise Unchecked(f"python -m {words[0]} failed: {' '.join(last)}")
-    return done.stdout
+    if process.returncode:
+        last = (process.stderr or process.stdout).strip().splitlines()[-1:]
+        raise UncheckedError(f"python -m {words[0]} failed: {' '.join(last)}")
+    return process.stdout

@@ -14,9 +14,9 @@ from typing import Any
 
 from conditions.gate_arguments import arguments
 from conditions.provenance_record import UNKNOWN, record
-from conditions.registered_version import registered
+from conditions.registered_version import select_evaluation
 from pipelines.compile.compilation import Asset
-from pipelines.compile.provenance_asset import FOLDER, FORMAT, blanked
+from pipelines.compile.provenance_asset import FOLDER, FORMAT, blank_record_name
 from pipelines.registry.package_evidence import Absent, Evidence
 from steps.gate.config import GateConfig, threshold_parameter
 from training.finetuning.model_files import ARCHIVE
@@ -25,40 +25,40 @@ from trainyard.common.errors import DataError
 PROVENANCE = "provenance.json"
 BOUND = ("execution", "provenance_uri", "pipeline", "workload", "provenance_sha256")
 TOLERANCE = 1e-9  # relative: another machine's arithmetic may differ in the last digits
-SHOWN = 12  # characters of a hash that are shown
+HASH_CHARACTERS = 12  # characters of a hash that are shown
 
 
 class Mismatch(Exception):
     """A thing differs from its record; becomes a finding."""
 
 
-class Unchecked(Exception):
+class UncheckedError(Exception):
     """A check cannot be computed here, and why; becomes a finding."""
 
 
-def same(what: str, found: Any, expected: Any, where: str) -> None:
+def same(label: str, actual: Any, reference: Any, source: str) -> None:
     """Raise Mismatch, in words, when the two differ."""
-    if found != expected:
-        raise Mismatch(f"{what} is {found}, {where} says {expected}")
+    if actual != reference:
+        raise Mismatch(f"{label} is {actual}, {source} says {reference}")
 
 
-def difference(found: Any, expected: Any, where: str = "") -> str | None:
+def difference(actual: Any, reference: Any, path: str = "") -> str | None:
     """Return the first place at which two JSON documents differ, in words; None when they are
     equal.
     """
-    if isinstance(found, dict) and isinstance(expected, dict):
-        keys = sorted({*found, *expected})
-        parts = ((found.get(k), expected.get(k), f"{where}.{k}".lstrip(".")) for k in keys)
+    if isinstance(actual, dict) and isinstance(reference, dict):
+        keys = sorted({*actual, *reference})
+        parts = ((actual.get(k), reference.get(k), f"{path}.{k}".lstrip(".")) for k in keys)
         return next(filter(None, (difference(*part) for part in parts)), None)
-    if isinstance(found, list) and isinstance(expected, list) and len(found) == len(expected):
-        pairs = enumerate(zip(found, expected, strict=True))
-        parts = ((a, b, f"{where}[{number}]") for number, (a, b) in pairs)
+    if isinstance(actual, list) and isinstance(reference, list) and len(actual) == len(reference):
+        pairs = enumerate(zip(actual, reference, strict=True))
+        parts = ((a, b, f"{path}[{number}]") for number, (a, b) in pairs)
         return next(filter(None, (difference(*part) for part in parts)), None)
-    if isinstance(found, float) and isinstance(expected, float):
-        equal = math.isclose(found, expected, rel_tol=TOLERANCE)
+    if isinstance(actual, float) and isinstance(reference, float):
+        equal = math.isclose(actual, reference, rel_tol=TOLERANCE)
     else:
-        equal = found == expected
-    return None if equal else f"{where} is {expected}, and {found}"
+        equal = actual == reference
+    return None if equal else f"{path} is {reference}, and {actual}"
 
 
 def package(evidence: Evidence) -> str:
@@ -79,8 +79,10 @@ def provenance(evidence: Evidence) -> str:
         DataError: it has an older format, so nothing of the package can be checked here.
     """
     uri = evidence.metadata["provenance_uri"]
-    found = hashlib.sha256(evidence.read(uri)).hexdigest()
-    same("SHA-256 of provenance.json", found, evidence.metadata["provenance_sha256"], "the package")
+    digest = hashlib.sha256(evidence.read(uri)).hexdigest()
+    same(
+        "SHA-256 of provenance.json", digest, evidence.metadata["provenance_sha256"], "the package"
+    )
     with suppress(Absent):  # without a record the checks that read it fail
         form = evidence.provenance.get("format")
         if form is not None and form != FORMAT:
@@ -88,49 +90,53 @@ def provenance(evidence: Evidence) -> str:
                 f"{evidence.arn}: its {PROVENANCE} is of format {form}; "
                 f"this version verifies and approves format {FORMAT}"
             )
-    return _short(found)
+    return _short(digest)
 
 
 def metadata(evidence: Evidence) -> str:
     """Check that the customer metadata about the record are in the record."""
-    expected = record(evidence.provenance, evidence.metadata["provenance_sha256"])
-    expected |= {name: str(evidence.provenance.get(name)) for name in ("pipeline", "workload")}
-    for name, value in expected.items():
-        found = evidence.metadata.get(name, "missing")
-        same(f"customer metadata {name}", found, value, "provenance.json")
-    return f"{len(expected)} values"
+    expected_values = record(evidence.provenance, evidence.metadata["provenance_sha256"])
+    expected_values |= {
+        name: str(evidence.provenance.get(name)) for name in ("pipeline", "workload")
+    }
+    for name, value in expected_values.items():
+        actual = evidence.metadata.get(name, "missing")
+        same(f"customer metadata {name}", actual, value, "provenance.json")
+    return f"{len(expected_values)} values"
 
 
 def evaluation(evidence: Evidence) -> str:
     """Check that evaluation.json is the one that the gate read."""
-    return _hashed(evidence, "Statistics", "evaluation.json", "evaluation_sha256")
+    return _check_hash(evidence, "Statistics", "evaluation.json", "evaluation_sha256")
 
 
 def gate(evidence: Evidence) -> str:
     """Check that gate.json was written with the record, and says pass."""
-    found = _hashed(evidence, "Constraints", "gate.json", "gate_sha256")
+    digest = _check_hash(evidence, "Constraints", "gate.json", "gate_sha256")
     document = evidence.json(evidence.source("Constraints")["S3Uri"])
     verdict = document.get("verdict")
     same("the verdict", verdict, evidence.provenance.get("verdict"), "provenance.json")
     if verdict != "pass":
         raise Mismatch(f"the verdict is {verdict}: this model should not have been registered")
     methods = {check.get("method") for check in document.get("checks", ())} - {None}
-    return f"{found}, judged by {' and '.join(sorted(methods))} limits" if methods else found
+    return f"{digest}, judged by {' and '.join(sorted(methods))} limits" if methods else digest
 
 
 def metrics(evidence: Evidence) -> str:
     """Check that the metrics in gate.json, customer metadata and model card are
     evaluation.json's.
     """
-    judged = evidence.json(evidence.source("Constraints")["S3Uri"])
-    measured = registered(evidence.json(evidence.source("Statistics")["S3Uri"]), judged)
-    fingerprint = measured.get("dataset", {}).get("fingerprint")
-    same("dataset_fingerprint of gate.json", judged.get("dataset_fingerprint"), fingerprint,
+    gate_document = evidence.json(evidence.source("Constraints")["S3Uri"])
+    evaluation_document = select_evaluation(
+        evidence.json(evidence.source("Statistics")["S3Uri"]), gate_document
+    )
+    fingerprint = evaluation_document.get("dataset", {}).get("fingerprint")
+    same("dataset_fingerprint of gate.json", gate_document.get("dataset_fingerprint"), fingerprint,
          "evaluation.json")  # fmt: skip
     card = _card_metrics(evidence)
-    for name, entry in measured.get("metrics", {}).items():
+    for name, entry in evaluation_document.get("metrics", {}).items():
         value = entry.get("value")
-        same(f"metrics.{name} of gate.json", judged.get("metrics", {}).get(name), value,
+        same(f"metrics.{name} of gate.json", gate_document.get("metrics", {}).get(name), value,
              "evaluation.json")  # fmt: skip
         text = evidence.metadata.get(name, UNKNOWN)
         same(f"customer metadata {name}", _number(text), value, "evaluation.json")
@@ -141,12 +147,12 @@ def metrics(evidence: Evidence) -> str:
 def artifact_place(evidence: Evidence) -> str:
     """Check that the object to be deployed is the one that was evaluated, of the same size."""
     uri = evidence.model
-    evaluated = evidence.job_inputs("Evaluate").get("model", {}).get("S3Uri", "")
+    evaluated_uri = evidence.job_inputs("Evaluate").get("model", {}).get("S3Uri", "")
     if evidence.provenance.get("precision") == "int8":
-        evaluated = model_uris(evidence)[1]
+        evaluated_uri = model_uris(evidence)[1]
     if uri.endswith("/"):
-        evaluated = f"{evaluated.rstrip('/')}/"
-    same("the model's place", uri, evaluated, "the evaluation's job")
+        evaluated_uri = f"{evaluated_uri.rstrip('/')}/"
+    same("the model's place", uri, evaluated_uri, "the evaluation's job")
     same("size of the artifact", evidence.model_size(), evidence.provenance.get("artifact_bytes"),
          "provenance.json")  # fmt: skip
     return f"{evidence.provenance['artifact_bytes']} bytes"
@@ -154,10 +160,10 @@ def artifact_place(evidence: Evidence) -> str:
 
 def definition(evidence: Evidence) -> str:
     """Check that the execution ran the definition that the record names."""
-    found = hashlib.sha256(blanked(evidence.definition).encode()).hexdigest()
-    same("SHA-256 of the execution's definition", found,
+    digest = hashlib.sha256(blank_record_name(evidence.definition).encode()).hexdigest()
+    same("SHA-256 of the execution's definition", digest,
          evidence.provenance.get("definition_sha256"), "provenance.json")  # fmt: skip
-    return _short(found)
+    return _short(digest)
 
 
 def origin(evidence: Evidence) -> str:
@@ -168,13 +174,13 @@ def origin(evidence: Evidence) -> str:
     files = evidence.origin
     same("name of the definition's record", uri.rstrip("/").rpartition("/")[2],
          Asset("", "", files).sha256[:32], "its content")  # fmt: skip
-    known = json.loads(files["provenance.json"])
-    for name, value in known.items():
+    origin_record = json.loads(files["provenance.json"])
+    for name, value in origin_record.items():
         same(f"{name} of provenance.json", evidence.provenance.get(name), value,
              "the definition's record")  # fmt: skip
     same("SHA-256 of recipe.json", hashlib.sha256(files["recipe.json"]).hexdigest(),
-         known["recipe"]["sha256"], "the definition's record")  # fmt: skip
-    return f"{len(known)} fields"
+         origin_record["recipe"]["sha256"], "the definition's record")  # fmt: skip
+    return f"{len(origin_record)} fields"
 
 
 def asked_of_gate(
@@ -184,13 +190,13 @@ def asked_of_gate(
 
     ``thresholds``: name → value, in place of the config's.
     """
-    given = evidence.parameters
+    parameters = evidence.parameters
     return arguments(
         config.values | {"threshold": {name: str(value) for name, value in thresholds.items()}},
         primary_metric=evidence.provenance["primary_metric"],
         directions=evidence.provenance["directions"],
-        champion=given["ChampionArn"],
-        look=str(given.get("Look")),
+        champion=parameters["ChampionArn"],
+        look_number=str(parameters.get("Look")),
         models=model_uris(evidence) if config.judges_int8 else (),
     )
 
@@ -204,42 +210,50 @@ def model_uris(evidence: Evidence) -> list[str]:
 
 def demands(evidence: Evidence) -> str:
     """Check that the gate was asked for what the recipe demands, with the run's parameters."""
-    config, given = GateConfig.model_validate(evidence.recipe["gate"]), evidence.parameters
+    config, parameters = GateConfig.model_validate(evidence.recipe["gate"]), evidence.parameters
     thresholds = {
-        name: given.get(threshold_parameter(name), value)
+        name: parameters.get(threshold_parameter(name), value)
         for name, value in config.thresholds.items()
     }
-    expected = asked_of_gate(evidence, config, thresholds)
-    found = evidence.job("Gate")["AppSpecification"].get("ContainerArguments", [])
-    for position, (ours, theirs) in enumerate(zip_longest(expected, found)):
-        if ours is None or theirs is None or _number(ours) != _number(theirs):
-            before = " ".join(expected[max(0, position - 3) : position])
+    expected_arguments = asked_of_gate(evidence, config, thresholds)
+    job_arguments = evidence.job("Gate")["AppSpecification"].get("ContainerArguments", [])
+    for position, (expected_word, job_word) in enumerate(
+        zip_longest(expected_arguments, job_arguments)
+    ):
+        if expected_word is None or job_word is None or _number(expected_word) != _number(job_word):
+            before = " ".join(expected_arguments[max(0, position - 3) : position])
             raise Mismatch(
-                f"the gate was asked for {before} {theirs}, the recipe in the record says {ours}"
+                f"the gate was asked for {before} {job_word}, the recipe in the record says "
+                f"{expected_word}"
             )
     return f"{len(evidence.json(evidence.source('Constraints')['S3Uri'])['checks'])} checks"
 
 
 def code(evidence: Evidence) -> str:
     """Check that the code of each step in S3 has the hash in the record, and its folder's name."""
-    recorded: Mapping[str, Mapping[str, str]] = evidence.provenance.get("code", {})
-    if not recorded:
+    recorded_code: Mapping[str, Mapping[str, str]] = evidence.provenance.get("code", {})
+    if not recorded_code:
         raise Mismatch("provenance.json names no code: the gate was not given the code that ran")
-    for step, assets in recorded.items():
-        for uri, expected in assets.items():
-            found = Asset("", "", evidence.folder(uri)).sha256
-            same(f"SHA-256 of the code of step {step} ({uri})", found, expected, "provenance.json")
+    for step, assets in recorded_code.items():
+        for uri, expected_sha256 in assets.items():
+            digest = Asset("", "", evidence.folder(uri)).sha256
+            same(
+                f"SHA-256 of the code of step {step} ({uri})",
+                digest,
+                expected_sha256,
+                "provenance.json",
+            )
             if uri not in evidence.definition:
                 raise Mismatch(f"the definition does not name the code of step {step}, {uri}")
-    return f"{len(recorded)} steps"
+    return f"{len(recorded_code)} steps"
 
 
-def _hashed(evidence: Evidence, kind: str, file: str, recorded: str) -> str:
+def _check_hash(evidence: Evidence, kind: str, file: str, record_key: str) -> str:
     source = evidence.source(kind)
-    found = hashlib.sha256(evidence.read(source["S3Uri"])).hexdigest()
-    same(f"SHA-256 of {file}", found, evidence.provenance.get(recorded), "provenance.json")
-    same(f"ContentDigest of {file}", source.get("ContentDigest"), f"sha256:{found}", "its content")
-    return _short(found)
+    digest = hashlib.sha256(evidence.read(source["S3Uri"])).hexdigest()
+    same(f"SHA-256 of {file}", digest, evidence.provenance.get(record_key), "provenance.json")
+    same(f"ContentDigest of {file}", source.get("ContentDigest"), f"sha256:{digest}", "its content")
+    return _short(digest)
 
 
 def _card_metrics(evidence: Evidence) -> dict[str, float]:
@@ -259,4 +273,4 @@ def _number(text: str) -> float | str:
 
 
 def _short(sha256: str) -> str:
-    return sha256[:SHOWN]
+    return sha256[:HASH_CHARACTERS]

@@ -10,7 +10,7 @@ from typing import Any
 
 from conditions.no_champion import NONE
 from pipelines.advice.capacity_fallback import TYPE, fallbacks
-from pipelines.registry.ledger import FOUND
+from pipelines.registry.ledger import AUTOMATIC_PARAMETERS
 from pipelines.registry.package_evidence import Evidence
 from trainyard.plan.step_fields import flat
 
@@ -40,8 +40,8 @@ def _parameters(evidence: Evidence) -> Iterator[str]:
     them with registry and ledger. Nor is an instance type that the recipe itself falls back to.
     """
     used, usual = evidence.parameters, evidence.defaults
-    for name in evidence.given:
-        if name in FOUND or used[name] == usual[name]:
+    for name in evidence.start_parameters:
+        if name in AUTOMATIC_PARAMETERS or used[name] == usual[name]:
             continue
         if name != TYPE or used[name] not in fallbacks(evidence.recipe):
             yield f"parameter {name} was {used[name]}, the pipeline's is {usual[name]}"
@@ -58,10 +58,10 @@ def _without_champion(evidence: Evidence, champion: str | None) -> Iterator[str]
         yield f"it was compared with no champion, and {champion} is Approved"
 
 
-def _recipe(recorded: Any, ours: Any) -> Iterator[str]:
+def _recipe(recorded_recipe: Any, own_recipe: Any) -> Iterator[str]:
     """Yield the differences between two resolved recipes, field by field."""
-    theirs, ours = flat(recorded), flat(ours)
-    for field in sorted({*theirs, *ours}):
-        was, now = theirs.get(field), ours.get(field)
+    recorded_fields, own_recipe = flat(recorded_recipe), flat(own_recipe)
+    for field in sorted({*recorded_fields, *own_recipe}):
+        was, now = recorded_fields.get(field), own_recipe.get(field)
         if not field.startswith(PLACES) and (was and was.raw) != (now and now.raw):
             yield f"recipe {field} was {was and was.text}, yours is {now and now.text}"

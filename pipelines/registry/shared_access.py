@@ -29,7 +29,7 @@ _NO_POLICY = ("NoSuchBucketPolicy",)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Destination:
     """Where a promotion puts a package."""
 
     bucket: str
@@ -42,7 +42,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class PromotionRoute:
     """The two sides of a promotion."""
 
     source: str
@@ -59,13 +59,13 @@ class Way:
     """ARN of the source's role that the target's promoter assumes."""
     key: str | None
     """ARN of the KMS key that the source's objects are encrypted with, if any."""
-    into: Place
+    into: Destination
 
 
 # what a promotion needs
 
 
-def documents(way: Way, promoter: str) -> dict[str, Any]:
+def documents(way: PromotionRoute, promoter: str) -> dict[str, Any]:
     """Return the policies that let the role ``promoter`` of the target promote, by where they
     belong. Whoever may assume it there, by a policy of their own, promotes.
 
@@ -80,11 +80,11 @@ def documents(way: Way, promoter: str) -> dict[str, Any]:
     bucket = f"{_partition(way.group)}:s3:::{way.bucket}"
     objects = f"{bucket}/{way.prefix}/*"
     listing = {"StringLike": {"s3:prefix": [f"{way.prefix}/*"]}}
-    who = {"AWS": promoter}
+    principal = {"AWS": promoter}
     package = f"{way.group.replace(':model-package-group/', ':model-package/')}/*"
     runs = [f"{way.group.partition(':model-package-group/')[0]}:{kind}/*"
             for kind in ("pipeline", "processing-job", "training-job")]  # fmt: skip
-    own = [
+    reader_statements = [
         _allow(["sagemaker:DescribeModelPackage"], package),
         _allow(["sagemaker:GetModelPackageGroupPolicy"], way.group),
         _allow(
@@ -99,12 +99,12 @@ def documents(way: Way, promoter: str) -> dict[str, Any]:
         _allow(["s3:GetBucketPolicy"], bucket),
         _allow(["iam:GetRole"], way.reader),
     ]
-    found = {
-        f"{way.reader}: trust": _policy(_allow(["sts:AssumeRole"], None, who)),
-        f"{way.reader}: policy": _policy(*own),
+    policies = {
+        f"{way.reader}: trust": _policy(_allow(["sts:AssumeRole"], None, principal)),
+        f"{way.reader}: policy": _policy(*reader_statements),
         f"bucket {way.bucket}": _policy(
-            _allow(["s3:GetObject"], objects, who),
-            _allow(["s3:ListBucket"], bucket, who, listing),
+            _allow(["s3:GetObject"], objects, principal),
+            _allow(["s3:ListBucket"], bucket, principal, listing),
         ),
         f"{promoter}: trust": _policy(
             _allow(
@@ -122,14 +122,20 @@ def documents(way: Way, promoter: str) -> dict[str, Any]:
         ),
     }
     if account_in(way.into.group) != way.target:
-        registers = [one for one in _registers(way.into) if "sagemaker" in str(one["Resource"])]
-        found[f"group {way.into.group}"] = _policy(*(one | {"Principal": who} for one in registers))
+        registers = [
+            statement
+            for statement in _registers(way.into)
+            if "sagemaker" in str(statement["Resource"])
+        ]
+        policies[f"group {way.into.group}"] = _policy(
+            *(statement | {"Principal": principal} for statement in registers)
+        )
     if way.key:
-        found[f"key {way.key}"] = _policy(_allow(["kms:Decrypt"], "*", who))
-    return found
+        policies[f"key {way.key}"] = _policy(_allow(["kms:Decrypt"], "*", principal))
+    return policies
 
 
-def _registers(into: Place) -> Iterator[dict[str, Any]]:
+def _registers(into: Destination) -> Iterator[dict[str, Any]]:
     """Iterate over what the promoter does in its own account."""
     bucket = f"{_partition(into.group)}:s3:::{into.bucket}"
     package = f"{into.group.replace(':model-package-group/', ':model-package/')}/*"
@@ -153,15 +159,17 @@ def _policy(*statements: dict[str, Any]) -> dict[str, Any]:
     return {"Version": "2012-10-17", "Statement": list(statements)}
 
 
-def _allow(actions: list[str], resource: Any, who: Any = None, when: Any = None) -> dict[str, Any]:
-    given = {"Principal": who, "Action": actions, "Resource": resource, "Condition": when}
-    return {"Effect": "Allow", **{k: v for k, v in given.items() if v is not None}}
+def _allow(
+    actions: list[str], resource: Any, principal: Any = None, when: Any = None
+) -> dict[str, Any]:
+    elements = {"Principal": principal, "Action": actions, "Resource": resource, "Condition": when}
+    return {"Effect": "Allow", **{k: v for k, v in elements.items() if v is not None}}
 
 
 # what is there
 
 
-def refuse_strangers(way: Way, sagemaker: Any, s3: Any, iam: Any) -> None:
+def refuse_strangers(way: PromotionRoute, sagemaker: Any, s3: Any, iam: Any) -> None:
     """Refuse a promotion on a way that others can change: who may write to the package's group or
     bucket, or assume the reader, may only be of the source's account; the reader, of the target's
     too.
@@ -183,15 +191,17 @@ def refuse_strangers(way: Way, sagemaker: Any, s3: Any, iam: Any) -> None:
     trust = _read("the reader's trust", lambda: iam.get_role(
         RoleName=name)["Role"]["AssumeRolePolicyDocument"])  # fmt: skip
     inside = frozenset({way.source})
-    for what, policy, actions, resources, accounts in (
+    for label, policy, actions, resources, accounts in (
         (f"group {way.group}", group, _GROUP, (package, way.group), inside),
         (f"bucket {way.bucket}", bucket, _BUCKET,
          (f"arn:aws:s3:::{way.bucket}/{way.prefix}/a", f"arn:aws:s3:::{way.bucket}"), inside),
         (f"trust of {way.reader}", trust, ("sts:AssumeRole",), (way.reader,),
          inside | {way.target}),
     ):  # fmt: skip
-        if policy and (said := too_wide(read_policy(what, policy), actions, resources, accounts)):
-            raise GateError(f"{what}: its policy {said}; nothing is promoted on such a way")
+        if policy and (
+            finding := too_wide(read_policy(label, policy), actions, resources, accounts)
+        ):
+            raise GateError(f"{label}: its policy {finding}; nothing is promoted on such a way")
 
 
 def too_wide(
@@ -204,8 +214,10 @@ def too_wide(
         for action in actions:
             for resource in resources:
                 request = Request(principal, action, resource, _context(principal))
-                found = evaluate(request, Policies(resource=policy, must_name=True, identity=_ALL))
-                if found.allowed or found.unknown:
+                decision = evaluate(
+                    request, Policies(resource=policy, must_name=True, identity=_ALL)
+                )
+                if decision.is_allowed or decision.unknown:
                     return f"lets {_words(principal)} do {action} on {resource}"
     return None
 
@@ -249,13 +261,13 @@ def _words(principal: Principal) -> str:
     return "everybody" if principal.account == STRANGER else principal.role
 
 
-def _read(what: str, ask: Callable[[], Any]) -> str | None:
+def _read(label: str, ask: Callable[[], Any]) -> str | None:
     """Return a policy; None where there is none."""
-    with service_errors(f"reading {what}"):
+    with service_errors(f"reading {label}"):
         try:
-            found = ask()
+            answer = ask()
         except ClientError as error:
             if error_code(error) in _NO_POLICY or "Cannot find resource policy" in str(error):
                 return None
             raise
-    return found if isinstance(found, str) else json.dumps(found)
+    return answer if isinstance(answer, str) else json.dumps(answer)

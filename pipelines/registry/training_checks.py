@@ -8,14 +8,14 @@ from typing import Any
 from pipelines.recipe.data_section import Data
 from pipelines.recipe.script_section import NAME
 from pipelines.registry.package_evidence import Absent, Evidence
-from pipelines.registry.record_checks import SHOWN, Mismatch, Unchecked, same
+from pipelines.registry.record_checks import HASH_CHARACTERS, Mismatch, UncheckedError, same
 from steps.tune.config import TuneConfig
 from steps.workload_settings import as_hyperparameters
 from training.checkpoint.lineage import Lineage
 from training.finetuning import hugging_face_folder
 from training.finetuning.adapters import Tuning
-from training.finetuning.model_files import ARCHIVE, OURS
-from training.identity import JOB, Parts, changed, material
+from training.finetuning.model_files import ARCHIVE, TRAINYARD_FILES
+from training.identity import JOB, Parts, describe_changes, material
 from training.input_shares import identity_shares
 from training.starting_weights import BASE, StartFrom
 from trainyard.common.errors import DataError
@@ -35,33 +35,38 @@ def history(evidence: Evidence) -> str:
     training = evidence.json(evidence.source("Statistics")["S3Uri"])["model"]["training"]
     same("identity of the training", training["identity"], evidence.provenance.get("identity"),
          "provenance.json")  # fmt: skip
-    recorded = evidence.provenance["training"]["code_sha256"]
-    same("SHA-256 of the training's code in S3", json_sha256(_sent(evidence)), recorded,
-         "provenance.json")  # fmt: skip
+    recorded_sha256 = evidence.provenance["training"]["code_sha256"]
+    same(
+        "SHA-256 of the training's code in S3",
+        json_sha256(_hash_train_code(evidence)),
+        recorded_sha256,
+        "provenance.json",
+    )
     for stretch in training["stretches"]:
         if stretch["identity"] == training["identity"]:
-            _check_recorded(evidence, stretch, recorded)
+            _check_recorded(evidence, stretch, recorded_sha256)
         else:
             _check_begun(evidence, stretch)
     count = len(training["stretches"])
-    return f"{training['identity'][:SHOWN]}, {count} stretch{'' if count == 1 else 'es'}"
+    return f"{training['identity'][:HASH_CHARACTERS]}, {count} stretch{'' if count == 1 else 'es'}"
 
 
 def _check_recorded(evidence: Evidence, stretch: dict[str, Any], code: str) -> None:
-    where = f"from step {stretch['since'] + 1} on the weights were trained"
+    prefix = f"from step {stretch['since'] + 1} on the weights were trained"
     if stretch["code_sha256"] != code:
         raise Mismatch(
-            f"{where} by other code, {stretch['code_sha256'][:SHOWN]}, than provenance.json says, "
-            f"{code[:SHOWN]}"
+            f"{prefix} by other code, {stretch['code_sha256'][:HASH_CHARACTERS]}, than "
+            "provenance.json says, "
+            f"{code[:HASH_CHARACTERS]}"
         )
     if stretch["data"] != evidence.provenance.get("train_fingerprint"):
-        raise Mismatch(f"{where} on other data, {stretch['data']}, than provenance.json says")
+        raise Mismatch(f"{prefix} on other data, {stretch['data']}, than provenance.json says")
 
 
 def _check_begun(evidence: Evidence, stretch: dict[str, Any]) -> None:
     """Check that a stretch of another training is one that the recipe continues."""
-    begun = evidence.provenance["training"].get("start_from") or {}
-    if not begun.get("checkpoint"):
+    start = evidence.provenance["training"].get("start_from") or {}
+    if not start.get("checkpoint"):
         raise Mismatch(
             f"from step {stretch['since'] + 1} on the weights were trained by training "
             f"{stretch['identity']}, and the recipe does not continue another one"
@@ -75,14 +80,24 @@ def artifact(evidence: Evidence) -> str:
     For your own script, trainyard.json is checked.
     """
     config = DESCRIPTION if is_script(evidence) else CONFIG
-    written = described(evidence)["training"]
-    lineage = Lineage.model_validate({k: v for k, v in written.items() if k != "identity"})
+    training_record = read_description(evidence)["training"]
+    lineage = Lineage.model_validate({k: v for k, v in training_record.items() if k != "identity"})
     parts = lineage.parts
     training = evidence.json(evidence.source("Statistics")["S3Uri"])["model"]["training"]
-    same(f"identity in {config}", written["identity"], training["identity"], "evaluation.json")
+    same(
+        f"identity in {config}",
+        training_record["identity"],
+        training["identity"],
+        "evaluation.json",
+    )
     same(f"identity of the parts in {config}", parts.name, training["identity"], config)
-    same(f"stretches in {config}", written["stretches"], training["stretches"], "evaluation.json")
-    if differs := changed(_sent(evidence), parts.code):
+    same(
+        f"stretches in {config}",
+        training_record["stretches"],
+        training["stretches"],
+        "evaluation.json",
+    )
+    if differs := describe_changes(_hash_train_code(evidence), parts.code):
         raise Mismatch(f"the weights were trained by other code than the record's: {differs}")
     same(f"data in {config}", parts.data, evidence.provenance.get("train_fingerprint"),
          "provenance.json")  # fmt: skip
@@ -103,29 +118,38 @@ def _check_settings(evidence: Evidence, parts: Parts) -> None:
     loop = recipe["train"]["loop"]
     shares = identity_shares(Data.model_validate(recipe["data"]).mixture)
     same("mixture of the training", parts.mixture, shares, "recipe.json")
-    wanted = loop | {"max_steps": parts.settings["max_steps"]} | _found(recipe, parts.settings)
-    if wanted["precision"] == "auto":  # the job chose, by its machines
-        wanted["precision"] = parts.settings["precision"]
+    expected_settings = (
+        loop | {"max_steps": parts.settings["max_steps"]} | _find_searched(recipe, parts.settings)
+    )
+    if expected_settings["precision"] == "auto":  # the job chose, by its machines
+        expected_settings["precision"] = parts.settings["precision"]
     for name, value in parts.settings.items():
-        same(f"{name} of the training", value, wanted.get(name), "recipe.json")
-    own = as_hyperparameters(parts.workload_config)
-    found = _found(recipe, own)
-    for name in (name for name in (recipe.get("tune") or {}).get("ranges", ()) if name in own):
-        same(f"{name} of the training", own[name], found.get(name), "the range in recipe.json")
+        same(f"{name} of the training", value, expected_settings.get(name), "recipe.json")
+    own_settings = as_hyperparameters(parts.workload_config)
+    searched_values = _find_searched(recipe, own_settings)
+    for name in (
+        name for name in (recipe.get("tune") or {}).get("ranges", ()) if name in own_settings
+    ):
+        same(
+            f"{name} of the training",
+            own_settings[name],
+            searched_values.get(name),
+            "the range in recipe.json",
+        )
 
 
-def _found(recipe: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def _find_searched(recipe: dict[str, Any], hyperparameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return those of the given hyperparameters that the recipe searches, in a range that holds
     the value.
     """
     if not recipe.get("tune"):
         return {}
     tune = TuneConfig.model_validate(recipe["tune"])
-    return {name: given[name] for name in tune.ranges
-            if name in given and tune.allows(name, given[name])}  # fmt: skip
+    return {name: hyperparameters[name] for name in tune.ranges
+            if name in hyperparameters and tune.allows(name, hyperparameters[name])}  # fmt: skip
 
 
-def described(evidence: Evidence) -> dict[str, Any]:
+def read_description(evidence: Evidence) -> dict[str, Any]:
     """Return the artifact's description of the model."""
     config = DESCRIPTION if is_script(evidence) else CONFIG
     return json.loads(evidence.model_file(config))
@@ -134,10 +158,15 @@ def described(evidence: Evidence) -> dict[str, Any]:
 def _check_script(evidence: Evidence, parts: Parts) -> None:
     """Check the parts of the script's training against the recipe and the job."""
     train = evidence.recipe["train"]
-    found = _found(evidence.recipe, parts.settings["arguments"])
-    wanted = {**train, "arguments": train["arguments"] | found}
+    searched_values = _find_searched(evidence.recipe, parts.settings["arguments"])
+    expected_settings = {**train, "arguments": train["arguments"] | searched_values}
     for name in ("arguments", "channels", "file_systems", "launcher"):
-        same(f"{name} of the training", parts.settings.get(name), wanted.get(name), "recipe.json")
+        same(
+            f"{name} of the training",
+            parts.settings.get(name),
+            expected_settings.get(name),
+            "recipe.json",
+        )
     same("image of the training", parts.settings["image"],
          evidence.job("Train")["AlgorithmSpecification"]["TrainingImage"], "its job")  # fmt: skip
 
@@ -147,7 +176,7 @@ def is_script(evidence: Evidence) -> bool:
     return evidence.provenance["workload"] == NAME
 
 
-def _sent(evidence: Evidence) -> dict[str, str]:
+def _hash_train_code(evidence: Evidence) -> dict[str, str]:
     """Return file → SHA-256 of the code that step Train was sent, and that affects weights.
 
     All files of a script's folder count; the other folder holds AWS's drivers.
@@ -166,74 +195,74 @@ def begun_with(evidence: Evidence) -> str:
     """Check that the base is the recipe's in the evaluation, the record and the
     customer metadata.
     """
-    start, found = _asked(evidence), _evaluated(evidence)
+    start, base = _read_start(evidence), _read_base(evidence)
     if start is None:
-        same("the base", found, None, "recipe.json")
+        same("the base", base, None, "recipe.json")
         return "the training began with no model"
-    if found is None:  # its hash is in the training's identity nevertheless
-        raise Unchecked("evaluation.json names no base: the version that wrote it did not")
-    same("the base", evidence.provenance.get("base"), found, "evaluation.json")
-    same("the base's place", found["uri"], start.uri or found["uri"], "recipe.json")
-    same("the base's package", found["model_package"], start.model_package, "recipe.json")
+    if base is None:  # its hash is in the training's identity nevertheless
+        raise UncheckedError("evaluation.json names no base: the version that wrote it did not")
+    same("the base", evidence.provenance.get("base"), base, "evaluation.json")
+    same("the base's place", base["uri"], start.uri or base["uri"], "recipe.json")
+    same("the base's package", base["model_package"], start.model_package, "recipe.json")
     if start.model_sha256:
-        same("SHA-256 of the base", found["sha256"], start.model_sha256, "recipe.json")
+        same("SHA-256 of the base", base["sha256"], start.model_sha256, "recipe.json")
     same("customer metadata base_sha256", evidence.metadata.get("base_sha256", "missing"),
-         found["sha256"], "evaluation.json")  # fmt: skip
+         base["sha256"], "evaluation.json")  # fmt: skip
     same("customer metadata base", evidence.metadata.get(BASE, "missing"),
-         found["model_package"] or found["uri"], "evaluation.json")  # fmt: skip
-    return f"{found['sha256'][:SHOWN]}, {found['model_package'] or found['uri']}"
+         base["model_package"] or base["uri"], "evaluation.json")  # fmt: skip
+    return f"{base['sha256'][:HASH_CHARACTERS]}, {base['model_package'] or base['uri']}"
 
 
-def untouched(evidence: Evidence) -> str:
+def check_base_unchanged(evidence: Evidence) -> str:
     """Check that the base in S3 still has its hash: training and evaluation did not change it."""
-    found = _evaluated(evidence)
-    if found is None:
+    base = _read_base(evidence)
+    if base is None:
         return "the training began with no model"
     try:
-        now = _sha256(evidence, found["uri"])
-    except Absent as why:
-        raise Unchecked(f"{why}: only packages of adapters alone need this base") from None
-    same(f"SHA-256 of {found['uri']}", now, found["sha256"], "evaluation.json")
-    return f"{now[:SHOWN]}, {found['uri']}"
+        now = _sha256(evidence, base["uri"])
+    except Absent as error:
+        raise UncheckedError(f"{error}: only packages of adapters alone need this base") from None
+    same(f"SHA-256 of {base['uri']}", now, base["sha256"], "evaluation.json")
+    return f"{now[:HASH_CHARACTERS]}, {base['uri']}"
 
 
 def check_parts(evidence: Evidence, parts: Parts) -> None:
     """Raises: Mismatch: the training itself says that it began with, or trained, something else."""
-    train, found = evidence.recipe["train"], _evaluated(evidence)
+    train, base = evidence.recipe["train"], _read_base(evidence)
     tuning = Tuning(adapters=train.get("adapters"), freeze=train.get("freeze") or ())
     same("tuning of the training", parts.tuning, tuning.part, "recipe.json")
-    begun = parts.start or {}
-    sha256 = begun.get("hugging_face") or begun.get("model")
-    if found is not None:
-        same("what the training began with", sha256, found["sha256"], "evaluation.json")
+    start = parts.start or {}
+    sha256 = start.get("hugging_face") or start.get("model")
+    if base is not None:
+        same("what the training began with", sha256, base["sha256"], "evaluation.json")
 
 
-def _asked(evidence: Evidence) -> StartFrom | None:
-    asked = evidence.recipe["train"].get("start_from")
-    start = StartFrom.model_validate(asked) if asked else None
+def _read_start(evidence: Evidence) -> StartFrom | None:
+    start_section = evidence.recipe["train"].get("start_from")
+    start = StartFrom.model_validate(start_section) if start_section else None
     return None if start is None or start.checkpoint else start
 
 
-def _evaluated(evidence: Evidence) -> dict[str, Any] | None:
+def _read_base(evidence: Evidence) -> dict[str, Any] | None:
     model = evidence.json(evidence.source("Statistics")["S3Uri"])["model"]
-    found: dict[str, Any] | None = model.get(BASE)
-    return found
+    base: dict[str, Any] | None = model.get(BASE)
+    return base
 
 
 def _sha256(evidence: Evidence, uri: str) -> str:
     """Return the hash like ``training.finetuning.base_model.sha256``, of the files in S3."""
     if uri.endswith(ARCHIVE):
         return evidence.sha256(uri)
-    there = evidence.listed(uri)
-    if {*OURS} & {*there}:
-        return files_sha256({name: evidence.sha256(f"{uri}{name}") for name in there})
+    sizes = evidence.list_objects(uri)
+    if {*TRAINYARD_FILES} & {*sizes}:
+        return files_sha256({name: evidence.sha256(f"{uri}{name}") for name in sizes})
     index = (
         evidence.read(f"{uri}{hugging_face_folder.INDEX}")
-        if hugging_face_folder.INDEX in there
+        if hugging_face_folder.INDEX in sizes
         else None
     )
     try:
-        names = hugging_face_folder.named(json.loads(index) if index else None, [*there])
+        names = hugging_face_folder.select_files(json.loads(index) if index else None, [*sizes])
     except (ValueError, DataError) as error:
         raise Mismatch(f"{uri}: {error}") from None
     return files_sha256({name: evidence.sha256(f"{uri}{name}") for name in names})

@@ -15,11 +15,11 @@ from pipelines.registry.promotion_record import (
     FILE,
     OF_SERVICE,
     SHA256,
-    Promoted,
+    PromotedEvidence,
     evidence_of,
 )
 from pipelines.registry.promotion_record import request as promoted_request
-from pipelines.registry.record_checks import Mismatch, Unchecked, difference, same
+from pipelines.registry.record_checks import Mismatch, UncheckedError, difference, same
 from trainyard.common.errors import ServiceError
 from trainyard.language.evaluation import arn_variables, evaluate, read_json
 from trainyard.language.expressions import ExpressionError, Value, lookup
@@ -44,75 +44,81 @@ BY_PEOPLE = ("ModelApprovalStatus", "ApprovalDescription")
 def execution(evidence: Evidence) -> str:
     """Check that the execution that the package names has registered this very package."""
     arn = evidence.metadata["execution"]
-    made = [
+    package_arns = [
         body["Arn"]
         for step in evidence.steps.values()
         for kind, body in step.metadata.items()
         if kind == "RegisterModel"
     ]
-    if evidence.package["ModelPackageArn"] not in made:
-        raise Mismatch(f"{arn} has registered {', '.join(made) or 'nothing'}, not this package")
+    if evidence.package["ModelPackageArn"] not in package_arns:
+        raise Mismatch(
+            f"{arn} has registered {', '.join(package_arns) or 'nothing'}, not this package"
+        )
     return arn.rpartition("/")[2]
 
 
 def request(evidence: Evidence) -> str:
     """Check that the package's fields and keys are exactly those that the execution asked for."""
-    [step] = [s for s in evidence.declared.values() if s["Type"] == "RegisterModel"]
+    [step] = [s for s in evidence.definition_steps.values() if s["Type"] == "RegisterModel"]
     try:
-        asked = evaluate(step["Arguments"], Ran(evidence))
+        step_request = evaluate(step["Arguments"], Ran(evidence))
     except ExpressionError as error:
         raise Mismatch(
             f"the request of step {step['Name']} cannot be built again: {error}"
         ) from None
-    found, expected = comparable(evidence.package), comparable(asked)
-    if where := difference(expected, found):
-        raise Mismatch(f"the package's {where}; the latter is what the run registered")
-    return f"{len(expected)} fields"
+    actual, reference = comparable(evidence.package), comparable(step_request)
+    if mismatch := difference(reference, actual):
+        raise Mismatch(f"the package's {mismatch}; the latter is what the run registered")
+    return f"{len(reference)} fields"
 
 
 def comparable(package: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields that a registration decides, with model cards parsed."""
-    kept = {k: v for k, v in package.items() if k not in (*BY_SERVICE, *BY_PEOPLE)}
-    whole = json.loads(json.dumps(kept, default=str))
-    if group := whole.get("ModelPackageGroupName"):  # asked for by its ARN, described by its name
-        whole["ModelPackageGroupName"] = group.rpartition("/")[2]
-    for container in whole.get("InferenceSpecification", {}).get("Containers", ()):
+    kept_fields = {k: v for k, v in package.items() if k not in (*BY_SERVICE, *BY_PEOPLE)}
+    document = json.loads(json.dumps(kept_fields, default=str))
+    if group := document.get(
+        "ModelPackageGroupName"
+    ):  # asked for by its ARN, described by its name
+        document["ModelPackageGroupName"] = group.rpartition("/")[2]
+    for container in document.get("InferenceSpecification", {}).get("Containers", ()):
         for name in OF_SERVICE:
             container.pop(name, None)
-    if isinstance(card := whole.get("ModelCard"), dict):
+    if isinstance(card := document.get("ModelCard"), dict):
         card["ModelCardContent"] = json.loads(card["ModelCardContent"])
-    return whole
+    return document
 
 
-def promotion(evidence: Promoted) -> str:
+def promotion(evidence: PromotedEvidence) -> str:
     """Check that a promoted package is what its record says, and that it names the record.
 
     Every other check then reads the record and the copies beside it.
     """
     digest = hashlib.sha256(evidence.read(evidence.uri)).hexdigest()
     same(f"SHA-256 of {FILE}", digest, evidence.promotion.get(SHA256), "the package")
-    package = evidence.registered
-    asked = promoted_request(
+    package = evidence.registered_package
+    promotion_request = promoted_request(
         evidence.record, evidence.folder_uri, digest, package["ModelPackageGroupName"]
     )
-    if where := difference(comparable(asked), comparable(package)):
-        raise Mismatch(f"the package's {where}; the latter is what the promotion registered")
+    if mismatch := difference(comparable(promotion_request), comparable(package)):
+        raise Mismatch(f"the package's {mismatch}; the latter is what the promotion registered")
     hops = evidence.record.hops
     same("account of the last promotion", hops[-1].account, account_in(evidence.arn), "the package")
     return " → ".join([account_in(evidence.record.origin["ModelPackageArn"]) or "",
                        *(hop.account for hop in hops)])  # fmt: skip
 
 
-def copies(evidence: Promoted) -> str:
+def copies(evidence: PromotedEvidence) -> str:
     """Check every byte of the copies that a promotion made; what an earlier check has read whole is
     not read again.
     """
-    recorded = evidence.record.objects
+    recorded_hashes = evidence.record.objects
     with ThreadPoolExecutor(THREADS) as pool:
-        found = pool.map(lambda uri: evidence.opened.get(uri) or evidence.sha256(uri), recorded)
-        for (uri, expected), digest in zip(recorded.items(), found, strict=True):
-            same(f"SHA-256 of the copy of {uri}", digest, expected, FILE)
-    return f"{len(recorded)} objects"
+        digests = pool.map(
+            lambda uri: evidence.read_hashes.get(uri) or evidence.sha256(uri), recorded_hashes
+        )
+        for (uri, expected_sha256), digest in zip(recorded_hashes.items(), digests, strict=True):
+            same(f"SHA-256 of the copy of {uri}", digest, expected_sha256, FILE)
+    return f"{len(recorded_hashes)} objects"
 
 
 class Ran:
@@ -123,36 +129,36 @@ class Ran:
 
     def parameter(self, name: str) -> Value:
         """Return the parameter's value in this execution."""
-        found = self._evidence.parameters
-        if name not in found:
+        parameters = self._evidence.parameters
+        if name not in parameters:
             raise ExpressionError(f"parameter {name!r} does not exist")
-        return found[name]
+        return parameters[name]
 
     def variable(self, name: str) -> str:
         """Return a variable that names the execution; the service does not report its times."""
-        known = arn_variables(self._evidence.metadata["execution"])
-        if name not in known:
+        variables = arn_variables(self._evidence.metadata["execution"])
+        if name not in variables:
             raise ExpressionError(f"Execution.{name} is not known after the run")
-        return known[name]
+        return variables[name]
 
     def property(self, step: str, path: str) -> Any:
         """Return a value of the service's description of the step's job."""
         try:
             return lookup(self._evidence.job(step), path, f"Get 'Steps.{step}.{path}'")
-        except Absent as why:
-            raise ExpressionError(str(why)) from None
+        except Absent as error:
+            raise ExpressionError(str(error)) from None
 
     def property_file(self, step: str, name: str, path: str) -> Any:
         """Return the value in the property file as it is now."""
-        folder, file = property_file(self._evidence.declared[step], name)
+        folder, file = property_file(self._evidence.definition_steps[step], name)
         return self.s3_file(f"{self.property(step, folder)}/{file}", path)
 
     def s3_file(self, uri: str, path: str) -> Any:
         """Return the value in the S3 object as it is now."""
         try:
             return read_json(self._evidence.read(uri), path, uri)
-        except Absent as why:
-            raise ExpressionError(str(why)) from None
+        except Absent as error:
+            raise ExpressionError(str(error)) from None
 
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
@@ -182,7 +188,7 @@ QUICK: Mapping[str, Check] = {
 BYTES: Mapping[str, Check] = {
     "artifact's bytes": data_checks.artifact,
     "artifact's training": training_checks.artifact,
-    "base's bytes": training_checks.untouched,
+    "base's bytes": training_checks.check_base_unchanged,
     "scores": data_checks.scores,
 }
 """Checks of every byte to be deployed, and of everything that the verdict rests on."""
@@ -212,16 +218,16 @@ def verify(
         ServiceError: the package does not exist, or AWS cannot be reached.
     """
     evidence = evidence_of(arn)
-    checks = chosen(checkout, quick=quick, deep=deep)
+    checks = choose_checks(checkout, quick=quick, deep=deep)
     return list(run_checks(evidence, checks_of(evidence, checks)))
 
 
-def chosen(checkout: Path | None, *, quick: bool, deep: bool) -> Mapping[str, Check]:
+def choose_checks(checkout: Path | None, *, quick: bool, deep: bool) -> Mapping[str, Check]:
     """Return the checks that ``verify`` runs, in their order."""
     if quick:
         return QUICK
     splits = {f"{name} split": data_checks.split(name, deep=deep) for name in ("train", "test")}
-    local = recompute.checks((checkout or CHECKOUT).resolve(), named=checkout is not None)
+    local = recompute.checks((checkout or CHECKOUT).resolve(), is_named=checkout is not None)
     return {**QUICK, **BYTES, **splits, **local}
 
 
@@ -245,36 +251,38 @@ def checks_of(evidence: Evidence, checks: Mapping[str, Check]) -> Mapping[str, C
     Of a promoted package the data stay in the account of origin: instead of the splits, the record
     of the promotion is checked first, and last, where every byte of the model is, all copies.
     """
-    if not isinstance(evidence, Promoted):
+    if not isinstance(evidence, PromotedEvidence):
         return checks
-    kept = {name: check for name, check in checks.items() if not name.endswith(" split")}
-    whole = {"copies": lambda _: copies(evidence)} if BYTES.keys() <= kept.keys() else {}
-    return {"promotion": lambda _: promotion(evidence), **kept, **whole}
+    kept_checks = {name: check for name, check in checks.items() if not name.endswith(" split")}
+    copy_checks = (
+        {"copies": lambda _: copies(evidence)} if BYTES.keys() <= kept_checks.keys() else {}
+    )
+    return {"promotion": lambda _: promotion(evidence), **kept_checks, **copy_checks}
 
 
-def run_checks(evidence: Evidence, chosen: Mapping[str, Check]) -> Iterator[Finding]:
+def run_checks(evidence: Evidence, checks: Mapping[str, Check]) -> Iterator[Finding]:
     """Run the checks in their order."""
     missing = ""
-    for name, check in chosen.items():
+    for name, check in checks.items():
         if missing:
             yield Finding(name, "unchecked", f"rests on {missing}")
             continue
-        found = _found(evidence, name, check)
-        if name in FOUNDATION and found.status != "ok":
+        finding = _run_check(evidence, name, check)
+        if name in FOUNDATION and finding.status != "ok":
             missing = name
-        yield found
+        yield finding
 
 
-def _found(evidence: Evidence, name: str, check: Check) -> Finding:
+def _run_check(evidence: Evidence, name: str, check: Check) -> Finding:
     """Run one check; a missing or malformed thing is a mismatch."""
     try:
         return Finding(name, "ok", check(evidence))
-    except Unchecked as why:
-        return Finding(name, "unchecked", str(why))
-    except (Mismatch, Absent, ServiceError) as why:
-        return Finding(name, "mismatch", str(why))
-    except (KeyError, TypeError, AttributeError, ValueError, IndexError) as why:
-        return Finding(name, "mismatch", f"is malformed: {why!r}")
+    except UncheckedError as error:
+        return Finding(name, "unchecked", str(error))
+    except (Mismatch, Absent, ServiceError) as error:
+        return Finding(name, "mismatch", str(error))
+    except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
+        return Finding(name, "mismatch", f"is malformed: {error!r}")
 
 
 def first_mismatch(findings: Iterable[Finding]) -> Finding | None:

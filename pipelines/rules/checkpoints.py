@@ -17,22 +17,22 @@ CHECKPOINT_BYTES = 12
 
 @rule(
     "error",
-    over=our_training,
-    why="SageMaker copies another folder than the one that the training writes: nothing is kept",
+    select=our_training,
+    reason="SageMaker copies another folder than the one that the training writes: nothing is kept",
     fix=f"set LocalPath to {CHECKPOINTS}, or leave it out",
     source="steps/train/config.py",
 )
 def checkpoints_elsewhere(job: Job) -> Iterator[Violation]:
-    where = "CheckpointConfig.LocalPath"
-    path = job.text(where)
+    field = "CheckpointConfig.LocalPath"
+    path = job.text(field)
     if path and path.rstrip("/") != CHECKPOINTS:
-        yield job.at(where, f"{path}; the training writes to {CHECKPOINTS}")
+        yield job.make_violation(field, f"{path}; the training writes to {CHECKPOINTS}")
 
 
 @rule(
     "warning",
-    over=our_training,
-    why="a machine that is gone without notice, or whose save takes more than the two minutes, "
+    select=our_training,
+    reason="a machine that is gone without notice, or whose save takes more than the two minutes, "
     "loses the work since the last checkpoint",
     fix="lower checkpoint_interval",
     source="docs/interruptions.md; sagemaker-training-toolkit#125 #173. How long a step takes is "
@@ -47,13 +47,13 @@ def rare_checkpoints(job: Job) -> Iterator[Violation]:
     if share > LOST_SHARE or seconds > LOST_SECONDS:
         problem = f"every {config.checkpoint_interval} of {config.max_steps} steps: an interruption"
         problem += f" may cost {share:.0%} of the run, up to {seconds / 60:.0f} minutes"
-        yield job.at(f"{job.hyperparameters_at}.checkpoint_interval", problem)
+        yield job.make_violation(f"{job.hyperparameters_at}.checkpoint_interval", problem)
 
 
 @rule(
     "error",
-    over=our_training,
-    why="the disk runs full when the checkpoint is written, and the work since the last is lost",
+    select=our_training,
+    reason="the disk runs full when the checkpoint is written, and the work since the last is lost",
     fix="raise VolumeSizeInGB, or lower keep_checkpoints",
     source="training/checkpoint/; 12 × layers × dim² parameters or more (Kaplan et al. 2020)",
 )
@@ -63,12 +63,17 @@ def volume_smaller_than_checkpoints(job: Job) -> Iterator[Violation]:
     volume = local or job.number(job.resource("VolumeSizeInGB"))
     parameters = _parameters(job)
     if config and volume and parameters and job.nodes:
-        kept = config.keep_checkpoints + 1  # an old one goes when the new one is complete
-        needed = parameters * CHECKPOINT_BYTES * kept / job.nodes / 1e9
-        if needed > volume:
-            problem = f"{kept} checkpoints of {parameters / 1e9:.1f}e9 parameters take at least "
-            where = job.resource("VolumeSizeInGB")
-            yield job.at(where, f"{problem}{needed:.0f} GB a node; there are {volume} GB")
+        checkpoint_count = (
+            config.keep_checkpoints + 1
+        )  # an old one goes when the new one is complete
+        needed_gb = parameters * CHECKPOINT_BYTES * checkpoint_count / job.nodes / 1e9
+        if needed_gb > volume:
+            problem = f"{checkpoint_count} checkpoints of {parameters / 1e9:.1f}e9 parameters "
+            "take at least "
+            field = job.resource("VolumeSizeInGB")
+            yield job.make_violation(
+                field, f"{problem}{needed_gb:.0f} GB a node; there are {volume} GB"
+            )
 
 
 def _parameters(job: Job) -> int | None:

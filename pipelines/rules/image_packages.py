@@ -31,37 +31,45 @@ def our_jobs(document: Document) -> Iterator[tuple[str, Job]]:
 
 @rule(
     "error",
-    over=our_jobs,
-    why="pip installs no package of the lock there, or the job's first import fails: it dies as it "
+    select=our_jobs,
+    reason="pip installs no package of the lock there, or the job's first import fails: it dies "
+    "as it "
     "starts, after the machines were waited for",
     fix="leave the image out of the recipe, which takes AWS's PyTorch image, or name one with "
     "torch and Python 3.11 or newer",
     source="trainyard/image_packages.yaml: each image's source; pyproject.toml",
 )
-def image_cannot_run_job(ours: tuple[str, Job]) -> Iterator[Violation]:
-    step, job = ours
+def image_cannot_run_job(training_job: tuple[str, Job]) -> Iterator[Violation]:
+    step, job = training_job
     image = image_of(job.image)
     python = image.python if image else _python(job.image)
     name = image.name if image else job.image
     if python and Version(python) < Version("3.11"):
-        packages = f": {_refused(image)}" if image and step in WITH_WORKLOAD else ""
-        yield job.at(job.image_at, f"{name} has Python {python}, {step} needs 3.11{packages}")
+        packages = f": {_list_broken(image)}" if image and step in WITH_WORKLOAD else ""
+        yield job.make_violation(
+            job.image_at, f"{name} has Python {python}, {step} needs 3.11{packages}"
+        )
     elif image and step in WITH_TORCH and "torch" not in image.packages:
-        yield job.at(job.image_at, f"{name} has no torch, which {step} imports")
+        yield job.make_violation(job.image_at, f"{name} has no torch, which {step} imports")
 
 
-def _refused(image: Image) -> str:
+def _list_broken(image: Image) -> str:
     """Say which packages of the lock cannot be installed on its Python."""
     lock = read((CHECKOUT / PACKAGES).read_text(encoding="utf-8"), PACKAGES)
-    wanted = lines((CHECKOUT / JOBS).read_text(encoding="utf-8"))
-    found = [one.split(" needs ")[0] for one in compare(closure(lock, wanted, JOBS), image).broken]
-    first = [one for one in found if re.match(r"(numpy|pandas|scikit-learn) ", one)]
-    more = len(found) - len(first)
+    package_names = lines((CHECKOUT / JOBS).read_text(encoding="utf-8"))
+    broken_packages = [
+        conflict.split(" needs ")[0]
+        for conflict in compare(closure(lock, package_names, JOBS), image).broken
+    ]
+    first = [
+        package for package in broken_packages if re.match(r"(numpy|pandas|scikit-learn) ", package)
+    ]
+    more = len(broken_packages) - len(first)
     return f"{', '.join(first)} and {more} more packages cannot be installed"
 
 
 def _python(image: str | None) -> str | None:
     """Return the Python version in the tag of one of AWS's images: 3.10 for ``py310``."""
-    found = aws_image(image)
-    tag = re.search(r"-py3(\d+)\b", found["tag"] or "") if found else None
+    image_match = aws_image(image)
+    tag = re.search(r"-py3(\d+)\b", image_match["tag"] or "") if image_match else None
     return f"3.{tag[1]}" if tag else None

@@ -9,16 +9,18 @@ from trainyard.validate.rules.rule import Violation, rule
 
 @rule(
     "error",
-    over=containers,
-    why="pip reaches no index from an isolated container: the job dies as it starts",
+    select=containers,
+    reason="pip reaches no index from an isolated container: the job dies as it starts",
     fix="turn EnableNetworkIsolation off, set packages.wheelhouse: true, or name an image that "
     "holds the step's requirements.txt",
     source="developer guide, mkt-algo-model-internet-free; steps/container.sh, steps/train/step.py",
 )
 def packages_from_isolation(job: Job) -> Iterator[Violation]:
-    where = f"{job.network_at}EnableNetworkIsolation"
+    field = f"{job.network_at}EnableNetworkIsolation"
     entry = str(job.raw("AppSpecification.ContainerEntrypoint"))
     installs = job.has_drivers or "steps/container.sh" in entry
     wheels = job.get("Environment.PIP_FIND_LINKS")
-    if job.get(where) is True and installs and not wheels and aws_image(job.image):
-        yield job.at(where, f"{job.image} lacks packages that the job installs as it starts")
+    if job.get(field) is True and installs and not wheels and aws_image(job.image):
+        yield job.make_violation(
+            field, f"{job.image} lacks packages that the job installs as it starts"
+        )

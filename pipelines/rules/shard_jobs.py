@@ -11,8 +11,8 @@ SHARD_MEMORY = 12
 
 @rule(
     "warning",
-    over=processing,
-    why="the processes that write shards run out of memory and are killed",
+    select=processing,
+    reason="the processes that write shards run out of memory and are killed",
     fix="lower shard_mb or processes, or choose an instance type with more memory",
     source="steps/shard/config.py: a core needs about 12 times shard_mb",
 )
@@ -25,10 +25,12 @@ def shards_larger_than_memory(job: Job) -> Iterator[Violation]:
         return
     try:
         cores = int(flags.get("--processes", job.machine.vcpus))
-        needed = cores * SHARD_MEMORY * float(flags["--shard_mb"]) / 1024
+        needed_gib = cores * SHARD_MEMORY * float(flags["--shard_mb"]) / 1024
     except ValueError:  # the step reports this itself
         return
-    if needed > job.machine.memory_gib:
-        problem = f"{cores} processes × {SHARD_MEMORY} × {flags['--shard_mb']} MB = {needed:.0f} "
+    if needed_gib > job.machine.memory_gib:
+        problem = (
+            f"{cores} processes × {SHARD_MEMORY} × {flags['--shard_mb']} MB = {needed_gib:.0f} "
+        )
         problem += f"GB; {job.machine.name} has {job.machine.memory_gib:g}"
-        yield job.at("AppSpecification.ContainerArguments", problem)
+        yield job.make_violation("AppSpecification.ContainerArguments", problem)

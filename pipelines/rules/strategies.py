@@ -16,8 +16,8 @@ from trainyard.validate.rules.rule import Violation, rule
 
 @rule(
     "error",
-    over=our_training,
-    why="the training refuses its settings as it starts, after the machines were waited for",
+    select=our_training,
+    reason="the training refuses its settings as it starts, after the machines were waited for",
     fix="correct the hyperparameter",
     source="training/config.py",
 )
@@ -27,15 +27,15 @@ def training_settings(job: Job) -> Iterator[Violation]:
     except ValidationError as error:
         for problem in error.errors():
             name = ".".join(map(str, problem["loc"]))
-            where = member(job.hyperparameters_at, name) if name else job.hyperparameters_at
+            field = member(job.hyperparameters_at, name) if name else job.hyperparameters_at
             value = f"is {problem['input']!r}: " if name else ""
-            yield job.at(where, value + problem["msg"].removeprefix("Value error, "))
+            yield job.make_violation(field, value + problem["msg"].removeprefix("Value error, "))
 
 
 @rule(
     "error",
-    over=our_training,
-    why="the strategy's library is not for these machines: the training dies as it starts",
+    select=our_training,
+    reason="the strategy's library is not for these machines: the training dies as it starts",
     fix="choose an instance type that the strategy supports, or strategy ddp or fsdp",
     source="steps/train/library_support.py: AWS's support pages of SMDDP and SMP v2; "
     "deep-learning-containers#4395 #4988, sagemaker-training-toolkit#192, #3645",
@@ -44,14 +44,14 @@ def strategy_on_wrong_machine(job: Job) -> Iterator[Violation]:
     strategy, machine = known_text(job.hyperparameters.get("strategy")), job.machine
     if strategy and machine:
         launcher = LAUNCHERS.get(strategy, "torchrun")
-        if refused := refuse_machines(strategy, launcher, machine.name):
-            yield job.at(job.resource("InstanceType"), refused)
+        if refusal := refuse_machines(strategy, launcher, machine.name):
+            yield job.make_violation(job.resource("InstanceType"), refusal)
 
 
 @rule(
     "error",
-    over=our_training,
-    why="the image lacks the strategy's library: the training dies as it starts",
+    select=our_training,
+    reason="the image lacks the strategy's library: the training dies as it starts",
     fix="choose an image that has it, or strategy ddp or fsdp",
     source="steps/train/library_support.py: release notes of SMDDP and SMP v2; "
     "deep-learning-containers#4395 #4988",
@@ -61,33 +61,33 @@ def strategy_without_library(job: Job) -> Iterator[Violation]:
     if not strategy or not image:
         return
     version = (image["tag"] or "").split("-")[0]
-    refused = (
+    refusal = (
         f"{image['repository']}:{image['tag']} has no SMP library; its images are those of "
         "smdistributed-modelparallel"
         if strategy == "smp"
         else refuse_image(strategy, version, None)
     )
-    if refused:
-        yield job.at(job.image_at, refused)
+    if refusal:
+        yield job.make_violation(job.image_at, refusal)
 
 
 @rule(
     "error",
-    over=our_training,
-    why="the training refuses it as it starts, after the machines were waited for",
+    select=our_training,
+    reason="the training refuses it as it starts, after the machines were waited for",
     fix="take an image with a newer PyTorch, or change the setting",
     source="training/strategy_table.py: the least torch of each strategy, schedule and option",
 )
 def image_with_older_torch(job: Job) -> Iterator[Violation]:
     config, version = settings(job), torch_version(job.image)
-    if config and version and (refused := refuse_torch(config, version)):
-        yield job.at(job.image_at, refused)
+    if config and version and (refusal := refuse_torch(config, version)):
+        yield job.make_violation(job.image_at, refusal)
 
 
 @rule(
     "error",
-    over=our_training,
-    why="an image with the SMP library brings an older PyTorch of its own",
+    select=our_training,
+    reason="an image with the SMP library brings an older PyTorch of its own",
     fix="set strategy to smp, or take AWS's pytorch-training image",
     source="developer guide, distributed-model-parallel-support-v2: images for SMP v2 alone",
 )
@@ -96,13 +96,13 @@ def smp_image_without_smp(job: Job) -> Iterator[Violation]:
     strategy = known_text(job.hyperparameters.get("strategy"))
     smp = image and image["repository"] == "smdistributed-modelparallel"
     if smp and strategy and strategy not in ("smp", "smddp"):  # the image also has SMDDP
-        yield job.at(job.image_at, f"strategy is {strategy}, the image is SMP's")
+        yield job.make_violation(job.image_at, f"strategy is {strategy}, the image is SMP's")
 
 
 @rule(
     "error",
-    over=our_training,
-    why="the training refuses it as it starts, after the machines were waited for",
+    select=our_training,
+    reason="the training refuses it as it starts, after the machines were waited for",
     fix="change the batch, the degrees or the number of machines",
     source="training/config.py (TrainConfig.micro_batches)",
 )
@@ -113,13 +113,13 @@ def world_does_not_fit(job: Job) -> Iterator[Violation]:
             config.micro_batches(ranks)
         except ValueError as error:
             nodes = f"{job.nodes} × {job.instance_type}: "
-            yield job.at(job.hyperparameters_at, nodes + str(error))
+            yield job.make_violation(job.hyperparameters_at, nodes + str(error))
 
 
 @rule(
     "warning",
-    over=our_training,
-    why="every matrix product then waits for the network between the nodes",
+    select=our_training,
+    reason="every matrix product then waits for the network between the nodes",
     fix="keep tensor_parallel within one node's GPUs; more ranks go to pipeline_parallel or fsdp",
     source="Shoeybi et al. 2019, Megatron-LM; Narayanan et al. 2021: tensor parallel in a node",
 )
@@ -128,13 +128,14 @@ def tensor_parallel_across_nodes(job: Job) -> Iterator[Violation]:
     node = (job.ranks_per_node or machine.accelerators) if machine else None
     if config and node and job.nodes > 1 and node % config.tensor_parallel:
         problem = f"tensor_parallel {config.tensor_parallel}, a node has {node} ranks"
-        yield job.at(member(job.hyperparameters_at, "tensor_parallel"), problem)
+        yield job.make_violation(member(job.hyperparameters_at, "tensor_parallel"), problem)
 
 
 @rule(
     "warning",
-    over=our_training,
-    why="GPUs before Ampere (V100, T4) have no bfloat16: torch emulates it, without tensor cores",
+    select=our_training,
+    reason="GPUs before Ampere (V100, T4) have no bfloat16: torch emulates it, without tensor "
+    "cores",
     fix="set precision to float16, which scales the loss, or take a later GPU",
     source="NVIDIA A100 Tensor Core GPU Architecture, 2020, table 4; "
     "torch.cuda.is_bf16_supported(including_emulation=False)",
@@ -142,28 +143,31 @@ def tensor_parallel_across_nodes(job: Job) -> Iterator[Violation]:
 def bfloat16_before_ampere(job: Job) -> Iterator[Violation]:
     config, gpu = settings(job), device_of(job.machine) if job.machine else None
     if config and config.precision == "bfloat16" and gpu and gpu.name in BEFORE_AMPERE:
-        where = member(job.hyperparameters_at, "precision")
-        yield job.at(where, f"precision bfloat16 on {job.instance_type}, a {gpu.name}")
+        field = member(job.hyperparameters_at, "precision")
+        yield job.make_violation(field, f"precision bfloat16 on {job.instance_type}, a {gpu.name}")
 
 
 @rule(
     "error",
-    over=our_training,
-    why="GPUs before compute capability 8.9 have no float8: the training refuses it as it starts",
+    select=our_training,
+    reason="GPUs before compute capability 8.9 have no float8: the training refuses it as it "
+    "starts",
     fix="set float8 to none, or take a GPU that has it (L4, L40S, H100 and later)",
     source="training/strategies/float8.py; NVIDIA Ada GPU Architecture, 2022",
 )
 def float8_without_products(job: Job) -> Iterator[Violation]:
     config, gpu = settings(job), device_of(job.machine) if job.machine else None
     if config and config.float8 != "none" and gpu and not gpu.fp8_tflops:
-        where = member(job.hyperparameters_at, "float8")
-        yield job.at(where, f"float8 {config.float8} on {job.instance_type}, a {gpu.name}")
+        field = member(job.hyperparameters_at, "float8")
+        yield job.make_violation(
+            field, f"float8 {config.float8} on {job.instance_type}, a {gpu.name}"
+        )
 
 
 @rule(
     "warning",
-    over=our_training,
-    why="FastFile streams objects from front to back; a uniform shuffle seeks for every sample",
+    select=our_training,
+    reason="FastFile streams objects from front to back; a uniform shuffle seeks for every sample",
     fix="set shuffle to windowed, or the channel's input mode to File",
     source="developer guide, model-access-training-data: FastFile works best read sequentially",
 )
@@ -173,7 +177,7 @@ def uniform_shuffle_over_fastfile(job: Job) -> Iterator[Violation]:
         mode = channel.get("InputMode") or job.get("AlgorithmSpecification.TrainingInputMode")
         train = channel.get("ChannelName") == "train"
         if config and train and mode == "FastFile" and config.shuffle == "uniform":
-            yield job.at(
+            yield job.make_violation(
                 f"InputDataConfig[{index}].InputMode",
                 "FastFile with hyperparameter shuffle uniform",
             )
@@ -181,8 +185,9 @@ def uniform_shuffle_over_fastfile(job: Job) -> Iterator[Violation]:
 
 @rule(
     "error",
-    over=our_training,
-    why="every rank reads from the whole dataset: on each node the other nodes' shards are missing",
+    select=our_training,
+    reason="every rank reads from the whole dataset: on each node the other nodes' shards are "
+    "missing",
     fix="set S3DataDistributionType to FullyReplicated",
     source="training/data: the order of samples is one over all ranks",
 )
@@ -190,8 +195,8 @@ def sharded_channel_of_ours(job: Job) -> Iterator[Violation]:
     for index, channel in job.items("InputDataConfig"):
         source = job.document.value(channel.get("DataSource"))
         s3 = source.get("S3DataSource") if isinstance(source, dict) else None
-        ours = channel.get("ChannelName") in ("train", "validation") and job.nodes > 1
+        is_own_channel = channel.get("ChannelName") in ("train", "validation") and job.nodes > 1
         sharing = s3.get("S3DataDistributionType") if isinstance(s3, dict) else None
-        if ours and sharing == "ShardedByS3Key":
-            where = f"InputDataConfig[{index}].DataSource.S3DataSource.S3DataDistributionType"
-            yield job.at(where, f"ShardedByS3Key on {job.nodes} nodes")
+        if is_own_channel and sharing == "ShardedByS3Key":
+            field = f"InputDataConfig[{index}].DataSource.S3DataSource.S3DataDistributionType"
+            yield job.make_violation(field, f"ShardedByS3Key on {job.nodes} nodes")

@@ -6,7 +6,7 @@ Estimates can be wrong, so these rules only warn.
 from collections.abc import Iterator
 from typing import Literal
 
-from pipelines.advice.memory_fit import needed, remedy
+from pipelines.advice.memory_fit import describe_memory_need, remedy
 from pipelines.advice.traced_shapes import StaleShapes
 from pipelines.advice.training_setting import of_request
 from pipelines.rules.trainyard_jobs import our_training
@@ -20,8 +20,8 @@ SOURCE = "trainyard/foresight/memory.py; docs/foresight.md: its error against me
 
 @rule(
     "warning",
-    over=our_training,
-    why="the training dies of CUDA out of memory, at its first steps or as it saves",
+    select=our_training,
+    reason="the training dies of CUDA out of memory, at its first steps or as it saves",
     fix="change what is kept in memory",
     source=SOURCE,
 )
@@ -31,8 +31,8 @@ def training_runs_out_of_memory(job: Job) -> Iterator[Violation]:
 
 @rule(
     "warning",
-    over=our_training,
-    why="it is too close to say whether the training dies of CUDA out of memory",
+    select=our_training,
+    reason="it is too close to say whether the training dies of CUDA out of memory",
     fix="try some steps of it first, or change what is kept in memory",
     source=SOURCE,
 )
@@ -42,8 +42,9 @@ def training_may_run_out_of_memory(job: Job) -> Iterator[Violation]:
 
 @rule(
     "warning",
-    over=our_training,
-    why="whether the training fits, how long it takes and what it costs are not foreseen, though "
+    select=our_training,
+    reason="whether the training fits, how long it takes and what it costs are not foreseen, "
+    "though "
     "its model was traced once",
     fix="trace it again, as the message says, and commit the file; or delete it",
     source="pipelines/advice/traced_shapes.py; docs/foresight.md: In the verbs",
@@ -52,16 +53,18 @@ def traced_shapes_are_stale(job: Job) -> Iterator[Violation]:
     try:
         of_request(job)
     except StaleShapes as error:
-        yield job.at(member(job.hyperparameters_at, "workload"), str(error))
+        yield job.make_violation(member(job.hyperparameters_at, "workload"), str(error))
     except ForesightError:  # it was not traced
         return
 
 
 def _short(job: Job, fits: Literal["no", "unsure"]) -> Iterator[Violation]:
     try:
-        ours = of_request(job)
+        training = of_request(job)
     except ForesightError:  # no estimate
         return
-    memory = foresee(ours.setting, ours.shapes)
+    memory = foresee(training.setting, training.shapes)
     if memory.fits == fits:
-        yield job.at(job.resource("InstanceType"), needed(ours, memory), remedy(ours))
+        yield job.make_violation(
+            job.resource("InstanceType"), describe_memory_need(training, memory), remedy(training)
+        )

@@ -34,8 +34,8 @@ def settings(job: Job) -> TrainConfig | None:
 
 def parse(job: Job) -> TrainConfig:
     """Return the loop's settings like ``settings``, but raise pydantic's ValidationError."""
-    known, values = TrainConfig.model_fields, with_largest(job)
-    return TrainConfig(**{k: v for k, v in values.items() if k in known})
+    fields, values = TrainConfig.model_fields, with_largest(job)
+    return TrainConfig(**{k: v for k, v in values.items() if k in fields})
 
 
 def world(job: Job) -> int | None:

@@ -9,10 +9,10 @@ from rich.text import Text
 from conditions.gate_documents import Gate
 from pipelines.run_report.run_documents import (
     against,
-    demanded,
+    format_demand,
+    format_value,
     is_ours,
     limits,
-    measured,
     read_gate,
 )
 from pipelines.run_report.training_pace import Paces
@@ -41,9 +41,9 @@ def checks_table(gate: Gate) -> Table:
         verdict = ("pass", "green") if check["passed"] else ("reject", "red")
         table.add_row(
             check["name"],
-            measured(check, gate),
+            format_value(check, gate),
             *([limits(check)] if some else []),
-            demanded(check),
+            format_demand(check),
             Text(*verdict),
         )
     return table
@@ -89,16 +89,19 @@ def against_table(gate: Gate) -> Table:
 
 def script_table(execution: Execution, steps: Steps) -> Table | None:
     """Return a table of the latest metrics of a user's own script; None for our loop."""
-    found = training_metrics(execution, steps)
-    return None if any(map(is_ours, found.values())) else metrics_table(execution, steps)
+    metrics = training_metrics(execution, steps)
+    return None if any(map(is_ours, metrics.values())) else metrics_table(execution, steps)
 
 
 def steps_done(job: Mapping[str, Any]) -> tuple[float, float] | None:
     """Return (optimizer steps done, all steps) of our training job; None before its
     first metric.
     """
-    done, total = latest(job).get("train:step"), job.get("HyperParameters", {}).get("max_steps", "")
-    return (done, int(total)) if done is not None and total.isdigit() else None
+    step_count, total = (
+        latest(job).get("train:step"),
+        job.get("HyperParameters", {}).get("max_steps", ""),
+    )
+    return (step_count, int(total)) if step_count is not None and total.isdigit() else None
 
 
 PACES = Paces()
@@ -106,5 +109,5 @@ DISPLAY = Display(
     watch="python -m pipelines.watch",
     tables=(script_table, PACES.table, gate_table, int8_table, baselines_table),
     progress=steps_done,
-    warns=PACES.said,
+    warns=PACES.remark_on_job,
 )

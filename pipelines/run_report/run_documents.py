@@ -20,16 +20,16 @@ def read_gate(execution: Execution, steps: Steps) -> Gate | None:
     """Return gate.json; None where the run has none."""
     if "Gate" not in steps:
         return None
-    found: Any = execution.output_json(steps["Gate"], "gate", "gate.json")
-    return found
+    document: Any = execution.output_json(steps["Gate"], "gate", "gate.json")
+    return document
 
 
 def read_evaluation(execution: Execution, steps: Steps) -> Evaluation | None:
     """Return evaluation.json; None where the run has none."""
     if "Evaluate" not in steps:
         return None
-    found: Any = execution.output_json(steps["Evaluate"], "evaluation", "evaluation.json")
-    return found
+    document: Any = execution.output_json(steps["Evaluate"], "evaluation", "evaluation.json")
+    return document
 
 
 def read_training(execution: Execution, steps: Steps) -> list[dict[str, float]]:
@@ -42,13 +42,13 @@ def read_metrics(execution: Execution, steps: Steps) -> dict[str, list[float]]:
     job = steps["Train"].job if "Train" in steps else None
     if job is None:
         return {}
-    known = definitions(execution.training_job(job[1]))
-    if is_ours(one.name for one in known):
+    metric_definitions = definitions(execution.training_job(job[1]))
+    if is_ours(definition.name for definition in metric_definitions):
         return {}
-    values: dict[str, list[float]] = {one.name: [] for one in known}
+    values: dict[str, list[float]] = {definition.name: [] for definition in metric_definitions}
     for line in execution.all_lines(steps["Train"]):
-        if one := metrics_in(known, line):
-            for name, value in one.values.items():
+        if sample := metrics_in(metric_definitions, line):
+            for name, value in sample.values.items():
                 values[name].append(value)
     return {name: some for name, some in values.items() if some}
 
@@ -63,12 +63,12 @@ def history(lines: Iterable[str]) -> list[dict[str, float]]:
 
     Each is name → value. If a resumed job logged a step twice, the last line counts.
     """
-    kept: dict[tuple[float, frozenset[str]], dict[str, float]] = {}
+    lines_by_step: dict[tuple[float, frozenset[str]], dict[str, float]] = {}
     for line in lines:
         if line.startswith("step="):
             metrics = {name: float(value) for name, value in PAIR.findall(line)}
-            kept[metrics["step"], frozenset(metrics)] = metrics
-    return sorted(kept.values(), key=lambda metrics: metrics["step"])
+            lines_by_step[metrics["step"], frozenset(metrics)] = metrics
+    return sorted(lines_by_step.values(), key=lambda metrics: metrics["step"])
 
 
 Row = Mapping[str, Any]
@@ -81,7 +81,7 @@ def entry(kind: str | None) -> GateCheck | None:
     return next((check for check in checks() if check.kind == kind), None)
 
 
-def measured(row: Row, gate: Mapping[str, Any]) -> str:
+def format_value(row: Row, gate: Mapping[str, Any]) -> str:
     """Return the value of a check, or why it has none."""
     against = [check.kind for check in checks() if "champion" in check.needs]
     if row["value"] is None and row.get("kind") in against and gate.get("champion") == NONE:
@@ -89,7 +89,7 @@ def measured(row: Row, gate: Mapping[str, Any]) -> str:
     return _number(row["value"])
 
 
-def demanded(row: Row) -> str:
+def format_demand(row: Row) -> str:
     """Return what a check demands of its value, or of one of its limits."""
     usual = "at most" if row["direction"] == "lower" else "at least"
     return f"{_limit(row) or usual} {_number(row['threshold'])}"
@@ -113,8 +113,8 @@ def against(row: Row) -> str:
 
 
 def _limit(row: Row) -> str | None:
-    found = entry(row.get("kind"))
-    return found.limit if found else None
+    check_entry = entry(row.get("kind"))
+    return check_entry.limit if check_entry else None
 
 
 def _number(value: float | None) -> str:

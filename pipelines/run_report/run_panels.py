@@ -6,8 +6,8 @@ from typing import Any
 
 from pipelines.run_report.run_documents import (
     against,
-    demanded,
-    measured,
+    format_demand,
+    format_value,
     read_evaluation,
     read_gate,
     read_metrics,
@@ -15,11 +15,11 @@ from pipelines.run_report.run_documents import (
 )
 from pipelines.run_report.run_pictures import GATE_PICTURES, TRAINING_PICTURES, curves
 from pipelines.run_report.search_results import (
-    SHOWN,
+    MAX_TRIALS,
     over_seeds,
-    ranked,
+    rank_trials,
     read_search,
-    rounded,
+    round_value,
     search_picture,
 )
 from pipelines.run_report.training_pace import read_pace
@@ -28,14 +28,14 @@ from trainyard.console.outcomes import Outcome
 from trainyard.runs.execution import Execution, Step
 from trainyard.runs.training_speed import figure
 
-Known = Mapping[str, Any]
+PanelData = Mapping[str, Any]
 TEMPLATES = templates(
     Path(__file__).parent,
-    demanded=demanded,
-    measured=measured,
+    demanded=format_demand,
+    measured=format_value,
     against=against,
     figure=figure,
-    rounded=rounded,
+    rounded=round_value,
 )
 
 
@@ -46,7 +46,7 @@ def judge(execution: Execution, steps: Mapping[str, Step]) -> Outcome | None:
     if (gate := read_gate(execution, steps)) is None:
         return None
     values = gate.get("metrics") or {}
-    metric = next((one["metric"] for one in gate["checks"] if one["metric"] in values), "")
+    metric = next((check["metric"] for check in gate["checks"] if check["metric"] in values), "")
     return Outcome(
         metric=metric,
         value=values.get(metric),
@@ -55,47 +55,51 @@ def judge(execution: Execution, steps: Mapping[str, Step]) -> Outcome | None:
     )
 
 
-def _gate(known: Known) -> str:
-    gate, evaluation = known["gate"], known["evaluation"]
+def _gate(data: PanelData) -> str:
+    gate, evaluation = data["gate"], data["evaluation"]
     if not gate:
         return ""
     pictures = {name: draw(gate, evaluation) for name, draw in GATE_PICTURES.items()}
-    return _filled("gate", gate=gate, pictures=pictures)
+    return _fill_template("gate", gate=gate, pictures=pictures)
 
 
-def _evaluation(known: Known) -> str:
-    found = known["evaluation"]
-    return _filled("evaluation", evaluation=found) if found else ""
+def _evaluation(data: PanelData) -> str:
+    evaluation = data["evaluation"]
+    return _fill_template("evaluation", evaluation=evaluation) if evaluation else ""
 
 
-def _search(known: Known) -> str:
-    search = known["search"]
+def _search(data: PanelData) -> str:
+    search = data["search"]
     if not search or not search["trials"]:
         return ""
     trials = search["trials"]
-    best = ranked(trials)
+    best = rank_trials(trials)
     picture = search_picture(trials, best[0]["job"])
-    return _filled(
-        "search", picture=picture, trials=trials, names=[*trials[0]["values"]], best=best[:SHOWN],
+    return _fill_template(
+        "search",
+        picture=picture,
+        trials=trials,
+        names=[*trials[0]["values"]],
+        best=best[:MAX_TRIALS],
         seeds=over_seeds(trials),
-    )  # fmt: skip
+    )
 
 
-def _training(known: Known) -> str:
-    drawn = {what: draw(known["training"]) for what, draw in TRAINING_PICTURES.items()}
-    metrics = ", ".join(known["metrics"])
-    drawn[f"{metrics} as the script printed it"] = curves(known["metrics"])
-    pictures = {what: picture for what, picture in drawn.items() if picture}
-    return _filled("training", pictures=pictures) if pictures else ""
+def _training(data: PanelData) -> str:
+    pictures_by_title = {title: draw(data["training"]) for title, draw in TRAINING_PICTURES.items()}
+    metrics = ", ".join(data["metrics"])
+    pictures_by_title[f"{metrics} as the script printed it"] = curves(data["metrics"])
+    pictures = {title: picture for title, picture in pictures_by_title.items() if picture}
+    return _fill_template("training", pictures=pictures) if pictures else ""
 
 
-def _pace(known: Known) -> str:
-    pace = known["pace"]
-    return _filled("pace", pace=pace) if pace else ""
+def _pace(data: PanelData) -> str:
+    pace = data["pace"]
+    return _fill_template("pace", pace=pace) if pace else ""
 
 
-def _filled(name: str, **known: Any) -> str:
-    return TEMPLATES.get_template(f"{name}.html.j2").render(known)
+def _fill_template(name: str, **values: Any) -> str:
+    return TEMPLATES.get_template(f"{name}.html.j2").render(values)
 
 
 PANELS = (

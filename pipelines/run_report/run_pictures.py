@@ -61,8 +61,10 @@ Row = tuple[str, dict[str, Any], str]
 
 def metrics_picture(gate: Gate, evaluation: Evaluation | None) -> str | None:
     """Draw, for each metric with a threshold: the model, champion, baselines, and the threshold."""
-    shown = [check for check in _shown(gate, "metrics") if check["threshold"] is not None]
-    metrics = _metrics(shown)
+    gate_checks = [
+        check for check in _select_checks(gate, "metrics") if check["threshold"] is not None
+    ]
+    metrics = _metrics(gate_checks)
     if not metrics or not evaluation:
         return None
     champion = gate.get("champion_metrics") or {}
@@ -75,7 +77,7 @@ def metrics_picture(gate: Gate, evaluation: Evaluation | None) -> str | None:
             values |= {"champion": champion.get(metric)} if champion else {}
             error = evaluation["metrics"].get(metric, {}).get("standard_error")
             _draw_values(axes, {n: v for n, v in values.items() if v is not None}, error)
-            _draw_demands(axes, [check for check in shown if check["metric"] == metric])
+            _draw_demands(axes, [check for check in gate_checks if check["metric"] == metric])
             axes.set(xlabel=f"{metric.replace('_', ' ')} (line: the model's 95 % interval)")
 
     return picture_of(draw, (7, len(metrics) * (1.1 + 0.4 * len(names))))
@@ -86,8 +88,8 @@ def champion_picture(gate: Gate, evaluation: Evaluation | None = None) -> str | 
 
     A panel for each metric; the champion is the line at 0, better is to the right.
     """
-    shown = _shown(gate, "champion")
-    panels = {metric: _rows(gate, shown, metric) for metric in _metrics(shown)}
+    gate_checks = _select_checks(gate, "champion")
+    panels = {metric: _rows(gate, gate_checks, metric) for metric in _metrics(gate_checks)}
     panels = {metric: rows for metric, rows in panels.items() if rows}
     if not panels:
         return None
@@ -97,7 +99,7 @@ def champion_picture(gate: Gate, evaluation: Evaluation | None = None) -> str | 
         plots = figure.subplots(len(panels), height_ratios=heights, squeeze=False)[:, 0]
         for axes, (metric, rows) in zip(plots, panels.items(), strict=True):
             _draw_rows(axes, rows)
-            _draw_limits(axes, [check for check in shown if check["metric"] == metric])
+            _draw_limits(axes, [check for check in gate_checks if check["metric"] == metric])
             name = metric.replace("_", " ")
             axes.set(xlabel=f"improvement of {name} over the champion's (right is better)")
 
@@ -108,7 +110,7 @@ def budgets_picture(gate: Gate, evaluation: Evaluation | None = None) -> str | N
     """Draw the checks that are not about a metric, each as a multiple of its threshold."""
     rows = [
         (_label(check), times, GOOD if check["passed"] else BAD)
-        for check in _shown(gate, "budgets")
+        for check in _select_checks(gate, "budgets")
         if (times := _times_demanded(check))
     ]
     if not rows:
@@ -142,8 +144,8 @@ def _draw_values(axes: Axes, values: dict[str, float], error: float | None) -> N
     axes.margins(x=0.12)
 
 
-def _draw_demands(axes: Axes, shown: Sequence[dict[str, Any]]) -> None:
-    for check, style in zip(shown, cycle(("--", ":", "-.")), strict=False):
+def _draw_demands(axes: Axes, gate_checks: Sequence[dict[str, Any]]) -> None:
+    for check, style in zip(gate_checks, cycle(("--", ":", "-.")), strict=False):
         bound = "at most" if check["direction"] == "lower" else "at least"
         label = f"{check['name']}: {bound} {check['threshold']:.3f}"
         axes.axvline(
@@ -158,38 +160,40 @@ def _value(evaluation: Evaluation, name: str, metric: str) -> float | None:
     return evaluation["baselines"].get(name, {}).get(metric)
 
 
-def _shown(gate: Gate, name: Picture) -> list[dict[str, Any]]:
+def _select_checks(gate: Gate, name: Picture) -> list[dict[str, Any]]:
     """Return the checks that a picture shows, as far as they could be computed.
 
     A gate.json of an early version names no kinds: it had thresholds alone.
     """
     kinds = _kinds(name)
-    made = [check for check in gate["checks"] if check["value"] is not None]
-    return [check for check in made if check.get("kind", "threshold") in kinds]
+    computed_checks = [check for check in gate["checks"] if check["value"] is not None]
+    return [check for check in computed_checks if check.get("kind", "threshold") in kinds]
 
 
 def _kinds(name: Picture) -> list[str]:
     return list(dict.fromkeys(check.kind for check in checks() if check.picture == name))
 
 
-def _metrics(shown: Sequence[dict[str, Any]]) -> list[str]:
-    return list(dict.fromkeys(check["metric"] for check in shown))
+def _metrics(gate_checks: Sequence[dict[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(check["metric"] for check in gate_checks))
 
 
-def _rows(gate: Gate, shown: Sequence[dict[str, Any]], metric: str) -> list[Row]:
-    of_metric = [check for check in shown if check["metric"] == metric]
+def _rows(gate: Gate, gate_checks: Sequence[dict[str, Any]], metric: str) -> list[Row]:
+    of_metric = [check for check in gate_checks if check["metric"] == metric]
     by_slice = {check.kind for check in checks() if "slices" in check.needs}
-    whole = [check for check in of_metric if check["kind"] not in by_slice]
-    rows = [("all examples", whole[0], MODEL)] if whole else []
+    overall_checks = [check for check in of_metric if check["kind"] not in by_slice]
+    rows = [("all examples", overall_checks[0], MODEL)] if overall_checks else []
     parts = [part for part in gate.get("slices", ()) if part["metric"] == metric]
-    tested = [part for part in parts if part["value"] is not None][:SLICES]
-    return rows + [(part["slice"], part, OTHER if part["passed"] else BAD) for part in tested]
+    tested_slices = [part for part in parts if part["value"] is not None][:SLICES]
+    return rows + [
+        (part["slice"], part, OTHER if part["passed"] else BAD) for part in tested_slices
+    ]
 
 
 def _draw_rows(axes: Axes, rows: Sequence[Row]) -> None:
-    for place, (_, found, colour) in enumerate(rows):
-        value = found["value"]
-        ends = [value if found[end] is None else found[end] for end in ("low", "high")]
+    for place, (_, interval, colour) in enumerate(rows):
+        value = interval["value"]
+        ends = [value if interval[end] is None else interval[end] for end in ("low", "high")]
         spread = [[value - ends[0]], [ends[1] - value]]
         axes.errorbar(value, place, xerr=spread, fmt="o", color=colour, capsize=3)
     axes.set_yticks(range(len(rows)), [label for label, _, _ in rows])
@@ -197,10 +201,10 @@ def _draw_rows(axes: Axes, rows: Sequence[Row]) -> None:
     axes.grid(axis="y", visible=False)
 
 
-def _draw_limits(axes: Axes, shown: Sequence[dict[str, Any]]) -> None:
+def _draw_limits(axes: Axes, gate_checks: Sequence[dict[str, Any]]) -> None:
     axes.axvline(0, color=OTHER, lw=1)
     lines = dict(zip(_kinds("champion"), cycle(LINES), strict=False))
-    for check in shown:
+    for check in gate_checks:
         colour, name = GOOD if check["passed"] else BAD, check["kind"].replace("_", " ")
         label = f"{name}: {check['threshold']:+g}"
         axes.axvline(check["threshold"], color=colour, ls=lines[check["kind"]], label=label)
@@ -208,8 +212,8 @@ def _draw_limits(axes: Axes, shown: Sequence[dict[str, Any]]) -> None:
 
 
 def _label(check: dict[str, Any]) -> str:
-    known = entry(check["kind"])
-    label = known.label if known else "{metric}"
+    check_entry = entry(check["kind"])
+    label = check_entry.label if check_entry else "{metric}"
     name = label.format(metric=check["metric"].replace("_", " "))
     sign = "≤" if check["direction"] == "lower" else "≥"
     return f"{name}: {check['value']:.4g} {sign} {check['threshold']:g}"

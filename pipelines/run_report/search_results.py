@@ -11,7 +11,7 @@ from pipelines.run_report.run_pictures import GOOD, MODEL, OTHER, picture
 from trainyard.runs.execution import Execution
 from trainyard.runs.run_display import Steps
 
-SHOWN = 10
+MAX_TRIALS = 10
 """Most trainings in the table, best first."""
 
 Trial = Mapping[str, Any]
@@ -23,7 +23,7 @@ def read_search(execution: Execution, steps: Steps) -> dict[str, Any] | None:
     arn = steps["Tune"].metadata.get("TuningJob", {}).get("Arn") if "Tune" in steps else None
     if not arn:
         return None
-    return {"trials": trials(execution.searched(arn.rpartition("/")[2]))}
+    return {"trials": trials(execution.list_trainings(arn.rpartition("/")[2]))}
 
 
 def trials(jobs: Iterable[Mapping[str, Any]]) -> list[Trial]:
@@ -44,7 +44,7 @@ def trials(jobs: Iterable[Mapping[str, Any]]) -> list[Trial]:
     ]
 
 
-def rounded(value: str) -> str:
+def round_value(value: str) -> str:
     """Return a hyperparameter's value with four significant digits, if it is a number."""
     try:
         return f"{float(value):.4g}"
@@ -52,20 +52,20 @@ def rounded(value: str) -> str:
         return value
 
 
-def ranked(found: Iterable[Trial]) -> list[Trial]:
+def rank_trials(search_trials: Iterable[Trial]) -> list[Trial]:
     """Return the trainings by their objective, the best first, and those without one last."""
 
     def place(trial: Trial) -> tuple[bool, float]:
         value = trial["objective"]
         return value is None, 0.0 if value is None else -value if trial["maximize"] else value
 
-    return sorted(found, key=place)
+    return sorted(search_trials, key=place)
 
 
-def incumbents(found: Iterable[Trial]) -> list[tuple[int, float]]:
+def incumbents(search_trials: Iterable[Trial]) -> list[tuple[int, float]]:
     """Return (number, best objective so far) after each training that came to its end."""
     best: list[tuple[int, float]] = []
-    for trial in found:
+    for trial in search_trials:
         value = trial["objective"]
         if value is None or trial["stopped"]:
             continue
@@ -75,35 +75,39 @@ def incumbents(found: Iterable[Trial]) -> list[tuple[int, float]]:
     return best
 
 
-def over_seeds(found: Iterable[Trial]) -> str | None:
+def over_seeds(search_trials: Iterable[Trial]) -> str | None:
     """Return mean and 95 % interval (Student's t) of the objective where only seeds differ; None
     where more than seeds was searched, or fewer than two trainings came to their end.
     """
-    whole = [trial for trial in found if trial["objective"] is not None and not trial["stopped"]]
-    if len(whole) < 2 or any([*trial["values"]] != ["seed"] for trial in whole):
+    complete_trials = [
+        trial for trial in search_trials if trial["objective"] is not None and not trial["stopped"]
+    ]
+    if len(complete_trials) < 2 or any([*trial["values"]] != ["seed"] for trial in complete_trials):
         return None
-    values = [trial["objective"] for trial in whole]
+    values = [trial["objective"] for trial in complete_trials]
     reach = student.ppf(0.975, len(values) - 1) * stdev(values) / len(values) ** 0.5
     return f"{mean(values):.4f} ± {reach:.4f} (95 % interval of the mean over {len(values)} seeds)"
 
 
-def search_picture(found: list[Trial], chosen: str | None) -> str | None:
+def search_picture(search_trials: list[Trial], chosen_job: str | None) -> str | None:
     """Draw each training's objective in the order of their start, and the best so far.
 
-    ``chosen``: name of the chosen training job.
+    ``chosen_job``: name of the chosen training job.
     """
-    measured = [trial for trial in found if trial["objective"] is not None]
-    if not measured:
+    measured_trials = [trial for trial in search_trials if trial["objective"] is not None]
+    if not measured_trials:
         return None
     groups = {
-        "trained to its end": [t for t in measured if not t["stopped"] and t["job"] != chosen],
-        "stopped early": [t for t in measured if t["stopped"]],
-        "chosen": [t for t in measured if t["job"] == chosen],
+        "trained to its end": [
+            t for t in measured_trials if not t["stopped"] and t["job"] != chosen_job
+        ],
+        "stopped early": [t for t in measured_trials if t["stopped"]],
+        "chosen": [t for t in measured_trials if t["job"] == chosen_job],
     }
     colours = {"trained to its end": MODEL, "stopped early": OTHER, "chosen": GOOD}
 
     def draw(axes: Axes) -> None:
-        if best := incumbents(found):
+        if best := incumbents(search_trials):
             numbers, values = zip(*best, strict=True)
             axes.step(numbers, values, where="post", color=MODEL, lw=1, label="best so far")
         for name, group in groups.items():
@@ -111,8 +115,8 @@ def search_picture(found: list[Trial], chosen: str | None) -> str | None:
                 points = [t["number"] for t in group], [t["objective"] for t in group]
                 fill = "none" if name == "stopped early" else colours[name]
                 axes.scatter(*points, edgecolor=colours[name], facecolor=fill, label=name, zorder=3)
-        axes.set(xlabel="training", ylabel=str(measured[0]["metric"]))
-        axes.set_xticks(range(1, len(found) + 1, max(1, len(found) // 12)))
+        axes.set(xlabel="training", ylabel=str(measured_trials[0]["metric"]))
+        axes.set_xticks(range(1, len(search_trials) + 1, max(1, len(search_trials) // 12)))
         axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=4)
 
     return picture(draw, (7, 3.0))

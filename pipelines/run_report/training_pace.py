@@ -5,14 +5,14 @@ from typing import Any
 
 from rich.table import Table
 
-from pipelines.advice.training_setting import Ours, of_description
+from pipelines.advice.training_setting import LoopTraining, of_description
 from pipelines.run_report.run_documents import is_ours
 from training.layout import Layout
 from trainyard.common.errors import ForesightError
 from trainyard.foresight import measured_corrections
 from trainyard.runs.execution import Execution
 from trainyard.runs.run_display import Steps, latest
-from trainyard.runs.training_speed import STEP, Expected, Pace, Seconds, earlier
+from trainyard.runs.training_speed import STEP, ExpectedTime, Pace, Seconds, earlier
 from trainyard.validate.rules.job_view import PROCESSES
 
 PARTS = ("data", "forward_backward", "communication", "optimizer", "checkpoint")
@@ -34,19 +34,19 @@ class Paces:
     """Pace of training jobs; the expectation for a job is computed once."""
 
     def __init__(self) -> None:
-        self._expected: dict[str, tuple[Expected, ...]] = {}
+        self._expectations: dict[str, tuple[ExpectedTime, ...]] = {}
 
-    def of(self, execution: Execution, job: Mapping[str, Any]) -> Pace | None:
+    def find_pace(self, execution: Execution, job: Mapping[str, Any]) -> Pace | None:
         """Return the job's pace; None where it does not run our loop, or has not logged a metric
         yet.
         """
-        found = seconds(job)
-        if found is None:
+        step_seconds = seconds(job)
+        if step_seconds is None:
             return None
         name = job["TrainingJobName"]
-        if name not in self._expected:
-            self._expected[name] = tuple(_expected(execution, job))
-        return Pace(found=found, expected=self._expected[name])
+        if name not in self._expectations:
+            self._expectations[name] = tuple(_expect_pace(execution, job))
+        return Pace(found=step_seconds, expected=self._expectations[name])
 
     def table(self, execution: Execution, steps: Steps) -> Table | None:
         """Return a table of the step's time and its parts, beside the expected ones; None without
@@ -61,14 +61,14 @@ class Paces:
             return None
         if job[0] != "TrainingJob":
             return None
-        pace = self.of(execution, execution.training_job(job[1]))
+        pace = self.find_pace(execution, execution.training_job(job[1]))
         return pace if pace and pace.expected else None
 
-    def said(self, execution: Execution, job: Mapping[str, Any]) -> str:
+    def remark_on_job(self, execution: Execution, job: Mapping[str, Any]) -> str:
         """Return a remark on a job that is slow; empty for others."""
         if _warms_up(job):
             return ""
-        pace = self.of(execution, job)
+        pace = self.find_pace(execution, job)
         return pace.said() if pace else ""
 
 
@@ -89,16 +89,16 @@ def seconds(job: Mapping[str, Any]) -> Seconds | None:
     """Return the seconds of a step and its parts in the job's latest metric line; None
     without one.
     """
-    found = latest(job)
-    if not is_ours(found) or "train:step_seconds" not in found:
+    metrics = latest(job)
+    if not is_ours(metrics) or "train:step_seconds" not in metrics:
         return None
-    parts = {part: found.get(f"train:{part}_seconds") for part in (STEP, *PARTS)}
+    parts = {part: metrics.get(f"train:{part}_seconds") for part in (STEP, *PARTS)}
     return {part: value for part, value in parts.items() if value is not None}
 
 
-def _expected(execution: Execution, job: Mapping[str, Any]) -> Iterator[Expected]:
+def _expect_pace(execution: Execution, job: Mapping[str, Any]) -> Iterator[ExpectedTime]:
     """Yield the expected pace: from earlier runs first, then the forecast."""
-    if (before := earlier(list(_alike(execution, job)))) is not None:
+    if (before := earlier(list(_find_similar(execution, job)))) is not None:
         yield before
     try:
         yield foreseen(of_description(job))
@@ -106,7 +106,7 @@ def _expected(execution: Execution, job: Mapping[str, Any]) -> Iterator[Expected
         return
 
 
-def _alike(execution: Execution, job: Mapping[str, Any]) -> Iterator[Seconds]:
+def _find_similar(execution: Execution, job: Mapping[str, Any]) -> Iterator[Seconds]:
     """Yield steps of earlier trainings with the same work on the same machines."""
     names = {job["TrainingJobName"]}
     for other in execution.earlier(LOOK_BACK):
@@ -121,13 +121,13 @@ def _alike(execution: Execution, job: Mapping[str, Any]) -> Iterator[Seconds]:
 
 
 def _work(job: Mapping[str, Any]) -> tuple[Any, ...]:
-    settings, where = job.get("HyperParameters", {}), job["ResourceConfig"]
+    settings, resources = job.get("HyperParameters", {}), job["ResourceConfig"]
     work = {name: settings[name] for name in sorted(SPEED & settings.keys())}
-    machines = (where.get("InstanceType"), where.get("InstanceCount"))
+    machines = (resources.get("InstanceType"), resources.get("InstanceCount"))
     return work, machines, job.get("Environment", {}).get(PROCESSES)
 
 
-def foreseen(training: Ours) -> Expected:
+def foreseen(training: LoopTraining) -> ExpectedTime:
     """Return the forecast of the parts of a step that metric lines report."""
     time = measured_corrections.read().time(training.setting, training.shapes)
     step, exchange = time.step_seconds, 0.0
@@ -141,4 +141,4 @@ def foreseen(training: Ours) -> Expected:
         "communication": exchange,
         "optimizer": optimizer,
     }
-    return Expected(seconds=parts, most=step.p90, grounds="is foreseen")
+    return ExpectedTime(seconds=parts, most=step.p90, grounds="is foreseen")

@@ -56,8 +56,8 @@ def without_number(path: str, answers: Sequence[Any]) -> str | None:
     """Return a message that no answer has a number at ``path``, with the nearest path that has one;
     None if some answer has it, or there are no answers.
     """
-    if not answers or any(number_at(one, path) is not None for one in answers):
+    if not answers or any(number_at(reply, path) is not None for reply in answers):
         return None
-    there = [*dict.fromkeys(name for one in answers for name in numbers(one))]
-    known = nearest(path, there) if there else "there are no numbers in them"
-    return f"none of {len(answers):,} captured answers has a number {path!r}; {known}"
+    number_names = [*dict.fromkeys(name for reply in answers for name in numbers(reply))]
+    hint = nearest(path, number_names) if number_names else "there are no numbers in them"
+    return f"none of {len(answers):,} captured answers has a number {path!r}; {hint}"

@@ -30,7 +30,7 @@ class Comparison:
     _read: set[str] = field(default_factory=set)
     _answers: dict[str, list[Any]] = field(default_factory=dict)
     """Configuration → its first captured answers, at most ``FEWEST``."""
-    _told: bool = False
+    _has_alarmed: bool = False
 
     def __post_init__(self) -> None:
         compare = self.new.deploy.compare
@@ -40,10 +40,12 @@ class Comparison:
         self.errors = ErrorTest(share)
         self.means = MeanTest(share, compare.better) if compare and both else None
         with service_errors(f"looking at endpoint configuration {self.old_config}"):
-            found = self.sagemaker.describe_endpoint_config(EndpointConfigName=self.old_config)
+            config_description = self.sagemaker.describe_endpoint_config(
+                EndpointConfigName=self.old_config
+            )
         self._variants = {
             self.new.name: self.new.variant,
-            self.old_config: found["ProductionVariants"][0]["VariantName"],
+            self.old_config: config_description["ProductionVariants"][0]["VariantName"],
         }
 
     def refuse_unknown(self) -> None:
@@ -58,18 +60,18 @@ class Comparison:
         with service_errors(f"reading what {self.new.deploy.endpoint} captured"):
             files = sorted(self._files(self.old_config), key=lambda item: item["LastModified"])
             lines = [line for item in files[-LATEST:] for line in self._lines(item["Key"])]
-        found = [one for line in lines if (one := answer(line)) is not None]
-        if wrong := without_number(compare.quality, found):
+        answers = [reply for line in lines if (reply := answer(line)) is not None]
+        if wrong := without_number(compare.quality, answers):
             raise RecipeError(
                 f"deploy.compare.quality: {wrong}; nothing was deployed. Leave quality out to "
                 "compare errors alone"
             )
 
-    def look(self, say: Callable[[str], None]) -> None:
+    def check_answers(self, report: Callable[[str], None]) -> None:
         """Compare what was answered since the last look; let the alarm go off if it is worse."""
-        if self.new.deploy.compare is None or self._told:
+        if self.new.deploy.compare is None or self._has_alarmed:
             return
-        counts = {config: self._counted(config) for config in self._variants}
+        counts = {config: self._count_requests(config) for config in self._variants}
         new, old = (self._fresh(config, counts[config]) for config in (self.new.name,
                                                                       self.old_config))  # fmt: skip
         self._counts = counts
@@ -82,8 +84,8 @@ class Comparison:
             *(["its answers lack what is compared"] if self._lacks_quality() else []),
         ]
         if worse:
-            self._told = True
-            say(f"{self.new.package}: {' and '.join(worse)} than what serves; rolling back")
+            self._has_alarmed = True
+            report(f"{self.new.package}: {' and '.join(worse)} than what serves; rolling back")
             self._alarm()
 
     def result(self) -> str:
@@ -91,8 +93,8 @@ class Comparison:
         if self.means is None:
             return ""
         new, old = self.means.counts
-        said = f"quality compared of {new:,} answers of the new and {old:,} of the serving model"
-        return said if new and old else f"{said}: that is, not compared; capture more of them"
+        summary = f"quality compared of {new:,} answers of the new and {old:,} of the serving model"
+        return summary if new and old else f"{summary}: that is, not compared; capture more of them"
 
     def _lacks_quality(self) -> bool:
         compare, answers = self.new.deploy.compare, self._answers.get(self.new.name, [])
@@ -113,14 +115,14 @@ class Comparison:
         before = self._counts.get(config, (0, 0))
         return now[0] - before[0], now[1] - before[1]
 
-    def _counted(self, config: str) -> tuple[int, int]:
+    def _count_requests(self, config: str) -> tuple[int, int]:
         """Return requests and server errors of a configuration since the watch began."""
         dimensions = {
             "EndpointName": self.new.deploy.endpoint,
             "VariantName": self._variants[config],
             "EndpointConfigName": config,
         }
-        asked = {
+        query = {
             "Namespace": "AWS/SageMaker",
             "Dimensions": [{"Name": k, "Value": v} for k, v in dimensions.items()],
             "StartTime": self._since,
@@ -132,7 +134,7 @@ class Comparison:
             sums = [
                 sum(
                     point["Sum"]
-                    for point in self.cloudwatch.get_metric_statistics(MetricName=name, **asked)[
+                    for point in self.cloudwatch.get_metric_statistics(MetricName=name, **query)[
                         "Datapoints"
                     ]
                 )
@@ -153,10 +155,10 @@ class Comparison:
             for key in fresh:
                 self._read.add(key)
                 for line in self._lines(key):
-                    one = answer(line)
-                    if one is not None and len(first) < FEWEST:
-                        first.append(one)
-                    value = number_at(one, compare.quality or "") if compare else None
+                    reply = answer(line)
+                    if reply is not None and len(first) < FEWEST:
+                        first.append(reply)
+                    value = number_at(reply, compare.quality or "") if compare else None
                     if value is not None:
                         yield value
 

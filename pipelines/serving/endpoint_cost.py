@@ -11,9 +11,9 @@ def hourly(prices: Prices, machines: Sequence[tuple[str, int]]) -> float | None:
 
     It is a processing job's price, since the table has none of endpoints.
     """
-    each = [prices.cluster("processing", *one) for one in machines]
-    known = [price.usd for price in each if price]
-    return sum(known) if each and len(known) == len(each) else None
+    machine_prices = [prices.cluster("processing", *machine) for machine in machines]
+    known_usd = [price.usd for price in machine_prices if price]
+    return sum(known_usd) if machine_prices and len(known_usd) == len(machine_prices) else None
 
 
 def remarks(deploy: Deploy | None, prices: Prices) -> Iterator[str]:

@@ -15,9 +15,9 @@ MINUTES = 2
 slowest, and a process's first is slow whatever the model."""
 NAMESPACE, WORSE = "Trainyard", "WorseThanServing"
 """CloudWatch metric by which a comparison rolls back."""
-COMPARED = 10
+COMPARISON_SECONDS = 10
 """Seconds that the alarm on it looks at."""
-CAPTURED = "captured"
+CAPTURE_FOLDER = "captured"
 """Folder of the captured requests, below the pipeline's prefix."""
 LONGEST_HOURS = 8  # of a deployment: MaximumExecutionTimeoutInSeconds is at most 28,800
 
@@ -69,18 +69,18 @@ def names_begin(endpoint: str, group: str) -> str:
 def model(release: Release) -> dict[str, Any]:
     """Return CreateModel's request."""
     aws = release.recipe.aws
-    found: dict[str, Any] = {
+    request: dict[str, Any] = {
         "ModelName": release.name,
         "ExecutionRoleArn": release.role,
         "PrimaryContainer": {"ModelPackageName": release.package},
         "EnableNetworkIsolation": aws.network_isolation,
     }
     if aws.vpc:
-        found["VpcConfig"] = {
+        request["VpcConfig"] = {
             "Subnets": list(aws.vpc.subnets),
             "SecurityGroupIds": list(aws.vpc.security_groups),
         }
-    return found | ({"Tags": release.tags} if release.tags else {})
+    return request | ({"Tags": release.tags} if release.tags else {})
 
 
 def configuration(release: Release) -> dict[str, Any]:
@@ -93,12 +93,12 @@ def configuration(release: Release) -> dict[str, Any]:
         "InitialInstanceCount": deploy.instance_count,
         "InitialVariantWeight": 1.0,
     }
-    found: dict[str, Any] = {
+    request: dict[str, Any] = {
         "EndpointConfigName": release.name,
         "ProductionVariants": [variant],
     }
     if deploy.capture_share:
-        found["DataCaptureConfig"] = {
+        request["DataCaptureConfig"] = {
             "EnableCapture": True,
             "InitialSamplingPercentage": round(100 * deploy.capture_share),
             "DestinationS3Uri": release.capture,
@@ -110,8 +110,8 @@ def configuration(release: Release) -> dict[str, Any]:
             **({"KmsKeyId": key} if key else {}),
         }
     if key:
-        found["KmsKeyId"] = key
-    return found | ({"Tags": release.tags} if release.tags else {})
+        request["KmsKeyId"] = key
+    return request | ({"Tags": release.tags} if release.tags else {})
 
 
 def alarms(release: Release) -> Iterator[dict[str, Any]]:
@@ -119,12 +119,16 @@ def alarms(release: Release) -> Iterator[dict[str, Any]]:
     alone.
     """
     deploy = release.deploy
-    own = {
+    dimensions = {
         "EndpointName": deploy.endpoint,
         "VariantName": release.variant,
         "EndpointConfigName": release.name,
     }
-    of_minute = {"Namespace": "AWS/SageMaker", "Period": PERIOD, "Dimensions": _dimensions(own)}
+    of_minute = {
+        "Namespace": "AWS/SageMaker",
+        "Period": PERIOD,
+        "Dimensions": _dimensions(dimensions),
+    }
     if deploy.max_error_share is not None:
         yield (
             _alarm(release, "errors", deploy.max_error_share)
@@ -150,7 +154,7 @@ def alarms(release: Release) -> Iterator[dict[str, Any]]:
             "MetricName": WORSE,
             "Dimensions": _dimensions({"EndpointConfigName": release.name}),
             "Statistic": "Maximum",
-            "Period": COMPARED,
+            "Period": COMPARISON_SECONDS,
         }
 
 
@@ -165,8 +169,8 @@ def _alarm(release: Release, kind: str, threshold: float) -> dict[str, Any]:
     }
 
 
-def _dimensions(given: Mapping[str, str]) -> list[dict[str, str]]:
-    return [{"Name": name, "Value": value} for name, value in given.items()]
+def _dimensions(dimensions: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"Name": name, "Value": value} for name, value in dimensions.items()]
 
 
 def deployment(deploy: Deploy, names: list[str]) -> dict[str, Any]:
@@ -178,7 +182,7 @@ def deployment(deploy: Deploy, names: list[str]) -> dict[str, Any]:
         routing["CanarySize"] = percent
     if deploy.shift == "linear":
         routing["LinearStepSize"] = percent
-    found: dict[str, Any] = {
+    request: dict[str, Any] = {
         "BlueGreenUpdatePolicy": {
             "TrafficRoutingConfiguration": routing,
             "TerminationWaitInSeconds": 0,
@@ -187,5 +191,5 @@ def deployment(deploy: Deploy, names: list[str]) -> dict[str, Any]:
     }
     if names:
         alarms = [{"AlarmName": name} for name in names]
-        found["AutoRollbackConfiguration"] = {"Alarms": alarms}
-    return found
+        request["AutoRollbackConfiguration"] = {"Alarms": alarms}
+    return request

@@ -20,7 +20,7 @@ from trainyard.common.errors import GateError, ServiceError
 
 BEFORE = "trainyard:before"
 """Tag of the endpoint: the configuration that served before, which a roll-back returns to."""
-LOOK = 5.0  # seconds between two looks at a deployment
+POLL_SECONDS = 5.0  # seconds between two looks at a deployment
 BUSY = ("Creating", "Updating", "RollingBack", "SystemUpdating")
 
 
@@ -30,13 +30,13 @@ class Outcome:
 
     config: str
     """Name of the configuration that serves."""
-    served: bool
+    is_serving: bool
     """Whether it is the one that was asked for."""
-    why: str = ""
+    reason: str = ""
     """What SageMaker says of a roll-back."""
 
 
-def described(sagemaker: Any, endpoint: str) -> dict[str, Any] | None:
+def describe_endpoint(sagemaker: Any, endpoint: str) -> dict[str, Any] | None:
     """Return DescribeEndpoint's answer; None where there is no such endpoint."""
     with service_errors(f"looking at endpoint {endpoint}"):
         try:
@@ -49,8 +49,8 @@ def described(sagemaker: Any, endpoint: str) -> dict[str, Any] | None:
 
 def serving(sagemaker: Any, endpoint: str) -> str | None:
     """Return the ARN of the model package that the endpoint serves; None where there is none."""
-    found = described(sagemaker, endpoint)
-    return None if found is None else package_of(sagemaker, found["EndpointConfigName"])
+    description = describe_endpoint(sagemaker, endpoint)
+    return None if description is None else package_of(sagemaker, description["EndpointConfigName"])
 
 
 def package_of(sagemaker: Any, config: str) -> str | None:
@@ -61,11 +61,11 @@ def package_of(sagemaker: Any, config: str) -> str | None:
         variants = sagemaker.describe_endpoint_config(EndpointConfigName=config)
         name = variants["ProductionVariants"][0]["ModelName"]
         container = sagemaker.describe_model(ModelName=name).get("PrimaryContainer", {})
-    found: str | None = container.get("ModelPackageName")
-    return found
+    package: str | None = container.get("ModelPackageName")
+    return package
 
 
-def release(new: Release, say: Callable[[str], None]) -> Outcome:
+def release(new: Release, report: Callable[[str], None]) -> Outcome:
     """Create or update the endpoint, and return when the new model serves, or is rolled back.
 
     Raises:
@@ -75,7 +75,7 @@ def release(new: Release, say: Callable[[str], None]) -> Outcome:
     region = new.package.split(":")[3]
     sagemaker, cloudwatch = client("sagemaker", region), client("cloudwatch", region)
     name = new.deploy.endpoint
-    before = described(sagemaker, name)
+    before = describe_endpoint(sagemaker, name)
     if before and before["EndpointStatus"] != "InService":
         raise ServiceError(f"endpoint {name}: is {before['EndpointStatus']}; expected InService")
     old = before["EndpointConfigName"] if before else None
@@ -98,15 +98,15 @@ def release(new: Release, say: Callable[[str], None]) -> Outcome:
                 EndpointConfigName=new.name,
                 DeploymentConfig=deployment(new.deploy, names),
             )
-    outcome = _settled(sagemaker, name, new.name, watch, say)
-    if watch and (compared := watch.result()):
-        say(f"{name}: {compared}")
-    if outcome.served and old:
+    outcome = _wait_until_settled(sagemaker, name, new.name, watch, report)
+    if watch and (comparison_text := watch.result()):
+        report(f"{name}: {comparison_text}")
+    if outcome.is_serving and old:
         _remember(sagemaker, name, old)
     return outcome
 
 
-def go_back(endpoint: str, region: str | None, say: Callable[[str], None]) -> Outcome:
+def go_back(endpoint: str, region: str | None, report: Callable[[str], None]) -> Outcome:
     """Return the endpoint to the configuration that served before the last deployment.
 
     Raises:
@@ -114,7 +114,7 @@ def go_back(endpoint: str, region: str | None, say: Callable[[str], None]) -> Ou
         ServiceError: AWS refused.
     """
     sagemaker = client("sagemaker", region)
-    now = described(sagemaker, endpoint)
+    now = describe_endpoint(sagemaker, endpoint)
     if now is None:
         raise GateError(f"endpoint {endpoint}: does not exist: nothing to roll back")
     with service_errors(f"rolling back endpoint {endpoint}"):
@@ -123,8 +123,8 @@ def go_back(endpoint: str, region: str | None, say: Callable[[str], None]) -> Ou
         if before is None:
             raise GateError(f"endpoint {endpoint}: has served one model only: nothing to return to")
         sagemaker.update_endpoint(EndpointName=endpoint, EndpointConfigName=before)
-    outcome = _settled(sagemaker, endpoint, before, None, say)
-    if outcome.served:
+    outcome = _wait_until_settled(sagemaker, endpoint, before, None, report)
+    if outcome.is_serving:
         _remember(sagemaker, endpoint, now["EndpointConfigName"])
     return outcome
 
@@ -144,22 +144,26 @@ def _once(create: Callable[[], Any]) -> None:
             raise
 
 
-def _settled(
-    sagemaker: Any, endpoint: str, wanted: str, watch: Comparison | None, say: Callable[[str], None]
+def _wait_until_settled(
+    sagemaker: Any,
+    endpoint: str,
+    target_config: str,
+    watch: Comparison | None,
+    report: Callable[[str], None],
 ) -> Outcome:
     """Wait until the endpoint is settled; meanwhile compare the models."""
-    seen = ""
+    status = ""
     while True:
-        found = described(sagemaker, endpoint)
-        if found is None:
+        description = describe_endpoint(sagemaker, endpoint)
+        if description is None:
             raise ServiceError(f"endpoint {endpoint}: was deleted while it was deployed")
-        if found["EndpointStatus"] != seen:
-            seen = found["EndpointStatus"]
-            say(f"{endpoint}: {seen}")
-        if seen not in BUSY:
-            config = found["EndpointConfigName"]
-            served = seen == "InService" and config == wanted
-            return Outcome(config, served, found.get("FailureReason", ""))
-        if watch and seen == "Updating":
-            watch.look(say)
-        time.sleep(LOOK)
+        if description["EndpointStatus"] != status:
+            status = description["EndpointStatus"]
+            report(f"{endpoint}: {status}")
+        if status not in BUSY:
+            config = description["EndpointConfigName"]
+            is_serving = status == "InService" and config == target_config
+            return Outcome(config, is_serving, description.get("FailureReason", ""))
+        if watch and status == "Updating":
+            watch.check_answers(report)
+        time.sleep(POLL_SECONDS)

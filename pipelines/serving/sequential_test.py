@@ -36,9 +36,11 @@ class ErrorTest:
             return
         share, total = new[0] / (new[0] + old[0]), new[1] + old[1]
         for place, ratio in enumerate(RATIOS):
-            theirs = share * ratio / (share * ratio + 1 - share)
-            of_new = new[1] * math.log(theirs / share)
-            self._logs[place] += of_new + (total - new[1]) * math.log((1 - theirs) / (1 - share))
+            worse_share = share * ratio / (share * ratio + 1 - share)
+            of_new = new[1] * math.log(worse_share / share)
+            self._logs[place] += of_new + (total - new[1]) * math.log(
+                (1 - worse_share) / (1 - share)
+            )
 
     @property
     def evidence(self) -> float:
@@ -104,28 +106,31 @@ class MeanTest:
     def add(self, new: Iterable[float], old: Iterable[float]) -> None:
         """Add what was answered since the last look. Values wait until both models have some."""
         sign = 1 if self.better == "lower" else -1
-        mine, theirs = self._waiting
-        mine += [sign * value for value in new]
-        theirs += [sign * value for value in old]
-        if not mine or not theirs:
+        new_values, old_values = self._waiting
+        new_values += [sign * value for value in new]
+        old_values += [sign * value for value in old]
+        if not new_values or not old_values:
             return
         self._waiting = ([], [])
-        share, before = len(mine) / (len(mine) + len(theirs)), (self.new.mean, self.old.mean)
+        share, before = (
+            len(new_values) / (len(new_values) + len(old_values)),
+            (self.new.mean, self.old.mean),
+        )
         if min(self.new.count, self.old.count) >= FEWEST:
-            for value in mine:
+            for value in new_values:
                 self.difference.add(before[0] - before[1] + (value - before[0]) / share)
-            for value in theirs:
+            for value in old_values:
                 self.difference.add(before[0] - before[1] - (value - before[1]) / (1 - share))
-        for value in mine:
+        for value in new_values:
             self.new.add(value)
-        for value in theirs:
+        for value in old_values:
             self.old.add(value)
 
     @property
     def counts(self) -> tuple[int, int]:
         """Return the number of values of the new and of the serving model."""
-        mine, theirs = self._waiting
-        return self.new.count + len(mine), self.old.count + len(theirs)
+        new_values, old_values = self._waiting
+        return self.new.count + len(new_values), self.old.count + len(old_values)
 
     @property
     def gap(self) -> float:

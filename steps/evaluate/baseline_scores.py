@@ -27,7 +27,7 @@ class TrainSplit:
     """The split; with a summary only its manifests, so no sample can be read."""
     sample: Dataset
     """Samples that the baselines are fitted on."""
-    named: Dataset | None
+    example_names: Dataset | None
     """Names of all examples; None without a summary: the workload names them."""
 
     @classmethod
@@ -37,12 +37,16 @@ class TrainSplit:
         if not folder.is_dir():
             train = Dataset(inputs / "train")
             return cls(inputs / "train", train, train, None)
-        named = Dataset(folder / "examples")
-        return cls(folder, Dataset(folder), Dataset(folder / "sample"), named)
+        example_names = Dataset(folder / "examples")
+        return cls(folder, Dataset(folder), Dataset(folder / "sample"), example_names)
 
     def examples(self, workload: Workload) -> Iterator[Block]:
         """Yield ``example`` of every example, and ``group`` where the data have groups."""
-        return workload.examples(self.split) if self.named is None else self.named.batches(READ)
+        return (
+            workload.examples(self.split)
+            if self.example_names is None
+            else self.example_names.batches(READ)
+        )
 
 
 def baselines(
@@ -53,17 +57,17 @@ def baselines(
     Scores go into ``baseline-<baseline>.parquet`` beside the challenger's, row for row, and the
     metrics are read off them, as those of the models are.
     """
-    known, limit = spec(name), options.baseline_units
-    if not known.baselines_scored:
+    workload_spec, limit = spec(name), options.baseline_units
+    if not workload_spec.baselines_scored:
         return workload.baselines(train.sample, test, limit)
     fingerprint = train.split.fingerprint
     return {
-        baseline: scored(options, baseline, workload, name, test, blocks, train=fingerprint)
+        baseline: score_baseline(options, baseline, workload, name, test, blocks, train=fingerprint)
         for baseline, blocks in workload.baseline_scores(train.sample, test, limit).items()
     }
 
 
-def scored(
+def score_baseline(
     options: argparse.Namespace,
     baseline: str,
     workload: Workload,
@@ -92,4 +96,4 @@ def scored(
     }
     write(path, blocks, header)
     metrics = workload.metrics(Scores(path))
-    return {metric: measured["value"] for metric, measured in metrics.items()}
+    return {metric: entry["value"] for metric, entry in metrics.items()}

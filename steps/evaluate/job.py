@@ -7,7 +7,7 @@ python steps/evaluate/job.py --script evaluate.py --metrics accuracy=higher --ch
 import sys
 
 from steps.job_main import run
-from trainyard.common.gc_freeze import uncollected
+from trainyard.common.gc_freeze import exclude_from_gc
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -16,7 +16,7 @@ def main(arguments: list[str] | None = None) -> None:
     if "--script" in given:
         from steps.evaluate import script_evaluation as evaluation
     else:
-        with uncollected():  # nor the imports that follow
+        with exclude_from_gc():  # nor the imports that follow
             import torch._dynamo  # noqa: F401 (the first model that is built imports it)
 
             from steps.evaluate import workload_evaluation as evaluation

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from training.cpu_cores import Waited
+from training.cpu_cores import ThreadTimes
 
 WARM, REQUESTS = 10, 100
 ROUNDS, PATIENCE = 5, 30.0
@@ -20,20 +20,20 @@ class Round:
     """
 
     seconds: list[float]
-    waited: float | None
+    waited_share: float | None
 
     @property
     def busy(self) -> bool:
         """Return whether other processes had the cores."""
-        return self.waited is not None and self.waited > BUSY
+        return self.waited_share is not None and self.waited_share > BUSY
 
 
-def timed(seconds: Callable[[int], float], count: int) -> Round:
+def time_round(seconds: Callable[[int], float], count: int) -> Round:
     """Time a round of ``count`` requests; ``seconds`` runs the request of that number."""
-    before = Waited.now()
-    taken = [seconds(number) for number in range(count)]
-    after = Waited.now()
-    return Round(taken, after.share_since(before) if before and after else None)
+    before = ThreadTimes.now()
+    durations = [seconds(number) for number in range(count)]
+    after = ThreadTimes.now()
+    return Round(durations, after.share_since(before) if before and after else None)
 
 
 def quietest(measure: Callable[[], Round]) -> tuple[Round, int]:
@@ -41,7 +41,7 @@ def quietest(measure: Callable[[], Round]) -> tuple[Round, int]:
     best = measure()
     rounds, spent = 1, sum(best.seconds)
     while best.busy and rounds < ROUNDS and spent < PATIENCE:
-        one = measure()
-        rounds, spent = rounds + 1, spent + sum(one.seconds)
-        best = min(best, one, key=lambda r: r.waited or 0.0)
+        candidate = measure()
+        rounds, spent = rounds + 1, spent + sum(candidate.seconds)
+        best = min(best, candidate, key=lambda r: r.waited_share or 0.0)
     return best, rounds

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from steps.evaluate.evaluation_document import Leakage
-from training.data.bit_mixing import mixed
+from training.data.bit_mixing import mix_bits
 from training.scores import Block
 
 PARTS = 64
@@ -30,10 +30,10 @@ def leakage(train: Iterable[Block], test: Iterable[Block]) -> Leakage:
         sides = {side: Path(name) / side for side in ("train", "test")}
         for side, blocks in (("train", train), ("test", test)):
             _spill(sides[side], blocks)
-        rows, leaked, _, _ = _overlap(sides, "example")
+        rows, leak_count, _, _ = _overlap(sides, "example")
         _, _, groups, leaked_groups = _overlap(sides, "group")
     return {
-        "examples": leaked,
+        "examples": leak_count,
         "groups": leaked_groups,
         "checked_examples": rows,
         "checked_groups": groups,
@@ -52,12 +52,12 @@ def _spill(folder: Path, blocks: Iterable[Block]) -> None:
         for block in blocks:
             for kind, parts in files.items():
                 ids = block.get(kind, block["example"])
-                number = (mixed(ids.view(np.uint64)) % np.uint64(PARTS)).astype(np.int64)
+                number = (mix_bits(ids.view(np.uint64)) % np.uint64(PARTS)).astype(np.int64)
                 cuts = np.cumsum(np.bincount(number, minlength=PARTS))[:-1]
-                for file, chosen in zip(
+                for file, part_ids in zip(
                     parts, np.split(ids[np.argsort(number, kind="stable")], cuts), strict=True
                 ):
-                    file.write(chosen.tobytes())
+                    file.write(part_ids.tobytes())
 
 
 def _overlap(sides: dict[str, Path], kind: str) -> list[int]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from conditions.no_champion import NONE, UNRESOLVED
+from conditions.no_champion import NONE, UNRESOLVED_ARN
 from steps.evaluate.evaluation_document import Artifact
 from steps.evaluate.model_folder import evidence, files_of
 from training.export.artifact import open_artifact
@@ -42,7 +42,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedModel:
     """A model, and the description in its files."""
 
     workload: Workload
@@ -54,7 +54,9 @@ class Trained:
     source: Source
 
 
-def open_archive(folder: Path, workload: str | None = None, base: Path | None = None) -> Trained:
+def open_archive(
+    folder: Path, workload: str | None = None, base: Path | None = None
+) -> TrainedModel:
     """Open the folder's model, on the CPU.
 
     Args:
@@ -67,17 +69,17 @@ def open_archive(folder: Path, workload: str | None = None, base: Path | None = 
     files = files_of(folder, folder / "model")
     if workload is not None:
         _check_workload(files / "config.json", workload)
-    return Trained(*open_artifact(files, base), evidence(folder), Source(files, base))
+    return TrainedModel(*open_artifact(files, base), evidence(folder), Source(files, base))
 
 
-def _check_workload(path: Path, expected: str) -> None:
+def _check_workload(path: Path, workload: str) -> None:
     """Check the workload before anything that the archive names is imported."""
     try:
         name = json.loads(path.read_bytes())["workload"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{path}: is missing or damaged: {error!r}") from None
-    if name != expected:
-        raise DataError(f"it is of workload {name!r}; expected {expected!r}")
+    if name != workload:
+        raise DataError(f"it is of workload {name!r}; expected {workload!r}")
 
 
 # The champion is evidence from outside: an error in it becomes a reason, which makes the gate
@@ -85,8 +87,8 @@ def _check_workload(path: Path, expected: str) -> None:
 
 
 def open_champion(
-    folder: Path, arn: str, challenger: Trained, base: Path | None = None
-) -> tuple[Trained | None, str | None]:
+    folder: Path, arn: str, challenger: TrainedModel, base: Path | None = None
+) -> tuple[TrainedModel | None, str | None]:
     """Return (the champion, None), (None, why it cannot be compared), or (None, None) without a
     champion.
 
@@ -95,29 +97,30 @@ def open_champion(
         arn: ARN of its model package; or ``none``, ``unresolved``.
         base: folder with the challenger's base, which a champion of adapters may share.
     """
-    if arn in (NONE, UNRESOLVED):
+    if arn in (NONE, UNRESOLVED_ARN):
         return None, None
     try:
-        return _opened(folder, challenger, base), None
+        return _open_folder(folder, challenger, base), None
     except TrainyardError as error:
         return None, f"champion {arn} cannot be compared: {error}"
 
 
-def _opened(folder: Path, challenger: Trained, base: Path | None) -> Trained:
+def _open_folder(folder: Path, challenger: TrainedModel, base: Path | None) -> TrainedModel:
     if (folder / "no-champion.json").exists():
         raise DataError("the parameter ChampionModelUri names no folder with its model")
-    if (begun := _as_base(folder, challenger)) is not None:
-        return begun
+    if (base_champion := _as_base(folder, challenger)) is not None:
+        return base_champion
     champion = open_archive(folder, challenger.description["workload"], base)
-    ours, theirs = challenger.workload.packing, champion.workload.packing
-    if (ours.fields, ours.info) != (theirs.fields, theirs.info):
+    own_packing, champion_packing = challenger.workload.packing, champion.workload.packing
+    if (own_packing.fields, own_packing.info) != (champion_packing.fields, champion_packing.info):
         raise DataError(
-            f"it takes samples {_samples(theirs)}; the test split holds samples {_samples(ours)}"
+            f"it takes samples {_samples(champion_packing)}; the test split holds samples "
+            f"{_samples(own_packing)}"
         )
     return champion
 
 
-def _as_base(folder: Path, challenger: Trained) -> Trained | None:
+def _as_base(folder: Path, challenger: TrainedModel) -> TrainedModel | None:
     """Return the champion if it is the challenger's own base: it takes the challenger's samples,
     whatever it was trained on.
     """
@@ -127,7 +130,7 @@ def _as_base(folder: Path, challenger: Trained) -> Trained | None:
     workload, name = challenger.workload, challenger.description["workload"]
     source = Source(folder, uri=base["uri"])
     model = source.model(workload, name)
-    return Trained(workload, model, {"workload": name}, evidence(folder), source)
+    return TrainedModel(workload, model, {"workload": name}, evidence(folder), source)
 
 
 def _samples(packing: Packing) -> str:

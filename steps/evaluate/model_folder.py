@@ -29,7 +29,7 @@ def files_of(folder: Path, target: Path) -> Path:
 
 def evidence(folder: Path) -> Artifact:
     """Return ``bytes`` and ``sha256`` of the model in the folder, as it is registered."""
-    size, digest = model_files.registered(folder)
+    size, digest = model_files.measure_model(folder)
     return {"bytes": size, "sha256": digest}
 
 

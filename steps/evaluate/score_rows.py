@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from steps.evaluate.model_archive import Source, Trained
+from steps.evaluate.model_archive import Source, TrainedModel
 from steps.evaluate.score_table import read_part, write_part
 from steps.worker_process import WorkerProcess
 from training.cpu_cores import ON_THIS_MACHINE, fit_threads
@@ -60,17 +60,17 @@ class Scoring:
 
 def rows(
     scoring: Scoring,
-    challenger: Trained,
+    challenger: TrainedModel,
     model: Callable[[], nn.Module],
     test: Dataset,
     folder: Path,
-    asked: int | None,
+    process_count: int | None,
 ) -> Iterator[Block]:
     """Yield all rows in their order. ``model`` is called where this process scores by itself.
 
     Args:
         folder: is created; holds the processes' files for a while.
-        asked: number of processes; None for as many as are useful.
+        process_count: number of processes; None for as many as are useful.
 
     Raises:
         TrainyardError: a process failed, with its reason; all are ended.
@@ -78,26 +78,26 @@ def rows(
     workload = challenger.workload
     if not takes_share(workload):
         log.info("%s: one process, since scores() of its workload takes no share", scoring.name)
-        yield from workload.scores(placed(model()), test, scoring.slices)
+        yield from workload.scores(place_model(model()), test, scoring.slices)
         return
-    count = asked or of_use(challenger.model, test)
+    count = process_count or of_use(challenger.model, test)
     log.info("%s: processes: %d, samples: %d", scoring.name, count, len(test))
     if count == 1:
-        scored = placed(model())
-        with _threads(scored):
-            yield from workload.scores(scored, test, scoring.slices)
+        placed_model = place_model(model())
+        with _threads(placed_model):
+            yield from workload.scores(placed_model, test, scoring.slices)
         return
-    yield from _shared(scoring, folder, count)
+    yield from _score_in_processes(scoring, folder, count)
 
 
-def _shared(scoring: Scoring, folder: Path, count: int) -> Iterator[Block]:
+def _score_in_processes(scoring: Scoring, folder: Path, count: int) -> Iterator[Block]:
     """Yield the rows, from ``count`` processes."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".parts-", dir=folder) as parts:
         files = [Path(parts) / f"{index}.arrow" for index in range(count)]
         tasks = [(scoring, Share(index, count), file) for index, file in enumerate(files)]
-        with closing(in_order(f"{scoring.name}: process", _score, tasks, files)) as written:
-            for file in written:
+        with closing(in_order(f"{scoring.name}: process", _score, tasks, files)) as part_files:
+            for file in part_files:
                 yield from read_part(file)
                 file.unlink()
 
@@ -108,7 +108,7 @@ def of_use(model: nn.Module, test: Dataset) -> int:
 
     Two operations for each parameter and stored byte are a guess that no small split exceeds.
     """
-    operations = 2 * sum(one.numel() for one in model.parameters()) * test.bytes
+    operations = 2 * sum(parameter.numel() for parameter in model.parameters()) * test.bytes
     most, worth = torch.cuda.device_count(), WORTH_GPU
     if not most:
         most, worth = cores() // threads_for(model), WORTH * threads_for(model)
@@ -117,15 +117,15 @@ def of_use(model: nn.Module, test: Dataset) -> int:
 
 def threads_for(model: nn.Module) -> int:
     """Return the number of threads with which a process computes the model on CPUs."""
-    weights = sum(one.numel() * one.element_size() for one in model.parameters())
+    weights = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
     return 1 if weights <= SMALL else THREADS
 
 
-def placed(model: nn.Module, index: int = 0) -> nn.Module:
+def place_model(model: nn.Module, index: int = 0) -> nn.Module:
     """Return the model on a GPU, which becomes the current one, or on the CPU without one."""
-    if not (there := torch.cuda.device_count()):
+    if not (device_count := torch.cuda.device_count()):
         return model
-    torch.cuda.set_device(index % there)
+    torch.cuda.set_device(index % device_count)
     return model.to("cuda")
 
 
@@ -147,17 +147,17 @@ def _score(scoring: Scoring, share: Share, file: Path) -> None:
     fit_threads({})
     os.environ[ON_THIS_MACHINE[0]] = str(share.count)
     workload = load(scoring.workload, scoring.config, scoring.assets)
-    model = placed(scoring.source.model(workload, scoring.workload), share.index)
+    model = place_model(scoring.source.model(workload, scoring.workload), share.index)
     with _threads(model):
-        found = workload.scores(model, Dataset(scoring.test), scoring.slices, share)
-        write_part(file, found)
+        blocks = workload.scores(model, Dataset(scoring.test), scoring.slices, share)
+        write_part(file, blocks)
 
 
 Result = TypeVar("Result")
 
 
 def in_order(
-    what: str,
+    label: str,
     work: Callable[..., None],
     tasks: Sequence[tuple[Any, ...]],
     results: Sequence[Result],
@@ -166,7 +166,7 @@ def in_order(
     are done.
 
     Args:
-        what: name of a process, followed by its number from 1.
+        label: name of a process, followed by its number from 1.
         work: a function of a module, with arguments that can be pickled.
 
     Raises:
@@ -176,9 +176,9 @@ def in_order(
     crew: list[_Process] = []
     try:
         for number, task in enumerate(tasks, 1):
-            crew.append(_Process(f"{what} {number} of {len(tasks)}", work, task))
+            crew.append(_Process(f"{label} {number} of {len(tasks)}", work, task))
         for process, result in zip(crew, results, strict=True):
-            while not process.done:
+            while not process.is_done:
                 _hear(crew)
             yield result
     finally:
@@ -190,13 +190,13 @@ class _Process:
     """A process that reports its end."""
 
     def __init__(self, name: str, work: Callable[..., None], task: tuple[Any, ...]) -> None:
-        self.name, self.done = name, False
+        self.name, self.is_done = name, False
         self.worker = WorkerProcess(_serve, work, task)
 
     def hear(self) -> None:
         """Read its last message. Raises: the error that it failed with, by its name."""
         try:
-            self.done = self.worker.receive(_obituary)
+            self.is_done = self.worker.receive(_obituary)
         except (TrainyardError, RuntimeError) as error:
             raise type(error)(f"{self.name}: {error}") from None
 
@@ -210,7 +210,7 @@ def _obituary(end: str) -> str:
 
 def _hear(crew: Sequence[_Process]) -> None:
     """Wait until one of them has sent a message, or is dead."""
-    busy = [process for process in crew if not process.done]
+    busy = [process for process in crew if not process.is_done]
     ready = wait([process.worker.pipe for process in busy])
     for process in busy:
         if process.worker.pipe in ready:

@@ -60,7 +60,7 @@ def write_part(path: Path, blocks: Iterable[Block]) -> None:
     """Write rows for ``read_part``, perhaps none; in Arrow's format, which keeps every bit."""
     with pa.OSFile(str(path), "wb") as file:
         writer = None
-        for block in _gathered(blocks):
+        for block in _gather_blocks(blocks):
             batch = pa.record_batch({n: _plain(n, values) for n, values in block.items()})
             writer = writer or pa.ipc.new_stream(file, batch.schema)
             writer.write_batch(batch)
@@ -93,13 +93,13 @@ def _write(file: Any, path: Path, blocks: Iterable[Block], header: Mapping[str, 
     first = next(groups, None)
     if first is None:
         raise DataError(f"{path.name}: the test split gave no example to score")
-    schema = first.schema.with_metadata({METADATA: _described(header, first.schema.names)})
+    schema = first.schema.with_metadata({METADATA: _encode_metadata(header, first.schema.names)})
     with pq.ParquetWriter(file, schema, write_page_checksum=True) as writer:
         for table in chain([first], groups):
             writer.write_table(table, row_group_size=GROUP)
 
 
-def _described(header: Mapping[str, Any], columns: Sequence[str]) -> bytes:
+def _encode_metadata(header: Mapping[str, Any], columns: Sequence[str]) -> bytes:
     metrics = {m: better for m, better in header["metrics"].items() if f"{m}.sum" in columns}
     return json.dumps({"format": FORMAT, **header, "metrics": metrics}).encode()
 
@@ -108,20 +108,20 @@ def _row_groups(blocks: Iterable[Block]) -> Iterator[pa.Table]:
     """Yield the blocks in tables of GROUP rows, the last one shorter."""
     waiting: list[pa.RecordBatch] = []
     rows = 0
-    for block in _gathered(blocks):
+    for block in _gather_blocks(blocks):
         batch = pa.record_batch({name: _column(name, values) for name, values in block.items()})
         while rows + len(batch) >= GROUP:
-            taken = GROUP - rows
-            yield _joined([*waiting, batch.slice(0, taken)])
-            waiting, rows, batch = [], 0, batch.slice(taken)
+            row_count = GROUP - rows
+            yield _join_batches([*waiting, batch.slice(0, row_count)])
+            waiting, rows, batch = [], 0, batch.slice(row_count)
         if len(batch):
             waiting.append(batch)
             rows += len(batch)
     if waiting:
-        yield _joined(waiting)
+        yield _join_batches(waiting)
 
 
-def _gathered(blocks: Iterable[Block]) -> Iterator[Block]:
+def _gather_blocks(blocks: Iterable[Block]) -> Iterator[Block]:
     """Yield blocks of FEW rows, the last one shorter: Arrow takes some kilobytes for each, however
     small.
 
@@ -151,7 +151,7 @@ def _together(blocks: Sequence[Block]) -> Block:
     return {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
 
 
-def _joined(batches: list[pa.RecordBatch]) -> pa.Table:
+def _join_batches(batches: list[pa.RecordBatch]) -> pa.Table:
     return pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
 
 

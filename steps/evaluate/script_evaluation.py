@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from conditions.no_champion import NONE, UNRESOLVED
+from conditions.no_champion import NONE, UNRESOLVED_ARN
 from steps.evaluate import evaluation_document, script_report
 from steps.evaluate.evaluation_document import (
     Champion,
@@ -58,7 +58,7 @@ def test_fingerprint(channels: Mapping[str, Channel]) -> str:
     return json_sha256(tested)
 
 
-NOBODY = (NONE, UNRESOLVED)
+NOBODY = (NONE, UNRESOLVED_ARN)
 
 
 def evaluate(options: argparse.Namespace) -> None:
@@ -197,7 +197,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--baselines", nargs="*", default=[])
     parser.add_argument("--leaks", nargs="*", default=[], choices=["examples", "groups"])
     parser.add_argument("--request", nargs=3, metavar=("FILE", "CONTENT_TYPE", "ACCEPT"))
-    parser.add_argument("--champion", default=UNRESOLVED, help="its ARN, none, or unresolved")
+    parser.add_argument("--champion", default=UNRESOLVED_ARN, help="its ARN, none, or unresolved")
     parser.add_argument("--root", type=Path, default=Path("/opt/ml"), help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     options.metrics = dict(pair.split("=") for pair in options.metrics)

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
-from steps.evaluate.latency import REQUESTS, WARM, quietest, timed
+from steps.evaluate.latency import REQUESTS, WARM, quietest, time_round
 from steps.evaluate.served_script import Served
 from trainyard.common.usable_cores import cores
 
@@ -33,8 +33,8 @@ def measured(model: Path, request: bytes, content_type: str, accept: str) -> dic
         served.answer(body, content_type, accept)
         return time.perf_counter() - began
 
-    timed(answer, WARM)
-    best, rounds = quietest(lambda: timed(answer, REQUESTS))
+    time_round(answer, WARM)
+    best, rounds = quietest(lambda: time_round(answer, REQUESTS))
     shares = quantiles(best.seconds, n=100, method="inclusive")
     return {
         "p50_ms": shares[49] * 1000,
@@ -42,7 +42,7 @@ def measured(model: Path, request: bytes, content_type: str, accept: str) -> dic
         "samples": REQUESTS,
         "device": "as inference.py chose",
         "threads": cores(),
-        "waited_share": best.waited,
+        "waited_share": best.waited_share,
         "busy": best.busy,
         "rounds": rounds,
     }

@@ -15,17 +15,17 @@ import numpy as np
 import torch
 from torch import nn
 
-from conditions.no_champion import UNRESOLVED
+from conditions.no_champion import UNRESOLVED_ARN
 from steps.evaluate import evaluation_document
-from steps.evaluate.baseline_scores import TrainSplit, baselines, scored
+from steps.evaluate.baseline_scores import TrainSplit, baselines, score_baseline
 from steps.evaluate.int8_version import int8_version
-from steps.evaluate.latency import REQUESTS, WARM, quietest, timed
+from steps.evaluate.latency import REQUESTS, WARM, quietest, time_round
 from steps.evaluate.leaked_examples import leakage
-from steps.evaluate.model_archive import Source, Trained, open_archive, open_champion
-from steps.evaluate.score_rows import Scoring, placed, rows
+from steps.evaluate.model_archive import Source, TrainedModel, open_archive, open_champion
+from steps.evaluate.score_rows import Scoring, place_model, rows
 from steps.evaluate.score_table import Scores, tables, write
 from steps.evaluate.settings import EvaluateSettings
-from steps.job_arguments import typed
+from steps.job_arguments import parse_typed
 from training.cpu_cores import fit_threads
 from training.data.dataset import Dataset
 from training.data.preparation import Preparation
@@ -61,11 +61,11 @@ def evaluate(options: argparse.Namespace) -> None:
         }
         | (
             {"summary_manifests_sha256": _manifests(train.folder, "**/")}
-            if train.named is not None
+            if train.example_names is not None
             else {}
         ),
         "leakage": leakage(train.examples(workload), workload.examples(test)),
-        "latency": latency(workload, placed(challenger.model), test),
+        "latency": latency(workload, place_model(challenger.model), test),
         "artifact": challenger.artifact,
         "scores": tables(options.root / "processing/output/scores"),
         "model": {
@@ -79,7 +79,7 @@ def evaluate(options: argparse.Namespace) -> None:
     evaluation_document.write(options.root / "processing/output/evaluation", evaluation)
 
 
-def _check_trained_on(train: Dataset, challenger: Trained) -> None:
+def _check_trained_on(train: Dataset, challenger: TrainedModel) -> None:
     trained_on = challenger.description["train_fingerprint"]
     if trained_on != train.fingerprint:
         raise DataError(
@@ -89,7 +89,7 @@ def _check_trained_on(train: Dataset, challenger: Trained) -> None:
 
 
 def _scored(
-    options: argparse.Namespace, challenger: Trained, test: Dataset, base: Path | None
+    options: argparse.Namespace, challenger: TrainedModel, test: Dataset, base: Path | None
 ) -> dict[str, Any]:
     """Write the scores of challenger, champion and int8 version; the metrics are computed from the
     files.
@@ -97,7 +97,7 @@ def _scored(
     workload, folder = challenger.workload, options.root / "processing/input/champion"
     found, failed = open_champion(folder, options.champion, challenger, base)
 
-    def score(name: str, one: Trained) -> Metrics:
+    def score(name: str, one: TrainedModel) -> Metrics:
         # The challenger's workload for both: it defines the slices.
         model, slices = lambda: one.model, options.slices
         rows = _rows(options, name, challenger, one.source, model, test, slices)
@@ -109,7 +109,7 @@ def _scored(
     def int8() -> dict[str, Any]:
         inputs, output = options.root / "processing/input", options.root / "processing/output"
         one = int8_version(inputs / "model", output / "int8")
-        taken = latency(workload, placed(one.model), test)
+        taken = latency(workload, place_model(one.model), test)
         return {"metrics": score("int8", one), "latency": taken, "artifact": one.artifact}
 
     return {
@@ -127,7 +127,7 @@ def _scored(
 def _rows(
     options: argparse.Namespace,
     table: str,
-    challenger: Trained,
+    challenger: TrainedModel,
     source: Source,
     model: Callable[[], nn.Module],
     test: Dataset,
@@ -149,7 +149,7 @@ def _rows(
 
 
 def _base(
-    options: argparse.Namespace, base: Path, challenger: Trained, test: Dataset
+    options: argparse.Namespace, base: Path, challenger: TrainedModel, test: Dataset
 ) -> dict[str, dict[str, float]]:
     """Return the metrics of the model that the training began with, on the very same rows."""
     workload, name = challenger.workload, challenger.description["workload"]
@@ -157,14 +157,14 @@ def _base(
     model = partial(source.model, workload, name)
     found = _rows(options, BASE_MODEL, challenger, source, model, test)
     sha256 = challenger.description[BASE]["sha256"]
-    return {BASE_MODEL: scored(options, BASE_MODEL, workload, name, test, found, sha256)}
+    return {BASE_MODEL: score_baseline(options, BASE_MODEL, workload, name, test, found, sha256)}
 
 
 def _header(
     name: str,
     champion: str | None,
-    one: Trained,
-    challenger: Trained,
+    one: TrainedModel,
+    challenger: TrainedModel,
     test: Dataset,
 ) -> dict[str, Any]:
     """Return the header of a file of scores."""
@@ -202,11 +202,11 @@ def _dataset(train: Dataset, test: Dataset) -> dict[str, Any]:
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Parse the job's arguments."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--champion", default=UNRESOLVED, help="its ARN, none, or unresolved")
+    parser.add_argument("--champion", default=UNRESOLVED_ARN, help="its ARN, none, or unresolved")
     parser.add_argument(f"--{BASE}", help="URI of the model that the training began with")
     parser.add_argument("--int8", action="store_true", help="score the int8 version, too")
     parser.add_argument("--root", type=Path, default=Path("/opt/ml"), help=argparse.SUPPRESS)
-    return typed(parser, arguments, EvaluateSettings)
+    return parse_typed(parser, arguments, EvaluateSettings)
 
 
 def latency(workload: Workload, model: nn.Module, test: Dataset) -> dict[str, Any]:
@@ -224,14 +224,14 @@ def latency(workload: Workload, model: nn.Module, test: Dataset) -> dict[str, An
     """
     device = next(model.parameters()).device
     indices = np.linspace(0, len(test) - 1, WARM + REQUESTS).astype(np.int64)
-    preparation = Preparation.of(workload, threads=1)
+    preparation = Preparation.from_workload(workload, threads=1)
     for index in indices[:WARM]:
         _seconds(workload, model, test, index, preparation)
 
     def request(number: int) -> float:
         return _seconds(workload, model, test, indices[WARM + number], preparation)
 
-    best, rounds = quietest(lambda: timed(request, len(indices) - WARM))
+    best, rounds = quietest(lambda: time_round(request, len(indices) - WARM))
     p50, p95 = (np.percentile(best.seconds, [50, 95]) * 1000).tolist()
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
     return {
@@ -240,7 +240,7 @@ def latency(workload: Workload, model: nn.Module, test: Dataset) -> dict[str, An
         "samples": REQUESTS,
         "device": name,
         "threads": torch.get_num_threads(),
-        "waited_share": best.waited,
+        "waited_share": best.waited_share,
         "busy": best.busy,
         "rounds": rounds,
     }

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import ConfigDict, FiniteFloat, create_model
 from pydantic import Field as Setting
 
-from conditions.check_table import Field, Need, checks, declared, fields, kinds
+from conditions.check_table import Field, Need, checks, fields, kinds, select_declared
 from steps.config import ProcessingCompute
 from steps.train.config import TrainStepConfig
 
@@ -21,23 +21,23 @@ def threshold_parameter(threshold: str) -> str:
     return "Gate" + "".join(word.capitalize() for word in threshold.split("_"))
 
 
-def _setting(given: Field) -> tuple[Any, Any]:
+def _setting(field: Field) -> tuple[Any, Any]:
     """Return the recipe's setting for a field of the check table: (type, pydantic field)."""
-    bounds = {n: b for n in ("gt", "ge", "lt", "le") if (b := getattr(given, n)) is not None}
-    if given.form == "margins":
+    bounds = {n: b for n in ("gt", "ge", "lt", "le") if (b := getattr(field, n)) is not None}
+    if field.form == "margins":
         of_metrics = dict[str, Annotated[FiniteFloat, Setting(**bounds)]]
-        return of_metrics, Setting(default={}, description=given.doc)
-    choices = given.choices
-    kind = Literal[choices] if choices else TYPES[given.of]  # type: ignore[valid-type]
-    type_ = kind if given.default is not None else kind | None
-    return type_, Setting(default=given.default, description=given.doc, **bounds)
+        return of_metrics, Setting(default={}, description=field.doc)
+    choices = field.choices
+    kind = Literal[choices] if choices else TYPES[field.value_type]  # type: ignore[valid-type]
+    type_ = kind if field.default is not None else kind | None
+    return type_, Setting(default=field.default, description=field.doc, **bounds)
 
 
 _FIELDS: dict[str, Any] = {f.name: _setting(f) for f in fields() if f.form != "thresholds"}
 
 if TYPE_CHECKING:
 
-    class Declared(ProcessingCompute):  # of the fields, those that we read by their names
+    class DeclaredFields(ProcessingCompute):  # of the fields, those that we read by their names
         below_baseline: str | None
         cold_start: str
         max_latency_p95_ms: float | None
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
         max_leaked_groups: float | None
 
 else:
-    Declared = create_model("Declared", __base__=ProcessingCompute, **_FIELDS)
+    DeclaredFields = create_model("Declared", __base__=ProcessingCompute, **_FIELDS)
     """Model with the fields of the table of checks (``conditions.check_table``)."""
 
 
@@ -63,7 +63,7 @@ def refuse_int8(gate: "GateConfig", train: TrainStepConfig) -> list[str]:
     return []
 
 
-class GateConfig(Declared):
+class GateConfig(DeclaredFields):
     """Requirements that a model must meet to be registered; docs/gate.md explains each check.
 
     Besides the fields below, ``max_<metric>`` and ``min_<metric>`` set a ceiling or a floor, in the
@@ -95,18 +95,18 @@ class GateConfig(Declared):
     @property
     def comparisons(self) -> dict[str, dict[str, float]]:
         """Return, for each declared comparison of two models: field → metric → margin."""
-        found = (check.margins for check in declared(self.values))
-        return {f.name: getattr(self, f.name) for f in found if f}
+        margin_fields = (check.margins for check in select_declared(self.values))
+        return {f.name: getattr(self, f.name) for f in margin_fields if f}
 
     @property
     def needs(self) -> frozenset[Need]:
         """Return the inputs that the declared checks need beside the numbers in evaluation.json."""
-        return frozenset(need for check in declared(self.values) for need in check.needs)
+        return frozenset(need for check in select_declared(self.values) for need in check.needs)
 
     @property
     def absolute(self) -> bool:
         """Return whether any declared check needs no champion."""
-        return any(not {"champion", "int8"} & check.needs for check in declared(self.values))
+        return any(not {"champion", "int8"} & check.needs for check in select_declared(self.values))
 
     @property
     def reads_scores(self) -> bool:
@@ -129,13 +129,13 @@ class GateConfig(Declared):
         return kinds(self.values | {"int8": {}})
 
     @property
-    def refused(self) -> list[str]:
+    def refusals(self) -> list[str]:
         """Return the errors in the values together, as far as the checks themselves can tell."""
-        compared = {metric for margins in self.comparisons.values() for metric in margins}
-        return [why for check in checks() if (why := check.refuse(self.values))] + [
+        compared_names = {metric for margins in self.comparisons.values() for metric in margins}
+        return [refusal for check in checks() if (refusal := check.refuse(self.values))] + [
             f"gate.{name}.{metric}: no check compares it with the champion's; add one, such as "
             f"non_inferiority: {{{metric}: 0.01}}, or remove it"
             for name in ("range", "clip")
             for metric in getattr(self, name)
-            if metric not in compared
+            if metric not in compared_names
         ]

@@ -21,7 +21,7 @@ from conditions.demands import Demands
 from conditions.gate_arguments import demands, parser
 from conditions.gate_documents import Gate
 from conditions.gate_evidence import Evidence
-from conditions.registered_version import chosen, of_int8
+from conditions.registered_version import choose_version, of_int8
 from conditions.verdict import verdict
 from steps.job_main import run
 from trainyard.common import atomic_file
@@ -46,42 +46,42 @@ def judge(options: argparse.Namespace) -> Gate:
     Raises:
         GateError: an argument's demand is invalid, or missing.
     """
-    inputs, demanded = options.root / "processing/input", demands(options)
+    inputs, gate_demands = options.root / "processing/input", demands(options)
     evaluation = read_evaluation(inputs / "evaluation/evaluation.json")
-    alone = replace(demanded, values={**demanded.values, "int8": {}})
-    full = _judged(inputs / "scores", evaluation, alone)
-    if not demanded["int8"]:
+    alone = replace(gate_demands, values={**gate_demands.values, "int8": {}})
+    full = _judge_version(inputs / "scores", evaluation, alone)
+    if not gate_demands["int8"]:
         return full
     if not options.models:
         raise GateError("--int8: needs --models, the S3 URIs of the model and its int8 version")
-    demanded = replace(demanded, model="int8")
-    int8 = _judged(inputs / "scores", of_int8(evaluation), demanded)
-    return chosen(full, int8, evaluation, options.models)
+    gate_demands = replace(gate_demands, model="int8")
+    int8 = _judge_version(inputs / "scores", of_int8(evaluation), gate_demands)
+    return choose_version(full, int8, evaluation, options.models)
 
 
-def _judged(scores: Path, evaluation: Any, demanded: Demands) -> Gate:
+def _judge_version(scores: Path, evaluation: Any, gate_demands: Demands) -> Gate:
     """Return gate.json about one version of the model."""
     evidence = Evidence(evaluation=evaluation)
-    asked = rows_of(demanded)
-    alone = [check for check in asked if "scores" not in check.needs]
-    found = [row for check in alone for row in check.made(evidence, demanded)]
-    if len(alone) == len(asked):
-        return verdict(evaluation, found)
+    checks = rows_of(gate_demands)
+    alone = [check for check in checks if "scores" not in check.needs]
+    rows = [row for check in alone for row in check.rows(evidence, gate_demands)]
+    if len(alone) == len(checks):
+        return verdict(evaluation, rows)
     from conditions import score_checks  # imports numpy, pyarrow and SciPy, so only if needed
 
-    of_scores = score_checks.judge(scores, evaluation, demanded)
+    of_scores = score_checks.judge(scores, evaluation, gate_demands)
     return verdict(
         evaluation,
-        [*found, *of_scores.checks],
-        champion=demanded.champion,
-        cold_start=demanded["cold_start"],
-        look=demanded.look,
-        confidence=demanded["confidence"],
+        [*rows, *of_scores.checks],
+        champion=gate_demands.champion,
+        cold_start=gate_demands["cold_start"],
+        look=gate_demands.look_number,
+        confidence=gate_demands["confidence"],
         examples=of_scores.examples,
         groups=of_scores.groups,
         slices=[asdict(part) for part in of_scores.slices],
         champion_artifact_sha256=of_scores.champion_artifact_sha256,
-        against_baselines=[asdict(found) for found in of_scores.baselines],
+        against_baselines=[asdict(comparison) for comparison in of_scores.baselines],
     )
 
 

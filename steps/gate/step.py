@@ -51,7 +51,7 @@ def gate_step(
             primary_metric=primary_metric,
             directions=directions,
             champion=context.parameters["ChampionArn"],
-            look=context.text("Look") if config.comparisons else None,
+            look_number=context.text("Look") if config.comparisons else None,
             models=models if config.judges_int8 else (),
         ),
         inputs=inputs,
@@ -71,5 +71,5 @@ def registered_model(
     """
     if not config.judges_int8:
         return full
-    found = JsonGet(step_name=gate.name, property_file=VERDICT.name, json_path="int8.model")
-    return Join(on="", values=[f"{context.root_uri}/runs/", found])
+    model_key = JsonGet(step_name=gate.name, property_file=VERDICT.name, json_path="int8.model")
+    return Join(on="", values=[f"{context.root_uri}/runs/", model_key])

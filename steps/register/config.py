@@ -65,14 +65,14 @@ class RegisterConfig(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _no_status(cls, given: Any) -> Any:
-        if isinstance(given, dict) and "approval_status" in given:
+    def _no_status(cls, value: Any) -> Any:
+        if isinstance(value, dict) and "approval_status" in value:
             raise ValueError(
-                f"approval_status is {given['approval_status']!r}; this field no longer exists:"
+                f"approval_status is {value['approval_status']!r}; this field no longer exists:"
                 " no run registers a package as Approved. Leave it out, or write approval: "
                 "automatic, and the package is approved after the run, when it matches its record"
             )
-        return given
+        return value
 
     content_types: tuple[str, ...] = ("application/json",)
     """MIME types that the model accepts."""

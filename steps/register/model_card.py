@@ -54,7 +54,7 @@ def model_card(config: CardConfig, creator: str, run: Run) -> Join:
     """Return the card's content, in one line. Hyperparameters are in the training job, which it
     names.
     """
-    return joined(
+    return join_json(
         {
             "model_overview": {"model_creator": creator, "model_artifact": [run.artifact]},
             "intended_uses": config.model_dump(exclude={"caveats"}, exclude_none=True),
@@ -87,7 +87,7 @@ def _metrics(metrics: Mapping[str, PipelineVariable]) -> list[dict[str, Any]]:
     ]
 
 
-def joined(document: Any) -> Join:
+def join_json(document: Any) -> Join:
     """Return ``document`` as JSON in one line; pipeline variables become strings, or numbers.
 
     The value of a variable is not escaped: it must be an ARN, a URI, a hash or a number.
@@ -107,8 +107,8 @@ def _parts(value: Any) -> Iterator[Value]:
     elif isinstance(value, PipelineVariable):
         yield from ('"', value, '"')
     elif isinstance(value, Mapping):
-        named = ((f"{json.dumps(name)}: ", inner) for name, inner in value.items())
-        yield from _between("{", "}", named)
+        members = ((f"{json.dumps(name)}: ", inner) for name, inner in value.items())
+        yield from _between("{", "}", members)
     elif isinstance(value, list):
         yield from _between("[", "]", (("", inner) for inner in value))
     else:

@@ -19,7 +19,7 @@ from steps.register.model_card import Data, Run, model_card
 from training.starting_weights import BASE
 from trainyard.common.errors import DefinitionError
 
-RECORDED = (
+RECORD_KEYS = (
     *("commit", "changes_sha256", "recipe_sha256", "definition_sha256", "seed"),
     *("artifact_sha256", "packages_sha256", "dataset_fingerprint", "checkpoint_step", "identity"),
     *("evaluation_sha256", "gate_sha256", "champion", "provenance_sha256"),
@@ -59,7 +59,7 @@ def register_step(
     data: Data,
     entry: bool,
     batches: bool,
-    compressed: bool,
+    is_compressed: bool,
     metrics: Mapping[str, str],
     about: Mapping[str, str | PipelineVariable],
 ) -> ModelStep:
@@ -75,36 +75,41 @@ def register_step(
         entry: whether the artifact holds code/inference.py; without it, the image has to answer
             requests by itself, as those of XGBoost do.
         batches: whether it is Trainyard's, which answers requests in batches.
-        compressed: whether the model is one model.tar.gz; else it is all files of a prefix.
+        is_compressed: whether the model is one model.tar.gz; else it is all files of a prefix.
 
     Raises:
         DefinitionError: the customer metadata are more, or longer, than the service accepts.
     """
     builder = Builder(
-        s3_model_data_url=_model_data(model, compressed=compressed),
+        s3_model_data_url=_model_data(model, is_compressed=is_compressed),
         image_uri=image,
         env_vars=(ENTRY if entry else {}) | (SERVING if batches else {}),
         role_arn=context.role,
         sagemaker_session=context.session,
     )
-    measured = {
-        metric: _judged(gate, metric) if int8 else _evaluated(evaluate, f"metrics.{metric}.value")
+    metric_values = {
+        metric: _get_gate_metric(gate, metric)
+        if int8
+        else _get_evaluation_value(evaluate, f"metrics.{metric}.value")
         for metric in metrics
     }
     if BASE in about:
-        hashed = JsonGet(
+        base_sha256 = JsonGet(
             step_name=evaluate.name, property_file="Evaluation", json_path="model.base.sha256"
         )
-        about = {**about, "base_sha256": Join(on="", values=[hashed])}
+        about = {**about, "base_sha256": Join(on="", values=[base_sha256])}
     metadata = {
         **about,
         "execution": ExecutionVariables.PIPELINE_EXECUTION_ARN,
         "approve_with": APPROVE_WITH,
         "provenance_uri": _file(gate, "gate", "provenance.json"),
-        **{name: _recorded(gate, name) for name in (*RECORDED, *(["precision"] if int8 else []))},
+        **{
+            name: _get_record_value(gate, name)
+            for name in (*RECORD_KEYS, *(["precision"] if int8 else []))
+        },
     }
     versions = _versions(evaluate, gate, metrics) if int8 else {}
-    _check_metadata(len(metadata | measured), context.root_uri)
+    _check_metadata(len(metadata | metric_values), context.root_uri)
     statistics = _source(gate, "evaluation", _file(evaluate, "evaluation", "evaluation.json"))
     constraints = _source(gate, "gate", _file(gate, "gate", "gate.json"))
     step_args = builder.register(
@@ -119,12 +124,12 @@ def register_step(
             model_statistics=statistics, model_constraints=constraints
         ),
         customer_metadata_properties=metadata
-        | {metric: Join(on="", values=[value]) for metric, value in measured.items()},
+        | {metric: Join(on="", values=[value]) for metric, value in metric_values.items()},
         model_card=ModelPackageModelCard(
             model_card_content=model_card(
                 config.card,
                 f"pipeline {about['pipeline']}",
-                _run(model, train, evaluate, data, measured, metadata | versions),
+                _run(model, train, evaluate, data, metric_values, metadata | versions),
             ),
             model_card_status="Draft",
         ),
@@ -143,10 +148,10 @@ def register_step(
 
 
 def _model_data(
-    model: PipelineVariable, *, compressed: bool
+    model: PipelineVariable, *, is_compressed: bool
 ) -> PipelineVariable | dict[str, dict[str, str | PipelineVariable]]:
     """Return ModelDataUrl, or ModelDataSource (API reference, S3ModelDataSource)."""
-    if compressed:
+    if is_compressed:
         return model
     source = {"S3Uri": model, "S3DataType": "S3Prefix", "CompressionType": "None"}
     return {"S3DataSource": source}
@@ -172,7 +177,7 @@ def _run(
     train: TrainingStep,
     evaluate: ProcessingStep,
     data: Data,
-    measured: Mapping[str, PipelineVariable],
+    metric_values: Mapping[str, PipelineVariable],
     details: Mapping[str, str | PipelineVariable],
 ) -> Run:
     """Return the card's values of the run; ``metrics`` are numbers there."""
@@ -183,34 +188,36 @@ def _run(
         training_image=train.properties.AlgorithmSpecification.TrainingImage,
         evaluation_job=evaluate.properties.ProcessingJobArn,
         test_data=data.test,
-        metrics=measured,
+        metrics=metric_values,
         details=details,
     )
 
 
 def _source(gate: ProcessingStep, evidence: str, uri: PipelineVariable) -> MetricsSource:
     """Return a file of evidence, with its hash."""
-    hashed = JsonGet(step_name=gate.name, property_file="Record", json_path=f"{evidence}_sha256")
-    return MetricsSource("application/json", uri, Join(on=":", values=["sha256", hashed]))
+    evidence_sha256 = JsonGet(
+        step_name=gate.name, property_file="Record", json_path=f"{evidence}_sha256"
+    )
+    return MetricsSource("application/json", uri, Join(on=":", values=["sha256", evidence_sha256]))
 
 
 def _file(step: ProcessingStep, output: str, name: str) -> PipelineVariable:
     return Join(on="/", values=[output_uri(step, output), name])
 
 
-def _recorded(gate: ProcessingStep, name: str) -> PipelineVariable:
+def _get_record_value(gate: ProcessingStep, name: str) -> PipelineVariable:
     value = JsonGet(step_name=gate.name, property_file="Record", json_path=name)
     return Join(on="", values=[value])
 
 
-def _evaluated(evaluate: ProcessingStep, path: str) -> PipelineVariable:
+def _get_evaluation_value(evaluate: ProcessingStep, path: str) -> PipelineVariable:
     """Return a number of evaluation.json; join it in customer metadata, which are strings and
     refuse a bare number.
     """
     return JsonGet(step_name=evaluate.name, property_file="Evaluation", json_path=path)
 
 
-def _judged(gate: ProcessingStep, metric: str) -> PipelineVariable:
+def _get_gate_metric(gate: ProcessingStep, metric: str) -> PipelineVariable:
     """Return a metric of the version that the verdict is about, as a number."""
     return JsonGet(step_name=gate.name, property_file="Gate", json_path=f"metrics.{metric}")
 
@@ -222,7 +229,9 @@ def _versions(
     paths = [*(f"metrics.{metric}.value" for metric in metrics)]
     paths += ["artifact.bytes", "latency.p95_ms"]
     return {
-        f"{name} {path.removesuffix('.value')}": Join(on="", values=[_evaluated(evaluate, at)])
+        f"{name} {path.removesuffix('.value')}": Join(
+            on="", values=[_get_evaluation_value(evaluate, json_path)]
+        )
         for path in paths
-        for name, at in (("full", path), ("int8", f"int8.{path}"))
+        for name, json_path in (("full", path), ("int8", f"int8.{path}"))
     }

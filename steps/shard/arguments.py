@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from steps.job_arguments import typed
+from steps.job_arguments import parse_typed
 from steps.shard.raw_objects import RawObject
 from steps.shard.settings import ShardSettings
 from steps.shard.shard_plan import Plan
@@ -51,7 +51,7 @@ def parse(arguments: list[str], description: str | None = None) -> argparse.Name
     )
     parser.add_argument("--patience", type=float, default=PATIENCE, help=argparse.SUPPRESS)
     parser.add_argument("--root", type=Path, default=Path("/opt/ml"), help=argparse.SUPPRESS)
-    options = typed(parser, arguments, ShardSettings)
+    options = parse_typed(parser, arguments, ShardSettings)
     options.processes, options.words = options.processes or cores(), [*arguments]
     return options
 

@@ -14,14 +14,14 @@ def firsts(order: np.ndarray, tie: np.ndarray, rank: np.ndarray) -> np.ndarray:
         tie: hash of all columns, uint64 (n,).
         rank: of the raw object that the record comes from (n,).
     """
-    kept = np.ones(len(order), bool)
+    mask = np.ones(len(order), bool)
     places = np.argsort(order, kind="stable")
-    ordered = order[places]
-    same = ordered[1:] == ordered[:-1]
+    sorted_order = order[places]
+    same = sorted_order[1:] == sorted_order[:-1]
     if not same.any():
-        return kept
+        return mask
     several = places[np.append(same, False) | np.append(False, same)]
     several = several[np.lexsort((rank[several], tie[several], order[several]))]
     values = order[several]
-    kept[several] = np.append(True, values[1:] != values[:-1])
-    return kept
+    mask[several] = np.append(True, values[1:] != values[:-1])
+    return mask

@@ -40,10 +40,10 @@ def main(
         console.print(f"\n[bold]{name}[/] {dataset.fingerprint}", highlight=False)
         show_samples(dataset, samples)
     if plot:
-        looked = {name: look(dataset) for name, dataset in datasets.items()}
-        draw(datasets, looked, plot)
+        samples_by_split = {name: sample_split(dataset) for name, dataset in datasets.items()}
+        draw(datasets, samples_by_split, plot)
         console.print(f"\nwritten: {plot}")
-    if check and not all([verified(name, dataset) for name, dataset in datasets.items()]):
+    if check and not all([verify_split(name, dataset) for name, dataset in datasets.items()]):
         raise typer.Exit(1)
 
 
@@ -55,15 +55,15 @@ def open_splits(folder: Path) -> dict[str, Dataset]:
     """
     if any(folder.glob("manifest-*.json")):
         dataset = Dataset(folder)
-        return {dataset.merged.split: dataset}
+        return {dataset.manifests.split: dataset}
     folders = sorted({path.parent for path in folder.glob("*/manifest-*.json")})
     if not folders:
         raise DataError(
             f"{folder}: neither it nor a folder in it holds a manifest-*.json; "
             "name the output folder of a finished shard step"
         )
-    found = sorted(map(Dataset, folders), key=len, reverse=True)
-    return {dataset.merged.split: dataset for dataset in found}
+    datasets = sorted(map(Dataset, folders), key=len, reverse=True)
+    return {dataset.manifests.split: dataset for dataset in datasets}
 
 
 def counts_table(datasets: dict[str, Dataset]) -> Table:
@@ -73,11 +73,11 @@ def counts_table(datasets: dict[str, Dataset]) -> Table:
     for column in (*columns, "MB", "largest ÷ mean"):
         table.add_column(column, justify="left" if column == "split" else "right")
     for name, dataset in datasets.items():
-        merged = dataset.merged
-        size = merged.bytes.sum(axis=1)
-        left_out = [sum(merged.raw[name]) for name in ("duplicates", "quarantined")]
-        counts = [len(dataset), dataset.records, len(merged.raw["name"]), *left_out]
-        counts.append(len(merged.files))
+        merged_manifests = dataset.manifests
+        size = merged_manifests.bytes.sum(axis=1)
+        left_out = [sum(merged_manifests.raw[name]) for name in ("duplicates", "quarantined")]
+        counts = [len(dataset), dataset.records, len(merged_manifests.raw["name"]), *left_out]
+        counts.append(len(merged_manifests.files))
         balance = f"{size.max() / size.mean():.2f}"
         table.add_row(
             name, *(f"{count:,}" for count in counts), f"{size.sum() / 1e6:,.1f}", balance
@@ -87,8 +87,8 @@ def counts_table(datasets: dict[str, Dataset]) -> Table:
 
 def show_samples(dataset: Dataset, count: int) -> None:
     """Print a few samples, evenly spread over the split, every field shortened to a line."""
-    chosen = np.linspace(0, len(dataset) - 1, min(count, len(dataset)), dtype=np.int64)
-    for index in chosen:
+    indices = np.linspace(0, len(dataset) - 1, min(count, len(dataset)), dtype=np.int64)
+    for index in indices:
         sample = dataset.read([index])
         for name, field in dataset.fields.items():
             values = sample[name] if field.shape is None else sample[name][0]
@@ -98,14 +98,14 @@ def show_samples(dataset: Dataset, count: int) -> None:
             console.print(f"  {index:>9,}  {name}  {text}", markup=False, highlight=False)
 
 
-def look(dataset: Dataset) -> dict[str, np.ndarray]:
+def sample_split(dataset: Dataset) -> dict[str, np.ndarray]:
     """Return samples spread evenly over the split, about 64 MiB at most."""
-    most = max(1, LOOKED_AT * len(dataset) // int(dataset.merged.bytes.sum()))
-    chosen = np.linspace(0, len(dataset) - 1, min(most, len(dataset)), dtype=np.int64)
-    return dataset.read(chosen)
+    most = max(1, LOOKED_AT * len(dataset) // int(dataset.manifests.bytes.sum()))
+    indices = np.linspace(0, len(dataset) - 1, min(most, len(dataset)), dtype=np.int64)
+    return dataset.read(indices)
 
 
-def verified(name: str, dataset: Dataset) -> bool:
+def verify_split(name: str, dataset: Dataset) -> bool:
     """Hash every file of the split with a progress bar; return False when one has changed."""
     folder = dataset.folder
     assert isinstance(folder, Path)  # open_splits gave it
@@ -113,17 +113,17 @@ def verified(name: str, dataset: Dataset) -> bool:
         TextColumn(f"verifying {name}"), BarColumn(), DownloadColumn(), TransferSpeedColumn()
     )  # fmt: skip
     with Progress(*columns, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task(name, total=int(dataset.merged.bytes.sum()))
-        damaged: list[Damage] = list(
-            verify(folder, dataset.merged, lambda size: progress.advance(task, size))
+        task = progress.add_task(name, total=int(dataset.manifests.bytes.sum()))
+        damages: list[Damage] = list(
+            verify(folder, dataset.manifests, lambda size: progress.advance(task, size))
         )
-    for damage in damaged:
+    for damage in damages:
         console.print(f"[red]damaged[/] {damage.file}: {damage.reason}")
-    for file in litter(folder, dataset.merged):
+    for file in litter(folder, dataset.manifests):
         console.print(f"[yellow]not part of the dataset[/] {file}: no manifest names it")
-    if not damaged:
-        console.print(f"{name}: {dataset.merged.bytes.size:,} files, every hash is right")
-    return not damaged
+    if not damages:
+        console.print(f"{name}: {dataset.manifests.bytes.size:,} files, every hash is right")
+    return not damages
 
 
 COLOURS = ("#2563eb", "#d97706", "#16a34a", "#dc2626")
@@ -132,12 +132,14 @@ MOST = 24  # most panels
 
 
 def draw(
-    datasets: Mapping[str, Dataset], looked: Mapping[str, Mapping[str, np.ndarray]], path: Path
+    datasets: Mapping[str, Dataset],
+    samples_by_split: Mapping[str, Mapping[str, np.ndarray]],
+    path: Path,
 ) -> None:
     """Draw one panel for every column of every field, splits over each other, and the shards'
     sizes.
     """
-    panels = _panels(looked)
+    panels = _panels(samples_by_split)
     columns = min(4, len(panels) + 1)
     rows = -(-(len(panels) + 1) // columns)
     figure = Figure(figsize=(4 * columns, 2.8 * rows), layout="constrained")
@@ -154,21 +156,23 @@ def draw(
     figure.savefig(path, dpi=110)
 
 
-def _panels(looked: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, dict[str, np.ndarray]]:
+def _panels(
+    samples_by_split: Mapping[str, Mapping[str, np.ndarray]],
+) -> dict[str, dict[str, np.ndarray]]:
     """Return title → split → values; a field of a few columns has a panel for each of them."""
-    found: dict[str, dict[str, np.ndarray]] = {}
-    for split, samples in looked.items():
+    panels: dict[str, dict[str, np.ndarray]] = {}
+    for split, samples in samples_by_split.items():
         for name, values in samples.items():
             if name.endswith("_offsets") and name.removesuffix("_offsets") in samples:
-                found.setdefault(f"{name.removesuffix('_offsets')}: width", {})[split] = np.diff(
+                panels.setdefault(f"{name.removesuffix('_offsets')}: width", {})[split] = np.diff(
                     values
                 )
             elif values.ndim == 2 and values.shape[1] <= FEW:
                 for column in range(values.shape[1]):
-                    found.setdefault(f"{name}[{column}]", {})[split] = values[:, column]
+                    panels.setdefault(f"{name}[{column}]", {})[split] = values[:, column]
             else:
-                found.setdefault(name, {})[split] = values.ravel()
-    return dict(list(found.items())[:MOST])
+                panels.setdefault(name, {})[split] = values.ravel()
+    return dict(list(panels.items())[:MOST])
 
 
 def _histogram(axis: Axes, splits: Mapping[str, np.ndarray]) -> None:
@@ -200,8 +204,8 @@ def _bars(axis: Axes, splits: Mapping[str, np.ndarray], distinct: np.ndarray) ->
     width = 0.8 / len(splits)
     for index, (split, values) in enumerate(splits.items()):
         share = [(values == value).mean() for value in distinct]
-        where = np.arange(len(distinct)) + (index - (len(splits) - 1) / 2) * width
-        axis.bar(where, share, width, color=COLOURS[index % len(COLOURS)], label=split)
+        positions = np.arange(len(distinct)) + (index - (len(splits) - 1) / 2) * width
+        axis.bar(positions, share, width, color=COLOURS[index % len(COLOURS)], label=split)
     step = -(-len(distinct) // 12)
     axis.set_xticks(np.arange(len(distinct))[::step], distinct[::step])
     axis.set_ylabel("share")
@@ -217,7 +221,7 @@ def _ranks(axis: Axes, splits: Mapping[str, np.ndarray]) -> None:
 
 def _balance(axis: Axes, datasets: Mapping[str, Dataset]) -> None:
     for colour, (split, dataset) in zip(COLOURS, datasets.items(), strict=False):
-        sizes = np.sort(dataset.merged.bytes.sum(axis=1))[::-1] / 1e6
+        sizes = np.sort(dataset.manifests.bytes.sum(axis=1))[::-1] / 1e6
         axis.plot(np.linspace(0, 1, len(sizes)), sizes, color=colour, label=split, marker=".")
     axis.set_ylim(bottom=0)
     axis.set(ylabel="MB", xlabel="share of the shards, largest first")

@@ -99,7 +99,7 @@ def _shard_alone(options: argparse.Namespace, plan: Plan) -> None:
         shard_progress.write(found, STEM, plan.progress)
         check_inputs(found, options.inputs)
         manifests.finish(found, pool_results.pack_units(found.units(plan), plan, pool), plan)
-    sorted_runs.opened.cache_clear()
+    sorted_runs.open_run.cache_clear()
     # The sorted runs are no longer needed.
     shutil.rmtree(plan.scratch, ignore_errors=True)
     with suppress(OSError):

@@ -8,7 +8,7 @@ from steps.shard import shard_progress
 from steps.shard.quarantine import summary
 from steps.shard.shard_object import ShardObject
 from steps.shard.shard_plan import EXAMPLES, SPLITS, SUMMARY, Plan
-from steps.shard.shard_progress import Packed
+from steps.shard.shard_progress import PackedUnit
 from steps.shard.survey import Survey
 from training.data.manifest import (
     Files,
@@ -37,7 +37,7 @@ def prepare(plan: Plan, hosts: Sequence[str]) -> None:
     shard_progress.remove_remains(plan)
 
 
-def finish(found: Survey, packed: Mapping[ShardObject, Packed], plan: Plan) -> None:
+def finish(found: Survey, packed: Mapping[ShardObject, PackedUnit], plan: Plan) -> None:
     """Write the manifests of an instance."""
     atomic_file.write(plan.output / f"quarantine/summary-{plan.host}.json", summary(found.objects))
     built = build(found, packed, plan)
@@ -46,34 +46,40 @@ def finish(found: Survey, packed: Mapping[ShardObject, Packed], plan: Plan) -> N
         log_balance(built[split])
 
 
-def build(found: Survey, packed: Mapping[ShardObject, Packed], plan: Plan) -> dict[str, Manifest]:
+def build(
+    corpus_survey: Survey, packed_units: Mapping[ShardObject, PackedUnit], plan: Plan
+) -> dict[str, Manifest]:
     """Build one manifest for each of the plan's folders; raw objects and units are sorted by name.
 
     The summary's manifest is the train split's, whose shards lie elsewhere.
     """
     raw = [
         Raw(
-            name=one.name,
-            records=one.records,
-            duplicates=one.duplicates,
-            quarantined=one.quarantined,
+            name=entry.name,
+            records=entry.records,
+            duplicates=entry.duplicates,
+            quarantined=entry.quarantined,
         )
-        for one in sorted(found.objects, key=lambda one: one.name)
+        for entry in sorted(corpus_survey.objects, key=lambda entry: entry.name)
     ]
-    units = len(found.units(plan))
-    built = {table: _build(raw, units, packed, plan, table) for table in plan.tables}
+    units = len(corpus_survey.units(plan))
+    built = {table: _build(raw, units, packed_units, plan, table) for table in plan.tables}
     return built | ({SUMMARY: built["train"]} if plan.summary else {})
 
 
 def _build(
-    raw: list[Raw], units: int, packed: Mapping[ShardObject, Packed], plan: Plan, table: str
+    raw: list[Raw],
+    units: int,
+    packed_units: Mapping[ShardObject, PackedUnit],
+    plan: Plan,
+    table: str,
 ) -> Manifest:
     packing = plan.packing
     fields = packing.example_fields if table == EXAMPLES else packing.fields
     shards = Shards(values={name: Files() for name in variable(fields)})
     sources = []
-    for number, unit in enumerate(sorted(packed, key=lambda one: one.name)):
-        part = packed[unit].splits[table]
+    for number, unit in enumerate(sorted(packed_units, key=lambda unit: unit.name)):
+        part = packed_units[unit].splits[table]
         sources.append(
             Source(
                 name=unit.name,
@@ -102,14 +108,14 @@ def contents(manifests: Mapping[str, Manifest], plan: Plan, host: str) -> dict[P
     for split in SPLITS:
         for name, content in plan.packing.files().items():
             out[plan.output / split / name] = content
-    for folder, one in manifests.items():
+    for folder, manifest in manifests.items():
         path = plan.output / folder / f"manifest-{host}.json"
-        out[path] = manifest_json(one)
+        out[path] = manifest_json(manifest)
     return out
 
 
-def write(expected: Mapping[Path, bytes]) -> None:
-    for path, content in expected.items():
+def write(file_contents: Mapping[Path, bytes]) -> None:
+    for path, content in file_contents.items():
         atomic_file.write(path, content)
 
 
@@ -119,10 +125,10 @@ def refuse_strangers(plan: Plan, hosts: Sequence[str]) -> None:
     Raises:
         DataError: a manifest belongs to an instance of another job.
     """
-    own = {f"manifest-{host}.json" for host in hosts}
+    own_names = {f"manifest-{host}.json" for host in hosts}
     for folder in plan.folders:
         for path in sorted((plan.output / folder).glob("manifest-*.json")):
-            if path.name not in own:
+            if path.name not in own_names:
                 raise DataError(
                     f"{path}: was written by another job (this one's hosts: {', '.join(hosts)}); "
                     "delete it, or name another output folder"

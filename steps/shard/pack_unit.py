@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from steps.shard import shard_progress, sorted_runs, split_summary
 from steps.shard.duplicate_records import firsts
-from steps.shard.readers.batch import encoded
+from steps.shard.readers.batch import encode_category
 from steps.shard.shard_object import ShardObject
 from steps.shard.shard_plan import SPLITS, Plan
-from steps.shard.shard_progress import Packed, Part
+from steps.shard.shard_progress import PackedUnit, Part
 from steps.shard.survey import STEM, Survey, paths, ranges
 from training.data.shard_writer import ShardWriter
 from trainyard.common.errors import DataError, TrainingError
@@ -33,13 +33,13 @@ def pack(unit: ShardObject, plan: Plan, advance: Callable[[int], None]) -> Calla
     Raises:
         DataError: a value is out of range. The message begins with the unit's name.
     """
-    whole = sum(_survey(plan.progress, unit.corpus).bytes.values())
+    total_bytes = sum(_survey(plan.progress, unit.corpus).bytes.values())
     outlets = [_Outlet(unit, plan, split) for split in SPLITS]
     try:
-        for batch, splits in gathered(unit, plan):
+        for batch, splits in gather_records(unit, plan):
             advance(batch.nbytes)
             for number, outlet in enumerate(outlets):
-                outlet.add(_of(batch, splits == number))
+                outlet.add(_select_records(batch, splits == number))
         for outlet in outlets:
             outlet.finish()
     except DataError as error:
@@ -48,20 +48,24 @@ def pack(unit: ShardObject, plan: Plan, advance: Callable[[int], None]) -> Calla
     def finish() -> None:
         parts = {split: outlet.close() for split, outlet in zip(SPLITS, outlets, strict=True)}
         if plan.summary:
-            parts |= split_summary.parts(unit, plan, parts["train"], unit.bytes / max(whole, 1))
-        shard_progress.write(Packed(identity=unit.identity, splits=parts), unit.stem, plan.progress)
+            parts |= split_summary.write_summary(
+                unit, plan, parts["train"], unit.bytes / max(total_bytes, 1)
+            )
+        shard_progress.write(
+            PackedUnit(identity=unit.identity, splits=parts), unit.stem, plan.progress
+        )
 
     return finish
 
 
-def gathered(unit: ShardObject, plan: Plan) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
+def gather_records(unit: ShardObject, plan: Plan) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
     """Yield (columns of the packing, index into SPLITS of each record), in the order
     of the hashes.
     """
     survey = _survey(plan.progress, unit.corpus)
     files = paths(survey, plan)
-    folder = np.array([not unit.folder or one.name.split("/")[0] == unit.folder
-                       for one in survey.objects])  # fmt: skip
+    folder = np.array([not unit.folder or entry.name.split("/")[0] == unit.folder
+                       for entry in survey.objects])  # fmt: skip
     if survey.distinct:  # else an equal record elsewhere may replace one of this folder
         files = [(path, rank) for path, rank in files if folder[rank]]
     first = unit.number * unit.slots
@@ -70,13 +74,13 @@ def gathered(unit: ShardObject, plan: Plan) -> Iterator[tuple[pa.RecordBatch, np
         if part is None:
             continue
         keys = part.keys
-        kept = folder[part.ranks]
+        mask = folder[part.ranks]
         if not survey.distinct:
-            kept &= firsts(keys.order, keys.tie, part.ranks)
-        if kept.any():
-            places = np.argsort(keys.order[kept], kind="stable")
-            records = part.content(kept).take(pa.array(places))
-            yield _as_read(records, plan), keys.split[kept][places]
+            mask &= firsts(keys.order, keys.tie, part.ranks)
+        if mask.any():
+            places = np.argsort(keys.order[mask], kind="stable")
+            records = part.content(mask).take(pa.array(places))
+            yield _as_read(records, plan), keys.split[mask][places]
         del part, keys
         sorted_runs.forget(files)
 
@@ -115,24 +119,24 @@ class _Outlet:
 @functools.lru_cache(1)
 def _survey(folder: Path, corpus: str) -> Survey:
     """Read the survey once in each process, not for each unit."""
-    sorted_runs.opened.cache_clear()
-    found = shard_progress.read(Survey, STEM, {"corpus": corpus}, folder)
-    if found is None:
+    sorted_runs.open_run.cache_clear()
+    corpus_survey = shard_progress.read(Survey, STEM, {"corpus": corpus}, folder)
+    if corpus_survey is None:
         raise TrainingError(f"{folder}: the survey was removed while units were packed; run again")
-    return found
+    return corpus_survey
 
 
 def _as_read(records: pa.RecordBatch, plan: Plan) -> pa.RecordBatch:
     """Return the records with categories as dictionaries again."""
     columns = plan.packing.columns
     arrays = [
-        encoded(array, columns[name].kind)
+        encode_category(array, columns[name].kind)
         for name, array in zip(records.schema.names, records.columns, strict=True)
     ]
     return pa.RecordBatch.from_arrays(arrays, records.schema.names)
 
 
-def _of(records: pa.RecordBatch, mask: np.ndarray) -> pa.RecordBatch:
+def _select_records(records: pa.RecordBatch, mask: np.ndarray) -> pa.RecordBatch:
     return records if mask.all() else records.filter(pa.array(mask))
 
 

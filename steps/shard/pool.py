@@ -32,40 +32,44 @@ INTERVAL = 10  # seconds between two log lines
 class Pace:
     """Counts what is done, and logs it at an update once INTERVAL has passed."""
 
-    def __init__(self, what: str, tasks: Sequence[Task]) -> None:
-        self._what, self._tasks, self._bytes = what, len(tasks), sum(one.bytes for one in tasks)
-        self._done = self._done_bytes = self._read = 0
-        self._started = self._logged = time.monotonic()
+    def __init__(self, task_word: str, tasks: Sequence[Task]) -> None:
+        self._task_word, self._tasks, self._bytes = (
+            task_word,
+            len(tasks),
+            sum(task.bytes for task in tasks),
+        )
+        self._done_count = self._done_bytes = self._read = 0
+        self._start_time = self._log_time = time.monotonic()
 
     def read(self, size: int) -> None:
         """Count ``size`` bytes of records read, by their size in memory."""
         self._read += size
         self.tick()
 
-    def done(self, task: Task) -> None:
+    def count_done(self, task: Task) -> None:
         """Count this task as finished, or given up."""
-        self._done += 1
+        self._done_count += 1
         self._done_bytes += task.bytes
         self.tick()
 
     def tick(self) -> None:
-        if time.monotonic() - self._logged >= INTERVAL:
+        if time.monotonic() - self._log_time >= INTERVAL:
             self.log()
 
     def log(self) -> None:
         """Log a line such as ``12 of 40 units, 1,234.5 of 5,678.9 MB; 2,345.6 MB of records, 87.6
         MB/s``.
         """
-        self._logged = time.monotonic()
+        self._log_time = time.monotonic()
         log.info(
             "%d of %d %s, %s of %s MB; %s MB of records, %s MB/s",
-            self._done,
+            self._done_count,
             self._tasks,
-            self._what,
+            self._task_word,
             _mega(self._done_bytes),
             _mega(self._bytes),
             _mega(self._read),
-            _mega(self._read / max(1e-3, self._logged - self._started)),
+            _mega(self._read / max(1e-3, self._log_time - self._start_time)),
         )
 
 
@@ -92,37 +96,37 @@ class Pool:
             worker.process.end()
         self._crew = []
 
-    def work_off(self, what: str, tasks: Sequence[Task]) -> list[str]:
+    def work_off(self, task_word: str, tasks: Sequence[Task]) -> list[str]:
         """Do every task, in order; return the errors in the data of those that fail, by name.
 
         Args:
-            what: word for the tasks, in the log.
+            task_word: word for the tasks, in the log.
 
         Raises:
             TrainyardError: a worker died, or the output is full.
         """
         count = max(1, min(self.processes, len(tasks)))
         threads = max(1, self.processes // count)
-        log.info("%d %s, %d processes of %d threads", len(tasks), what, count, threads)
-        pace = Pace(what, tasks)
-        damaged = {}
-        for task, message in self._done(tasks, pace, count, threads):
-            pace.done(task)
+        log.info("%d %s, %d processes of %d threads", len(tasks), task_word, count, threads)
+        pace = Pace(task_word, tasks)
+        errors = {}
+        for task, message in self._run_tasks(tasks, pace, count, threads):
+            pace.count_done(task)
             if message:
-                damaged[task.name] = message
+                errors[task.name] = message
         pace.log()
-        return [damaged[name] for name in sorted(damaged)]
+        return [errors[name] for name in sorted(errors)]
 
-    def _done(
+    def _run_tasks(
         self, tasks: Sequence[Task], pace: Pace, count: int, threads: int
     ) -> Iterator[tuple[Task, str | None]]:
         """Yield each task when it is finished, and the error in its data, if any."""
         if count == 1:
             set_threads(threads)
-            return _each(tasks, self._plan, pace.read)
-        return self._pooled(tasks, pace, count, threads)
+            return _run_in_turn(tasks, self._plan, pace.read)
+        return self._run_in_pool(tasks, pace, count, threads)
 
-    def _pooled(
+    def _run_in_pool(
         self, tasks: Sequence[Task], pace: Pace, count: int, threads: int
     ) -> Iterator[tuple[Task, str | None]]:
         if len(self._crew) != count:
@@ -135,8 +139,8 @@ class Pool:
         while busy := [worker for worker in self._crew if worker.busy]:
             ready = wait([worker.process.pipe for worker in busy], INTERVAL)
             for worker in busy:
-                if worker.process.pipe in ready and (found := worker.hear(pace, waiting)):
-                    yield found
+                if worker.process.pipe in ready and (result := worker.hear(pace, waiting)):
+                    yield result
             pace.tick()
 
 
@@ -154,7 +158,7 @@ def room_on(output: Path) -> Iterator[None]:
         ) from None
 
 
-def _each(
+def _run_in_turn(
     tasks: Iterable[Task], plan: Plan, advance: Callable[[int], None]
 ) -> Iterator[tuple[Task, str | None]]:
     """Do one task after the other; yield each when it is finished, and the error in its data, if
@@ -167,38 +171,38 @@ def _each(
     with ThreadPoolExecutor(1) as disk:
         for task in tasks:
             hold = _Hold(advance, before and before[1], plan.shard_bytes)
-            with _named(task, plan.output):
+            with _name_errors(task, plan.output):
                 try:
                     rest: Callable[[], str | None] = begin(task, plan, hold.advance)
                 except DataError as error:
                     rest = partial(str, error)
             if before:
-                yield _ended(*before, plan)
+                yield _wait_for_end(*before, plan)
             before = task, disk.submit(rest)
         if before:
-            yield _ended(*before, plan)
+            yield _wait_for_end(*before, plan)
 
 
 class _Hold:
     """Blocks a task that has read ``limit`` bytes while the task before is still being written."""
 
     def __init__(self, advance: Callable[[int], None], before: Future | None, limit: int) -> None:
-        self._advance, self._before, self._left = advance, before, limit
+        self._advance, self._before, self._bytes_left = advance, before, limit
 
     def advance(self, size: int) -> None:
-        self._left -= size
-        if self._before and self._left < 0:
+        self._bytes_left -= size
+        if self._before and self._bytes_left < 0:
             futures.wait([self._before])
         self._advance(size)
 
 
-def _ended(task: Task, rest: Future, plan: Plan) -> tuple[Task, str | None]:
-    with _named(task, plan.output):
+def _wait_for_end(task: Task, rest: Future, plan: Plan) -> tuple[Task, str | None]:
+    with _name_errors(task, plan.output):
         return task, rest.result()
 
 
 @contextmanager
-def _named(task: Task, output: Path) -> Iterator[None]:
+def _name_errors(task: Task, output: Path) -> Iterator[None]:
     """Name the task in any error raised within; or say that the disk is full."""
     try:
         with room_on(output):
@@ -215,12 +219,12 @@ class _Worker:
         self.process = WorkerProcess(_serve, plan, threads)
         self.task: Task | None = None
         """Task that the worker is doing."""
-        self.written: Task | None = None
+        self.writing_task: Task | None = None
         """Task that is done, and on its way to the disk."""
 
     @property
     def busy(self) -> bool:
-        return bool(self.task or self.written)
+        return bool(self.task or self.writing_task)
 
     def give(self, task: Task | None) -> None:
         """Send a task, or None to say that there are no more."""
@@ -240,15 +244,15 @@ class _Worker:
             pace.read(content)
             return None
         if kind == "next":
-            self.written = self.task
+            self.writing_task = self.task
             self.give(waiting.popleft() if waiting else None)
             return None
-        task, self.written = self.written, None
+        task, self.writing_task = self.writing_task, None
         assert task is not None  # it was the worker's "next" before it was "done"
         return task, content
 
     def _obituary(self, end: str) -> str:
-        task = self.task or self.written
+        task = self.task or self.writing_task
         assert task is not None  # only busy workers are listened to
         return (
             f"{task.name} ({task.bytes / 1e6:,.1f} MB): a worker process died while working on it "
@@ -262,11 +266,13 @@ def _serve(pipe: Connection, plan: Plan, threads: int) -> None:
     set_threads(threads)
     with suppress(EOFError):
         while True:
-            for _, message in _each(_given(pipe), plan, lambda size: pipe.send(("read", size))):
+            for _, message in _run_in_turn(
+                _receive_tasks(pipe), plan, lambda size: pipe.send(("read", size))
+            ):
                 pipe.send(("done", message))
 
 
-def _given(pipe: Connection) -> Iterator[Task]:
+def _receive_tasks(pipe: Connection) -> Iterator[Task]:
     """Yield the tasks of one kind that the job gives this worker; ask for the next when needed."""
     while (task := pipe.recv()) is not None:
         yield task

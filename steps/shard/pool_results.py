@@ -6,11 +6,11 @@ from typing import Any, TypeVar
 from steps.shard import shard_progress
 from steps.shard.pool import Pool
 from steps.shard.pool_tasks import Task
-from steps.shard.quarantine import NAMED
+from steps.shard.quarantine import MAX_OBJECTS
 from steps.shard.raw_objects import RawObject
 from steps.shard.shard_object import ShardObject
 from steps.shard.shard_plan import Plan
-from steps.shard.shard_progress import Kind, Packed, Read
+from steps.shard.shard_progress import Kind, PackedUnit, Read
 from trainyard.common.errors import DataError, TrainyardError
 
 TaskKind = TypeVar("TaskKind", bound=Task)
@@ -22,14 +22,16 @@ def read_objects(objects: Sequence[RawObject], plan: Plan, pool: Pool) -> list[R
     return [*_work_off("raw objects", Read, work, plan, pool).values()]
 
 
-def pack_units(units: Sequence[ShardObject], plan: Plan, pool: Pool) -> dict[ShardObject, Packed]:
+def pack_units(
+    units: Sequence[ShardObject], plan: Plan, pool: Pool
+) -> dict[ShardObject, PackedUnit]:
     """Pack the units. Raises as ``_work_off``."""
     work = {unit: (unit.stem, unit.identity) for unit in units}
-    return _work_off("units", Packed, work, plan, pool)
+    return _work_off("units", PackedUnit, work, plan, pool)
 
 
 def _work_off(
-    what: str,
+    task_word: str,
     kind: type[Kind],
     work: Mapping[TaskKind, tuple[str, Mapping[str, Any]]],
     plan: Plan,
@@ -41,7 +43,7 @@ def _work_off(
         DataError: some objects cannot be read, or values are out of range; it names up to NAMED.
         TrainyardError: a worker is done and its record is not there, or damaged.
     """
-    check_data(pool.work_off(what, [*work]) if work else [])
+    check_data(pool.work_off(task_word, [*work]) if work else [])
     records = {}
     for task, (stem, identity) in work.items():
         record = shard_progress.read(kind, stem, identity, plan.progress)
@@ -57,5 +59,5 @@ def _work_off(
 def check_data(damaged: Sequence[str]) -> None:
     """Raises: DataError: there are errors in the data; it has up to NAMED of them."""
     if damaged:
-        more = f"; and {len(damaged) - NAMED} more" if len(damaged) > NAMED else ""
-        raise DataError("; ".join(damaged[:NAMED]) + more)
+        more = f"; and {len(damaged) - MAX_OBJECTS} more" if len(damaged) > MAX_OBJECTS else ""
+        raise DataError("; ".join(damaged[:MAX_OBJECTS]) + more)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from steps.shard.readers import Bad
 
 EARLY = 10_000  # records after which a file that is mostly bad is given up
-NAMED = 10  # most files named in a message
+MAX_OBJECTS = 10  # most files named in a message
 REASONS = 3  # first reasons kept for each file
 
 
@@ -38,8 +38,8 @@ class Quarantine:
         Raises:
             DataError: the object is mostly bad: most likely it is of another kind.
         """
-        for one in bad:
-            self._write(one)
+        for bad_record in bad:
+            self._write(bad_record)
         self.count += len(bad)
         if records >= EARLY and self.count > max(0.5, self._limit) * records:
             raise DataError(
@@ -51,17 +51,17 @@ class Quarantine:
     def _name(self) -> str:
         return self._source if isinstance(self._source, str) else f"{self._source[0]} …"
 
-    def _write(self, one: "Bad") -> None:
-        source, number = self._source, one.line
+    def _write(self, bad_record: "Bad") -> None:
+        source, number = self._source, bad_record.line
         if not isinstance(source, str):
             source, number = source[number - 1], 1
         if len(self.reasons) < REASONS:
-            where = f"line {number}" if isinstance(self._source, str) else source
-            self.reasons.append(f"{where}: {one.reason}")
-        line = {"source": source, "line": number, "reason": one.reason}
+            position = f"line {number}" if isinstance(self._source, str) else source
+            self.reasons.append(f"{position}: {bad_record.reason}")
+        line = {"source": source, "line": number, "reason": bad_record.reason}
         if self._draft is None:
             self._draft = atomic_file.Draft(self.path)
-        self._draft.file.write(json.dumps(line | {"excerpt": one.excerpt}).encode() + b"\n")
+        self._draft.file.write(json.dumps(line | {"excerpt": bad_record.excerpt}).encode() + b"\n")
 
     def close(self) -> None:
         """Close the file, which then appears under its name."""
@@ -82,20 +82,20 @@ def check_share(
     Raises:
         DataError: more than ``limit`` of them are; says how many of which objects, and why.
     """
-    records = sum(one.records for one in objects)
-    bad = sum(one.quarantined for one in objects)
+    records = sum(entry.records for entry in objects)
+    bad = sum(entry.quarantined for entry in objects)
     if bad <= limit * records:
         return
-    worst = sorted(objects, key=lambda one: (-one.quarantined, one.name))
-    worst = [one for one in worst if one.quarantined]
-    named = [
-        f"{one.name}: {one.quarantined:,} of {one.records:,} ({'; '.join(one.reasons)})"
-        for one in worst[:NAMED]
+    worst = sorted(objects, key=lambda entry: (-entry.quarantined, entry.name))
+    worst = [entry for entry in worst if entry.quarantined]
+    lines = [
+        f"{entry.name}: {entry.quarantined:,} of {entry.records:,} ({'; '.join(entry.reasons)})"
+        for entry in worst[:MAX_OBJECTS]
     ]
-    more = f"; and {len(worst) - NAMED} more files" if len(worst) > NAMED else ""
+    more = f"; and {len(worst) - MAX_OBJECTS} more files" if len(worst) > MAX_OBJECTS else ""
     raise DataError(
         f"{bad:,} of {records:,} records are bad, more than {setting} {limit:.4%}: "
-        f"{'; '.join(named)}{more}"
+        f"{'; '.join(lines)}{more}"
     )
 
 
@@ -105,16 +105,16 @@ def summary(objects: Sequence[Counts]) -> bytes:
     It is written even without bad records, so that the step's output folder is never empty.
     """
     bad = {
-        one.name: {
-            "records": one.records,
-            "quarantined": one.quarantined,
-            "file": " ".join(one.units),
+        entry.name: {
+            "records": entry.records,
+            "quarantined": entry.quarantined,
+            "file": " ".join(entry.units),
         }
-        for one in sorted(objects, key=lambda one: one.name)
-        if one.quarantined
+        for entry in sorted(objects, key=lambda entry: entry.name)
+        if entry.quarantined
     }
     total = {
-        "records": sum(one.records for one in objects),
-        "quarantined": sum(one.quarantined for one in objects),
+        "records": sum(entry.records for entry in objects),
+        "quarantined": sum(entry.quarantined for entry in objects),
     }
     return json.dumps(total | {"objects": bad}, indent=1).encode()

@@ -16,15 +16,15 @@ log = logging.getLogger(__name__)
 HIDDEN = (".", "_")
 """First characters of the names of files and folders that are not raw data."""
 
-WHOLE = (
+WHOLE_SUFFIXES = (
     ".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff",
     ".wav", ".flac", ".mp3", ".ogg",
 )  # fmt: skip
 """Suffixes of files that are one record each; many of them form one raw object."""
 
 TOGETHER, TOGETHER_BYTES = 1000, 64 * 10**6
-"""Maximum files in a raw object of ``WHOLE`` files, and maximum bytes unless one file alone has
-more."""
+"""Maximum files in a raw object of ``WHOLE_SUFFIXES`` files, and maximum bytes unless one file
+alone has more."""
 
 
 class File(NamedTuple):
@@ -33,7 +33,7 @@ class File(NamedTuple):
     name: str
     """Path below the input folder, with forward slashes: the same on every instance."""
     bytes: int
-    modified: int
+    modified_ns: int
     """Nanoseconds since 1970."""
 
 
@@ -46,7 +46,7 @@ class RawObject:
     path: Path
     """Path of the file; of several files the input folder."""
     bytes: int
-    modified: int
+    modified_ns: int
     """Nanoseconds since 1970; of several files a hash of their times, names and sizes."""
     unit: str
     """16 hex digits, a hash of its name and the settings; its runs' and records' names begin with
@@ -75,31 +75,33 @@ def files(folder: Path) -> list[File]:
     """
     if not folder.is_dir():
         raise DataError(f"{folder}: this folder of raw data does not exist")
-    found: list[File] = []
-    skipped = 0
+    data_files: list[File] = []
+    skip_count = 0
     for path, hidden in _files(folder, (folder.resolve(),)):
         if hidden:
-            skipped += path.is_file()
+            skip_count += path.is_file()
         else:
-            found.append(_file(path.relative_to(folder).as_posix(), path))
-    if skipped:
-        log.info("%d files whose names begin with . or _ are not raw data", skipped)
-    return sorted(found)
+            data_files.append(_file(path.relative_to(folder).as_posix(), path))
+    if skip_count:
+        log.info("%d files whose names begin with . or _ are not raw data", skip_count)
+    return sorted(data_files)
 
 
-def objects(folder: Path, found: Iterable[File], settings: str) -> list[RawObject]:
+def objects(folder: Path, data_files: Iterable[File], settings: str) -> list[RawObject]:
     """Return the raw objects that these files below ``folder`` are, the largest first. Files that
-    are one record each (``WHOLE``) are taken together.
+    are one record each (``WHOLE_SUFFIXES``) are taken together.
     """
-    found = sorted(found)
-    whole = [one for one in found if one.name.lower().endswith(WHOLE)]
-    several = [_together(folder, some, settings) for some in _neighbours(whole)]
+    data_files = sorted(data_files)
+    whole_files = [file for file in data_files if file.name.lower().endswith(WHOLE_SUFFIXES)]
+    several = [_together(folder, some, settings) for some in _neighbours(whole_files)]
     single = [
-        RawObject(one.name, folder / one.name, one.bytes, one.modified, stem(one.name, settings))
-        for one in found
-        if not one.name.lower().endswith(WHOLE)
+        RawObject(
+            file.name, folder / file.name, file.bytes, file.modified_ns, stem(file.name, settings)
+        )
+        for file in data_files
+        if not file.name.lower().endswith(WHOLE_SUFFIXES)
     ]
-    return sorted([*single, *several], key=lambda one: (-one.bytes, one.name))
+    return sorted([*single, *several], key=lambda raw: (-raw.bytes, raw.name))
 
 
 def find(folder: Path, settings: str) -> list[RawObject]:
@@ -107,82 +109,88 @@ def find(folder: Path, settings: str) -> list[RawObject]:
     return objects(folder, files(folder), settings)
 
 
-def _neighbours(found: Sequence[File]) -> Iterator[list[File]]:
+def _neighbours(data_files: Sequence[File]) -> Iterator[list[File]]:
     """Yield files of one first folder in the order of their names, as many as go together."""
     some: list[File] = []
     size = 0
-    for one in found:
-        full = len(some) == TOGETHER or size + one.bytes > TOGETHER_BYTES
-        if some and (full or _first(one) != _first(some[0])):
+    for file in data_files:
+        full = len(some) == TOGETHER or size + file.bytes > TOGETHER_BYTES
+        if some and (full or _first(file) != _first(some[0])):
             yield some
             some, size = [], 0
-        some.append(one)
-        size += one.bytes
+        some.append(file)
+        size += file.bytes
     if some:
         yield some
 
 
-def _first(one: File) -> str:
+def _first(file: File) -> str:
     """Return the first folder of its path; "" without one."""
-    return one.name.rpartition("/")[0].partition("/")[0]
+    return file.name.rpartition("/")[0].partition("/")[0]
 
 
 def _together(folder: Path, some: Sequence[File], settings: str) -> RawObject:
     """Return the files as one raw object; its name has the first and the last of them."""
-    names = tuple(one.name for one in some)
+    names = tuple(file.name for file in some)
     name = names[0] if len(names) == 1 else f"{names[0]} … {names[-1]} ({len(names)} files)"
-    return _of(folder, some, name, stem(name, settings))
+    return _make_object(folder, some, name, stem(name, settings))
 
 
-def _of(folder: Path, some: Sequence[File], name: str, unit: str) -> RawObject:
-    entries = "".join(f"{one.name}\n{one.bytes} {one.modified}\n" for one in some)
-    changed = int.from_bytes(hashlib.sha256(entries.encode()).digest()[:7])
-    size = sum(one.bytes for one in some)
-    return RawObject(name, folder, size, changed, unit, files=tuple(one.name for one in some))
+def _make_object(folder: Path, some: Sequence[File], name: str, unit: str) -> RawObject:
+    entries = "".join(f"{file.name}\n{file.bytes} {file.modified_ns}\n" for file in some)
+    modified_hash = int.from_bytes(hashlib.sha256(entries.encode()).digest()[:7])
+    size = sum(file.bytes for file in some)
+    return RawObject(
+        name, folder, size, modified_hash, unit, files=tuple(file.name for file in some)
+    )
 
 
-def _files(folder: Path, within: tuple[Path, ...]) -> Iterator[tuple[Path, bool]]:
-    """Yield (path below ``folder``, whether it is hidden). ``within``: the folders on the way.
+def _files(folder: Path, parents: tuple[Path, ...]) -> Iterator[tuple[Path, bool]]:
+    """Yield (path below ``folder``, whether it is hidden). ``parents``: the folders on the way.
 
     ``Path.rglob`` silently skips a folder behind a link, and a link to nothing.
     """
     for path in folder.iterdir():
         if path.name.startswith(HIDDEN):
-            yield from ((one, True) for one in (path, *path.rglob("*")))
+            yield from ((inner, True) for inner in (path, *path.rglob("*")))
         elif path.is_dir():
             real = path.resolve()
-            if real in within:
+            if real in parents:
                 raise DataError(f"{path}: is a link to {real}, in which it lies; delete it")
-            yield from _files(path, (*within, real))
+            yield from _files(path, (*parents, real))
         elif path.is_file():
             yield path, False
         else:
-            what = "a link that leads nowhere" if path.is_symlink() else "neither file nor folder"
-            raise DataError(f"{path}: is {what}; delete it, or begin its name with _")
+            problem = (
+                "a link that leads nowhere" if path.is_symlink() else "neither file nor folder"
+            )
+            raise DataError(f"{path}: is {problem}; delete it, or begin its name with _")
 
 
-def seen(whole: Iterable[RawObject], own: Mapping[str, File], settings: str) -> Iterator[RawObject]:
-    """Yield of the raw objects what an instance has that sees only the files ``own``: an object, or
-    the part of its files that are there.
+def limit_to_files(
+    all_objects: Iterable[RawObject], own_files: Mapping[str, File], settings: str
+) -> Iterator[RawObject]:
+    """Yield of the raw objects what an instance has that sees only the files ``own_files``: an
+    object, or the part of its files that are there.
     """
-    for one in whole:
-        names = [name for name in one.files or (one.name,) if name in own]
-        if len(names) == len(one.files or (one.name,)):
-            yield one
+    for raw in all_objects:
+        names = [name for name in raw.files or (raw.name,) if name in own_files]
+        if len(names) == len(raw.files or (raw.name,)):
+            yield raw
         elif names:
-            unit = stem(f"{one.name}\n{names[0]}", settings)  # no other instance has this file
-            part = _of(one.path, [own[name] for name in names], one.name, unit)
-            yield replace(part, places=tuple(bisect_left(one.files, name) for name in names))
+            unit = stem(f"{raw.name}\n{names[0]}", settings)  # no other instance has this file
+            part = _make_object(raw.path, [own_files[name] for name in names], raw.name, unit)
+            yield replace(part, places=tuple(bisect_left(raw.files, name) for name in names))
 
 
-def divided(whole: Iterable[RawObject], count: int) -> list[list[RawObject]]:
+def divide_objects(all_objects: Iterable[RawObject], count: int) -> list[list[RawObject]]:
     """Divide raw objects, given the largest first, among instances, of about equal bytes."""
     parts: list[list[RawObject]] = [[] for _ in range(count)]
     loads = [(0, number) for number in range(count)]
-    for one in whole:
+    for raw in all_objects:
         load, number = heappop(loads)
-        parts[number].append(one)
-        heappush(loads, (load + one.bytes, number))
+        parts[number].append(raw)
+        heappush(loads, (load + raw.bytes, number))
     return parts
 
 

@@ -26,7 +26,7 @@ from steps.shard.ray_tasks import OwnRun, Place, Seen, Span
 from steps.shard.settings import COPIES
 from steps.shard.shard_object import ShardObject
 from steps.shard.shard_plan import Plan
-from steps.shard.shard_progress import Packed, Read
+from steps.shard.shard_progress import PackedUnit, Read
 from steps.shard.survey import Survey
 from steps.shard.survey_pass import Corpus
 from trainyard.common.errors import DataError, TrainyardError
@@ -223,13 +223,17 @@ class Program:
                         f"{self._hosts[0]}; the input has to be the same on all instances"
                     )
             whole = raw_objects.objects(folder, seen[0].files, settings)
-            parts = raw_objects.divided(whole, len(seen))
+            parts = raw_objects.divide_objects(whole, len(seen))
         else:
             self._check_apart(seen)
             everything = [file for one in seen for file in one.files]
             whole = raw_objects.objects(folder, everything, settings)
             parts = [
-                list(raw_objects.seen(whole, {file.name: file for file in one.files}, settings))
+                list(
+                    raw_objects.limit_to_files(
+                        whole, {file.name: file for file in one.files}, settings
+                    )
+                )
                 for one in seen
             ]
         arguments.check_objects(whole, folder, self._options.inputs)
@@ -286,7 +290,7 @@ class Program:
         while left:
             before, left = left, self._waited(left)
             for ref in {*before}.difference(left):
-                pace.done(tasks[ref])
+                pace.count_done(tasks[ref])
             pace.tick()
         pace.log()
         done = ray.get([ref for _, ref in work])
@@ -386,14 +390,16 @@ class Program:
             gathered.append(self._on(place, ray_tasks.gather).remote(place, number, own, *columns))
         return gathered
 
-    def _pack(self, units: Sequence[Sequence[ShardObject]]) -> list[Mapping[ShardObject, Packed]]:
+    def _pack(
+        self, units: Sequence[Sequence[ShardObject]]
+    ) -> list[Mapping[ShardObject, PackedUnit]]:
         work = [(at, unit) for at, own in enumerate(units) for unit in own]
         log.info("%d units on %d instances", len(work), len(units))
         done = self._paced("units", [
             (unit, self._on(self._places[at], ray_tasks.pack).remote(self._places[at], unit))
             for at, unit in work
         ])  # fmt: skip
-        packed: list[dict[ShardObject, Packed]] = [{} for _ in units]
+        packed: list[dict[ShardObject, PackedUnit]] = [{} for _ in units]
         for (at, unit), one in zip(work, done, strict=True):
             packed[at][unit] = one
         return [*packed]

@@ -34,7 +34,7 @@ from steps.shard.ray_cluster import ENDED, JOB
 from steps.shard.read_object import RUN_BYTES
 from steps.shard.shard_object import ShardObject
 from steps.shard.shard_plan import Plan
-from steps.shard.shard_progress import Packed, Read, RunFile
+from steps.shard.shard_progress import PackedUnit, Read, RunFile
 from steps.shard.survey import Survey, ranges
 from steps.shard.survey_pass import Corpus
 from trainyard.common import atomic_file
@@ -104,9 +104,9 @@ def read(place: Place, raw: RawObject) -> Read | str:
 
 
 @ray.remote
-def pack(place: Place, unit: ShardObject) -> Packed | str:
+def pack(place: Place, unit: ShardObject) -> PackedUnit | str:
     """Pack a unit; return the record, or what is wrong with its data."""
-    return _worked(unit, Packed, unit.stem, unit.identity, _plan(place))
+    return _worked(unit, PackedUnit, unit.stem, unit.identity, _plan(place))
 
 
 def _worked(
@@ -159,7 +159,7 @@ def mark(
                 continue
             bits, at = np.unpackbits(np.frombuffer(mask, np.uint8)), 0
             for _, run, before in runs:
-                start, stop = sorted_runs.opened(scratch / run.name).places(low, high)
+                start, stop = sorted_runs.open_run(scratch / run.name).places(low, high)
                 out[before + start : before + stop] = bits[at : at + stop - start]
                 at += stop - start
         out.flush()
@@ -175,7 +175,7 @@ def cut(place: Place, runs: Sequence[OwnRun], spans: Sequence[Span]) -> Any:
     out = np.memmap(marks, bool, "r") if marks.is_file() else None
     pieces: list[list[pa.RecordBatch]] = [[] for _ in spans]
     for folder, one, before in runs:
-        run = sorted_runs.opened(scratch / one.name)
+        run = sorted_runs.open_run(scratch / one.name)
         for number, (wanted, low, high) in enumerate(spans):
             start, stop = run.places(low, high)
             if wanted != folder or start == stop:
@@ -186,7 +186,7 @@ def cut(place: Place, runs: Sequence[OwnRun], spans: Sequence[Span]) -> Any:
                 records = records.filter(pa.array(~np.asarray(lost)))
             pieces[number].append(records)
     found = [_bytes(several) for several in pieces]
-    sorted_runs.opened.cache_clear()  # its pages need not stay
+    sorted_runs.open_run.cache_clear()  # its pages need not stay
     return found if len(found) > 1 else found[0]
 
 
@@ -227,7 +227,7 @@ def settle(place: Place, found: Survey) -> None:
 
 
 @ray.remote
-def finish(place: Place, found: Survey, packed: dict[ShardObject, Packed]) -> None:
+def finish(place: Place, found: Survey, packed: dict[ShardObject, PackedUnit]) -> None:
     """Write the instance's manifests, last of all."""
     plan = _plan(place)
     with room_on(plan.output):

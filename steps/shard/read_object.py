@@ -21,7 +21,7 @@ from steps.shard.shard_plan import Plan
 from steps.shard.shard_progress import Read
 from steps.shard.sorted_runs import Keys, RunWriter
 from steps.shard.splits import split_numbers
-from training.data.bit_mixing import mixed
+from training.data.bit_mixing import mix_bits
 from trainyard.common.errors import DataError
 
 RUN_BYTES = 64 * 10**6
@@ -50,12 +50,12 @@ def sort(raw: RawObject, plan: Plan, advance: Callable[[int], None]) -> Callable
         runs = writer.close()
     except DataError as error:
         quarantine.discard()
-        known = f"{raw.path}/" if raw.files else str(raw.path)
-        raise DataError(str(error).replace(known, "" if raw.files else raw.name)) from None
+        source = f"{raw.path}/" if raw.files else str(raw.path)
+        raise DataError(str(error).replace(source, "" if raw.files else raw.name)) from None
 
     def finish() -> None:
         quarantine.close()
-        done = Read(
+        progress_record = Read(
             identity=shard_progress.identity(raw, plan),
             unit=raw.unit,
             records=records.count,
@@ -66,7 +66,7 @@ def sort(raw: RawObject, plan: Plan, advance: Callable[[int], None]) -> Callable
             ties=records.ties,
             runs=runs,
         )
-        shard_progress.write(done, raw.unit, plan.progress)
+        shard_progress.write(progress_record, raw.unit, plan.progress)
 
     return finish
 
@@ -114,7 +114,7 @@ class Records:
         return Keys(
             # Mixed, since a hash also decides the split: unmixed, all records of the test split
             # would have low values.
-            order=mixed(same),
+            order=mix_bits(same),
             tie=tie,
             size=_sizes(records.select(list(plan.packing.columns))),
             split=split_numbers(key, plan.validation_share, plan.test_share),

@@ -16,7 +16,7 @@ from pandas.util import hash_array
 from training.data.bit_mixing import ODD
 
 LONG = 512  # bytes; from here on SHA-256 beats SipHash
-REPEATED = 64  # bytes; shorter strings are often categories: each distinct one is hashed once
+CATEGORY_BYTES = 64  # bytes; shorter strings are often categories: each distinct one is hashed once
 NULL = ODD  # the hash of a missing value
 
 
@@ -42,7 +42,7 @@ def column_hashes(column: pa.Array) -> np.ndarray:
         return _with_nulls(_digests(*_list_bytes(column)), column)
     if pa.types.is_binary(column.type):
         return _with_nulls(_digests(*_bytes(column)), column)
-    if pa.types.is_string(column.type) and column.nbytes < REPEATED * len(column):
+    if pa.types.is_string(column.type) and column.nbytes < CATEGORY_BYTES * len(column):
         column = column.dictionary_encode()
     if pa.types.is_dictionary(column.type):
         distinct = np.append(_strings(column.dictionary), NULL)

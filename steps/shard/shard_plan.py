@@ -115,11 +115,11 @@ class Plan:
 
         A rerun with other code does not reuse what the previous code wrote.
         """
-        here = Path(__file__).resolve().parent
+        package_folder = Path(__file__).resolve().parent
         workload = Path(sys.modules[type(self.packing).__module__].__file__ or "").parent
-        training = here.parents[1] / "training"
+        training = package_folder.parents[1] / "training"
         digest = hashlib.sha256()
-        for room in (here, training / "data", workload):
+        for room in (package_folder, training / "data", workload):
             _add(digest, room, room.rglob("*.py"))
         _add(digest, training, (training / "workloads").glob("*.py"))
         return digest.hexdigest()

@@ -80,7 +80,7 @@ class Part(BaseModel):
     shards: Shards
 
 
-class Packed(Record):
+class PackedUnit(Record):
     """Output of one unit."""
 
     splits: dict[str, Part]
@@ -91,7 +91,7 @@ def identity(raw: RawObject, plan: Plan) -> dict[str, str | int | bool]:
     return {
         "source": raw.name,
         "bytes": raw.bytes,
-        "modified": raw.modified,
+        "modified": raw.modified_ns,
         "settings": plan.settings,
         "code": plan.code,
     }
@@ -106,12 +106,12 @@ def write(record: Record, stem: str, folder: Path) -> None:
 def read(kind: type[Kind], stem: str, identity: Mapping[str, Any], folder: Path) -> Kind | None:
     """Return the record; None unless it exists, is whole and has this identity."""
     try:
-        return parsed(kind, (folder / f"{stem}.json").read_bytes(), identity)
+        return parse_record(kind, (folder / f"{stem}.json").read_bytes(), identity)
     except FileNotFoundError:
         return None
 
 
-def parsed(kind: type[Kind], content: bytes, identity: Mapping[str, Any]) -> Kind | None:
+def parse_record(kind: type[Kind], content: bytes, identity: Mapping[str, Any]) -> Kind | None:
     """Return the record that a file holds; None unless it is whole and has this identity."""
     seal, _, body = content.partition(b"\n")
     if seal != _seal(body).encode():

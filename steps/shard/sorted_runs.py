@@ -81,9 +81,9 @@ class RunWriter:
         order, tie = _numpy(records, 0), _numpy(records, 1)
         places = np.argsort(order, kind="stable")
         if self._unique:
-            kept = firsts(order, tie, np.zeros(len(order), np.uint8))
-            self.duplicates += len(order) - int(kept.sum())
-            places = places[kept[places]]
+            mask = firsts(order, tie, np.zeros(len(order), np.uint8))
+            self.duplicates += len(order) - int(mask.sum())
+            places = places[mask[places]]
         records = records.take(pa.array(places))
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, records.schema) as file:
@@ -134,7 +134,7 @@ class Run:
         self._map.madvise(mmap.MADV_DONTNEED)
 
 
-opened = functools.lru_cache(MAPS)(Run)
+open_run = functools.lru_cache(MAPS)(Run)
 """Open a run; it stays open as long as no more than ``MAPS`` others were opened after it."""
 
 
@@ -155,14 +155,14 @@ class Part:
             )
         )
 
-    def content(self, kept: np.ndarray) -> pa.RecordBatch:
-        """Return the content of the records that are ``kept`` (bool), unsorted."""
+    def content(self, keep_mask: np.ndarray) -> pa.RecordBatch:
+        """Return the content of the records that are ``keep_mask`` (bool), unsorted."""
         cuts = np.cumsum([len(piece) for piece in self.pieces])[:-1]
-        taken = [
+        selection = [
             piece if mask.all() else piece.filter(pa.array(mask))
-            for piece, mask in zip(self.pieces, np.split(kept, cuts), strict=True)
+            for piece, mask in zip(self.pieces, np.split(keep_mask, cuts), strict=True)
         ]
-        together = pa.concat_batches(taken)
+        together = pa.concat_batches(selection)
         return pa.RecordBatch.from_arrays(
             together.columns[len(KEYS) :], together.schema.names[len(KEYS) :]
         )
@@ -176,10 +176,10 @@ def part(runs: Sequence[tuple[Path, int]], low: int, high: int) -> Part | None:
     """
     pieces, counts, ranks = [], [], []
     for path, rank in runs:
-        piece = opened(path).between(low, high)
+        piece = open_run(path).between(low, high)
         if len(piece):
-            copied = piece.take(pa.array(np.arange(len(piece)))) if len(runs) > MAPS else piece
-            pieces.append(copied)
+            piece_copy = piece.take(pa.array(np.arange(len(piece)))) if len(runs) > MAPS else piece
+            pieces.append(piece_copy)
             counts.append(len(piece))
             ranks.append(rank)
     return Part(pieces, np.repeat(np.array(ranks, np.int64), counts)) if pieces else None
@@ -188,7 +188,7 @@ def part(runs: Sequence[tuple[Path, int]], low: int, high: int) -> Part | None:
 def forget(runs: Sequence[tuple[Path, int]]) -> None:
     """Release the memory that ``part`` has read; call it only when its result is no longer used."""
     for path, _ in runs if len(runs) <= MAPS else ():
-        opened(path).forget()
+        open_run(path).forget()
 
 
 def keys(
@@ -201,19 +201,19 @@ def keys(
         counts = np.zeros(len(paths), np.int64)
         pieces = [NO_KEYS]
         for number, path in enumerate(paths):
-            piece = opened(path).between(low, high)
+            piece = open_run(path).between(low, high)
             counts[number] = len(piece)
             if len(piece):
-                pieces.append(piece.select(SURVEYED))
+                pieces.append(piece.select(SURVEY_KEYS))
         yield pa.concat_batches(pieces), counts
         del pieces
         forget([(path, 0) for path in paths])
 
 
-SURVEYED = KEYS[:3]
+SURVEY_KEYS = KEYS[:3]
 NO_KEYS = pa.RecordBatch.from_pylist(
     [],
-    schema=pa.schema(zip(SURVEYED, (pa.uint64(), pa.uint64(), pa.uint32()), strict=True)),
+    schema=pa.schema(zip(SURVEY_KEYS, (pa.uint64(), pa.uint64(), pa.uint32()), strict=True)),
 )
 
 

@@ -29,21 +29,21 @@ AT_ONCE = 1024
 """Samples per read."""
 
 
-def parts(unit: ShardObject, plan: Plan, train: Part, share: float) -> dict[str, Part]:
+def write_summary(unit: ShardObject, plan: Plan, train: Part, share: float) -> dict[str, Part]:
     """Write the summary of a unit's output to the train split, which is on the disk.
 
     ``share``: the unit's part of all units' bytes of content.
     """
     if not train.samples:
-        return {table: _written(unit, plan, table, ()) for table in (EXAMPLES, SAMPLE)}
+        return {table: _write_table(unit, plan, table, ()) for table in (EXAMPLES, SAMPLE)}
     split = Dataset(_Unit(plan.output / "train", unit, plan, train))
-    size = int(split.merged.bytes.sum())
-    kept = min(len(split), max(1, int(len(split) * SAMPLE_BYTES * share / size)))
+    size = int(split.manifests.bytes.sum())
+    sample_count = min(len(split), max(1, int(len(split) * SAMPLE_BYTES * share / size)))
     return {
-        EXAMPLES: _written(unit, plan, EXAMPLES, map(dict, plan.packing.examples(split))),
-        SAMPLE: _copied(plan, train)
-        if kept == len(split)
-        else _written(unit, plan, SAMPLE, _spread(split, kept)),
+        EXAMPLES: _write_table(unit, plan, EXAMPLES, map(dict, plan.packing.examples(split))),
+        SAMPLE: _copy_samples(plan, train)
+        if sample_count == len(split)
+        else _write_table(unit, plan, SAMPLE, _spread(split, sample_count)),
     }
 
 
@@ -68,11 +68,11 @@ class _Unit(Folder):
 def _spread(split: Dataset, count: int) -> Iterable[Samples]:
     """Yield ``count`` samples at even distances."""
     for start in range(0, count, AT_ONCE):
-        chosen = np.arange(start, min(start + AT_ONCE, count))
-        yield split.read(chosen * len(split) // count)
+        indices = np.arange(start, min(start + AT_ONCE, count))
+        yield split.read(indices * len(split) // count)
 
 
-def _written(unit: ShardObject, plan: Plan, table: str, pieces: Iterable[Samples]) -> Part:
+def _write_table(unit: ShardObject, plan: Plan, table: str, pieces: Iterable[Samples]) -> Part:
     fields = plan.packing.example_fields if table == EXAMPLES else plan.packing.fields
     writer = ShardWriter(plan.output / table, unit.stem, fields, plan.shard_bytes)
     for piece in pieces:
@@ -81,7 +81,7 @@ def _written(unit: ShardObject, plan: Plan, table: str, pieces: Iterable[Samples
     return Part(records=writer.samples, samples=writer.samples, statistics={}, shards=shards)
 
 
-def _copied(plan: Plan, train: Part) -> Part:
+def _copy_samples(plan: Plan, train: Part) -> Part:
     """Copy all samples: the shards as they are, so that their order in a dataset stays the same."""
     for file in train.shards.file:
         values = [f"{file.removesuffix('.npy')}.{field}.npy" for field in train.shards.values]

@@ -20,27 +20,27 @@ def shard_step(
     image: str,
     workload_arguments: Sequence[str],
     tokenizer_uri: str | None,
-    mixed: Mapping[str, str] | None = None,
-    summarised: bool = False,
+    input_uris: Mapping[str, str] | None = None,
+    has_summary: bool = False,
 ) -> ProcessingStep:
     """Declare the step with outputs ``train``, ``validation``, ``test``: one S3 prefix per split,
     filled by all instances.
 
     ``quarantine`` takes the records that could not be read, and a summary for each instance.
-    ``mixed``: the names of several inputs, and their S3 prefixes; else the one input is the
-    parameter InputUri. ``summarised``: whether there is also an output ``summary`` of the train
+    ``input_uris``: the names of several inputs, and their S3 prefixes; else the one input is the
+    parameter InputUri. ``has_summary``: whether there is also an output ``summary`` of the train
     split for the evaluation.
     """
-    if mixed:
+    if input_uris:
         inputs = [
-            input_folder(f"raw-{name}", uri, f"raw/{name}", divided=True)
-            for name, uri in mixed.items()
+            input_folder(f"raw-{name}", uri, f"raw/{name}", is_sharded=True)
+            for name, uri in input_uris.items()
         ]
     else:
-        inputs = [input_folder("raw", context.parameters["InputUri"], divided=True)]
+        inputs = [input_folder("raw", context.parameters["InputUri"], is_sharded=True)]
     arguments = [*workload_arguments, *words(config, ShardSettings)]
-    arguments += ["--inputs", *mixed] if mixed else []
-    arguments += ["--summary"] if summarised else []
+    arguments += ["--inputs", *input_uris] if input_uris else []
+    arguments += ["--summary"] if has_summary else []
     if tokenizer_uri:
         inputs.append(input_folder("tokenizer", tokenizer_uri))
         arguments += ["--tokenizer", "/opt/ml/processing/input/tokenizer/tokenizer.json"]
@@ -52,7 +52,7 @@ def shard_step(
         instance_count=context.parameters.get("ShardInstanceCount", config.instance_count),
         arguments=arguments,
         inputs=inputs,
-        outputs=(*OUTPUTS, "summary") if summarised else OUTPUTS,
+        outputs=(*OUTPUTS, "summary") if has_summary else OUTPUTS,
         display_name="Shard the data",
         description="Split raw records by a hash, pack them into shards, quarantine the bad ones",
     )

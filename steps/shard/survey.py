@@ -64,13 +64,13 @@ class Survey(Record):
 
     def units(self, plan: Plan) -> list[ShardObject]:
         """Return all units, of all instances."""
-        made = []
+        units = []
         for folder, size in sorted(self.bytes.items()):
             count = max(size // (UNIT_SHARDS * plan.shard_bytes), min(BUSY, size // SMALL), 1)
             slots = -(-size // (count * SLOT)) or 1
             for number in range(count):
                 name = f"{folder}/" * bool(folder) + f"{number:06d}-of-{count:06d}"
-                made.append(
+                units.append(
                     ShardObject(
                         name=name,
                         folder=folder,
@@ -82,14 +82,14 @@ class Survey(Record):
                         corpus=str(self.identity["corpus"]),
                     )
                 )
-        return made
+        return units
 
 
 def identity(objects: Sequence[RawObject], plan: Plan) -> dict[str, Any]:
     """Return the identity that a survey must have to count now."""
-    entries = sorted([one.name, one.bytes, one.modified] for one in objects)
-    whole = json.dumps([plan.settings, plan.code, entries]).encode()
-    return {"corpus": hashlib.sha256(whole).hexdigest()}
+    entries = sorted([raw.name, raw.bytes, raw.modified_ns] for raw in objects)
+    identity_json = json.dumps([plan.settings, plan.code, entries]).encode()
+    return {"corpus": hashlib.sha256(identity_json).hexdigest()}
 
 
 def ranges(count: int, first: int = 0, last: int | None = None) -> Iterator[tuple[int, int]]:
@@ -106,8 +106,8 @@ def paths(survey: Survey, plan: Plan) -> list[tuple[Path, int]]:
 def shares(units: Sequence[ShardObject], count: int) -> list[list[ShardObject]]:
     """Divide the units, in their order, into ``count`` neighbourhoods of about equal bytes."""
     out: list[list[ShardObject]] = [[] for _ in range(count)]
-    total, before = sum(one.bytes for one in units) or 1, 0
-    for one in units:
-        out[min(count - 1, (2 * before + one.bytes) * count // (2 * total))].append(one)
-        before += one.bytes
+    total, before = sum(unit.bytes for unit in units) or 1, 0
+    for unit in units:
+        out[min(count - 1, (2 * before + unit.bytes) * count // (2 * total))].append(unit)
+        before += unit.bytes
     return out

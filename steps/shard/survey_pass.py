@@ -44,14 +44,14 @@ class Corpus:
         self, objects: Iterable[RawObject], reads: Sequence[Sequence[Read]], plan: Plan
     ) -> None:
         """``reads``: what each instance has read, in the order of the instances."""
-        self.objects = sorted(objects, key=lambda one: (one.folder, one.name))
+        self.objects = sorted(objects, key=lambda raw: (raw.folder, raw.name))
         """Raw objects by rank."""
         self._plan = plan
-        rank = {one.name: number for number, one in enumerate(self.objects)}
+        rank = {raw.name: number for number, raw in enumerate(self.objects)}
         self._parts: list[list[Read]] = [[] for _ in self.objects]
         for read in (read for several in reads for read in several):
             self._parts[rank[read.source]].append(read)
-        self._copies = set() if plan.identity else self._repeated()
+        self._copies = set() if plan.identity else self._find_copies()
         self.runs = [
             [
                 (rank[read.source], run)
@@ -73,40 +73,40 @@ class Corpus:
 
     def duplicates(self, streams: Sequence[KeyStream]) -> Duplicates:
         """Find the equal records in ranges of hashes; each instance's keys are a stream."""
-        found = Duplicates(masks=[bytearray() for _ in streams])
+        duplicates = Duplicates(masks=[bytearray() for _ in streams])
         ranks = [np.array([rank for rank, _ in runs], np.int64) for runs in self.runs]
         for parts in zip(*streams, strict=True):
             batches = [batch for batch, _ in parts]
             keys = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
             order, tie, size = (column.to_numpy() for column in keys.columns)
             rank = np.concatenate(
-                [np.repeat(of, counts) for of, (_, counts) in zip(ranks, parts, strict=True)]
+                [np.repeat(rank, counts) for rank, (_, counts) in zip(ranks, parts, strict=True)]
             )
             out = ~firsts(order, tie, rank)
             cuts = np.cumsum([len(batch) for batch in batches])[:-1]
-            for mask, bits in zip(found.masks, np.split(out, cuts), strict=True):
+            for mask, bits in zip(duplicates.masks, np.split(out, cuts), strict=True):
                 mask.extend(np.packbits(bits).tobytes())
-            lost, where = np.unique(rank[out], return_inverse=True)
-            bytes_ = np.bincount(where, size[out], len(lost)).astype(np.int64)
-            records = np.bincount(where, minlength=len(lost))
-            found.records.update(dict(zip(lost.tolist(), records.tolist(), strict=True)))
-            found.bytes.update(dict(zip(lost.tolist(), bytes_.tolist(), strict=True)))
+            lost, positions = np.unique(rank[out], return_inverse=True)
+            bytes_ = np.bincount(positions, size[out], len(lost)).astype(np.int64)
+            records = np.bincount(positions, minlength=len(lost))
+            duplicates.records.update(dict(zip(lost.tolist(), records.tolist(), strict=True)))
+            duplicates.bytes.update(dict(zip(lost.tolist(), bytes_.tolist(), strict=True)))
             del keys, parts, batches
-        return found
+        return duplicates
 
     def counts(self, records: Mapping[int, int] | None = None) -> list[Counts]:
         """Return the counts of all objects; ``records``: duplicates beyond those of one run."""
         out = []
-        for number, (one, parts) in enumerate(zip(self.objects, self._parts, strict=True)):
+        for number, (raw, parts) in enumerate(zip(self.objects, self._parts, strict=True)):
             good = sum(read.records - read.quarantined - read.duplicates for read in parts)
             lost = good if number in self._copies else (records or {}).get(number, 0)
             out.append(
                 Counts(
-                    name=one.name,
+                    name=raw.name,
                     records=sum(read.records for read in parts),
                     duplicates=sum(read.duplicates for read in parts) + lost,
                     quarantined=sum(read.quarantined for read in parts),
-                    reasons=[why for read in parts for why in read.reasons],
+                    reasons=[reason for read in parts for reason in read.reasons],
                     units=[read.unit for read in parts if read.quarantined],
                 )
             )
@@ -116,8 +116,8 @@ class Corpus:
         """Return the survey; ``records`` and ``bytes_``: duplicates by rank, of all hashes."""
         by_folder = self._plan.by_folder
         total: Counter[str] = Counter({"": 0} if not by_folder else {})
-        for number, one in enumerate(self.objects):
-            total[one.folder if by_folder else ""] -= bytes_.get(number, 0)
+        for number, raw in enumerate(self.objects):
+            total[raw.folder if by_folder else ""] -= bytes_.get(number, 0)
         for rank, run in (pair for runs in self.runs for pair in runs):
             total[self.objects[rank].folder if by_folder else ""] += run.bytes
         return Survey(
@@ -128,19 +128,19 @@ class Corpus:
             bytes=dict(total),
         )
 
-    def _repeated(self) -> set[int]:
+    def _find_copies(self) -> set[int]:
         """Return the ranks of the objects that hold exactly the records of one before them.
 
         Needed where equal records may be two events or a repetition, which cannot be known; for
         whole files it can.
         """
-        seen: set[str] = set()
+        contents: set[str] = set()
         copies = set()
         for number, parts in enumerate(self._parts):
             content = _content(parts)
-            if any(read.runs for read in parts) and content in seen:
+            if any(read.runs for read in parts) and content in contents:
                 copies.add(number)
-            seen.add(content)
+            contents.add(content)
         return copies
 
 
@@ -154,9 +154,9 @@ def _content(parts: Sequence[Read]) -> str:
 
 def survey(corpus: Corpus, plan: Plan) -> Survey:
     """Survey the records of the only instance."""
-    sorted_runs.opened.cache_clear()  # an earlier run may have had other files of these names
-    found = Duplicates()
+    sorted_runs.open_run.cache_clear()  # an earlier run may have had other files of these names
+    duplicates = Duplicates()
     if plan.identity:
         files = [plan.scratch / run.name for _, run in corpus.runs[0]]
-        found = corpus.duplicates([sorted_runs.keys(files, corpus.ranges())])
-    return corpus.survey(found.records, found.bytes)
+        duplicates = corpus.duplicates([sorted_runs.keys(files, corpus.ranges())])
+    return corpus.survey(duplicates.records, duplicates.bytes)

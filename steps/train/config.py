@@ -24,7 +24,12 @@ from training.watching.watcher import Watching
 
 CHECKPOINTS = "/opt/ml/checkpoints"
 FLOAT8_PACKAGES = ("torchao",)  # further packages that float8 imports
-ACCELERATED = ("ml.p", "ml.g", "ml.trn", "ml.inf")  # instance families with GPUs or Neuron cores
+ACCELERATED_FAMILIES = (
+    "ml.p",
+    "ml.g",
+    "ml.trn",
+    "ml.inf",
+)  # instance families with GPUs or Neuron cores
 
 
 SCRIPTS_ALONE = {*ScriptSettings.model_fields} - {"launcher"}
@@ -120,10 +125,10 @@ class TrainStepConfig(ScriptSettings):
         return "FastFile" if self.input_mode == "FastFile" else "File"
 
     @property
-    def mounted(self) -> list[str]:
+    def mounted_fields(self) -> list[str]:
         """Return the fields that have a file system, which needs a VPC."""
-        own = [f"file_systems.{name}" for name in self.file_systems]
-        return [*(["fsx"] if self.fsx else []), *own]
+        own_fields = [f"file_systems.{name}" for name in self.file_systems]
+        return [*(["fsx"] if self.fsx else []), *own_fields]
 
     @property
     def launcher_environment(self) -> dict[str, str]:
@@ -151,8 +156,8 @@ class TrainStepConfig(ScriptSettings):
     @property
     def ranks(self) -> int | None:
         """Return the world size; None when it depends on how many accelerators a node has."""
-        accelerated = self.instance_type.startswith(ACCELERATED)
-        if not self.processes_per_node and accelerated:
+        is_accelerated = self.instance_type.startswith(ACCELERATED_FAMILIES)
+        if not self.processes_per_node and is_accelerated:
             return None
         return self.instance_count * (self.processes_per_node or 1)
 
@@ -188,10 +193,10 @@ class TrainStepConfig(ScriptSettings):
         gives the job.
         """
         cost = self.watch.cost_beyond_plan
-        if cost.planned is not None:
+        if cost.planned_minutes is not None:
             return self.watch
-        known = cost.model_copy(update={"minutes": float(self.max_runtime_minutes)})
-        return self.watch.model_copy(update={"cost_beyond_plan": known})
+        planned_cost = cost.model_copy(update={"minutes": float(self.max_runtime_minutes)})
+        return self.watch.model_copy(update={"cost_beyond_plan": planned_cost})
 
     @model_validator(mode="after")
     def _adapters_fit(self) -> Self:
@@ -203,24 +208,24 @@ class TrainStepConfig(ScriptSettings):
             raise ValueError(FROZEN_TWICE.format(", ".join(self.freeze)))
         if self.start_from is None or self.start_from.checkpoint:
             raise ValueError(f"adapters: {NO_BASE}")
-        if self.loop and (refused := refuse_adapters(self.loop)):
-            raise ValueError(refused)
+        if self.loop and (refusal := refuse_adapters(self.loop)):
+            raise ValueError(refusal)
         return self
 
     @model_validator(mode="before")
     @classmethod
-    def _scripts_default(cls, given: Any) -> Any:
-        if isinstance(given, dict) and given.get("script"):
-            return {"max_restarts": 0, **given}
-        return given
+    def _scripts_default(cls, values: Any) -> Any:
+        if isinstance(values, dict) and values.get("script"):
+            return {"max_restarts": 0, **values}
+        return values
 
     @model_validator(mode="after")
     def _one_program(self) -> Self:
-        given = [name for name in PROGRAMS if getattr(self, name) is not None]
-        if len(given) != 1:
-            found = f"{' and '.join(given)} are set" if given else "none is set"
+        programs = [name for name in PROGRAMS if getattr(self, name) is not None]
+        if len(programs) != 1:
+            problem = f"{' and '.join(programs)} are set" if programs else "none is set"
             raise ValueError(
-                f"{', '.join(PROGRAMS)}: {found}; set one: loop for a workload of Trainyard's, "
+                f"{', '.join(PROGRAMS)}: {problem}; set one: loop for a workload of Trainyard's, "
                 "script for a training script of your own"
             )
         if self.loop:
@@ -269,24 +274,26 @@ class TrainStepConfig(ScriptSettings):
         for name in self.fallback_instance_types:
             if types.count(name) > 1:
                 raise ValueError(f"fallback_instance_types: {name} is listed or used twice")
-            if self.loop and (refused := refuse_machines(self.loop.strategy, self.launcher, name)):
-                raise ValueError(f"fallback_instance_types: {refused}")
+            if self.loop and (refusal := refuse_machines(self.loop.strategy, self.launcher, name)):
+                raise ValueError(f"fallback_instance_types: {refusal}")
         return self
 
     def _check_loop(self, loop: TrainConfig) -> None:
-        if given := self._given(SCRIPTS_ALONE):
-            raise ValueError(f"{', '.join(given)}: not for the loop; remove it, or set script")
+        if script_fields := self._find_changed(SCRIPTS_ALONE):
+            raise ValueError(
+                f"{', '.join(script_fields)}: not for the loop; remove it, or set script"
+            )
         if self.launcher not in ("torchrun", "mpi"):
             raise ValueError(f"launcher {self.launcher} is only for a script; choose torchrun")
-        if refused := refuse_machines(loop.strategy, self.launcher, self.instance_type):
-            raise ValueError(refused)
+        if refusal := refuse_machines(loop.strategy, self.launcher, self.instance_type):
+            raise ValueError(refusal)
         if self.ranks:
             try:
                 loop.micro_batches(self.ranks)
             except ValueError as error:
                 raise ValueError(f"loop: {error}") from None
 
-    def _given(self, names: Collection[str]) -> list[str]:
+    def _find_changed(self, names: Collection[str]) -> list[str]:
         """Return those of the fields that have another value than their default."""
         return [
             name
@@ -312,9 +319,9 @@ class TrainStepConfig(ScriptSettings):
                 f"max_restarts is {self.max_restarts}: torchrun starts processes again, launcher "
                 f"{self.launcher} does not; remove it, and set retry for the whole job"
             )
-        allowed = (".py", ".sh") if self.launcher == "none" else (".py",)
-        if not script.endswith(allowed):
+        suffixes = (".py", ".sh") if self.launcher == "none" else (".py",)
+        if not script.endswith(suffixes):
             raise ValueError(
-                f"script: {script!r} must end in {' or '.join(allowed)} with launcher "
+                f"script: {script!r} must end in {' or '.join(suffixes)} with launcher "
                 f"{self.launcher}"
             )

@@ -15,17 +15,17 @@ from typing import Any
 
 from steps import job_main
 from steps.job_arguments import add, read
-from steps.workload_settings import overlaid, separated
+from steps.workload_settings import overlaid, separate_settings
 from training.config import TrainConfig
 from training.finetuning.adapters import NO_BASE, Tuning, read_tuning, refuse_adapters
 from training.in_place_restart import Attempt, refuse_what_failed
 from training.input_shares import read_mixture
-from training.starting_weights import CHANNEL, Start, check_step, opened, read_start
+from training.starting_weights import CHANNEL, Start, check_step, open_start, read_start
 from training.strategy_table import refuse_torch
 from training.watching.watcher import read_watching
 from training.workloads import read_settings
 from trainyard.common.errors import LostRankError, TrainingError, TrainyardError
-from trainyard.common.gc_freeze import uncollected
+from trainyard.common.gc_freeze import exclude_from_gc
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -42,9 +42,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--root", type=Path, default=Path("/opt/ml"), help=argparse.SUPPRESS)
     parser.add_argument("--mp_parameters", help=argparse.SUPPRESS)  # SMP's; it reads them itself
     add(parser, TrainConfig)
-    rest, searched = separated(arguments)
+    rest, search_values = separate_settings(arguments)
     options = parser.parse_args(rest)
-    options.searched = searched
+    options.searched = search_values
     return options
 
 
@@ -67,21 +67,21 @@ def train(options: argparse.Namespace, steps: list[int]) -> None:
     """
     failure = options.root / "output/failure"
     refuse_what_failed(failure)
-    asked = _asked(options)
+    session_fields = _read_session_fields(options)
     # Only once in a process: the objects of a test, or a notebook, can still be collected.
-    with contextlib.nullcontext() if "torch" in sys.modules else uncollected():
+    with contextlib.nullcontext() if "torch" in sys.modules else exclude_from_gc():
         import torch
 
         from training import session
 
-    if refused := refuse_torch(asked["config"], torch.__version__):
-        raise TrainingError(refused)
-    training = session.Asked(**asked)
+    if refusal := refuse_torch(session_fields["config"], torch.__version__):
+        raise TrainingError(refusal)
+    training = session.JobSettings(**session_fields)
     built = session.build(training)
     session.run(training, built, steps, lambda error: _end_at_once(error, failure))
 
 
-def _asked(options: argparse.Namespace) -> dict[str, Any]:
+def _read_session_fields(options: argparse.Namespace) -> dict[str, Any]:
     """Read the hyperparameters: the fields of ``training.session.Asked``.
 
     Raises:
@@ -104,10 +104,10 @@ def _asked(options: argparse.Namespace) -> dict[str, Any]:
 
 def _start(text: str, channels: Path, config: TrainConfig) -> Start | None:
     """Return the model that the weights begin with; None for fresh weights."""
-    asked = read_start(text)
-    if asked is None:
+    start_from = read_start(text)
+    if start_from is None:
         return None
-    start = opened(asked, channels / CHANNEL)
+    start = open_start(start_from, channels / CHANNEL)
     check_step(start, config)
     return start
 
@@ -117,8 +117,8 @@ def _tuning(text: str, start: Start | None, config: TrainConfig) -> Tuning:
     tuning = read_tuning(text)
     if tuning.adapters and (start is None or start.base is None):
         raise TrainingError(f"train.adapters: {NO_BASE}")
-    if tuning.adapters and (refused := refuse_adapters(config)):
-        raise TrainingError(refused)
+    if tuning.adapters and (refusal := refuse_adapters(config)):
+        raise TrainingError(refusal)
     return tuning
 
 

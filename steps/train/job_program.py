@@ -185,7 +185,7 @@ def loop_program(
             entry_script="steps/train/job.py",
             requirements="requirements.txt",
         ),
-        distributed=_distributed(config, config.loop),
+        distributed=_make_distributed_config(config, config.loop),
         environment={**config.launcher_environment, **config.environment, "PYTHONPATH": CODE},
         hyperparameters=_hyperparameters(context, config, config.loop, workload),
         metrics=METRICS,
@@ -203,13 +203,13 @@ def script_program(
     project: Project,
     splits: Splits,
     parts: Parts,
-    searched: Sequence[str] = (),
+    search_names: Sequence[str] = (),
 ) -> Program:
     """Return a user's own script in its own folder, on its channels, and on the shards' if there
     are any.
 
-    ``parts``: the parts that its weights depend on, as far as the definition knows. ``searched``:
-    arguments whose value a search finds.
+    ``parts``: the parts that its weights depend on, as far as the definition knows.
+    ``search_names``: arguments whose value a search finds.
     """
     options = _mpi_options(config) if config.launcher == "mpi" else (config.processes_per_node, [])
     shards = [split_channel(config, splits, name) for name in SPLITS] if splits else []
@@ -226,7 +226,7 @@ def script_program(
             driver=project.driver or DRIVERS[config.launcher],
             inference=project.inference,
             parts={name: value for name, value in parts.as_json.items() if name != "code"},
-            searched=[*searched],
+            searched=[*search_names],
             mounted=[*config.file_systems, *(SPLITS if shards and config.fsx else ())],
         ),
         environment={
@@ -245,11 +245,13 @@ def _own_channels(config: TrainStepConfig) -> Iterator[Channel]:
     """Iterate over the channels that a script has besides the shards."""
     for name, uri in config.channels.items():
         yield s3_channel(name, uri, config.s3_mode)
-    for name, one in config.file_systems.items():
-        yield _mounted_channel(name, one.file_system_id, one.type, one.directory_path)
+    for name, file_system in config.file_systems.items():
+        yield _mounted_channel(
+            name, file_system.file_system_id, file_system.type, file_system.directory_path
+        )
 
 
-def _distributed(config: TrainStepConfig, loop: TrainConfig) -> DistributedConfig:
+def _make_distributed_config(config: TrainStepConfig, loop: TrainConfig) -> DistributedConfig:
     """Return how AWS's drivers start the ranks."""
     processes = config.processes_per_node or None
     if config.launcher == "mpi":
@@ -287,8 +289,8 @@ def _hyperparameters(
     """
     loop = {name: str(value) for name, value in settings.model_dump(mode="json").items()}
     start = config.start_from
-    begun = {"start_from": start.model_dump_json(exclude_defaults=True)} if start else {}
-    begun["watch"] = config.watching.model_dump_json(exclude_defaults=True)
+    start_options = {"start_from": start.model_dump_json(exclude_defaults=True)} if start else {}
+    start_options["watch"] = config.watching.model_dump_json(exclude_defaults=True)
     if config.tuning.part is not None:
-        begun["tuning"] = config.tuning.model_dump_json(exclude_defaults=True)
-    return {**loop, "max_steps": context.text("MaxSteps"), **workload, **begun}
+        start_options["tuning"] = config.tuning.model_dump_json(exclude_defaults=True)
+    return {**loop, "max_steps": context.text("MaxSteps"), **workload, **start_options}

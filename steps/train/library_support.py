@@ -36,14 +36,20 @@ driver imports both."""
 
 def refuse_machines(strategy: str, launcher: str, instance_type: str) -> str | None:
     """Say why a strategy cannot be started so on such machines; None when it can."""
-    needed = LAUNCHERS.get(strategy, launcher)
-    if launcher != needed:
-        return f"launcher {launcher} cannot start strategy {strategy}: set launcher to {needed}"
-    known = INSTANCE_TYPES.get(strategy)
-    if known and not instance_type.startswith(known):
-        what = "GPUs (ml.p…, ml.g…)" if strategy == "deepspeed" else f"one of {', '.join(known)}"
+    required_launcher = LAUNCHERS.get(strategy, launcher)
+    if launcher != required_launcher:
         return (
-            f"instance_type {instance_type} is not for strategy {strategy}, which needs {what}: "
+            f"launcher {launcher} cannot start strategy {strategy}: set launcher to "
+            f"{required_launcher}"
+        )
+    known_types = INSTANCE_TYPES.get(strategy)
+    if known_types and not instance_type.startswith(known_types):
+        machine_text = (
+            "GPUs (ml.p…, ml.g…)" if strategy == "deepspeed" else f"one of {', '.join(known_types)}"
+        )
+        return (
+            f"instance_type {instance_type} is not for strategy {strategy}, which needs "
+            f"{machine_text}: "
             "choose one, or set loop.strategy to ddp or fsdp"
         )
     return None

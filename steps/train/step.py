@@ -34,20 +34,20 @@ COMMAND = f"chmod +x {SCRIPT} && exec /bin/bash {SCRIPT}"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class TuningResult:
     """What a tuning has found."""
 
     training_job: PipelineVariable
     """Name of the best training job."""
     values: Mapping[str, PipelineVariable]
     """Hyperparameter → its value there."""
-    compared: PipelineVariable
+    trial_count: PipelineVariable
     """Number of trainings that it was the best of."""
 
     @property
     def about(self) -> dict[str, str | PipelineVariable]:
         """Return the registry's metadata on the search."""
-        return {"best_training_job": self.training_job, "trainings_compared": self.compared}
+        return {"best_training_job": self.training_job, "trainings_compared": self.trial_count}
 
 
 class SignalledTrainer(ModelTrainer):
@@ -91,12 +91,12 @@ def train_step(
     image: str,
     shard: ProcessingStep | None,
     checkpoint_key: str,
-    found: Found | None = None,
+    tuning_result: TuningResult | None = None,
 ) -> TrainingStep:
     """Run ``program``; the model goes to ``<root>/runs/<execution>/train``.
 
-    ``found``: the values to train with, of a training job whose checkpoints are below its name: the
-    same training goes on from its last one.
+    ``tuning_result``: the values to train with, of a training job whose checkpoints are below its
+    name: the same training goes on from its last one.
 
     ``checkpoint_key`` names the inputs of the training, as far as the definition knows them. The
     checkpoints' prefix must not hold the execution's id: CheckpointConfig is part of the step
@@ -105,8 +105,8 @@ def train_step(
     house = context.wheels("train")
     wheels = [s3_channel("wheels", house, "File")] if house else []
     checkpoints: str | PipelineVariable = f"{context.root_uri}/checkpoints/{checkpoint_key}"
-    if found:
-        checkpoints = Join(on="/", values=[checkpoints, found.training_job])
+    if tuning_result:
+        checkpoints = Join(on="/", values=[checkpoints, tuning_result.training_job])
     trainer = SignalledTrainer(
         sagemaker_session=context.session,
         role=context.role,
@@ -125,7 +125,10 @@ def train_step(
         checkpoint_config=CheckpointConfig(s3_uri=checkpoints, local_path=CHECKPOINTS),
         training_input_mode=config.s3_mode,
         environment={**context.pip(WHEELS), **program.environment},
-        hyperparameters={**program.hyperparameters, **(found.values if found else {})},
+        hyperparameters={
+            **program.hyperparameters,
+            **(tuning_result.values if tuning_result else {}),
+        },
         tags=[Tag(key=key, value=value) for key, value in sorted(context.tags.items())],
     )
     if program.metrics:
@@ -142,7 +145,7 @@ def train_step(
         description=program.description,
         step_args=trainer.train(input_data_config=[*program.channels, *wheels]),
         # A request names a file system, not what is on it: an earlier result may be of other data.
-        cache_config=None if config.mounted else context.cache,
+        cache_config=None if config.mounted_fields else context.cache,
         retry_policies=list(context.retries),
         # A mounted file system has no reference to the shard step: state it (DependsOn).
         depends_on=[shard] if shard and config.fsx else None,

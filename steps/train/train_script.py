@@ -17,7 +17,7 @@ CHANNEL_NAME = r"^[A-Za-z0-9._-]{1,64}$"
 METRIC_NAME, LONGEST_REGEX, MOST_METRICS = r"^.{1,255}$", 500, 40
 """Limits of MetricDefinition and AlgorithmSpecification.MetricDefinitions (API reference)."""
 
-TAKEN = ("code", "sm_drivers")
+RESERVED_CHANNELS = ("code", "sm_drivers")
 """Channels that carry the script itself and AWS's drivers."""
 
 MOST_ARGUMENTS, LONGEST_NAME, LONGEST_VALUE = 100, 256, 2500
@@ -70,7 +70,7 @@ class ScriptSettings(Section):
     recipe has a data section, the shards are further channels train and validation."""
 
     file_systems: dict[str, FileSystem] = Field(
-        default_factory=dict, max_length=18, exclude_if=lambda given: not given
+        default_factory=dict, max_length=18, exclude_if=lambda value: not value
     )
     """Name → file system (FSx for Lustre, EFS), which is mounted as the channel of that name."""
 
@@ -101,8 +101,8 @@ class ScriptSettings(Section):
 
     @field_validator("arguments")
     @classmethod
-    def _are_hyperparameters(cls, given: dict[str, Any]) -> dict[str, Any]:
-        for name, value in given.items():
+    def _are_hyperparameters(cls, arguments: dict[str, Any]) -> dict[str, Any]:
+        for name, value in arguments.items():
             if not re.fullmatch(r"\S{1,256}", name) or name.startswith("-"):
                 raise ValueError(f"{name!r} is not an argument's name; write epochs for --epochs")
             if value is None:
@@ -112,24 +112,24 @@ class ScriptSettings(Section):
                     f"{name} has more than {LONGEST_VALUE} characters, the most that a "
                     "hyperparameter may have; put it into a file of the folder"
                 )
-        return given
+        return arguments
 
     @field_validator("channels")
     @classmethod
-    def _are_channels(cls, given: dict[str, str]) -> dict[str, str]:
-        return checked_channels(given)
+    def _are_channels(cls, channels: dict[str, str]) -> dict[str, str]:
+        return checked_channels(channels)
 
     @field_validator("file_systems")
     @classmethod
-    def _are_named_like_channels(cls, given: dict[str, FileSystem]) -> dict[str, FileSystem]:
-        for name in given:
+    def _are_named_like_channels(cls, channels: dict[str, FileSystem]) -> dict[str, FileSystem]:
+        for name in channels:
             check_channel_name(name)
-        return given
+        return channels
 
     @field_validator("metrics")
     @classmethod
-    def _are_expressions(cls, given: dict[str, str]) -> dict[str, str]:
-        for name, regex in given.items():
+    def _are_expressions(cls, expressions: dict[str, str]) -> dict[str, str]:
+        for name, regex in expressions.items():
             if not re.fullmatch(METRIC_NAME, name) or not regex or len(regex) > LONGEST_REGEX:
                 raise ValueError(
                     f"{name}: a metric's name has 1 to 255 characters, and its expression 1 to "
@@ -146,22 +146,22 @@ class ScriptSettings(Section):
                     f"{name}: {regex!r} has {groups} groups; SageMaker takes the value from the "
                     r"one and only group, as in 'loss=(\S+)'; write (?:…) for the others"
                 )
-        return given
+        return expressions
 
 
-def checked_channels(given: dict[str, str]) -> dict[str, str]:
+def checked_channels(channels: dict[str, str]) -> dict[str, str]:
     """Return the channels of a job. Raises: ValueError: a name is invalid; names it."""
-    for name in given:
+    for name in channels:
         check_channel_name(name)
-    return given
+    return channels
 
 
 def check_channel_name(name: str) -> None:
     """Check the name of a channel. Raises: ValueError: it is invalid, or carries the script."""
-    if not re.fullmatch(CHANNEL_NAME, name) or name in TAKEN:
+    if not re.fullmatch(CHANNEL_NAME, name) or name in RESERVED_CHANNELS:
         raise ValueError(
             f"{name!r} is not a name of a channel: letters, digits and ._- up to 64, and not "
-            f"{' or '.join(TAKEN)}, which carry the script"
+            f"{' or '.join(RESERVED_CHANNELS)}, which carry the script"
         )
 
 

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from steps.evaluate.model_folder import evidence, files_of
-from steps.job_arguments import typed
+from steps.job_arguments import parse_typed
 from steps.job_main import run
 from steps.shard import instances as job_instances
 from steps.shard import raw_objects
@@ -41,25 +41,25 @@ def transform(options: argparse.Namespace) -> None:
     inputs, instances = options.root / "processing/input", job_instances.read(options.root)
     scoring = _scoring(options)
     objects = raw_objects.find(inputs / "records", json_sha256([*scoring.columns]))
-    refuse_unknown(one.name for one in objects if not one.files)
+    refuse_unknown(raw.name for raw in objects if not raw.files)
     if not objects and len(instances.hosts) == 1:
         raise DataError("0 files in the records; upload some under transform.input")
     counts = []
     for raw in objects:
-        counts.append(done := scoring.score(raw))
-        log.info("%s: %d records, %d of them bad", raw.name, done.records, done.quarantined)
+        counts.append(result := scoring.score(raw))
+        log.info("%s: %d records, %d of them bad", raw.name, result.records, result.quarantined)
     check_share(counts, options.max_bad_share, "transform.max_bad_share")
     records, bad = (sum(getattr(c, n) for c in counts) for n in ("records", "quarantined"))
-    told = {"records": records, "scored": records - bad, "quarantined": bad}
-    told["objects"] = {
-        raw.name: {"records": done.records, "quarantined": done.quarantined}
+    summary = {"records": records, "scored": records - bad, "quarantined": bad}
+    summary["objects"] = {
+        raw.name: {"records": result.records, "quarantined": result.quarantined}
         | {path.parent.name: path.name for path in scoring.files(raw) if path.exists()}
-        for raw, done in sorted(zip(objects, counts, strict=True), key=lambda pair: pair[0].name)
+        for raw, result in sorted(zip(objects, counts, strict=True), key=lambda pair: pair[0].name)
     }
     model = options.root / "processing/input/model"
-    told["model_sha256"] = evidence(model)["sha256"]
+    summary["model_sha256"] = evidence(model)["sha256"]
     path = scoring.output / f"quarantine/summary-{instances.host}.json"
-    atomic_file.write(path, json.dumps(told, indent=1))
+    atomic_file.write(path, json.dumps(summary, indent=1))
 
 
 def _scoring(options: argparse.Namespace) -> Scoring:
@@ -67,13 +67,13 @@ def _scoring(options: argparse.Namespace) -> Scoring:
     for folder in ("scores", "quarantine"):
         (output / folder).mkdir(parents=True, exist_ok=True)
     base = inputs / BASE if (inputs / BASE).is_dir() else None
-    served = open_served(files_of(inputs / "model", options.root / "unpacked"), base)
-    workload = served.workload
+    served_model = open_served(files_of(inputs / "model", options.root / "unpacked"), base)
+    workload = served_model.workload
     if not hasattr(workload, "request"):
         name = type(workload).__module__.rpartition(".")[0]
         raise DataError(f"workload {name} asks for no record: give its Workload a request()")
     return Scoring(
-        served=served,
+        served_model=served_model,
         columns=workload.request_columns,
         keep=options.keep,
         output=output,
@@ -84,7 +84,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     """Parse the job's arguments."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--root", type=Path, default=Path("/opt/ml"), help=argparse.SUPPRESS)
-    return typed(parser, arguments, TransformSettings)
+    return parse_typed(parser, arguments, TransformSettings)
 
 
 def main(arguments: list[str] | None = None) -> None:

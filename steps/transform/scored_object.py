@@ -13,7 +13,7 @@ from steps.shard.readers import read
 from steps.shard.readers.batch import Bad, Batch, without
 from steps.shard.survey import Counts
 from training.defaults.request_batch import json_values
-from training.export.request_handler import Served
+from training.export.request_handler import ServedModel
 from training.workloads import Column
 from trainyard.common import atomic_file
 from trainyard.common.errors import DataError
@@ -35,7 +35,7 @@ class Part(NamedTuple):
 class Scoring:
     """Everything but the object that a result depends on."""
 
-    served: Served
+    served_model: ServedModel
     columns: Mapping[str, Column]
     """Columns of a request."""
     keep: Sequence[str]
@@ -54,36 +54,38 @@ class Scoring:
         """
         scores, quarantine = self.files(raw)
         scores.parent.mkdir(parents=True, exist_ok=True)
-        records = quarantined = 0
+        records = quarantine_count = 0
         reasons: list[str] = []
         with atomic_file.Draft(scores) as good, atomic_file.Draft(quarantine) as bad:
             for batch in self._pieces(raw):
-                part = self._scored(raw, batch)
-                if len(part.scores) + len(part.bad) != batch.seen:
-                    raise DataError(f"{raw.name}: {batch.seen} records in, {len(part.scores)} out")
+                part = self._score_batch(raw, batch)
+                if len(part.scores) + len(part.bad) != batch.record_count:
+                    raise DataError(
+                        f"{raw.name}: {batch.record_count} records in, {len(part.scores)} out"
+                    )
                 good.writelines(part.scores)
                 bad.writelines(part.bad)
-                records += batch.seen
-                quarantined += len(part.bad)
-                named = map(json.loads, part.bad[: REASONS - len(reasons)])
-                reasons += [f"line {line['line']}: {line['reason']}" for line in named]
-        if not quarantined:
+                records += batch.record_count
+                quarantine_count += len(part.bad)
+                bad_lines = map(json.loads, part.bad[: REASONS - len(reasons)])
+                reasons += [f"line {line['line']}: {line['reason']}" for line in bad_lines]
+        if not quarantine_count:
             quarantine.unlink()
         return Counts(
-            name=raw.name, records=records, duplicates=0, quarantined=quarantined,
+            name=raw.name, records=records, duplicates=0, quarantined=quarantine_count,
             reasons=reasons, units=[],
         )  # fmt: skip
 
     def _pieces(self, raw: RawObject) -> Iterator[Batch]:
         """Yield the records in batches of at most PART good ones."""
-        kept = {name: Column("category", required=False) for name in self.keep}
-        for batch in read(raw.path, {**kept, **self.columns}, raw.files):
+        kept_columns = {name: Column("category", required=False) for name in self.keep}
+        for batch in read(raw.path, {**kept_columns, **self.columns}, raw.files):
             for start in range(0, len(batch.records), PART) or [0]:
                 bad = [] if start else batch.bad
                 good = slice(start, start + PART)
                 yield Batch(batch.records[good], batch.lines[good], bad)
 
-    def _scored(self, raw: RawObject, batch: Batch) -> Part:
+    def _score_batch(self, raw: RawObject, batch: Batch) -> Part:
         """Ask for the records of a batch, as an endpoint is asked."""
         names = batch.records.schema.names
         values = [
@@ -95,32 +97,34 @@ class Scoring:
         for one in answers:
             if isinstance(one, Exception) and not isinstance(one, DataError):
                 raise one
-        reasons = {row: str(one) for row, one in enumerate(answers) if isinstance(one, DataError)}
-        asked = [n for n in self.columns if n in self.keep or self.columns[n].kind != "bytes"]
-        kept = [name for name in self.keep if name not in self.columns]
+        reasons = {
+            row: str(answer) for row, answer in enumerate(answers) if isinstance(answer, DataError)
+        }
+        input_names = [n for n in self.columns if n in self.keep or self.columns[n].kind != "bytes"]
+        kept_names = [name for name in self.keep if name not in self.columns]
         good = [
             _line(
                 raw,
                 line,
-                input={name: one[name] for name in asked},
-                **({"kept": {name: one[name] for name in kept}} if kept else {}),
+                input={name: row[name] for name in input_names},
+                **({"kept": {name: row[name] for name in kept_names}} if kept_names else {}),
                 answer=answer,
             )
-            for line, one, answer in zip(batch.lines.tolist(), inputs, answers, strict=True)
+            for line, row, answer in zip(batch.lines.tolist(), inputs, answers, strict=True)
             if not isinstance(answer, Exception)
         ]
         bad = without(batch, reasons).bad
-        return Part(good, [_bad_line(raw, one) for one in bad])
+        return Part(good, [_bad_line(raw, bad_record) for bad_record in bad])
 
     def _answers(self, inputs: Sequence[Mapping[str, Any]]) -> Iterator[dict | Exception]:
-        workload = self.served.workload
-        asked = (workload.request({n: one[n] for n in self.columns}) for one in inputs)
-        while together := list(islice(asked, getattr(workload, "at_once", TOGETHER))):
-            yield from self.served.answers(together)
+        workload = self.served_model.workload
+        requests = (workload.request({n: row[n] for n in self.columns}) for row in inputs)
+        while together := list(islice(requests, getattr(workload, "at_once", TOGETHER))):
+            yield from self.served_model.answers(together)
 
 
-def _bad_line(raw: RawObject, one: Bad) -> bytes:
-    return _line(raw, one.line, reason=one.reason, excerpt=one.excerpt)
+def _bad_line(raw: RawObject, bad_record: Bad) -> bytes:
+    return _line(raw, bad_record.line, reason=bad_record.reason, excerpt=bad_record.excerpt)
 
 
 def _line(raw: RawObject, line: int, **more: Any) -> bytes:

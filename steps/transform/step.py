@@ -36,7 +36,7 @@ def transform_step(
         arguments=words(config, TransformSettings),
         inputs=[
             input_folder("model", model),
-            input_folder("records", context.parameters["TransformInputUri"], divided=True),
+            input_folder("records", context.parameters["TransformInputUri"], is_sharded=True),
             *([input_folder(BASE, base)] if base else []),
         ],
         environment={"OMP_WAIT_POLICY": SERVING["OMP_WAIT_POLICY"]},

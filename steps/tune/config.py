@@ -35,16 +35,16 @@ class Range(Section):
 
 
 # By its form, so that an error is about that form alone; the tags are not part of a field's name.
-Searched = Annotated[
+SearchedValues = Annotated[
     Annotated[Range, Tag("<range>")] | Annotated[tuple[Value, ...], Tag("<values>")],
-    Discriminator(lambda given: "<values>" if isinstance(given, list | tuple) else "<range>"),
+    Discriminator(lambda value: "<values>" if isinstance(value, list | tuple) else "<range>"),
 ]
 
 
 class TuneConfig(Section):
     """A search for better hyperparameters before the training, as a SageMaker tuning job."""
 
-    ranges: dict[str, Searched] = Field(min_length=1, max_length=MOST_RANGES)
+    ranges: dict[str, SearchedValues] = Field(min_length=1, max_length=MOST_RANGES)
     """Field of ``train.loop``, ``workload_config_`` and a field of ``workload.config``, or name in
     ``train.arguments`` → {min, max, scale}, or a list of values. The recipe's own value must lie in
     it."""
@@ -95,15 +95,15 @@ class TuneConfig(Section):
 
     def allows(self, name: str, value: object) -> bool:
         """Return whether the range ``name`` holds ``value``."""
-        one = self.ranges[name]
-        if isinstance(one, Range):
-            return isinstance(value, int | float) and one.min <= value <= one.max
-        return value in one
+        search_range = self.ranges[name]
+        if isinstance(search_range, Range):
+            return isinstance(value, int | float) and search_range.min <= value <= search_range.max
+        return value in search_range
 
     @property
     def combinations(self) -> int:
         """Return the number of combinations of the lists of values."""
-        found = 1
+        count = 1
         for values in self.ranges.values():
-            found *= 1 if isinstance(values, Range) else len(values)
-        return found
+            count *= 1 if isinstance(values, Range) else len(values)
+        return count

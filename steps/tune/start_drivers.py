@@ -16,14 +16,14 @@ OBJECTIVE = "_tuning_objective_metric"
 
 def main() -> None:
     """Leave out the toolkit's hyperparameters, and become the drivers' script."""
-    given = json.loads(HYPERPARAMETERS.read_bytes())
-    own = {
+    hyperparameters = json.loads(HYPERPARAMETERS.read_bytes())
+    own_parameters = {
         name: value
-        for name, value in given.items()
+        for name, value in hyperparameters.items()
         if not name.startswith("sagemaker_") and name != OBJECTIVE
     }
     draft = HYPERPARAMETERS.with_suffix(".tmp")
-    draft.write_text(json.dumps(own), encoding="utf-8")
+    draft.write_text(json.dumps(own_parameters), encoding="utf-8")
     draft.replace(HYPERPARAMETERS)
     os.execv("/bin/bash", ["/bin/bash", DRIVERS])
 

@@ -15,7 +15,7 @@ from sagemaker.core.workflow.properties import Properties
 from sagemaker.mlops.workflow.steps import ConfigurableRetryStep, StepTypeEnum, TrainingStep
 
 from steps.context import StepContext
-from steps.train.step import Found
+from steps.train.step import TuningResult
 from steps.train.train_script import hyperparameter
 from steps.tune.config import Range, TuneConfig
 from steps.workload_settings import as_hyperparameters
@@ -23,7 +23,7 @@ from training.config import TrainConfig
 
 STARTER = "start_drivers.py"
 DRIVERS = "/opt/ml/input/data/sm_drivers"
-PASSED = (
+TRAINING_MEMBERS = (
     *("RoleArn", "InputDataConfig", "VpcConfig", "ResourceConfig", "StoppingCondition"),
     *("EnableNetworkIsolation", "EnableInterContainerTrafficEncryption", "RetryStrategy"),
     *("EnableManagedSpotTraining", "CheckpointConfig", "Environment"),
@@ -75,19 +75,22 @@ def tune_step(
     train: TrainingStep,
     *,
     loop: TrainConfig | None,
-    extended: Callable[[str, dict[str, bytes]], str],
+    extend_folder: Callable[[str, dict[str, bytes]], str],
 ) -> TuneStep:
     """Declare the search around ``train``, the train step with the recipe's own values.
 
     Args:
         loop: the loop's settings; None for a script, or an algorithm of AWS's.
-        extended: (URI of a folder of the definition's, further files) → URI of a folder with both.
+        extend_folder: (URI of a folder of the definition's, further files) → URI of a folder with
+            both.
     """
     request = dict(train.arguments)
-    given = request["HyperParameters"]
+    hyperparameters = request["HyperParameters"]
     algorithm, objective = request["AlgorithmSpecification"], config.metric or OBJECTIVE
-    defined = algorithm.get("MetricDefinitions", ())  # AWS's algorithms have their own
-    metrics = sorted(defined, key=lambda one: one["Name"] != objective)[:MOST_METRICS]
+    metric_definitions = algorithm.get("MetricDefinitions", ())  # AWS's algorithms have their own
+    metrics = sorted(metric_definitions, key=lambda metric: metric["Name"] != objective)[
+        :MOST_METRICS
+    ]
     toolkit = {"sagemaker_program": STARTER, "sagemaker_submit_directory": DRIVERS}
     definition = {
         "AlgorithmSpecification": {
@@ -95,20 +98,22 @@ def tune_step(
             "TrainingInputMode": algorithm["TrainingInputMode"],
             **({"MetricDefinitions": metrics} if metrics else {}),
         },
-        **{key: request[key] for key in PASSED if key in request},
-        "InputDataConfig": [_with_starter(one, extended) for one in request["InputDataConfig"]],
+        **{key: request[key] for key in TRAINING_MEMBERS if key in request},
+        "InputDataConfig": [
+            _with_starter(channel, extend_folder) for channel in request["InputDataConfig"]
+        ],
         "OutputDataConfig": {
             **request["OutputDataConfig"],
             "S3OutputPath": context.run_uri("tune"),
         },
         "StaticHyperParameters": {
-            **{name: value for name, value in given.items() if name not in config.ranges},
+            **{name: value for name, value in hyperparameters.items() if name not in config.ranges},
             **(toolkit if "ContainerEntrypoint" in algorithm else {}),
         },
     }
     return TuneStep(
         {
-            "HyperParameterTuningJobConfig": _search(config, loop, given),
+            "HyperParameterTuningJobConfig": _search(config, loop, hyperparameters),
             "TrainingJobDefinition": definition,
             **({"Tags": context.aws_tags()} if context.tags else {}),
         },
@@ -120,43 +125,45 @@ def tune_step(
     )
 
 
-def best_training(tune: TuneStep, ranges: Iterable[str]) -> Found:
+def best_training(tune: TuneStep, ranges: Iterable[str]) -> TuningResult:
     """Return the search's best training job, and its values of the searched hyperparameters."""
     best = tune.properties.BestTrainingJob
     values = {name: best.TunedHyperParameters[name] for name in ranges}
-    compared = tune.properties.TrainingJobStatusCounters.Completed.to_string()
-    return Found(best.TrainingJobName, values, compared)
+    trial_count = tune.properties.TrainingJobStatusCounters.Completed.to_string()
+    return TuningResult(best.TrainingJobName, values, trial_count)
 
 
 def _with_starter(
-    channel: dict[str, Any], extended: Callable[[str, dict[str, bytes]], str]
+    channel: dict[str, Any], extend_folder: Callable[[str, dict[str, bytes]], str]
 ) -> dict[str, Any]:
     """Return the channel; the drivers' with the program that starts them in a tuning job."""
     if channel["ChannelName"] != Path(DRIVERS).name:
         return channel
     source = channel["DataSource"]["S3DataSource"]
     starter = {STARTER: Path(__file__).with_name(STARTER).read_bytes()}
-    source = {**source, "S3Uri": extended(source["S3Uri"], starter)}
+    source = {**source, "S3Uri": extend_folder(source["S3Uri"], starter)}
     return {**channel, "DataSource": {"S3DataSource": source}}
 
 
 def _search(
-    config: TuneConfig, loop: TrainConfig | None, given: Mapping[str, Any]
+    config: TuneConfig, loop: TrainConfig | None, hyperparameters: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return HyperParameterTuningJobConfig; ``given``: hyperparameter → the recipe's own value."""
+    """Return HyperParameterTuningJobConfig; ``hyperparameters``: hyperparameter → the recipe's own
+    value.
+    """
     limits = {
         "MaxNumberOfTrainingJobs": config.trainings,
         "MaxParallelTrainingJobs": config.parallel,
         **({"MaxRuntimeInSeconds": round(config.max_hours * 3600)} if config.max_hours else {}),
     }
-    found: dict[str, Any] = {
+    tuning_config: dict[str, Any] = {
         "Strategy": config.strategy.capitalize(),
         "HyperParameterTuningJobObjective": {
             "Type": config.goal.capitalize(),
             "MetricName": config.metric or OBJECTIVE,
         },
         "ResourceLimits": limits,
-        "ParameterRanges": _ranges(config.ranges, loop, given),
+        "ParameterRanges": _ranges(config.ranges, loop, hyperparameters),
         "TrainingJobEarlyStoppingType": "Auto" if config.stop_early else "Off",
         "RandomSeed": config.seed,
     }
@@ -165,26 +172,30 @@ def _search(
         resource = {"MinResource": 1}
         if loop is not None:
             resource["MaxResource"] = ceil(loop.max_steps / loop.validation_interval)
-        found["StrategyConfig"] = {"HyperbandStrategyConfig": resource}
-    return found
+        tuning_config["StrategyConfig"] = {"HyperbandStrategyConfig": resource}
+    return tuning_config
 
 
 def _ranges(
-    ranges: Mapping[str, Range | Sequence[Any]], loop: TrainConfig | None, given: Mapping[str, Any]
+    ranges: Mapping[str, Range | Sequence[Any]],
+    loop: TrainConfig | None,
+    hyperparameters: Mapping[str, Any],
 ) -> dict[str, list[dict[str, Any]]]:
     """Return ParameterRanges: whole numbers where the ends and the recipe's own value are whole."""
     words = hyperparameter if loop is None else str  # as the train step writes them
-    inside = as_hyperparameters(json.loads(given["workload_config"])) if loop else {}
-    found: dict[str, list[dict[str, Any]]] = {}
-    for name, one in ranges.items():
-        if not isinstance(one, Range):
-            values = {"Name": name, "Values": [words(value) for value in one]}
-            found.setdefault("CategoricalParameterRanges", []).append(values)
+    inside = as_hyperparameters(json.loads(hyperparameters["workload_config"])) if loop else {}
+    parameter_ranges: dict[str, list[dict[str, Any]]] = {}
+    for name, search_range in ranges.items():
+        if not isinstance(search_range, Range):
+            values = {"Name": name, "Values": [words(value) for value in search_range]}
+            parameter_ranges.setdefault("CategoricalParameterRanges", []).append(values)
             continue
-        own = inside[name] if name in inside else json.loads(given[name])
-        whole = all(isinstance(value, int) for value in (one.min, one.max, own))
-        kind = "Integer" if whole else "Continuous"
-        ends = {"MinValue": str(one.min), "MaxValue": str(one.max)}
-        item = {"Name": name, **ends, "ScalingType": SCALES[one.scale]}
-        found.setdefault(f"{kind}ParameterRanges", []).append(item)
-    return found
+        own_value = inside[name] if name in inside else json.loads(hyperparameters[name])
+        is_whole = all(
+            isinstance(value, int) for value in (search_range.min, search_range.max, own_value)
+        )
+        kind = "Integer" if is_whole else "Continuous"
+        ends = {"MinValue": str(search_range.min), "MaxValue": str(search_range.max)}
+        item = {"Name": name, **ends, "ScalingType": SCALES[search_range.scale]}
+        parameter_ranges.setdefault(f"{kind}ParameterRanges", []).append(item)
+    return parameter_ranges

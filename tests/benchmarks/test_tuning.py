@@ -9,7 +9,7 @@ from trainyard.emulator.tuning.search_space import Categorical, Numeric
 pytestmark = pytest.mark.sweep
 
 COLUMNS = (("a", "b"), tuple(range(10)))
-SPACE = (Categorical("c", ("a", "b")), Numeric("n", 0, 9, "Linear", whole=True))
+SPACE = (Categorical("c", ("a", "b")), Numeric("n", 0, 9, "Linear", is_integer=True))
 LOSSES = {(c, n): (10.0 * c + n, 10.0 * c + n + 0.5) for c in range(2) for n in range(10)}
 TABLE = Table("made up", SPACE, COLUMNS, LOSSES)
 

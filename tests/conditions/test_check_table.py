@@ -9,7 +9,7 @@ from conditions.check_table import GateCheck, checks, fields
 from conditions.demands import Demands
 from conditions.gate_check import at_most
 from conditions.gate_evidence import Evidence
-from pipelines.run_report.run_documents import demanded, limits, measured
+from pipelines.run_report.run_documents import format_demand, format_value, limits
 from steps.gate.config import GateConfig
 from tests.conftest import CHECKOUT
 from trainyard.common.errors import GateError
@@ -131,12 +131,16 @@ def test_a_check_that_nothing_could_reject_is_refused():
         GateCheck(kind="toy", judge=lambda *_: [], needs=frozenset({"scores"}))
     evidence, demands = Evidence(evaluation={}), Demands(values={})
     with pytest.raises(GateError, match=r"toy: returned rows of kinds \[\]; expected its own"):
-        GateCheck(kind="toy", judge=lambda *_: []).made(evidence, demands)
+        GateCheck(kind="toy", judge=lambda *_: []).rows(evidence, demands)
     other = GateCheck(kind="toy", judge=lambda *_: [at_most(**ROW)])
     with pytest.raises(GateError, match="kinds \\['other'\\]"):
-        other.made(evidence, demands)
+        other.rows(evidence, demands)
 
 
 def test_a_row_of_a_kind_that_the_table_lacks_is_told_by_its_direction():
     row = {"kind": "of tomorrow", "direction": "higher", "value": 1.0, "threshold": None}
-    assert (demanded(row), measured(row, {}), limits(row)) == ("at least missing", "1.0000", "")
+    assert (format_demand(row), format_value(row, {}), limits(row)) == (
+        "at least missing",
+        "1.0000",
+        "",
+    )

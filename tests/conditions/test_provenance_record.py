@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conditions.gate_documents import Observed
-from conditions.provenance_record import UNKNOWN, observed, record, write
+from conditions.gate_documents import RunRecord
+from conditions.provenance_record import UNKNOWN, observe_run, record, write
 from tests.documents import keys_that_differ
 
 
-class Known(Observed):
+class Known(RunRecord):
     """What the test's definition knows, and what the run adds."""
 
     commit: str
@@ -72,5 +72,5 @@ def test_any_evidence_leaves_a_record_with_every_key(tmp_path, bad):
 
 @given(JSON)
 def test_every_value_that_the_registry_is_told_is_a_string(evaluation):
-    told = record(observed(evaluation, GATE, None, None, {}), "0" * 64)
+    told = record(observe_run(evaluation, GATE, None, None, {}), "0" * 64)
     assert all(isinstance(value, str) and value for value in told.values())

@@ -26,7 +26,7 @@ from trainyard.permissions.pipeline_subject import Subject
 from trainyard.permissions.policy_answer import compare
 from trainyard.permissions.role_table import roles
 from trainyard.permissions.role_template import dump, policies_in, read, template
-from trainyard.permissions.statements import FORCED
+from trainyard.permissions.statements import WILDCARD_REASONS
 
 pytestmark = pytest.mark.long
 
@@ -485,4 +485,4 @@ def test_the_workflow_and_the_build_stages_run_the_same_commands():
 def test_the_readme_lists_the_forced_wildcards_with_their_reasons():
     text = (INFRA / "README.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| `([\w-]+:\w+)` \| (.*) \|$", text, re.MULTILINE))
-    assert rows == dict(FORCED)
+    assert rows == dict(WILDCARD_REASONS)

@@ -213,7 +213,7 @@ def test_the_gate_job_understands_what_the_step_tells_it():
     assert demanded["superiority"] == {"next_token_accuracy": 0}
     directions = {"bits_per_byte": "lower", "loss": "lower", "next_token_accuracy": "higher"}
     assert (demanded.directions, demanded["cold_start"]) == (directions, "reject")
-    assert demanded.look == 3
+    assert demanded.look_number == 3
     inputs = [source["InputName"] for source in gate["ProcessingInputs"]]
     assert inputs == ["evaluation", "scores", "provenance", "code"]
     [code] = [asset.files for asset in definition.assets if "steps/gate/job.py" in asset.files]

@@ -67,10 +67,10 @@ def test_no_policy_is_derived_from_a_definition_that_is_not_valid(demo):
 def test_the_roles_are_deployed_and_hold_the_run_to_them(demo, emulator):
     import boto3
 
-    from trainyard.emulator.client_environment import applied
+    from trainyard.emulator.client_environment import apply_environment
 
     root, definition = ["--root", "s3://bkt/demo", "--deploy"], Path(demo[0])
-    with applied(emulator.env):
+    with apply_environment(emulator.env):
         for done in ("created", "updated"):  # moto does not compare templates, as AWS does
             deployed = called("pipelines.permissions", *demo, *root)
             definition.write_text(definition.read_text().replace("bkt/out", "bkt/out2"))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.approve import approve
-from pipelines.deploy.__main__ import prepared
+from pipelines.deploy.__main__ import prepare_release
 from pipelines.promote import promote
 from pipelines.recipe.read_recipe import load
 from pipelines.registry.verification import verify
@@ -135,8 +135,8 @@ def _deployed(accounts: Accounts, package: str) -> dict:
     """Deploy the package in prod, and return the endpoint's answer."""
     recipe, said = load(accounts.recipe, [], "prod"), []
     with accounts.acting(PROD):
-        outcome = release(prepared(package, recipe, quick=True), said.append)
-    assert outcome.served and said[-1] == "live: InService"
+        outcome = release(prepare_release(package, recipe, quick=True), said.append)
+    assert outcome.is_serving and said[-1] == "live: InService"
     answer = accounts.client(PROD, "sagemaker-runtime").invoke_endpoint(
         EndpointName="live", ContentType="application/json", Body=json.dumps({"text": "def f(x):"})
     )

@@ -13,7 +13,7 @@ from tests.pipelines.upserting import clean_aws, definition
 from tests.trainyard.plan.pictures import HERE
 from trainyard.common.errors import PlanError, RecipeError, ServiceError
 from trainyard.emulator.jobs.file_systems import VARIABLE
-from trainyard.runs.selective_rerun import Again
+from trainyard.runs.selective_rerun import RerunPlan
 
 pytestmark = pytest.mark.long
 
@@ -132,8 +132,15 @@ def test_shards_of_another_run_cannot_be_mounted(aws, monkeypatch):
     upsert(from_recipe(RECIPE, (vpc, fsx, "train.input_mode=FSxLustre")))
     before = runs(sagemaker)
     arn = "arn:aws:sagemaker:us-east-1:123456789012:pipeline/trainyard-dev/execution/000000000000"
-    again = Again(pipeline=PIPELINE, source=arn, runs={"Train": ""}, reused={"Shard": ""}, left=(),
-                  parameters={}, held={})  # fmt: skip
+    again = RerunPlan(
+        pipeline=PIPELINE,
+        source=arn,
+        runs={"Train": ""},
+        reused_steps={"Shard": ""},
+        unneeded_steps=(),
+        parameters={},
+        fixed_parameters={},
+    )
     with pytest.raises(RecipeError, match="--from: step Train mounts the shards of its own run"):
-        start(PIPELINE, {}, again=again)
+        start(PIPELINE, {}, rerun=again)
     assert runs(sagemaker) == before

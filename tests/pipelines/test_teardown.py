@@ -42,8 +42,8 @@ def test_a_model_that_was_created_from_an_object_keeps_it_and_nothing_else(aws):
     sagemaker.create_model(ModelName="served", ExecutionRoleArn=ROLE, PrimaryContainer=container)
     left = contents(*WHAT)
     assert left.exists and not left.executions and not left.packages
-    assert set(left.kept) == {keys[0]} and left.kept[keys[0]] == len(b"weights")
-    assert set(left.removed) == {keys[1], *code}
+    assert set(left.kept_objects) == {keys[0]} and left.kept_objects[keys[0]] == len(b"weights")
+    assert set(left.removable_objects) == {keys[1], *code}
     assert [arn.rpartition("/")[2] for arn in left.models] == ["served"]
     sagemaker.delete_model(ModelName="served")
 
@@ -90,7 +90,7 @@ def test_typed_by_its_name_a_pipeline_without_models_is_removed_whole(aws, monke
 @pytest.mark.sweep
 def test_what_serves_a_package_stays_as_long_as_it_and_captured_requests_stay(aws, monkeypatch):
     s3, sagemaker = aws
-    monkeypatch.setattr(rollout, "LOOK", 0.2)
+    monkeypatch.setattr(rollout, "POLL_SECONDS", 0.2)
     group, sets = "trainyard-laptop", ["deploy.endpoint=live", "deploy.capture_share=1"]
     recipe, compiled = load(LAPTOP, sets), from_recipe(LAPTOP, sets)
     upsert(compiled)
@@ -99,7 +99,9 @@ def test_what_serves_a_package_stays_as_long_as_it_and_captured_requests_stay(aw
     package, root = packaged(1, 1.0, group), f"{recipe.aws.prefix}/{name}"
     captured = f"{root}/captured/live/version-1/2026/11/28/12/a.jsonl"
     s3.put_object(Bucket=bucket, Key=captured, Body=b"{}")
-    assert release(Release(recipe, package, ROLE, f"s3://{bucket}/{root}/captured"), print).served
+    assert release(
+        Release(recipe, package, ROLE, f"s3://{bucket}/{root}/captured"), print
+    ).is_serving
     asked = ["--recipe", str(LAPTOP), *(word for one in sets for word in ("--set", one))]
 
     def torn_down() -> str:
@@ -134,14 +136,14 @@ def test_what_serves_a_package_stays_as_long_as_it_and_captured_requests_stay(aw
 @pytest.mark.sweep
 def test_an_endpoint_that_serves_another_model_is_not_the_pipelines(aws, monkeypatch):
     s3, sagemaker = aws
-    monkeypatch.setattr(rollout, "LOOK", 0.2)
+    monkeypatch.setattr(rollout, "POLL_SECONDS", 0.2)
     s3.create_bucket(Bucket="trainyard-laptop")
     sagemaker.create_model_package_group(ModelPackageGroupName="others")
     recipe = load(LAPTOP, ["deploy.endpoint=shared"])
-    assert release(Release(recipe, packaged(2, 1.0, "others"), ROLE, "s3://b/c"), print).served
-    left = contents(*WHAT, "shared").deployed
+    assert release(Release(recipe, packaged(2, 1.0, "others"), ROLE, "s3://b/c"), print).is_serving
+    left = contents(*WHAT, "shared").endpoint_resources
     assert (
         left is not None and "shared-others-1, which no deployment of group group" in left.kept_by
     )
-    assert not (left.kept or left.configs or left.models or left.alarms)
+    assert not (left.kept_names or left.configs or left.models or left.alarms)
     sagemaker.delete_endpoint(EndpointName="shared")

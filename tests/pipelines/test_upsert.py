@@ -125,8 +125,8 @@ def test_the_record_is_written_before_the_pipeline_and_the_code_before_both(aws,
     assert writes == [*["PutObject"] * 5, "UpdatePipeline", "DeleteObject"]
     s3, _ = aws
     wanted = definition("2").state
-    found = upsert_records.listed(s3, PLACE)
-    assert found.last == wanted.fingerprint and not found.locked
+    found = upsert_records.list_records(s3, PLACE)
+    assert found.last == wanted.fingerprint and not found.is_locked
     assert upsert_records.read(s3, PLACE, found.last) == wanted
 
 
@@ -134,14 +134,14 @@ def test_somebody_elses_lock_stops_an_upsert_that_changes_something(aws):
     s3, sagemaker = aws
     upsert(definition("1"))
     before = state(sagemaker)
-    with upsert_lock.locked(s3, PLACE, NAME, 60):
+    with upsert_lock.hold_lock(s3, PLACE, NAME, 60):
         with pytest.raises(
             PlanError, match=rf"{os.getpid()}\) has been upserting it since .* UTC; not"
         ):
             upsert(definition("2"))
         assert upsert(definition("1")).change == "unchanged"
     assert state(sagemaker) == before
-    assert definition("2").state.fingerprint not in upsert_records.listed(s3, PLACE).recorded
+    assert definition("2").state.fingerprint not in upsert_records.list_records(s3, PLACE).times
     assert upsert(definition("2")).change == "updated"
 
 
@@ -187,8 +187,8 @@ def test_a_change_between_the_first_look_and_the_lock_is_refused(aws):
     with pytest.raises(PlanError, match="changed it at .* while this upsert began"):
         upsert(definition("2"))
     assert state(sagemaker).request() == definition("9").state.request()
-    found = upsert_records.listed(s3, PLACE)
-    assert definition("2").state.fingerprint not in found.recorded and not found.locked
+    found = upsert_records.list_records(s3, PLACE)
+    assert definition("2").state.fingerprint not in found.times and not found.is_locked
 
 
 def test_white_space_and_the_order_of_keys_are_no_change(aws):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from steps.evaluate.config import EvaluateConfig
 from steps.evaluate.settings import EvaluateSettings
-from steps.job_arguments import read, typed, words
+from steps.job_arguments import parse_typed, read, words
 from steps.shard.config import ShardConfig
 from steps.shard.settings import ShardSettings
 
@@ -29,7 +29,7 @@ evaluations = st.builds(EvaluateConfig, baseline_units=st.integers(1), slices=co
 def test_settings_survive_the_command_line(config):
     kind = ShardSettings if isinstance(config, ShardConfig) else EvaluateSettings
     told = words(config, kind)
-    options = typed(argparse.ArgumentParser(), told, kind)
+    options = parse_typed(argparse.ArgumentParser(), told, kind)
     assert read(options, kind) == kind(**{n: getattr(config, n) for n in kind.model_fields})
 
 
@@ -39,5 +39,5 @@ def test_a_wrong_setting_is_named_with_its_value(capsys):
         (["--validation_share", "0.4", "--test_share", "0.4"], "arguments: validation_share 0.4"),
     ):
         with pytest.raises(SystemExit):
-            typed(argparse.ArgumentParser(), told, ShardSettings)
+            parse_typed(argparse.ArgumentParser(), told, ShardSettings)
         assert expected in capsys.readouterr().err

@@ -61,7 +61,7 @@ RAGGED = {
 def shard(root: Path, workload: dict) -> None:
     records = workload["records"](400)
     files = {f"part-{part}.jsonl": lines(records[part::2]) for part in (0, 1)}
-    options = ["--summary"] if spec(workload["name"]).summarised else []
+    options = ["--summary"] if spec(workload["name"]).has_summary else []
     words = [*_named(workload), "--key", "key", "--processes", "1", *options]
     for container in instances(root / "shard", files, 1, base=words):
         for split in (*SPLITS, *(["summary"] if options else [])):
@@ -124,7 +124,7 @@ def test_from_raw_records_to_a_verdict(tmp_path: Path, workload: dict):
     numbers = [m[key] for m in evaluation["metrics"].values() for key in m]
     numbers += [value for metrics in evaluation["baselines"].values() for value in metrics.values()]
     assert all(isinstance(number, float) for number in numbers)
-    if spec(workload["name"]).summarised:
+    if spec(workload["name"]).has_summary:
         _check_summary(tmp_path, evaluation)
 
 

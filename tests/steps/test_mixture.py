@@ -51,7 +51,7 @@ def test_from_the_records_of_two_inputs_to_their_slices(tmp_path: Path):
     datasets = {split: Dataset(tmp_path / split) for split in SPLITS}
     for split, data in datasets.items():
         assert data.fingerprint == Dataset(tmp_path / "alone" / split).fingerprint
-        assert set(inputs(data.merged)) == set(SIZES)
+        assert set(inputs(data.manifests)) == set(SIZES)
     assert sum(data.records for data in datasets.values()) == sum(SIZES.values())
 
     for split in ("train", "validation"):

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.advice.training_setting import of_job
-from steps.train.job import _asked, parse
-from steps.workload_settings import PREFIX, overlaid, separated
+from steps.train.job import _read_session_fields, parse
+from steps.workload_settings import PREFIX, overlaid, separate_settings
 from trainyard.common.errors import ForesightError
 
 NAMES = st.from_regex(r"[a-z]+(_[a-z]+)*", fullmatch=True)
@@ -24,7 +24,7 @@ def test_a_value_arrives_with_the_type_of_the_one_it_replaces(before, data):
     arguments = ["--seed", "1", "--flag"]
     for name, value in others.items():
         arguments[2:2] = [f"--{PREFIX}{name}", str(value)]
-    rest, found = separated(arguments)
+    rest, found = separate_settings(arguments)
     assert rest == ["--seed", "1", "--flag"]
     assert overlaid(before, found) == before | others
 
@@ -33,7 +33,7 @@ def test_the_job_reads_them_over_the_workloads_own():
     loop = ["--max_steps", "1", "--global_batch", "1", "--micro_batch", "1", "--learning_rate", "1"]
     own = ["--workload", "image", "--workload_config", '{"width": 16, "stem": "small", "flip": 0}']
     more = [f"--{PREFIX}width", "32", f"--{PREFIX}stem", "large", "--seed", "3"]
-    asked = _asked(parse([*loop, *own, *more]))
+    asked = _read_session_fields(parse([*loop, *own, *more]))
     assert asked["settings"] == {"width": 32, "stem": "large", "flip": 0}
     assert overlaid({"rate": 0.5}, {f"{PREFIX}rate": "1e-05"}) == {"rate": 1e-05}
     assert asked["config"].seed == 3

@@ -2,7 +2,7 @@
 
 import importlib
 
-from trainyard.common.gc_freeze import uncollected
+from trainyard.common.gc_freeze import exclude_from_gc
 
 MODULES = [
     *("steps.train.job", "training.loop", "training.export.artifact", "training.strategies.mesh"),
@@ -18,6 +18,6 @@ MODULES = [
     *("training.watching.watchdog", "training.workloads.simple", "pyarrow.compute", "mimetypes"),
 ]
 
-with uncollected():
+with exclude_from_gc():
     for name in MODULES:
         importlib.import_module(name)

@@ -61,7 +61,7 @@ class Ranks:
 
     def look(self, rank: int) -> None:
         if rank not in self.dead:
-            self.sides[rank].look(self.now)
+            self.sides[rank].poll_store(self.now)
 
 
 MOVES = st.lists(st.tuples(st.sampled_from(["run", "look"]), st.integers(0, 3)), max_size=120)
@@ -93,7 +93,7 @@ def test_all_ranks_end_after_the_same_step_whatever_comes_first(moves, asked, wh
 def test_a_rank_that_died_holds_nobody_for_ever(moves, died, when):
     """The others go on, into the step in which they notice its absence."""
     ranks = Ranks(4)
-    ranks.sides[0].asked = True
+    ranks.sides[0].stop_requested = True
     for number, (move, rank) in enumerate(moves):
         if number == when:
             ranks.dead.add(died)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from training.cpu_cores import Waited, fit_threads
+from training.cpu_cores import ThreadTimes, fit_threads
 from trainyard.common.usable_cores import cores
 
 NO_QUOTA = Path("/nowhere/cpu.max")
@@ -57,10 +57,10 @@ def test_omp_num_threads_is_never_exceeded():
 
 def work(seconds: float) -> float:
     """Use ``seconds`` of CPU time; return the share of the time spent waiting for it."""
-    before, end = Waited.now(), time.thread_time() + seconds
+    before, end = ThreadTimes.now(), time.thread_time() + seconds
     while time.thread_time() < end:
         pass
-    return Waited.now().share_since(before)
+    return ThreadTimes.now().share_since(before)
 
 
 @contextmanager
@@ -76,7 +76,7 @@ def neighbours(count: int) -> Iterator[None]:
             process.wait()
 
 
-@pytest.mark.skipif(Waited.now() is None, reason="the kernel does not count the waiting")
+@pytest.mark.skipif(ThreadTimes.now() is None, reason="the kernel does not count the waiting")
 def test_neighbours_on_every_core_are_noticed():
     """With five per core and a fair scheduler, a sixth of the time is ours."""
     with neighbours(5 * ALL):
@@ -84,10 +84,10 @@ def test_neighbours_on_every_core_are_noticed():
 
 
 def test_a_kernel_that_counts_nothing_says_nothing(tmp_path: Path):
-    assert Waited.now(tmp_path) is None
+    assert ThreadTimes.now(tmp_path) is None
 
 
 def test_threads_that_began_meanwhile_count_and_ended_ones_do_not():
-    earlier = Waited({"1": 10, "2": 10}, {"1": 0, "2": 90})
-    assert Waited({"1": 20, "3": 20}, {"1": 0, "3": 10}).share_since(earlier) == 0.25
+    earlier = ThreadTimes({"1": 10, "2": 10}, {"1": 0, "2": 90})
+    assert ThreadTimes({"1": 20, "3": 20}, {"1": 0, "3": 10}).share_since(earlier) == 0.25
     assert earlier.share_since(earlier) == 0

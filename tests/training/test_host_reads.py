@@ -102,8 +102,8 @@ def test_the_tabular_and_the_image_workload_read_nothing(tmp_path):
         model, batch = trial.model(), trial.batch()
         with HostReads(forbidden=True) as reads:
             reads.put([*model.parameters(), *model.buffers(), *batch.values()])
-            trial.one.units(batch)
-            losses(trial.one, model, batch)[1].backward()
+            trial.shared_workload.units(batch)
+            losses(trial.shared_workload, model, batch)[1].backward()
 
 
 def test_a_workload_that_reads_is_found_in_a_training(root, train, tmp_path, monkeypatch):

@@ -18,9 +18,9 @@ from tests.training import worlds
 from tests.training.trainings import evaluated, history, losses, write_dataset, write_ragged
 from training.data.dataset import Dataset
 from training.data.manifest import Field
-from training.data.sample_order import uniform
+from training.data.sample_order import create_uniform_order
 from training.export.artifact import open_artifact
-from training.initial.build_model import built, real
+from training.initial.build_model import build_on_meta, real
 from training.watching.clock import PARTS
 
 pytestmark = pytest.mark.long
@@ -49,9 +49,9 @@ def test_the_loss_is_the_mean_over_all_units_of_the_global_batch(root, train):
     train(root, micro_batch=2, seed=3)
     from toys.ragged.workload import Model
 
-    model = real(built(lambda: Model(0.0), 3))
+    model = real(build_on_meta(lambda: Model(0.0), 3))
     data = Dataset(root / "input/data/train")
-    samples = data.read(uniform(data.fingerprint, 3, 100).at(range(8)))
+    samples = data.read(create_uniform_order(data.fingerprint, 3, 100).indices_at(range(8)))
     batch = torch.from_numpy(samples["numbers"]).long()
     log_p = torch.log_softmax(model(batch[:, 0]), -1)
     costs = [-log_p[i, j, batch[i, 1 + j]].item() for i in range(8) for j in range(batch[i, 0])]
@@ -223,7 +223,7 @@ def poison_rank_1(root: Path) -> int:
         shutil.rmtree(root / "input/data/train")
         write_ragged(root / "input/data/train", 100, poison_at=poison_at)
         data = Dataset(root / "input/data/train")
-        order = uniform(data.fingerprint, 0, len(data)).at(range(80))
+        order = create_uniform_order(data.fingerprint, 0, len(data)).indices_at(range(80))
         bad = (data.read(order)["numbers"][:, 1] == 31).nonzero()[0]
         if len(bad) and bad[0] >= 16 and bad[0] % 8 >= 4:
             return int(bad[0]) // 8 + 1

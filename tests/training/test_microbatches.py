@@ -12,7 +12,7 @@ from training.dropout import Dropout
 from training.microbatches import MicroBatches
 from training.strategies.block_wrapping import recompute
 from training.strategies.ranks import Ranks
-from training.strategies.single import Single
+from training.strategies.single import Strategy
 from training.workloads import Column
 from training.workloads.simple import Simple
 
@@ -106,7 +106,7 @@ def test_a_strategy_drops_the_same_however_it_cuts_its_samples_into_micro_batche
     workload, gradients = Dropping(SimpleNamespace(config=None)), []
     for micro_batch in (8, size):
         config = TrainConfig(strategy="single", micro_batch=micro_batch, **settings)
-        strategy = Single(config, workload, Ranks(0, 0, 1, torch.device("cpu")))
+        strategy = Strategy(config, workload, Ranks(0, 0, 1, torch.device("cpu")))
         torch.manual_seed(0)
         strategy.prepare(workload.model())
         strategy.begin(0)

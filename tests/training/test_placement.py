@@ -19,7 +19,7 @@ from tests.training.trainings import TOYS, arguments, evaluated, write_ragged
 from tests.training.workloads.tabular import tables
 from training.data.dataset import Dataset
 from training.export.artifact import open_artifact
-from training.strategies.single import Single
+from training.strategies.single import Strategy
 from training.workloads.tabular.workload import Workload
 
 pytestmark = pytest.mark.long
@@ -36,7 +36,7 @@ RECOMPUTED = {} if lacks("2.13.0") else {"activation_checkpointing": "full"}
 def placed(monkeypatch):
     """Simulate the accelerator in this process."""
     monkeypatch.syspath_prepend(str(TOYS))
-    for owner, name in ((Single, "__init__"), (torch, "from_numpy")):
+    for owner, name in ((Strategy, "__init__"), (torch, "from_numpy")):
         monkeypatch.setattr(owner, name, getattr(owner, name))
     mode = placement.simulate()
     yield mode

@@ -16,12 +16,14 @@ from training.workloads import spec
 
 
 def classes(path: Path) -> list[str]:
-    """Return a module's classes that can be started: Single, and those derived from a strategy."""
+    """Return a module's classes that can be started: Strategy, and those derived from a
+    strategy.
+    """
     nodes = [n for n in ast.parse(path.read_text(encoding="utf-8")).body]
     known = {place.partition(".")[2] for place in places()}
     found = [n for n in nodes if isinstance(n, ast.ClassDef)]
     derived = {n.name for n in found for base in n.bases if ast.unparse(base) in known}
-    return sorted(derived | {n.name for n in found if n.name == "Single"})
+    return sorted(derived | {n.name for n in found if n.name == "Strategy"})
 
 
 def places() -> set[str]:

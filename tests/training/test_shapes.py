@@ -38,7 +38,7 @@ def language_model() -> foresight.Shapes:
 def by_formula(**differs: object) -> foresight.Shapes:
     given = {"gpu": "H100-80", "layers": 3, "hidden": 64, "heads": 4, "ffn": 160, "gated": True}
     given |= {"vocab": 512, "tied": True, "sequence": 64}
-    return foresight.of(Setting.model_validate(given | differs))
+    return foresight.from_setting(Setting.model_validate(given | differs))
 
 
 @pytest.mark.parametrize("tied", [pytest.param(True, marks=pytest.mark.sweep), False])

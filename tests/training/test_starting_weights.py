@@ -14,7 +14,7 @@ from steps.train import job
 from tests.training import worlds
 from tests.training.trainings import TOYS, arguments, history, losses, write_ragged
 from training.identity import Parts
-from training.starting_weights import DIFFERENT, opened, read_start
+from training.starting_weights import DIFFERENT, open_start, read_start
 from trainyard.common.errors import TrainingError
 
 pytestmark = pytest.mark.long
@@ -201,7 +201,7 @@ def test_a_training_begins_with_a_models_weights(short, train, own, caplog):
     assert all(before[name].equal(now[name]) for name in before | now)
     start = told(begun)["parts"]["start"]
     archive = begun / "input/data/start/model.tar.gz"
-    assert start == {"model": opened(read_start(MODEL), archive.parent).sha256,
+    assert start == {"model": open_start(read_start(MODEL), archive.parent).sha256,
                      "model_package": None}  # fmt: skip
     assert "begins at step 1 with the weights of s3://bucket/model.tar.gz" in caplog.text
     fresh = train(copy_inputs(trained, "fresh"), **settings | {"start_from": ""})

@@ -11,7 +11,7 @@ from tests.training.test_loop import copy_inputs
 from tests.training.trainings import write_ragged
 from training.config import TrainConfig
 from training.data.dataset import Dataset
-from training.data.sample_order import uniform
+from training.data.sample_order import create_uniform_order
 from training.microbatches import MicroBatches
 from training.optimizers import Average, build, moments, step
 from training.step_numbers import Numbers, Step
@@ -34,7 +34,7 @@ def test_the_last_steps_numbers_are_read_and_all_units():
     assert add(numbers, 1) and add(numbers, 2, loss=8.0)
     read = numbers.read(ALONE, [7.0])
     assert (read.number, read.loss, read.units, read.units_since) == (2, 8.0, 3.0, 6.0)
-    assert read.by_rank == ((7.0,),) and read.own == (8.0,)
+    assert read.by_rank == ((7.0,),) and read.rank_losses == (8.0,)
     read.check(16)
     assert numbers.read(ALONE).units_since == 0
 
@@ -68,7 +68,7 @@ def test_the_first_wrong_step_is_the_one_that_is_told(wrong, expected):
 def test_the_samples_are_those_of_the_ranks_that_are_named(wrong, expected):
     """Ranks 0 and 1 take one half of the global batch, 2 and 3 the other (tensor parallel)."""
     given = {"units": 1.0, "norm": 1.0, "scale": 0.0, "left_out": False, "skipped": 0}
-    step = Step(number=2, loss=math.nan, own=tuple(wrong), shares=(0, 0, 1, 1), by_rank=(),
+    step = Step(number=2, loss=math.nan, rank_losses=tuple(wrong), shares=(0, 0, 1, 1), by_rank=(),
                 units_since=1.0, **given)  # fmt: skip
     with pytest.raises(TrainingError, match=expected):
         step.check(16)
@@ -139,7 +139,7 @@ def poison(root) -> int:
             file.unlink()
         write_ragged(folder, 100, poison_at=at)
         data = Dataset(folder)
-        order = uniform(data.fingerprint, 0, len(data)).at(range(80))
+        order = create_uniform_order(data.fingerprint, 0, len(data)).indices_at(range(80))
         bad = (data.read(order)["numbers"][:, 1] == 31).nonzero()[0]
         if len(bad) and bad[0] // 8 == 6:
             return 7

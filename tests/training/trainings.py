@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from training.contract_tests.scoring_rules import joined
+from training.contract_tests.scoring_rules import join_blocks
 from training.data import shard_writer
 from training.data.dataset import Share
 from training.data.manifest import Field, Manifest
@@ -88,12 +88,12 @@ def loss_of(workload, model, batch) -> tuple:
 
 def check_shares(workload, model, dataset, slices=()) -> None:
     """Check that the shares' rows, in order, are those of the whole, bit for bit."""
-    whole = joined(list(workload.scores(model, dataset, slices)))
+    whole = join_blocks(list(workload.scores(model, dataset, slices)))
     for count in (2, 3):
         shares = [list(workload.scores(model, dataset, slices, Share(n, count)))
                   for n in range(count)]  # fmt: skip
         assert sum(map(bool, shares)) == count, "a share without rows shows nothing"
-        found = joined([block for share in shares for block in share])
+        found = join_blocks([block for share in shares for block in share])
         assert found.keys() == whole.keys()
         for name, column in whole.items():
             assert found[name].dtype == column.dtype

@@ -2,7 +2,14 @@
 
 import pytest
 
-from trainyard.image_packages import Image, Installed, differences, image_of, known_image, published
+from trainyard.image_packages import (
+    Image,
+    InstalledPackage,
+    differences,
+    image_of,
+    known_image,
+    published_images,
+)
 
 ECR = "683313688378.dkr.ecr.us-east-1.amazonaws.com"
 DLC = "763104351884.dkr.ecr.us-east-1.amazonaws.com"
@@ -18,7 +25,7 @@ def test_the_longest_version_in_a_tag_names_the_image():
 
 
 def test_smp_images_are_known_and_not_published():
-    assert published()["smdistributed-modelparallel 2.5.1"] is None
+    assert published_images()["smdistributed-modelparallel 2.5.1"] is None
 
 
 @pytest.mark.parametrize(
@@ -46,12 +53,12 @@ def test_a_published_list_counts_more_than_a_tag():
 
 
 HERE = {
-    "pandas": Installed("3.0.2", ("pandas",)),
-    "numpy": Installed("2.4.1", ("numpy",)),
-    "pyyaml": Installed("6.0.3", ("_yaml", "yaml")),
-    "torch": Installed("2.13.0+cpu", ("torch", "torchgen")),
-    "idna": Installed("3.18", ("idna",)),
-    "markupsafe": Installed("3.0.3", ("markupsafe",)),
+    "pandas": InstalledPackage("3.0.2", ("pandas",)),
+    "numpy": InstalledPackage("2.4.1", ("numpy",)),
+    "pyyaml": InstalledPackage("6.0.3", ("_yaml", "yaml")),
+    "torch": InstalledPackage("2.13.0+cpu", ("torch", "torchgen")),
+    "idna": InstalledPackage("3.18", ("idna",)),
+    "markupsafe": InstalledPackage("3.0.3", ("markupsafe",)),
 }
 
 

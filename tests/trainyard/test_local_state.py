@@ -15,7 +15,7 @@ from tests.trainyard.emulator.harness import until
 from trainyard.commands.emulator import STATE
 from trainyard.emulator.client_environment import ADDRESS
 from trainyard.emulator.server import serve
-from trainyard.local_state import served
+from trainyard.local_state import serve_local_state
 from trainyard.runs.execution import latest_execution
 
 pytestmark = pytest.mark.long
@@ -75,9 +75,9 @@ def test_a_verb_that_changes_something_does_not_turn_to_it(left: Path, here: Pat
 
 def test_the_environment_is_as_before_afterwards(here: Path):
     before = dict(os.environ)
-    with served():
+    with serve_local_state():
         assert "pipeline/checks/" in latest_execution("checks")
-        with served():  # the inner one finds AWS configured
+        with serve_local_state():  # the inner one finds AWS configured
             assert "pipeline/checks/" in latest_execution("checks")
     assert dict(os.environ) == before
 
@@ -101,7 +101,7 @@ def test_where_aws_is_configured_it_is_left_alone(here: Path, monkeypatch, varia
     (here / ".aws").mkdir()
     (here / ".aws/config").write_text(file)
     before = dict(os.environ)
-    with served():
+    with serve_local_state():
         assert dict(os.environ) == before
 
 
@@ -153,12 +153,12 @@ def test_a_run_is_looked_at_from_another_shell_while_it_runs(tmp_path: Path, run
 
 def test_an_address_that_a_killed_emulator_left_leads_nowhere(left: Path, here: Path):
     (STATE / ADDRESS).write_text("http://127.0.0.1:9")
-    with served():
+    with serve_local_state():
         assert "pipeline/checks/" in latest_execution("checks")
     assert not (STATE / ADDRESS).exists()
 
 
 def test_without_a_state_nothing_is_made(here: Path, tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with served():
+    with serve_local_state():
         assert "AWS_ENDPOINT_URL" not in os.environ and not STATE.exists()

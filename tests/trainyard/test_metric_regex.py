@@ -26,7 +26,7 @@ def test_what_is_none_is_refused(text: str):
 
 
 def test_one_endless_line_ends_it_and_others_go_on(monkeypatch):
-    monkeypatch.setattr(metric_regex, "AHEAD", 0.02)
+    monkeypatch.setattr(metric_regex, "SECONDS_AHEAD", 0.02)
     endless, other = Expression("(a|aa)+$"), Expression("(b)$")
     began = time.thread_time()
     assert endless.search(ENDLESS) is None and endless.is_given_up
@@ -39,7 +39,7 @@ def test_one_endless_line_ends_it_and_others_go_on(monkeypatch):
 
 
 def test_many_slow_lines_end_it_too(monkeypatch):
-    monkeypatch.setattr(metric_regex, "AHEAD", 0.02)
+    monkeypatch.setattr(metric_regex, "SECONDS_AHEAD", 0.02)
     slow, lines = Expression("(a|aa)+$"), 0
     line = "a" * 24 + "b"  # takes about 40 ms
     while not slow.is_given_up:

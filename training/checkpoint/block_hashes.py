@@ -43,7 +43,7 @@ def digests(content: memoryview) -> bytes:
     return b"".join(hashlib.sha256(content[n : n + BLOCK]).digest() for n in starts)
 
 
-class Local:
+class LocalFile:
     """A file on this machine."""
 
     def __init__(self, path: Path) -> None:
@@ -55,18 +55,18 @@ class Local:
 
     def read(self, begin: int, into: memoryview) -> None:
         self._file.seek(begin)
-        done = 0
-        while done < len(into):
-            count = self._file.readinto(into[done:])
+        offset = 0
+        while offset < len(into):
+            count = self._file.readinto(into[offset:])
             if not count:
-                raise Torn(f"{self._path.name} ends at byte {begin + done}, too early")
-            done += count
+                raise Torn(f"{self._path.name} ends at byte {begin + offset}, too early")
+            offset += count
 
     def close(self) -> None:
         self._file.close()
 
 
-class Verified:
+class VerifiedReader:
     """Reads parts of a file in rising order, in whole blocks, each block once.
 
     Args:
@@ -105,27 +105,30 @@ class Verified:
 
     def _fill(self, first: int, last: int) -> None:
         """Read the blocks from ``first`` to ``last``, except those already in the buffer."""
-        kept = b""
+        overlap = b""
         if self._begin <= first < self._end <= last:
-            kept = bytes(memoryview(self._buffer)[first - self._begin : self._end - self._begin])
+            overlap = bytes(memoryview(self._buffer)[first - self._begin : self._end - self._begin])
         self._buffer = bytearray(last - first)
         self._begin, self._end = first, last
-        self._buffer[: len(kept)] = kept
-        fresh = memoryview(self._buffer)[len(kept) :]
-        self._source.read(first + len(kept), fresh)
+        self._buffer[: len(overlap)] = overlap
+        fresh = memoryview(self._buffer)[len(overlap) :]
+        self._source.read(first + len(overlap), fresh)
         self._advance(len(fresh))
-        self._verify(fresh, (first + len(kept)) // BLOCK)
+        self._verify(fresh, (first + len(overlap)) // BLOCK)
 
     def _verify(self, content: memoryview, number: int) -> None:
-        expected = self._hashes[number * HASH :][: -(-len(content) // BLOCK) * HASH]
-        found = digests(content)
-        if found == expected:
+        expected_hashes = self._hashes[number * HASH :][: -(-len(content) // BLOCK) * HASH]
+        hashes = digests(content)
+        if hashes == expected_hashes:
             return
         wrong = next(
-            n for n in range(0, len(found), HASH) if found[n:][:HASH] != expected[n:][:HASH]
+            n
+            for n in range(0, len(hashes), HASH)
+            if hashes[n:][:HASH] != expected_hashes[n:][:HASH]
         )
-        at = (number + wrong // HASH) * BLOCK
+        offset = (number + wrong // HASH) * BLOCK
         raise Torn(
-            f"{self._name} is not as it was written: bytes {at} to {min(at + BLOCK, self._size)} "
+            f"{self._name} is not as it was written: bytes {offset} to "
+            f"{min(offset + BLOCK, self._size)} "
             "have another hash"
         )

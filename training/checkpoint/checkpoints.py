@@ -76,7 +76,7 @@ class Checkpoints:
         self._release: Callable[[], object] = lambda: None
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
-        self._whole = 0
+        self._complete_step = 0
         """The step of the newest whole checkpoint."""
 
     def __enter__(self) -> "Checkpoints":
@@ -90,10 +90,10 @@ class Checkpoints:
             self._meeting.give_up()
         try:
             self.finish()
-        except TrainingError as failed:
+        except TrainingError as failure:
             if kind is None:
                 raise
-            log.warning("%s", failed)  # same cause as the training's error, or caused by it
+            log.warning("%s", failure)  # same cause as the training's error, or caused by it
         finally:
             self._release()
             self._share = None
@@ -109,11 +109,14 @@ class Checkpoints:
                 than at the first save.
         """
         self.finish()
-        share = self._shared(state)
-        arrived = share.image.copy(state) if share.image else lambda: None
-        said = Marker(step=step, validation_loss=loss, files={}, lineage=self.lineage)
+        share = self._get_share(state)
+        wait_for_copy = share.image.copy(state) if share.image else lambda: None
+        metadata = Marker(step=step, validation_loss=loss, files={}, lineage=self.lineage)
         self._thread = threading.Thread(
-            target=self._write_or_fail, args=(share, arrived, said), name="checkpoint", daemon=True
+            target=self._write_or_fail,
+            args=(share, wait_for_copy, metadata),
+            name="checkpoint",
+            daemon=True,
         )
         self._thread.start()
 
@@ -138,7 +141,7 @@ class Checkpoints:
     def progress(self, step: int) -> dict[str, float]:
         """Return fields for a metric line: unsaved steps, and whether a save failed."""
         return {
-            "unsaved_steps": step - self._whole,
+            "unsaved_steps": step - self._complete_step,
             "checkpoint_failures": int(self._failure is not None),
         }
 
@@ -147,26 +150,27 @@ class Checkpoints:
 
         Every rank calls it; they agree on the checkpoint. ``state`` is called if there is one.
         """
-        meeting, made = self._meeting, None
-        for found in find_files.candidates(meeting, self._survey()):
-            folder = marker.folder_of(self._folder, found.step)
+        meeting, tensors = self._meeting, None
+        for candidate in find_files.candidates(meeting, self._survey()):
+            folder = marker.folder_of(self._folder, candidate.step)
             try:
-                if found.damage:
-                    raise Torn(found.damage)
-                said = find_files.relayed(meeting, found, folder)
-                if self._is_foreign(found.step, said):
+                if candidate.damage:
+                    raise Torn(candidate.damage)
+                metadata = find_files.relay_marker(meeting, candidate, folder)
+                if self._is_foreign(candidate.step, metadata):
                     continue
-                made = state() if made is None else made
-                self._load(folder, said, made)
+                tensors = state() if tensors is None else tensors
+                self._load(folder, metadata, tensors)
             except Torn as torn:
-                self._tell("checkpoint %s is torn: %s: not resumed, looking for an older one",
-                           folder, torn)  # fmt: skip
+                self._log_warning(
+                    "checkpoint %s is torn: %s: not resumed, looking for an older one", folder, torn
+                )
                 continue
-            self._remove_strays(folder, said)
-            self._went_on(found.step, said)
-            return found.step
+            self._remove_strays(folder, metadata)
+            self._adopt_checkpoint(candidate.step, metadata)
+            return candidate.step
         if self._ranks.rank == 0 and self.lineage is not None:
-            for stranger in marker.strangers(self._folder, self.lineage.parts):
+            for stranger in marker.foreign_trainings(self._folder, self.lineage.parts):
                 log.warning("%s", stranger)
         return None if self._start is None else self._begin(self._start, state)
 
@@ -179,49 +183,53 @@ class Checkpoints:
         Raises:
             TrainingError: a file is torn, or the state is another model's or optimizer's.
         """
-        if start.said is None:
+        if start.metadata is None:
             return None
-        asked = f"start_from.checkpoint {start.asked.checkpoint}"
-        if found := marker.strays(start.folder, start.said) if self._leads else []:
+        setting = f"start_from.checkpoint {start.start_from.checkpoint}"
+        if (
+            extra_files := marker.unlisted_files(start.folder, start.metadata)
+            if self._leads
+            else []
+        ):
             raise TrainingError(
-                f"{asked}: {found[0]} does not belong to this checkpoint; remove it"
+                f"{setting}: {extra_files[0]} does not belong to this checkpoint; remove it"
             )
         try:
-            self._load(start.folder, start.said, state())
+            self._load(start.folder, start.metadata, state())
         except Torn as torn:
-            raise TrainingError(f"{asked}: {torn}; name an older checkpoint") from None
+            raise TrainingError(f"{setting}: {torn}; name an older checkpoint") from None
         except LostRankError:
             raise
         except TrainingError as error:
             raise TrainingError(
-                f"{asked}: does not fit this model and optimizer: {error}; set the model and the "
+                f"{setting}: does not fit this model and optimizer: {error}; set the model and the "
                 "optimizer as they were there, or begin with its weights alone: start_from.model"
             ) from error
-        self._went_on(start.said.step, start.said)
-        return start.said.step
+        self._adopt_checkpoint(start.metadata.step, start.metadata)
+        return start.metadata.step
 
-    def _is_foreign(self, step: int, said: Marker) -> bool:
+    def _is_foreign(self, step: int, metadata: Marker) -> bool:
         """Return whether the folder holds another training's checkpoint; logs it if so."""
         if self.lineage is None:
             return False
-        if said.lineage is None:
+        if metadata.lineage is None:
             differs = "its marker does not say what it was trained with"
-        elif found := self.lineage.parts.differences(said.lineage.parts):
-            differs = f"it is another training's: {'; '.join(found.values())}"
+        elif differences := self.lineage.parts.differences(metadata.lineage.parts):
+            differs = f"it is another training's: {'; '.join(differences.values())}"
         else:
             return False
         folder = marker.folder_of(self._folder, step)
-        self._tell("checkpoint %s is not resumed: %s", folder, differs)
+        self._log_warning("checkpoint %s is not resumed: %s", folder, differs)
         return True
 
-    def _tell(self, message: str, *what: object) -> None:
+    def _log_warning(self, message: str, *args: object) -> None:
         if self._ranks.rank == 0:
-            log.warning(message, *what)
+            log.warning(message, *args)
 
-    def _went_on(self, step: int, said: Marker) -> None:
-        self._whole = step
-        if self.lineage is not None and said.lineage is not None:
-            self.lineage = self.lineage.after(step, said.lineage)
+    def _adopt_checkpoint(self, step: int, metadata: Marker) -> None:
+        self._complete_step = step
+        if self.lineage is not None and metadata.lineage is not None:
+            self.lineage = self.lineage.after(step, metadata.lineage)
 
     @property
     def _leads(self) -> bool:
@@ -230,7 +238,7 @@ class Checkpoints:
 
     # writing
 
-    def _shared(self, state: Mapping[str, Tensor]) -> Share:
+    def _get_share(self, state: Mapping[str, Tensor]) -> Share:
         """Return what this rank writes; the ranks agree on it at the first save.
 
         Raises:
@@ -241,7 +249,7 @@ class Checkpoints:
             self._share = Share(self._meeting, parts, self._ranks.device)
             self._release = weakref.finalize(self, self._share.close)
         if self._share.parts != parts:
-            before, now = ({*one.items()} for one in (self._share.parts, parts))
+            before, now = ({*mapping.items()} for mapping in (self._share.parts, parts))
             name = min(name for name, _ in before ^ now)
             raise TrainingError(
                 f"{name}: has another type or shape than at the first checkpoint, or was not there "
@@ -250,19 +258,21 @@ class Checkpoints:
             )
         return self._share
 
-    def _write_or_fail(self, share: Share, arrived: Callable[[], None], said: Marker) -> None:
+    def _write_or_fail(
+        self, share: Share, wait_for_copy: Callable[[], None], metadata: Marker
+    ) -> None:
         """Wait, in a background thread, for the copy, the writing process and the other ranks."""
         try:
-            arrived()
-            target = marker.folder_of(self._folder, said.step)
-            save.write(share, self._meeting, target, self._leads, said, self._keep)
-            self._whole = said.step
+            wait_for_copy()
+            target = marker.folder_of(self._folder, metadata.step)
+            save.write(share, self._meeting, target, self._leads, metadata, self._keep)
+            self._complete_step = metadata.step
         except Exception as error:  # noqa: BLE001  the training's thread raises it
             self._failure = error
 
     # reading
 
-    def _load(self, folder: Path, said: Marker, state: dict[str, Tensor]) -> None:
+    def _load(self, folder: Path, metadata: Marker, state: dict[str, Tensor]) -> None:
         """Read this rank's slices, and write them into the tensors once every rank has its own.
 
         Raises:
@@ -271,26 +281,28 @@ class Checkpoints:
         """
         meeting, ranks = self._meeting, self._ranks
         lead = ranks.rank - ranks.local_rank
-        files = find_files.located(meeting, folder, said, lead, lambda count: meeting.pulse())
+        files = find_files.locate_files(
+            meeting, folder, metadata, lead, lambda count: meeting.pulse()
+        )
         read: dict[str, Tensor] = {}
-        mine: list[str] = []
+        problem: list[str] = []
         try:
             read = read_slices.read(state, files, ranks.local_rank, meeting.pulse)
         except Torn as torn:
-            mine = ["torn", str(torn)]
+            problem = ["torn", str(torn)]
         except TrainingError as error:
-            mine = ["wrong", str(error)]
+            problem = ["wrong", str(error)]
         try:
-            wrong = meeting.decide(mine, lambda said: next(filter(None, said), None))
+            wrong = meeting.decide(problem, lambda problems: next(filter(None, problems), None))
         finally:
             files.close()
         if wrong:
             raise (Torn if wrong[0] == "torn" else TrainingError)(wrong[1])
         read_slices.commit(state, read)
 
-    def _remove_strays(self, folder: Path, said: Marker) -> None:
+    def _remove_strays(self, folder: Path, metadata: Marker) -> None:
         """Remove files that SageMaker brought back from S3 after they were deleted here."""
-        for stray in marker.strays(folder, said) if self._leads else []:
+        for stray in marker.unlisted_files(folder, metadata) if self._leads else []:
             save.clear(folder / stray)
 
 

@@ -50,11 +50,11 @@ def part_of(name: str, tensor: Tensor) -> Part:
     if tensor.dtype not in DTYPES:
         raise TrainingError(f"{name}: safetensors has no type {tensor.dtype}; keep it in another")
     try:
-        mine = local_part(tensor)
+        ranges = local_part(tensor)
     except TrainingError as error:
         raise TrainingError(f"{name}: {error}") from None
-    offsets = tuple(along.start for along in mine)
-    sizes = tuple(along.stop - along.start for along in mine)
+    offsets = tuple(along.start for along in ranges)
+    sizes = tuple(along.stop - along.start for along in ranges)
     if local(tensor).numel() != math.prod(sizes):
         raise TrainingError(
             f"{name}: this rank has {list(local(tensor).shape)} of it, expected {list(sizes)}; "
@@ -84,13 +84,13 @@ class Image:
         self._views = {}
         for name in order:
             begin = len(beginning) + places[name]
-            whole = flat[begin : begin + parts[name].bytes]
+            region = flat[begin : begin + parts[name].bytes]
             dtype = torch_type(parts[name].dtype)
-            self._views[name] = whole.view(dtype).view(parts[name].sizes)
-        self._locked = flat if device.type == "cuda" else None
+            self._views[name] = region.view(dtype).view(parts[name].sizes)
+        self._locked_memory = flat if device.type == "cuda" else None
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-        if self._locked is not None:
-            _lock(self._locked)
+        if self._locked_memory is not None:
+            _lock(self._locked_memory)
 
     @torch.no_grad()
     def copy(self, state: Mapping[str, Tensor]) -> Callable[[], None]:
@@ -104,13 +104,13 @@ class Image:
         with torch.cuda.stream(self._stream):
             for name, view in self._views.items():
                 view.copy_(sources[name], non_blocking=True)
-            arrived = torch.cuda.Event()
-            arrived.record()
+            copy_event = torch.cuda.Event()
+            copy_event.record()
         # The optimizer's next step, which writes into the sources, is queued behind the copies.
-        torch.cuda.current_stream().wait_event(arrived)
+        torch.cuda.current_stream().wait_event(copy_event)
 
         def wait() -> None:
-            arrived.synchronize()
+            copy_event.synchronize()
             sources.clear()  # kept until now: a temporary one's memory must not be reused
 
         return wait
@@ -118,15 +118,15 @@ class Image:
     def close(self) -> None:
         """Free the memory here; the writing process may still hold it."""
         self._views = {}
-        if self._locked is not None:
-            torch.cuda.cudart().cudaHostUnregister(self._locked.data_ptr())
-        self._locked = None
+        if self._locked_memory is not None:
+            torch.cuda.cudart().cudaHostUnregister(self._locked_memory.data_ptr())
+        self._locked_memory = None
         os.close(self.descriptor)
 
 
 def torch_type(name: str) -> torch.dtype:
     """Return torch's type for safetensors' name ``name``."""
-    return next(dtype for dtype, known in DTYPES.items() if known == name)
+    return next(dtype for dtype, dtype_name in DTYPES.items() if dtype_name == name)
 
 
 def _anonymous(size: int) -> int:

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from training.checkpoint import marker
-from training.checkpoint.block_hashes import Local, Source, Torn, hashes_path
-from training.checkpoint.marker import Damaged, Marker
+from training.checkpoint.block_hashes import LocalFile, Source, Torn, hashes_path
+from training.checkpoint.marker import DamagedMarkerError, Marker
 from training.checkpoint.rendezvous import Alone, Meeting
 from trainyard.common.errors import TrainingError
 
@@ -53,7 +53,7 @@ class Server:
     def __init__(self, folder: Path, names: Iterable[str], word: str) -> None:
         """Start serving; ``names``: the files that may be requested."""
         host, bound = _host()
-        known = frozenset(names)
+        file_names = frozenset(names)
         self._open = connections = set[socket.socket]()
 
         class Answer(socketserver.StreamRequestHandler):
@@ -70,19 +70,19 @@ class Server:
                 if not secrets.compare_digest(self.rfile.read(WORD), word.encode()):
                     return
                 for line in self.rfile:
-                    asked = json.loads(line)
-                    if asked["file"] not in known:
+                    request = json.loads(line)
+                    if request["file"] not in file_names:
                         return
-                    with closing(Local(folder / asked["file"])) as file:
-                        _send(file, asked["begin"], asked["count"], self.wfile.write)
+                    with closing(LocalFile(folder / request["file"])) as file:
+                        _send(file, request["begin"], request["count"], self.wfile.write)
 
-        class Threaded(socketserver.ThreadingTCPServer):
+        class ThreadedServer(socketserver.ThreadingTCPServer):
             request_queue_size = 128
 
             def handle_error(self, request: object, client_address: object) -> None:
                 """Ignore the error: the client sees the connection end, and reports that."""
 
-        self._server = Threaded((bound, 0), Answer)
+        self._server = ThreadedServer((bound, 0), Answer)
         self.address = host, int(self._server.server_address[1])
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), daemon=True)
         self._thread.start()
@@ -97,11 +97,11 @@ class Server:
         self._server.server_close()
 
 
-def _send(file: Local, begin: int, count: int, write: Callable[[memoryview], object]) -> None:
+def _send(file: LocalFile, begin: int, count: int, write: Callable[[memoryview], object]) -> None:
     buffer = memoryview(bytearray(min(count, AT_ONCE)))
-    for at in range(0, count, AT_ONCE):
-        part = buffer[: min(AT_ONCE, count - at)]
-        file.read(begin + at, part)
+    for offset in range(0, count, AT_ONCE):
+        part = buffer[: min(AT_ONCE, count - offset)]
+        file.read(begin + offset, part)
         write(part)
 
 
@@ -113,14 +113,14 @@ def _host() -> tuple[str, str]:
     meeting = os.environ["MASTER_ADDR"]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
         way.connect((meeting, 9))  # sends nothing
-        mine = way.getsockname()[0]
-    if mine.startswith("127.") and int(os.environ["RANK"]) == 0:
-        local = meeting in ("localhost", mine) or meeting.startswith("127.")
+        address = way.getsockname()[0]
+    if address.startswith("127.") and int(os.environ["RANK"]) == 0:
+        local = meeting in ("localhost", address) or meeting.startswith("127.")
         return meeting, "127.0.0.1" if local else ""
-    return mine, mine
+    return address, address
 
 
-class Remote:
+class RemoteFile:
     """A file on another machine.
 
     Args:
@@ -154,22 +154,22 @@ class Remote:
         if self._connection is None:
             self._connection = socket.create_connection(self._addresses[0], SILENCE)
             self._connection.sendall(self._word.encode())
-        asked = {"file": self._name, "begin": begin, "count": len(into)}
-        self._connection.sendall(json.dumps(asked).encode() + b"\n")
-        done = 0
-        while done < len(into):
-            count = self._connection.recv_into(into[done:])
+        request = {"file": self._name, "begin": begin, "count": len(into)}
+        self._connection.sendall(json.dumps(request).encode() + b"\n")
+        offset = 0
+        while offset < len(into):
+            count = self._connection.recv_into(into[offset:])
             if not count:
                 raise ConnectionError("the connection ended")
-            done += count
+            offset += count
 
 
 log = logging.getLogger(__name__)
-THERE, ABSENT = "+", "-"
+PRESENT, ABSENT = "+", "-"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Candidate:
     """A checkpoint whose marker some machine has; or a damaged one, with the reason."""
 
     step: int
@@ -180,55 +180,59 @@ class Found:
 
 def survey(folder: Path) -> list[tuple[int, str, str]]:
     """Return (step, digest of the marker, damage) of each checkpoint on this machine."""
-    found = [(step, "", f"has no {marker.NAME}: it was not finished") for step in
-            marker.unfinished(folder)]  # fmt: skip
+    entries = [(step, "", f"has no {marker.NAME}: it was not finished") for step in
+            marker.find_unfinished(folder)]  # fmt: skip
     for step in marker.steps(folder):
         try:
-            marker.examined(marker.folder_of(folder, step))
+            marker.load_marker(marker.folder_of(folder, step))
             content = (marker.folder_of(folder, step) / marker.NAME).read_bytes()
-            found.append((step, hashlib.sha256(content).hexdigest(), ""))
-        except (Damaged, OSError) as error:
-            found.append((step, "", str(error)))
-    return found
+            entries.append((step, hashlib.sha256(content).hexdigest(), ""))
+        except (DamagedMarkerError, OSError) as error:
+            entries.append((step, "", str(error)))
+    return entries
 
 
-def candidates(meeting: Meeting | Alone, mine: list[tuple[int, str, str]]) -> list[Found]:
+def candidates(meeting: Meeting | Alone, entries: list[tuple[int, str, str]]) -> list[Candidate]:
     """Return all machines' checkpoints, newest first; a complete copy hides a damaged one.
 
     Args:
-        mine: ``survey`` of this machine, from one rank of each machine; empty from the others.
+        entries: ``survey`` of this machine, from one rank of each machine; empty from the others.
     """
-    return [Found(*one) for one in meeting.decide(mine, _merged)]
+    return [Candidate(*fields) for fields in meeting.decide(entries, _merge_surveys)]
 
 
-def _merged(surveys: Sequence[list[tuple[int, str, str]]]) -> list[tuple[int, int, str, str]]:
+def _merge_surveys(
+    surveys: Sequence[list[tuple[int, str, str]]],
+) -> list[tuple[int, int, str, str]]:
     holders: dict[tuple[int, str], int] = {}
     damages: dict[int, str] = {}
-    for rank, one in enumerate(surveys):
-        for step, digest, damage in one:
+    for rank, entries in enumerate(surveys):
+        for step, digest, damage in entries:
             if digest:
                 holders.setdefault((step, digest), rank)
             else:
                 damages.setdefault(step, damage)
-    found = [(step, rank, digest, "") for (step, digest), rank in holders.items()]
-    whole = {step for step, _ in holders}
-    found += [(step, 0, "", damage) for step, damage in damages.items() if step not in whole]
-    return sorted(found, key=lambda one: (-one[0], one[1]))
+    rows = [(step, rank, digest, "") for (step, digest), rank in holders.items()]
+    complete_steps = {step for step, _ in holders}
+    rows += [
+        (step, 0, "", damage) for step, damage in damages.items() if step not in complete_steps
+    ]
+    return sorted(rows, key=lambda row: (-row[0], row[1]))
 
 
-def relayed(meeting: Meeting | Alone, found: Found, folder: Path) -> Marker:
+def relay_marker(meeting: Meeting | Alone, candidate: Candidate, folder: Path) -> Marker:
     """Return the marker of a checkpoint, sent by the machine that has it.
 
     Raises:
         Torn: it has been damaged meanwhile.
     """
-    mine = None
-    if meeting.rank == found.holder:
-        mine = (folder / marker.NAME).read_text(encoding="utf-8")
-    content = meeting.decide(mine, lambda said: said[found.holder])
+    text = None
+    if meeting.rank == candidate.holder:
+        text = (folder / marker.NAME).read_text(encoding="utf-8")
+    content = meeting.decide(text, lambda texts: texts[candidate.holder])
     try:
-        return marker.parsed(content.encode())
-    except Damaged as error:
+        return marker.parse_marker(content.encode())
+    except DamagedMarkerError as error:
         raise Torn(str(error)) from None
 
 
@@ -241,9 +245,9 @@ class Files:
     """
 
     folder: Path
-    said: Marker
-    here: str
-    """``THERE`` or ``ABSENT`` for each of its files on this machine."""
+    metadata: Marker
+    local_codes: str
+    """``PRESENT`` or ``ABSENT`` for each of its files on this machine."""
     elsewhere: dict[int, str]
     """``here`` of each machine, by the rank that looks after it."""
     addresses: dict[int, tuple[str, int]]
@@ -251,27 +255,27 @@ class Files:
     rank: int
     server: Server | None = None
 
-    def opened(self, name: str) -> Source:
+    def open_file(self, name: str) -> Source:
         """Open a shard, or the file of its hashes."""
-        shards = self.said.names
+        shards = self.metadata.names
         number = shards.index(str(Path(name).with_suffix(".safetensors")))
-        if self.here[number] == THERE:
-            return Local(self.folder / name)
-        having = [n for n, codes in sorted(self.elsewhere.items()) if codes[number] == THERE]
+        if self.local_codes[number] == PRESENT:
+            return LocalFile(self.folder / name)
+        having = [n for n, codes in sorted(self.elsewhere.items()) if codes[number] == PRESENT]
         first = self.rank % len(having)
         order = having[first:] + having[:first]  # not all ranks ask the same machine
         log.info("%s: comes from rank %d", self.folder / name, order[0])
-        return Remote(name, [self.addresses[n] for n in order], self.word)
+        return RemoteFile(name, [self.addresses[n] for n in order], self.word)
 
     def close(self) -> None:
         if self.server is not None:
             self.server.close()
 
 
-def located(
+def locate_files(
     meeting: Meeting | Alone,
     folder: Path,
-    said: Marker,
+    metadata: Marker,
     lead: int,
     advance: Callable[[int], None],
 ) -> Files:
@@ -284,16 +288,16 @@ def located(
         Torn: no machine has one of the files.
     """
     leads = meeting.rank == lead
-    mine = _codes(folder, said, advance) if leads else None
-    answer = meeting.decide(mine, lambda answers: _placed(said, answers))
+    report = _codes(folder, metadata, advance) if leads else None
+    answer = meeting.decide(report, lambda answers: _merge_codes(metadata, answers))
     if "torn" in answer:
         raise Torn(answer["torn"])
-    codes = {int(rank): one for rank, one in answer["codes"].items()}
-    files = Files(folder, said, codes[lead], codes, {}, answer["word"], meeting.rank)
-    if any(ABSENT in one for one in codes.values()):
-        if leads and THERE in codes[lead]:
-            names = [one for n, name in enumerate(said.names) if codes[lead][n] == THERE
-                     for one in (name, hashes_path(Path(name)).name)]  # fmt: skip
+    codes = {int(rank): flags for rank, flags in answer["codes"].items()}
+    files = Files(folder, metadata, codes[lead], codes, {}, answer["word"], meeting.rank)
+    if any(ABSENT in flags for flags in codes.values()):
+        if leads and PRESENT in codes[lead]:
+            names = [file_name for n, name in enumerate(metadata.names) if codes[lead][n] == PRESENT
+                     for file_name in (name, hashes_path(Path(name)).name)]  # fmt: skip
             files.server = Server(folder, names, answer["word"])
         address = files.server.address if files.server else None
         try:
@@ -301,29 +305,31 @@ def located(
         except TrainingError:
             files.close()
             raise
-        files.addresses = {rank: tuple(one) for rank, one in enumerate(every) if one}
+        files.addresses = {
+            rank: tuple(host_port) for rank, host_port in enumerate(every) if host_port
+        }
     return files
 
 
-def _codes(folder: Path, said: Marker, advance: Callable[[int], None]) -> dict[str, Any]:
+def _codes(folder: Path, metadata: Marker, advance: Callable[[int], None]) -> dict[str, Any]:
     """Return which of the checkpoint's files are on this machine, and what is wrong with others."""
-    codes, why = "", {}
-    for number, name in enumerate(said.names):
-        wrong = marker.problem(folder, name, said.files[name])
-        codes += ABSENT if wrong else THERE
+    codes, reasons = "", {}
+    for number, name in enumerate(metadata.names):
+        wrong = marker.problem(folder, name, metadata.files[name])
+        codes += ABSENT if wrong else PRESENT
         if wrong and wrong != _missing(name):  # normal if each machine has its own ranks' files
-            why[str(number)] = wrong
-    return {"codes": codes, "why": why}
+            reasons[str(number)] = wrong
+    return {"codes": codes, "why": reasons}
 
 
 def _missing(name: str) -> str:
     return f"{name} is missing"
 
 
-def _placed(said: Marker, answers: Sequence[dict[str, Any] | None]) -> dict[str, Any]:
-    codes = {rank: one["codes"] for rank, one in enumerate(answers) if one}
-    for number, name in enumerate(said.names):
-        if all(one[number] == ABSENT for one in codes.values()):
-            why = (one["why"].get(str(number)) for one in answers if one)
-            return {"torn": next(filter(None, why), _missing(name))}
+def _merge_codes(metadata: Marker, answers: Sequence[dict[str, Any] | None]) -> dict[str, Any]:
+    codes = {rank: report["codes"] for rank, report in enumerate(answers) if report}
+    for number, name in enumerate(metadata.names):
+        if all(flags[number] == ABSENT for flags in codes.values()):
+            reasons = (report["why"].get(str(number)) for report in answers if report)
+            return {"torn": next(filter(None, reasons), _missing(name))}
     return {"codes": codes, "word": word()}

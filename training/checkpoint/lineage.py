@@ -50,11 +50,11 @@ class Lineage(BaseModel):
 
     def after(self, step: int, before: "Lineage") -> "Lineage":
         """Return this training's lineage when it resumes at ``step`` from lineage ``before``."""
-        mine = self.stretches[-1].model_copy(update={"since": step})
-        kept = tuple(stretch for stretch in before.stretches if stretch.since < step)
-        if kept and kept[-1].model_copy(update={"since": step}) == mine:
-            return Lineage(parts=self.parts, stretches=kept)
-        return Lineage(parts=self.parts, stretches=(*kept, mine))
+        latest = self.stretches[-1].model_copy(update={"since": step})
+        earlier = tuple(stretch for stretch in before.stretches if stretch.since < step)
+        if earlier and earlier[-1].model_copy(update={"since": step}) == latest:
+            return Lineage(parts=self.parts, stretches=earlier)
+        return Lineage(parts=self.parts, stretches=(*earlier, latest))
 
     def as_json(self) -> Mapping[str, Any]:
         """Return the lineage as the model's description records it."""

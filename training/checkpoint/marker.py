@@ -21,7 +21,7 @@ PREFIX = "step-"
 FORMAT = 2
 
 
-class Written(BaseModel):
+class CheckpointFile(BaseModel):
     """A file of a checkpoint."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -44,7 +44,7 @@ class Marker(BaseModel):
     validation_loss: FiniteFloat | None = None
     """Validation loss at this step, if it was measured."""
 
-    files: dict[str, Written]
+    files: dict[str, CheckpointFile]
     """Name of each shard → its size and hash."""
 
     lineage: Lineage | None = None
@@ -56,7 +56,7 @@ class Marker(BaseModel):
     sha256: str | None = None
     """Hash of files and table; a damaged table would lead to reads from wrong places."""
 
-    def sealed(self) -> "Marker":
+    def seal(self) -> "Marker":
         """Return a copy with the hash of files and table set."""
         return self.model_copy(update={"sha256": self._hash()})
 
@@ -74,7 +74,7 @@ class Marker(BaseModel):
         return sorted(self.files)
 
 
-class Damaged(ValueError):
+class DamagedMarkerError(ValueError):
     """A marker is unreadable, or not as it was written."""
 
 
@@ -85,25 +85,25 @@ def folder_of(folder: Path, step: int) -> Path:
 
 def steps(folder: Path, name: str = NAME) -> list[int]:
     """Return the steps of ``folder``'s checkpoints with a marker, in order, without strays."""
-    found = _numbered(path.parent for path in folder.glob(f"{PREFIX}*/{name}"))
-    return [step for step in found if (folder_of(folder, step) / name).is_file()]
+    candidates = _parse_steps(path.parent for path in folder.glob(f"{PREFIX}*/{name}"))
+    return [step for step in candidates if (folder_of(folder, step) / name).is_file()]
 
 
-def unfinished(folder: Path) -> list[int]:
+def find_unfinished(folder: Path) -> list[int]:
     """Return the steps of the checkpoints in ``folder`` that have shards, even partial, but no
     marker.
     """
-    found = _numbered(path.parent for path in folder.glob(f"{PREFIX}*/*shard-*"))
-    return [step for step in found if not (folder_of(folder, step) / NAME).is_file()]
+    candidates = _parse_steps(path.parent for path in folder.glob(f"{PREFIX}*/*shard-*"))
+    return [step for step in candidates if not (folder_of(folder, step) / NAME).is_file()]
 
 
-def _numbered(folders: Iterator[Path]) -> list[int]:
+def _parse_steps(folders: Iterator[Path]) -> list[int]:
     numbers = (path.name.removeprefix(PREFIX) for path in folders)
-    found = {int(number) for number in numbers if number.isascii() and number.isdecimal()}
-    return sorted(found)
+    values = {int(number) for number in numbers if number.isascii() and number.isdecimal()}
+    return sorted(values)
 
 
-def parsed(content: bytes) -> Marker:
+def parse_marker(content: bytes) -> Marker:
     """Parse a marker's content.
 
     Raises:
@@ -115,11 +115,13 @@ def parsed(content: bytes) -> Marker:
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"]))
-        raise Damaged(f"{NAME} is damaged: {field + ': ' if field else ''}{first['msg']}") from None
+        raise DamagedMarkerError(
+            f"{NAME} is damaged: {field + ': ' if field else ''}{first['msg']}"
+        ) from None
     if not all("/" not in name and name.endswith(".safetensors") for name in marker.files):
-        raise Damaged(f"{NAME} names a file that is not a shard")
+        raise DamagedMarkerError(f"{NAME} names a file that is not a shard")
     if not marker.is_sealed:
-        raise Damaged(
+        raise DamagedMarkerError(
             f"{NAME} is not as it was written: what it says of the files has another hash"
         )
     return marker
@@ -132,18 +134,18 @@ def _check_form(content: bytes) -> None:
         Damaged: names its format, and the one that this version reads.
     """
     try:
-        said = json.loads(content)
+        document = json.loads(content)
     except ValueError:
         return
-    if isinstance(said, dict) and (form := said.get("format", 1)) != FORMAT:
-        raise Damaged(f"{NAME} is of form {form}; this version reads {FORMAT}")
+    if isinstance(document, dict) and (form := document.get("format", 1)) != FORMAT:
+        raise DamagedMarkerError(f"{NAME} is of form {form}; this version reads {FORMAT}")
 
 
-def examined(folder: Path, *, named: bool = True) -> Marker:
+def load_marker(folder: Path, *, check_name: bool = True) -> Marker:
     """Read and check the marker in a checkpoint's folder.
 
     Args:
-        named: whether the folder has to have its step's name.
+        check_name: whether the folder has to have its step's name.
 
     Raises:
         Damaged: it is missing, or not as it was written; with the reason.
@@ -151,45 +153,53 @@ def examined(folder: Path, *, named: bool = True) -> Marker:
     try:
         content = (folder / NAME).read_bytes()
     except OSError as error:
-        raise Damaged(f"{NAME} cannot be read: {error.strerror}") from None
-    marker = parsed(content)
-    if named and folder_of(folder.parent, marker.step) != folder:
-        raise Damaged(f"{NAME} is of step {marker.step}")
+        raise DamagedMarkerError(f"{NAME} cannot be read: {error.strerror}") from None
+    marker = parse_marker(content)
+    if check_name and folder_of(folder.parent, marker.step) != folder:
+        raise DamagedMarkerError(f"{NAME} is of step {marker.step}")
     return marker
 
 
-def read(folder: Path, *, named: bool = True) -> Marker | None:
-    """Return the marker like ``examined``, or None if it is missing or damaged."""
+def read(folder: Path, *, check_name: bool = True) -> Marker | None:
+    """Return the marker like ``load_marker``, or None if it is missing or damaged."""
     try:
-        return examined(folder, named=named)
-    except Damaged:
+        return load_marker(folder, check_name=check_name)
+    except DamagedMarkerError:
         return None
 
 
-def problem(folder: Path, name: str, written: Written) -> str | None:
+def problem(folder: Path, name: str, entry: CheckpointFile) -> str | None:
     """Return what is wrong with a shard, or None; it and its hashes must have the written sizes."""
     path = folder / name
-    blocks = -(-written.bytes // BLOCK)
-    for one, size in ((path, written.bytes), (hashes_path(path), blocks * HASH)):
-        if not one.is_file():
-            return f"{one.name} is not a file" if one.exists() else f"{one.name} is missing"
-        if (found := one.stat().st_size) != size:
-            return f"{one.name} has {found} bytes, {size} were written"
+    blocks = -(-entry.bytes // BLOCK)
+    for file_path, size in ((path, entry.bytes), (hashes_path(path), blocks * HASH)):
+        if not file_path.is_file():
+            return (
+                f"{file_path.name} is not a file"
+                if file_path.exists()
+                else f"{file_path.name} is missing"
+            )
+        if (actual_size := file_path.stat().st_size) != size:
+            return f"{file_path.name} has {actual_size} bytes, {size} were written"
     return None
 
 
-def strays(folder: Path, said: Marker) -> list[str]:
+def unlisted_files(folder: Path, marker: Marker) -> list[str]:
     """Return the names of shards in the folder that do not belong to the checkpoint."""
-    return sorted({path.name for path in folder.glob("*.safetensors")} - {*said.files})
+    return sorted({path.name for path in folder.glob("*.safetensors")} - {*marker.files})
 
 
-def strangers(own: Path, parts: Parts) -> Iterator[str]:
-    """Yield a sentence for each other training whose checkpoints lie beside the folder ``own``."""
-    for folder in sorted(path for path in own.parent.glob("*") if path != own and path.is_dir()):
-        said = [read(folder_of(folder, step)) for step in steps(folder)]
-        for newest in [one.lineage for one in said if one and one.lineage][-1:]:
+def foreign_trainings(own_folder: Path, parts: Parts) -> Iterator[str]:
+    """Yield a sentence for each other training whose checkpoints lie beside the folder
+    ``own_folder``.
+    """
+    for folder in sorted(
+        path for path in own_folder.parent.glob("*") if path != own_folder and path.is_dir()
+    ):
+        markers = [read(folder_of(folder, step)) for step in steps(folder)]
+        for newest in [marker.lineage for marker in markers if marker and marker.lineage][-1:]:
             differs = "; ".join(parts.differences(newest.parts).values())
             yield (
                 f"{folder}: holds checkpoints of another training: {differs}; they are not "
-                f"resumed, this training begins in {own}"
+                f"resumed, this training begins in {own_folder}"
             )

@@ -23,12 +23,12 @@ from training.checkpoint.block_hashes import (
     HASH,
     Source,
     Torn,
-    Verified,
+    VerifiedReader,
     hashes_path,
 )
 from training.checkpoint.file_image import local, part_of, torch_type
-from training.checkpoint.marker import Written
-from training.checkpoint.tensor_table import WIDTHS, Layout, Part, Table, parsed
+from training.checkpoint.marker import CheckpointFile
+from training.checkpoint.tensor_table import WIDTHS, Layout, Part, Table, parse_header
 from trainyard.common.errors import TrainingError
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Slice:
     into: tuple[int, ...]
 
 
-def slices(parts: Mapping[str, Part], table: Table, where: str) -> list[Slice]:
+def slices(parts: Mapping[str, Part], table: Table, place: str) -> list[Slice]:
     """Return the slices that this rank needs to read.
 
     Args:
@@ -63,21 +63,21 @@ def slices(parts: Mapping[str, Part], table: Table, where: str) -> list[Slice]:
     Raises:
         TrainingError: a tensor is not in the checkpoint, or has another shape there.
     """
-    found: list[Slice] = []
-    alike: dict[tuple[int, Part], list[tuple]] = {}
+    regions: list[Slice] = []
+    overlaps_by_key: dict[tuple[int, Part], list[tuple]] = {}
     for name, part in parts.items():
         if name not in table.tensors:
-            raise TrainingError(f"{where}: holds no {name}, which this training has")
+            raise TrainingError(f"{place}: holds no {name}, which this training has")
         layout = table.layouts[table.tensors[name][1]]
         if part.shape != layout.shape:
             raise TrainingError(
-                f"{where}: {name} has shape {list(layout.shape)} there, and {list(part.shape)} here"
+                f"{place}: {name} has shape {list(layout.shape)} there, and {list(part.shape)} here"
             )
         key = table.tensors[name][1], part
-        if key not in alike:
-            alike[key] = list(_overlaps(layout, part))
-        found += [Slice(name, *one) for one in alike[key]]
-    return found
+        if key not in overlaps_by_key:
+            overlaps_by_key[key] = list(_overlaps(layout, part))
+        regions += [Slice(name, *overlap) for overlap in overlaps_by_key[key]]
+    return regions
 
 
 def _overlaps(layout: Layout, part: Part) -> Iterator[tuple]:
@@ -108,18 +108,20 @@ def read(
         Torn: a file is not as it was written.
         TrainingError: the checkpoint does not fit the state.
     """
-    said, table = files.said, files.said.table
-    needed: dict[int, list[Slice]] = defaultdict(list)
+    metadata, table = files.metadata, files.metadata.table
+    regions_by_file: dict[int, list[Slice]] = defaultdict(list)
     parts = {name: part_of(name, tensor) for name, tensor in state.items()}
-    for one in slices(parts, table, str(files.folder)):
-        needed[one.file].append(one)
+    for region in slices(parts, table, str(files.folder)):
+        regions_by_file[region.file].append(region)
     read = {name: torch.empty_like(local(tensor), device="cpu") for name, tensor in state.items()}
-    numbers = sorted(needed)
+    numbers = sorted(regions_by_file)
     first = local_rank % max(1, len(numbers))
     for number in numbers[first:] + numbers[:first]:
-        name = said.names[number]
-        with closing(File(name, said.files[name], files.opened, lambda count: advance())) as file:
-            file.fill(read, needed[number])
+        name = metadata.names[number]
+        with closing(
+            File(name, metadata.files[name], files.open_file, lambda count: advance())
+        ) as file:
+            file.fill(read, regions_by_file[number])
     return read
 
 
@@ -127,43 +129,43 @@ class File:
     """A shard whose header has been read."""
 
     def __init__(
-        self, name: str, written: Written, opened: Open, advance: Callable[[int], None]
+        self, name: str, entry: CheckpointFile, open_file: Open, advance: Callable[[int], None]
     ) -> None:
         self._name = name
-        hashes = bytearray(-(-written.bytes // BLOCK) * HASH)
-        with closing(opened(hashes_path(Path(name)).name)) as source:
+        hashes = bytearray(-(-entry.bytes // BLOCK) * HASH)
+        with closing(open_file(hashes_path(Path(name)).name)) as source:
             source.read(0, memoryview(hashes))
         advance(len(hashes))
-        if hashlib.sha256(hashes).hexdigest() != written.sha256:
+        if hashlib.sha256(hashes).hexdigest() != entry.sha256:
             raise Torn(f"{hashes_path(Path(name))} is not as it was written")
-        self._content = Verified(name, opened(name), written.bytes, bytes(hashes), advance)
-        self._header, self._data = parsed(self._content.read)
+        self._content = VerifiedReader(name, open_file(name), entry.bytes, bytes(hashes), advance)
+        self._header, self._data = parse_header(self._content.read)
 
     def close(self) -> None:
         self._content.close()
 
-    def fill(self, read: Mapping[str, Tensor], needed: list[Slice]) -> None:
+    def fill(self, read: Mapping[str, Tensor], regions: list[Slice]) -> None:
         """Copy the slices to their destinations."""
-        steps = [(*cut, one) for one in needed for cut in self._cuts(one)]
-        for begin, end, start, lengths, one in sorted(steps, key=lambda step: step[:2]):
+        steps = [(*cut, region) for region in regions for cut in self._cuts(region)]
+        for begin, end, start, lengths, region in sorted(steps, key=lambda step: step[:2]):
             content = self._content.read(begin, end)
-            dtype = torch_type(self._header[one.name]["dtype"])
-            part = _typed(content, dtype).as_strided(lengths, _strides(one.sizes))
-            into = read[one.name]
-            for dimension, (at, length) in enumerate(zip(start, lengths, strict=True)):
-                into = into.narrow(dimension, one.into[dimension] + at, length)
+            dtype = torch_type(self._header[region.name]["dtype"])
+            part = _view_content(content, dtype).as_strided(lengths, _strides(region.sizes))
+            into = read[region.name]
+            for dimension, (offset, length) in enumerate(zip(start, lengths, strict=True)):
+                into = into.narrow(dimension, region.into[dimension] + offset, length)
             into.copy_(part)
 
-    def _cuts(self, one: Slice) -> Iterator[tuple[int, int, tuple, tuple]]:
+    def _cuts(self, region: Slice) -> Iterator[tuple[int, int, tuple, tuple]]:
         """Yield (begin and end in the file, begin in the slice, lengths) of each piece to read."""
-        said = self._header.get(one.name)
-        if said is None or tuple(said["shape"]) != one.sizes:
-            raise Torn(f"{self._name} does not hold what the marker says of {one.name}")
-        width, strides = WIDTHS[said["dtype"]], _strides(one.sizes)
-        base = self._data + said["data_offsets"][0]
-        for start, lengths in _cut((0,) * len(one.lengths), one.lengths, strides, width):
-            at = [b + s for b, s in zip(one.begin, start, strict=True)]
-            first = sum(a * s for a, s in zip(at, strides, strict=True))
+        header = self._header.get(region.name)
+        if header is None or tuple(header["shape"]) != region.sizes:
+            raise Torn(f"{self._name} does not hold what the marker says of {region.name}")
+        width, strides = WIDTHS[header["dtype"]], _strides(region.sizes)
+        base = self._data + header["data_offsets"][0]
+        for start, lengths in _cut((0,) * len(region.lengths), region.lengths, strides, width):
+            origin = [b + s for b, s in zip(region.begin, start, strict=True)]
+            first = sum(a * s for a, s in zip(origin, strides, strict=True))
             begin = base + first * width
             yield begin, begin + _span(lengths, strides) * width, start, lengths
 
@@ -181,20 +183,20 @@ def _cut(
     start: tuple[int, ...], lengths: tuple[int, ...], strides: tuple[int, ...], width: int
 ) -> Iterator[tuple[tuple, tuple]]:
     """Yield (begin, lengths) of pieces of a slice, each of few bytes and without large gaps."""
-    span, wanted = _span(lengths, strides) * width, math.prod(lengths) * width
+    span, size = _span(lengths, strides) * width, math.prod(lengths) * width
     dimension = next((d for d, length in enumerate(lengths) if length > 1), None)
-    run = wanted // lengths[dimension] if dimension is not None else wanted
-    if dimension is None or (span <= MOST and (span == wanted or run < RUN)):
+    run = size // lengths[dimension] if dimension is not None else size
+    if dimension is None or (span <= MOST and (span == size or run < RUN)):
         yield start, lengths
         return
     half = lengths[dimension] // 2
     for begin, length in ((0, half), (half, lengths[dimension] - half)):
-        moved = (*start[:dimension], start[dimension] + begin, *start[dimension + 1 :])
+        new_start = (*start[:dimension], start[dimension] + begin, *start[dimension + 1 :])
         shorter = (*lengths[:dimension], length, *lengths[dimension + 1 :])
-        yield from _cut(moved, shorter, strides, width)
+        yield from _cut(new_start, shorter, strides, width)
 
 
-def _typed(content: memoryview, dtype: torch.dtype) -> Tensor:
+def _view_content(content: memoryview, dtype: torch.dtype) -> Tensor:
     flat = torch.frombuffer(content, dtype=torch.uint8)
     if flat.data_ptr() % dtype.itemsize:  # others' files need not be aligned
         flat = flat.clone()

@@ -20,22 +20,22 @@ import torch.distributed as dist
 
 from trainyard.common.errors import LostRankError, TrainingError
 
-LOOK = 5.0  # seconds between two looks at whether any rank makes progress
+POLL_SECONDS = 5.0  # seconds between two looks at whether any rank makes progress
 SOON, LATER = 0.005, 0.5
 """Seconds between two looks for an answer: at first, and when it takes long. The store's own wait
 would log two lines on every rank each time it runs out."""
-WELL, FAILED = b"+", b"-"
-NAMED = 8  # ranks, in a message
+WELL, FAILURE = b"+", b"-"
+MOST_NAMED = 8  # ranks, in a message
 
 Choice = Callable[[Sequence[Any]], Any]
 
 
-def packed(value: Any) -> bytes:
+def pack_value(value: Any) -> bytes:
     """Return a JSON value as compressed bytes."""
     return zlib.compress(json.dumps(value, separators=(",", ":")).encode(), 1)
 
 
-def unpacked(content: bytes) -> Any:
+def unpack_value(content: bytes) -> Any:
     return json.loads(zlib.decompress(content))
 
 
@@ -44,18 +44,18 @@ class Alone:
 
     rank, world = 0, 1
 
-    def decide(self, mine: Any, choose: Choice, *, wanted: bool = True) -> Any:
-        chosen = choose([mine])
-        return chosen if wanted else None
+    def decide(self, value: Any, choose: Choice, *, needs_result: bool = True) -> Any:
+        choice = choose([value])
+        return choice if needs_result else None
 
-    def deal(self, mine: Any, choose: Callable[[Sequence[Any]], Sequence[Any]]) -> Any:
-        return choose([mine])[0]
+    def deal(self, value: Any, choose: Callable[[Sequence[Any]], Sequence[Any]]) -> Any:
+        return choose([value])[0]
 
     def offer(self, name: str, content: bytes) -> None:
-        self._offered = {**getattr(self, "_offered", {}), name: content}
+        self._offers = {**getattr(self, "_offers", {}), name: content}
 
-    def offered(self, name: str) -> bytes:
-        return self._offered[name]
+    def get_offer(self, name: str) -> bytes:
+        return self._offers[name]
 
     def pulse(self) -> None:
         pass
@@ -73,57 +73,66 @@ class Meeting:
     """
 
     def __init__(
-        self, store: dist.Store, rank: int, world: int, patience_seconds: float, look: float = LOOK
+        self,
+        store: dist.Store,
+        rank: int,
+        world: int,
+        patience_seconds: float,
+        poll_seconds: float = POLL_SECONDS,
     ) -> None:
         self.rank, self.world = rank, world
         self._store, self._patience = store, patience_seconds
-        self._look, self._round, self._pulsed = min(look, patience_seconds / 4), 0, 0.0
+        self._poll_seconds, self._round, self._last_pulse = (
+            min(poll_seconds, patience_seconds / 4),
+            0,
+            0.0,
+        )
         self._heard_by_all: list[str] = []
         self._given_up = False
 
-    def decide(self, mine: Any, choose: Choice, *, wanted: bool = True) -> Any:
+    def decide(self, value: Any, choose: Choice, *, needs_result: bool = True) -> Any:
         """Return on every rank what rank 0 chooses, knowing what each of them says.
 
         Args:
-            wanted: whether this rank needs the result; else None is returned.
+            needs_result: whether this rank needs the result; else None is returned.
 
         Raises:
             TrainingError: rank 0 cannot choose; with its reason.
             LostRankError: a rank does not come, and none makes progress.
         """
-        name = self._said(mine)
+        name = self._publish_value(value)
         if self.rank == 0:
-            self._answer(name, lambda said: {f"{name}/answer": choose(said)})
-        return self._heard(name, f"{name}/answer" if wanted else None)
+            self._answer(name, lambda values: {f"{name}/answer": choose(values)})
+        return self._read_answer(name, f"{name}/answer" if needs_result else None)
 
-    def deal(self, mine: Any, choose: Callable[[Sequence[Any]], Sequence[Any]]) -> Any:
+    def deal(self, value: Any, choose: Callable[[Sequence[Any]], Sequence[Any]]) -> Any:
         """Return this rank's share of what rank 0 chooses from all answers; else like
         ``decide``.
         """
-        name = self._said(mine)
+        name = self._publish_value(value)
 
-        def parts(said: Sequence[Any]) -> dict[str, Any]:
-            chosen = choose(said)
-            return {f"{name}/answer/{rank}": one for rank, one in enumerate(chosen)}
+        def parts(values: Sequence[Any]) -> dict[str, Any]:
+            choices = choose(values)
+            return {f"{name}/answer/{rank}": choice for rank, choice in enumerate(choices)}
 
         if self.rank == 0:
             self._answer(name, parts)
-        return self._heard(name, f"{name}/answer/{self.rank}")
+        return self._read_answer(name, f"{name}/answer/{self.rank}")
 
     def offer(self, name: str, content: bytes) -> None:
         """Store something for other ranks to read, unless it exists; call before a round."""
         if not self._store.check([name]):
             self._put(name, content)
 
-    def offered(self, name: str) -> bytes:
+    def get_offer(self, name: str) -> bytes:
         """Return what a rank offered under ``name`` before a round."""
         return self._store.get(name)
 
     def pulse(self) -> None:
         """Report that this rank makes progress; may be called as often as you like."""
-        if time.monotonic() - self._pulsed > self._look:
+        if time.monotonic() - self._last_pulse > self._poll_seconds:
             self._store.add("pulse", 1)
-            self._pulsed = time.monotonic()
+            self._last_pulse = time.monotonic()
 
     def give_up(self) -> None:
         """Make a waiting thread end soon: a rank is known to be gone."""
@@ -132,11 +141,11 @@ class Meeting:
     def _put(self, key: str, content: bytes) -> None:
         self._store.set(key, content)  # type: ignore[arg-type]  # torch's stub lacks bytes
 
-    def _said(self, mine: Any) -> str:
+    def _publish_value(self, value: Any) -> str:
         """Publish this rank's part of the next round; return the round's name."""
         self._round += 1
         name = str(self._round)
-        self._put(f"{name}/{self.rank}", packed(mine))
+        self._put(f"{name}/{self.rank}", pack_value(value))
         if self._store.add(f"{name}/count", 1) == self.world:
             self._store.set(f"{name}/all", "")
         return name
@@ -147,37 +156,37 @@ class Meeting:
         keys = [f"{name}/{rank}" for rank in range(self.world)]
         answers: dict[str, Any] = {}
         try:
-            answers = choose([unpacked(content) for content in self._store.multi_get(keys)])
-            done = WELL
+            answers = choose([unpack_value(content) for content in self._store.multi_get(keys)])
+            status = WELL
         except TrainingError as error:
-            done = FAILED + str(error).encode()
+            status = FAILURE + str(error).encode()
         for key, value in answers.items():
-            self._put(key, packed(value))
-        self._put(f"{name}/done", done)
+            self._put(key, pack_value(value))
+        self._put(f"{name}/done", status)
         # Everybody has come to this round, and so has heard the answers of the one before.
         for key in [*keys, f"{name}/count", f"{name}/all", *self._heard_by_all]:
             self._store.delete_key(key)
         self._heard_by_all = [*answers, f"{name}/done"]
 
-    def _heard(self, name: str, key: str | None) -> Any:
+    def _read_answer(self, name: str, key: str | None) -> Any:
         self._wait(f"{name}/done", name)
-        done = self._store.get(f"{name}/done")
-        if done.startswith(FAILED):
-            raise TrainingError(done[1:].decode())
-        return unpacked(self._store.get(key)) if key else None
+        status = self._store.get(f"{name}/done")
+        if status.startswith(FAILURE):
+            raise TrainingError(status[1:].decode())
+        return unpack_value(self._store.get(key)) if key else None
 
     def _wait(self, key: str, name: str) -> None:
         """Wait until a key exists, as long as any rank makes progress."""
-        since = looked = time.monotonic()
+        since = last_check = time.monotonic()
         pause, last = SOON, -1
         while not self._store.check([key]):
             if self._given_up:
                 raise LostRankError(f"{self._missing(name)} did not come for a checkpoint")
-            time.sleep(min(pause, self._look))
+            time.sleep(min(pause, self._poll_seconds))
             pause, now = min(2 * pause, LATER), time.monotonic()
-            if now - looked < self._look:
+            if now - last_check < self._poll_seconds:
                 continue
-            pulses, looked = self._store.add("pulse", 0), now
+            pulses, last_check = self._store.add("pulse", 0), now
             if pulses != last:
                 since, last = now, pulses
             elif now - since > self._patience:
@@ -190,17 +199,17 @@ class Meeting:
         """Return which ranks do not come; the first rank that asks finds out for the others."""
         key = f"{name}/missing"
         if self._store.add(f"{name}/asked", 1) > 1:
-            end = time.monotonic() + self._look
+            end = time.monotonic() + self._poll_seconds
             while time.monotonic() < end:
                 if self._store.check([key]):
                     return self._store.get(key).decode()
                 time.sleep(SOON)
-        found = self._named(name)
-        self._store.set(key, found)
-        return found
+        names = self._name_missing(name)
+        self._store.set(key, names)
+        return names
 
-    def _named(self, name: str) -> str:
-        first = [*islice(self._absent(name, range(self.world)), NAMED)]
+    def _name_missing(self, name: str) -> str:
+        first = [*islice(self._absent(name, range(self.world)), MOST_NAMED)]
         if not first:
             return "rank 0"
         more = self.world - self._store.add(f"{name}/count", 0) - len(first)

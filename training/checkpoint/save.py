@@ -20,9 +20,9 @@ from torch import Tensor
 
 from training.checkpoint import marker
 from training.checkpoint.file_image import Image, part_of
-from training.checkpoint.marker import FORMAT, Marker, Written
+from training.checkpoint.marker import FORMAT, CheckpointFile, Marker
 from training.checkpoint.rendezvous import Alone, Meeting
-from training.checkpoint.tensor_table import Part, Table, Told, share_out
+from training.checkpoint.tensor_table import Part, RankReport, Table, share_out
 from trainyard.common import atomic_file
 from trainyard.common.errors import TrainingError
 
@@ -36,12 +36,14 @@ class Share:
 
     def __init__(self, meeting: Meeting | Alone, parts: Mapping[str, Part], device: torch.device):
         self.parts = parts
-        left_out, self.table = agreed(meeting, parts)
-        mine = {name: part for name, part in parts.items() if name not in left_out and part.bytes}
-        self.image = Image(mine, device) if mine else None
+        left_out, self.table = agree_shares(meeting, parts)
+        own_parts = {
+            name: part for name, part in parts.items() if name not in left_out and part.bytes
+        }
+        self.image = Image(own_parts, device) if own_parts else None
         self._writer: Writer | None = None
 
-    def write(self, path: Path, advance: Callable[[], None]) -> Written | None:
+    def write(self, path: Path, advance: Callable[[], None]) -> CheckpointFile | None:
         """Have this rank's file written; None if other ranks write all that it holds."""
         if self.image is None:
             return None
@@ -51,7 +53,7 @@ class Share:
         except TrainingError:
             self.rest()
             raise
-        return Written(bytes=self.image.size, sha256=sha256)
+        return CheckpointFile(bytes=self.image.size, sha256=sha256)
 
     def rest(self) -> None:
         """End the writing process; the next save starts a new one."""
@@ -65,23 +67,23 @@ class Share:
             self.image.close()
 
 
-def agreed(meeting: Meeting | Alone, parts: Mapping[str, Part]) -> tuple[set[str], Table]:
+def agree_shares(meeting: Meeting | Alone, parts: Mapping[str, Part]) -> tuple[set[str], Table]:
     """Agree on who writes what: (names held here that another rank writes, table). Run on all
     ranks.
 
     The table is on rank 0 only; it is empty elsewhere.
     """
-    report, table = Told.of(parts), Table(layouts=(), tensors={})
+    report, table = RankReport.from_parts(parts), Table(layouts=(), tensors={})
     meeting.offer(f"names/{report.digest}", report.names)
 
-    def shared(said: Sequence[Any]) -> list[list[str]]:
+    def assign_parts(reports: Sequence[Any]) -> list[list[str]]:
         nonlocal table
-        names = {digest: meeting.offered(f"names/{digest}") for digest in {d for d, _ in said}}
-        shares = share_out(names, said)
+        names = {digest: meeting.get_offer(f"names/{digest}") for digest in {d for d, _ in reports}}
+        shares = share_out(names, reports)
         table = shares.table
-        return [sorted(shares.not_written[rank]) for rank in range(len(said))]
+        return [sorted(shares.not_written[rank]) for rank in range(len(reports))]
 
-    return set(meeting.deal((report.digest, report.layouts), shared)), table
+    return set(meeting.deal((report.digest, report.layouts), assign_parts)), table
 
 
 def parts_of(state: Mapping[str, Tensor]) -> dict[str, Part]:
@@ -99,7 +101,7 @@ def write(
     meeting: Meeting | Alone,
     target: Path,
     leads: bool,
-    said: Marker,
+    metadata: Marker,
     keep: int,
 ) -> None:
     """Write every rank's part and then the marker; then delete the oldest checkpoints beyond
@@ -107,66 +109,68 @@ def write(
 
     Args:
         leads: whether this rank looks after its machine's folder.
-        said: marker with step, loss and lineage.
+        metadata: marker with step, loss and lineage.
 
     Raises:
         TrainingError: a rank cannot write; on every rank.
         LostRankError: a rank is gone.
     """
 
-    def cleared() -> None:
+    def clear_folder() -> None:
         if leads:
             with atomic_file.storage_errors(target):
                 make_anew(target)
 
-    def written() -> Any:
-        found = share.write(target / name_of(meeting.rank), meeting.pulse)
-        return found and found.model_dump()
+    def write_share() -> Any:
+        entry = share.write(target / name_of(meeting.rank), meeting.pulse)
+        return entry and entry.model_dump()
 
-    def marked() -> None:
+    def write_marker() -> None:
         if leads:
             atomic_file.write(target / marker.NAME, text)
             prune(target.parent, keep)
 
-    _together(meeting, cleared, lambda every: None)
-    text = _together(meeting, written, lambda every: _marker(said, share.table, every), leads)
-    _together(meeting, marked, lambda every: None)
+    _together(meeting, clear_folder, lambda every: None)
+    text = _together(
+        meeting, write_share, lambda every: _marker(metadata, share.table, every), leads
+    )
+    _together(meeting, write_marker, lambda every: None)
 
 
 def _together(
     meeting: Meeting | Alone,
     act: Callable[[], Any],
     choose: Callable[[list[Any]], Any],
-    wanted: bool = False,
+    needs_result: bool = False,
 ) -> Any:
     """Run ``act`` on every rank; rank 0 chooses by the results. Fails on all ranks if on one.
 
     Args:
-        wanted: whether this rank needs the choice.
+        needs_result: whether this rank needs the choice.
     """
     try:
-        mine = {"is": act()}
+        own_outcome = {"is": act()}
     except (OSError, TrainingError) as error:
-        mine = {"error": str(error)}
+        own_outcome = {"error": str(error)}
 
-    def chosen(said: Sequence[dict[str, Any]]) -> Any:
-        for rank, one in enumerate(said):
-            if "error" in one:
-                who = f"rank {rank}: " if len(said) > 1 else ""
-                raise TrainingError(f"{who}{one['error']}")
-        return choose([one["is"] for one in said])
+    def choose_result(outcomes: Sequence[dict[str, Any]]) -> Any:
+        for rank, outcome in enumerate(outcomes):
+            if "error" in outcome:
+                prefix = f"rank {rank}: " if len(outcomes) > 1 else ""
+                raise TrainingError(f"{prefix}{outcome['error']}")
+        return choose([outcome["is"] for outcome in outcomes])
 
-    return meeting.decide(mine, chosen, wanted=wanted)
+    return meeting.decide(own_outcome, choose_result, needs_result=needs_result)
 
 
-def _marker(said: Marker, table: Table, written: Sequence[Any]) -> str:
-    files = {name_of(rank): one for rank, one in enumerate(written) if one}
+def _marker(metadata: Marker, table: Table, entries: Sequence[Any]) -> str:
+    files = {name_of(rank): entry for rank, entry in enumerate(entries) if entry}
     numbers = {
-        rank: number for number, rank in enumerate(r for r, one in enumerate(written) if one)
+        rank: number for number, rank in enumerate(r for r, entry in enumerate(entries) if entry)
     }
-    fields = {"format": FORMAT, "files": files, "table": table.renumbered(numbers).model_dump()}
-    whole = Marker.model_validate(said.model_dump() | fields).sealed()
-    return json.dumps(whole.model_dump(mode="json"), separators=(",", ":"))
+    fields = {"format": FORMAT, "files": files, "table": table.renumber_files(numbers).model_dump()}
+    full_metadata = Marker.model_validate(metadata.model_dump() | fields).seal()
+    return json.dumps(full_metadata.model_dump(mode="json"), separators=(",", ":"))
 
 
 def prune(folder: Path, keep: int) -> None:
@@ -174,11 +178,11 @@ def prune(folder: Path, keep: int) -> None:
 
     A checkpoint with a damaged marker is neither counted nor deleted: its worth is unknown.
     """
-    found = {n: marker.read(marker.folder_of(folder, n)) for n in marker.steps(folder)}
-    said = {step: read for step, read in found.items() if read}
-    scored = {n: m.validation_loss for n, m in said.items() if m.validation_loss is not None}
-    kept = {*[*said][-keep:], *([min(scored, key=scored.__getitem__)] if scored else [])}
-    for step in {*said} - kept:
+    markers_by_step = {n: marker.read(marker.folder_of(folder, n)) for n in marker.steps(folder)}
+    intact = {step: read for step, read in markers_by_step.items() if read}
+    losses = {n: m.validation_loss for n, m in intact.items() if m.validation_loss is not None}
+    kept_steps = {*[*intact][-keep:], *([min(losses, key=losses.__getitem__)] if losses else [])}
+    for step in {*intact} - kept_steps:
         old = marker.folder_of(folder, step)
         # First: half deleted must not look complete. Machines that share a folder (FSx, a claim of
         # Kubernetes) all look after it: what one has deleted, the other does not find.
@@ -250,11 +254,11 @@ class Writer:
             sends.write(json.dumps(str(path)) + "\n")
             sends.flush()
             for line in answers:
-                said = json.loads(line)
-                if "sha256" in said:
-                    return said["sha256"]
-                if "error" in said:
-                    raise TrainingError(said["error"])
+                answer = json.loads(line)
+                if "sha256" in answer:
+                    return answer["sha256"]
+                if "error" in answer:
+                    raise TrainingError(answer["error"])
                 advance()
         except BrokenPipeError:
             pass

@@ -69,22 +69,24 @@ class Table(BaseModel):
     tensors: dict[str, tuple[str, int]]
     """Name → (type, index of its layout)."""
 
-    def renumbered(self, numbers: Mapping[int, int]) -> "Table":
+    def renumber_files(self, numbers: Mapping[int, int]) -> "Table":
         """Return the same table with other numbers for the files."""
         layouts = [
-            Layout(shape=one.shape, pieces=tuple((numbers[n], o, s) for n, o, s in one.pieces))
-            for one in self.layouts
+            Layout(
+                shape=layout.shape, pieces=tuple((numbers[n], o, s) for n, o, s in layout.pieces)
+            )
+            for layout in self.layouts
         ]
         return Table(layouts=tuple(layouts), tensors=self.tensors)
 
     @property
     def files(self) -> list[int]:
         """Numbers of the files that hold a part of a tensor."""
-        return sorted({number for one in self.layouts for number, _, _ in one.pieces})
+        return sorted({number for layout in self.layouts for number, _, _ in layout.pieces})
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class RankReport:
     """A rank's report to rank 0 about the tensors that it holds."""
 
     names: bytes
@@ -97,7 +99,7 @@ class Told:
         return hashlib.sha256(self.names).hexdigest()[:32]
 
     @classmethod
-    def of(cls, parts: Mapping[str, Part]) -> "Told":
+    def from_parts(cls, parts: Mapping[str, Part]) -> "RankReport":
         """Build the report; ``parts``: name → the part that this rank holds."""
         numbers: dict[tuple[Numbers, Numbers, Numbers], int] = {}
         names = {}
@@ -131,27 +133,29 @@ def share_out(
     """
     by_digest: dict[str, list[tuple[int, list[tuple[Numbers, ...]]]]] = defaultdict(list)
     for rank, (digest, layouts) in enumerate(ranks):
-        by_digest[digest].append((rank, [tuple(map(tuple, one)) for one in layouts]))
+        by_digest[digest].append((rank, [tuple(map(tuple, layout)) for layout in layouts]))
     holders: dict[str, list[tuple[str, int]]] = defaultdict(list)
     types: dict[str, str] = {}
     for digest in by_digest:
         for name, (dtype, number) in json.loads(zlib.decompress(names[digest])).items():
             holders[name].append((digest, number))
             types[name] = dtype
-    spreads = {key: _spread(key, by_digest) for key in {tuple(held) for held in holders.values()}}
+    spreads = {
+        key: _spread(key, by_digest) for key in {tuple(holding) for holding in holders.values()}
+    }
     return _share(holders, types, spreads)
 
 
 def _spread(key: tuple[tuple[str, int], ...], by_digest: Mapping[str, Any]) -> tuple[Any, Spread]:
     """Return (shape, parts) of the tensors that these ranks hold in this way."""
-    found: dict[tuple[Numbers, Numbers], list[int]] = defaultdict(list)
+    ranks_by_part: dict[tuple[Numbers, Numbers], list[int]] = defaultdict(list)
     shape: Numbers = ()
     for digest, number in key:
         for rank, layouts in by_digest[digest]:
             shape, offsets, sizes = layouts[number]
             if math.prod(sizes):
-                found[offsets, sizes].append(rank)
-    return shape, tuple((o, s, tuple(held)) for (o, s), held in sorted(found.items()))
+                ranks_by_part[offsets, sizes].append(rank)
+    return shape, tuple((o, s, tuple(ranks)) for (o, s), ranks in sorted(ranks_by_part.items()))
 
 
 def _share(
@@ -163,23 +167,25 @@ def _share(
     shares = Shares(Table(layouts=(), tensors={}))
     layouts: dict[tuple, int] = {}
     tensors: dict[str, tuple[str, int]] = {}
-    settled: dict[tuple, tuple] = {}
-    for name, held in holders.items():
-        key = tuple(held)
+    pieces_by_key: dict[tuple, tuple] = {}
+    for name, holding in holders.items():
+        key = tuple(holding)
         shape, spread = spreads[key]
         _check_whole(name, shape, spread)
         if any(len(ranks) > 1 for _, _, ranks in spread):
-            pieces = _chosen(name, WIDTHS[types[name]], spread, loads, shares.not_written)
+            pieces = _assign_pieces(name, WIDTHS[types[name]], spread, loads, shares.not_written)
         else:  # nothing to decide: computed once for all tensors with this layout
-            pieces = settled.setdefault(key, tuple((ranks[0], o, s) for o, s, ranks in spread))
+            pieces = pieces_by_key.setdefault(
+                key, tuple((ranks[0], o, s) for o, s, ranks in spread)
+            )
         number = layouts.setdefault((shape, pieces), len(layouts))
         tensors[name] = types[name], number
-    found = [Layout(shape=shape, pieces=pieces) for shape, pieces in layouts]
-    shares.table = Table(layouts=tuple(found), tensors=tensors)
+    final_layouts = [Layout(shape=shape, pieces=pieces) for shape, pieces in layouts]
+    shares.table = Table(layouts=tuple(final_layouts), tensors=tensors)
     return shares
 
 
-def _chosen(
+def _assign_pieces(
     name: str,
     width: int,
     spread: Spread,
@@ -198,11 +204,11 @@ def _chosen(
 
 
 def _check_whole(name: str, shape: Numbers, spread: Spread) -> None:
-    found, expected = sum(math.prod(sizes) for _, sizes, _ in spread), math.prod(shape)
-    if found != expected:
+    held_count, expected_count = sum(math.prod(sizes) for _, sizes, _ in spread), math.prod(shape)
+    if held_count != expected_count:
         raise TrainingError(
-            f"{name}: the ranks hold {found} elements of it, its shape {list(shape)} has "
-            f"{expected}; a checkpoint of it cannot be written"
+            f"{name}: the ranks hold {held_count} elements of it, its shape {list(shape)} has "
+            f"{expected_count}; a checkpoint of it cannot be written"
         )
 
 
@@ -215,24 +221,24 @@ LONGEST = 2**30  # bytes; more than any file of tensors begins with
 def file_header(parts: Mapping[str, Part], order: Sequence[str]) -> tuple[bytes, dict[str, int]]:
     """Return the header of a safetensors file, and where each tensor lies behind it."""
     offsets = {name: {"saved_offsets": parts[name].offsets} for name in order}
-    said: dict[str, object] = {
+    header: dict[str, object] = {
         "__metadata__": {"format": "pt", "DCP_VERSION": "1.0", OFFSETS: json.dumps(offsets)}
     }
     places, end = {}, 0
     for name in order:
         part = parts[name]
         places[name], end = end, end + part.bytes
-        said[name] = {
+        header[name] = {
             "dtype": part.dtype,
             "shape": part.sizes,
             "data_offsets": [places[name], end],
         }
-    text = json.dumps(said, separators=(",", ":")).encode()
+    text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text, places
 
 
-def parsed(read: Callable[[int, int], memoryview]) -> tuple[dict[str, Any], int]:
+def parse_header(read: Callable[[int, int], memoryview]) -> tuple[dict[str, Any], int]:
     """Return a safetensors file's header, and the offset at which its data begin.
 
     Args:

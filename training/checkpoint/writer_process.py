@@ -21,11 +21,11 @@ from training.checkpoint.block_hashes import BLOCK, digests, hashes_path
 from trainyard.common import atomic_file
 
 AT_ONCE = 256 * BLOCK  # 4 MiB: bytes in memory at a time
-SAY = 16  # of these between two lines
-LOOK = 1.0  # seconds between two looks at whether the rank lives
+REPORT_EVERY = 16  # of these between two lines
+POLL_SECONDS = 1.0  # seconds between two looks at whether the rank lives
 
 
-class Orphaned(Exception):  # noqa: N818
+class OrphanedError(Exception):  # noqa: N818
     """The rank is gone."""
 
 
@@ -36,31 +36,31 @@ def write(path: Path, image: int, size: int, rank: int) -> str:
         OSError: the file cannot be written.
         Orphaned: ``rank`` is not this process's parent any more.
     """
-    content, found = bytearray(AT_ONCE), bytearray()
+    content, hashes = bytearray(AT_ONCE), bytearray()
     with atomic_file.Draft(path, size=size) as file:
         for number, begin in enumerate(range(0, size, AT_ONCE)):
             part = memoryview(content)[: min(AT_ONCE, size - begin)]
             if os.preadv(image, [part], begin) != len(part):
                 raise OSError(f"the image ends before byte {begin + len(part)}")
-            found += digests(part)
+            hashes += digests(part)
             file.write(part)
-            if number % SAY == SAY - 1:
-                say(written=begin + len(part))
+            if number % REPORT_EVERY == REPORT_EVERY - 1:
+                send_message(written=begin + len(part))
             if os.getppid() != rank:
-                raise Orphaned
-    atomic_file.write(hashes_path(path), bytes(found))
-    return hashlib.sha256(found).hexdigest()
+                raise OrphanedError
+    atomic_file.write(hashes_path(path), bytes(hashes))
+    return hashlib.sha256(hashes).hexdigest()
 
 
-def say(**what: Any) -> None:
+def send_message(**fields: Any) -> None:
     """Print one line of JSON for the rank."""
-    print(json.dumps(what), flush=True)
+    print(json.dumps(fields), flush=True)
 
 
 def lines(rank: int) -> Any:
     """Yield the rank's lines until it is gone or sends no more."""
     while os.getppid() == rank:
-        if select.select([sys.stdin], [], [], LOOK)[0]:
+        if select.select([sys.stdin], [], [], POLL_SECONDS)[0]:
             line = sys.stdin.readline()
             if not line:
                 return
@@ -69,15 +69,15 @@ def lines(rank: int) -> Any:
 
 def main() -> None:
     image, size, rank = map(int, sys.argv[1:])
-    with contextlib.suppress(Orphaned, BrokenPipeError, KeyboardInterrupt):
+    with contextlib.suppress(OrphanedError, BrokenPipeError, KeyboardInterrupt):
         for path in lines(rank):
             try:
-                say(sha256=write(Path(path), image, size, rank))
+                send_message(sha256=write(Path(path), image, size, rank))
             except OSError as error:
                 if isinstance(error, BrokenPipeError):
                     raise
-                said = str(error)  # names the path, unless it is the system's own
-                say(error=said if str(path) in said else f"{path}: {said}")
+                message = str(error)  # names the path, unless it is the system's own
+                send_message(error=message if str(path) in message else f"{path}: {message}")
 
 
 if __name__ == "__main__":

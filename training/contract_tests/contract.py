@@ -11,17 +11,17 @@ from typing import Any
 from training.contract_tests.trial import Trial
 
 CHECKOUT = Path(__file__).parents[2]
-OURS = CHECKOUT / "training"
+TRAINING_FOLDER = CHECKOUT / "training"
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
     """One violation of a rule."""
 
-    found: str
+    observation: str
     """Observation, with its numbers."""
 
-    where: str
+    location: str
     """File and line, or the name of what to look at."""
 
     fix: str
@@ -76,20 +76,20 @@ def rule(
 def judge(trial: Trial, rules: Sequence[Rule]) -> Iterator[Verdict]:
     """Check each rule, unless one that it needs is broken."""
     broken: set[str] = set()
-    for one in rules:
-        if missing := sorted(broken & set(one.needs)):
-            verdict = Verdict(one, (), f"{', '.join(missing)} is broken")
+    for rule in rules:
+        if missing := sorted(broken & set(rule.needs)):
+            verdict = Verdict(rule, (), f"{', '.join(missing)} is broken")
         else:
-            verdict = _judged(trial, one)
+            verdict = _judge_rule(trial, rule)
         if verdict.faults or missing:
-            broken.add(one.name)
+            broken.add(rule.name)
         yield verdict
 
 
 def place(workload: Any, *methods: str) -> str:
     """Return where a method of the workload is defined: the first of the user's own, if any."""
-    own = [name for name in methods if _is_own(_file(getattr(type(workload), name, None)))]
-    method = (own or methods)[0]
+    own_methods = [name for name in methods if _is_own(_file(getattr(type(workload), name, None)))]
+    method = (own_methods or methods)[0]
     try:
         function = inspect.unwrap(getattr(type(workload), method))
         line = inspect.getsourcelines(function)[1]
@@ -101,8 +101,8 @@ def place(workload: Any, *methods: str) -> str:
 def raised_at(error: BaseException) -> str:
     """Return the innermost line of the user's own code that an error came through."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if _is_own(frame.filename)]
-    frame = (own or list(frames))[-1]
+    own_frames = [frame for frame in frames if _is_own(frame.filename)]
+    frame = (own_frames or list(frames))[-1]
     return f"{short(frame.filename)}:{frame.lineno} {frame.name}()"
 
 
@@ -118,21 +118,21 @@ def short(file: str) -> str:
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
-def _judged(trial: Trial, one: Rule) -> Verdict:
+def _judge_rule(trial: Trial, rule: Rule) -> Verdict:
     try:
-        return Verdict(one, list(one.check(trial)))
+        return Verdict(rule, list(rule.check(trial)))
     except NotChecked as reason:
-        return Verdict(one, (), str(reason))
+        return Verdict(rule, (), str(reason))
     except Exception as error:  # any exception of the workload's code is a finding
         if _is_ours(error.__traceback__):
             raise
-        return Verdict(one, [Fault(error_line(error), raised_at(error), one.fix)])
+        return Verdict(rule, [Fault(error_line(error), raised_at(error), rule.fix)])
 
 
 def _is_ours(trace: TracebackType | None) -> bool:
     """Return whether neither the user's code nor the defaults took part in the error."""
     names = [Path(frame.filename) for frame in traceback.extract_tb(trace)]
-    return all(name.is_relative_to(OURS / "trying") for name in names)
+    return all(name.is_relative_to(TRAINING_FOLDER / "trying") for name in names)
 
 
 def _file(function: Any) -> str:
@@ -141,8 +141,11 @@ def _file(function: Any) -> str:
 
 def _is_own(file: str) -> bool:
     path = Path(file)
-    if path.is_relative_to(OURS):
-        return path.is_relative_to(OURS / "workloads") and path.parent != OURS / "workloads"
+    if path.is_relative_to(TRAINING_FOLDER):
+        return (
+            path.is_relative_to(TRAINING_FOLDER / "workloads")
+            and path.parent != TRAINING_FOLDER / "workloads"
+        )
     return "site-packages" not in path.parts and path.suffix == ".py" and _is_no_library(path)
 
 

@@ -16,7 +16,7 @@ from training.contract_tests.trial import Trial
 from training.contract_tests.trial_rank import Case, Plan
 from training.microbatches import by_batch
 
-STEPS, SAVED = 6, 3
+STEPS, SAVED_STEP = 6, 3
 SETTINGS: dict[str, Any] = {
     "strategy": "single",
     "max_steps": STEPS,
@@ -26,8 +26,8 @@ SETTINGS: dict[str, Any] = {
     "warmup_steps": 2,
     "precision": "float32",
     "log_interval": 1,
-    "validation_interval": SAVED,
-    "checkpoint_interval": SAVED,
+    "validation_interval": SAVED_STEP,
+    "checkpoint_interval": SAVED_STEP,
     "keep_checkpoints": 10,
     "mlflow_tracking_uri": "off",
 }
@@ -49,7 +49,7 @@ Results = Mapping[str, Any]
 
 
 @rule("trains", "a training of six steps comes to its end", fix="see the line that raised")
-def trains(trial: Trial) -> Iterator[Fault]:
+def check_training(trial: Trial) -> Iterator[Fault]:
     yield from _errors(_first(trial))
 
 
@@ -58,15 +58,15 @@ def trains(trial: Trial) -> Iterator[Fault]:
     "another process gives the same losses and weights",
     needs=("runs", "trains"),
 )
-def deterministic(trial: Trial) -> Iterator[Fault]:
-    one, again = _first(trial), _second(trial)
-    yield from _errors(again)
-    if not again.get("again") or again["again"]["error"]:
+def check_determinism(trial: Trial) -> Iterator[Fault]:
+    first, second = _first(trial), _second(trial)
+    yield from _errors(second)
+    if not second.get("again") or second["again"]["error"]:
         return
-    if difference := _difference(one["whole"], again["again"]):
+    if difference := _difference(first["whole"], second["again"]):
         yield Fault(
             f"the same training is another one in another process: {difference}",
-            place(trial.one, "loss"),
+            place(trial.shared_workload, "loss"),
             "draw from torch's generator alone; keep nothing outside of the model",
         )
 
@@ -76,12 +76,12 @@ def deterministic(trial: Trial) -> Iterator[Fault]:
     "a training that was interrupted gives the undisturbed one's losses and weights, bit for bit",
     needs=("runs", "trains", "deterministic"),
 )
-def resumes(trial: Trial) -> Iterator[Fault]:
-    whole, resumed = _first(trial)["whole"], _second(trial)["resumed"]
-    if difference := _difference(whole, resumed):
+def check_resume(trial: Trial) -> Iterator[Fault]:
+    full_run, resumed_run = _first(trial)["whole"], _second(trial)["resumed"]
+    if difference := _difference(full_run, resumed_run):
         yield Fault(
-            f"resumed after step {SAVED} it is another training: {difference}",
-            place(trial.one, "model"),
+            f"resumed after step {SAVED_STEP} it is another training: {difference}",
+            place(trial.shared_workload, "model"),
             "keep what a step changes in persistent buffers, and nothing in attributes or modules",
         )
 
@@ -91,37 +91,45 @@ def resumes(trial: Trial) -> Iterator[Fault]:
     "every strategy on two ranks gives one process's losses",
     needs=("runs", "trains"),
 )
-def alike(trial: Trial) -> Iterator[Fault]:
-    names = _supported(trial)
-    found = _ranks(trial, tuple(names))
-    yield from _errors(found)
-    whole = _first(trial)["whole"]["losses"]
+def check_strategies(trial: Trial) -> Iterator[Fault]:
+    names = _list_supported(trial)
+    results = _ranks(trial, tuple(names))
+    yield from _errors(results)
+    single_losses = _first(trial)["whole"]["losses"]
     for name in names:
-        if name not in found or found[name]["error"]:
+        if name not in results or results[name]["error"]:
             continue
-        losses = found[name]["losses"]
-        step, apart = max(
-            ((s, abs(losses[s] - one) / max(abs(one), 1e-6)) for s, one in whole.items()),
+        losses = results[name]["losses"]
+        step, deviation = max(
+            (
+                (s, abs(losses[s] - loss) / max(abs(loss), 1e-6))
+                for s, loss in single_losses.items()
+            ),
             key=lambda entry: entry[1],
         )
-        if apart > CLOSE:
+        if deviation > CLOSE:
             yield Fault(
                 f"{name} on two ranks: the loss of step {step} is {losses[step]:g}, one process's "
-                f"{whole[step]:g}",
-                place(trial.one, "loss" if name in ("ddp", "fsdp") else "tensor_parallel"),
+                f"{single_losses[step]:g}",
+                place(
+                    trial.shared_workload, "loss" if name in ("ddp", "fsdp") else "tensor_parallel"
+                ),
                 "loss and units are sums over samples, whichever rank has them",
             )
 
 
-def _supported(trial: Trial) -> list[str]:
+def _list_supported(trial: Trial) -> list[str]:
     """Return the strategies that the workload says it supports."""
-    typed = trial.spec.config.model_validate(dict(trial.settings))
-    drawn = by_batch(trial.one, trial.model())  # if so, a split changes the training
+    config = trial.spec.config.model_validate(dict(trial.settings))
+    depends_on_batch = by_batch(
+        trial.shared_workload, trial.model()
+    )  # if so, a split changes the training
     splits = {"tensor_parallel": (2, 1), "pipeline_parallel": (1, 2)}
     return [
         name
         for name in STRATEGIES
-        if name not in splits or not (drawn or trial.spec.refuse_split(typed, *splits[name]))
+        if name not in splits
+        or not (depends_on_batch or trial.spec.refuse_split(config, *splits[name]))
     ]
 
 
@@ -130,7 +138,7 @@ def _first(trial: Trial) -> Results:
     """Run one process: the whole training, and one that is interrupted."""
     cases = [
         Case("whole", SETTINGS, str(_work(trial) / "whole")),
-        Case("interrupted", SETTINGS, str(_work(trial) / "interrupted"), stop_at=SAVED),
+        Case("interrupted", SETTINGS, str(_work(trial) / "interrupted"), stop_at=SAVED_STEP),
     ]
     return _run(trial, "first", cases, [{}])
 
@@ -173,12 +181,12 @@ def _run(
     path.write_text(json.dumps(asdict(plan)))
     command = [sys.executable, "-m", "training.contract_tests.trial_rank", str(path)]
     log = _work(trial) / f"{name}.log"
-    with log.open("w") as said:
+    with log.open("w") as output:
         processes = [
             subprocess.Popen(
-                command, env=environment(seed) | one, stdout=said, stderr=subprocess.STDOUT
+                command, env=environment(seed) | variables, stdout=output, stderr=subprocess.STDOUT
             )
-            for one in ranks
+            for variables in ranks
         ]
         try:
             for process in processes:
@@ -189,13 +197,17 @@ def _run(
             for process in processes:
                 process.kill()
                 process.wait()
-    written = [Path(f"{out}{rank}") for rank in range(len(ranks))]
-    found = [json.loads(one.read_text()) for one in written if one.is_file()]
-    if not found:
+    paths = [Path(f"{out}{rank}") for rank in range(len(ranks))]
+    results = [
+        json.loads(result_path.read_text()) for result_path in paths if result_path.is_file()
+    ]
+    if not results:
         raise NotChecked(f"the process ended without a result: {log.read_text()[-300:]}")
-    causes = [one for one in found if any(r.get("where") for r in one.values())]
-    own = [one for one in causes if "DistBackend" not in str(one) and "gloo" not in str(one)]
-    return (own or causes or found)[0]
+    causes = [result for result in results if any(r.get("where") for r in result.values())]
+    own_causes = [
+        cause for cause in causes if "DistBackend" not in str(cause) and "gloo" not in str(cause)
+    ]
+    return (own_causes or causes or results)[0]
 
 
 def _errors(results: Results) -> Iterator[Fault]:
@@ -204,13 +216,13 @@ def _errors(results: Results) -> Iterator[Fault]:
             yield Fault(f"{name}: {result['error']}", result["where"], "see the line that raised")
 
 
-def _difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+def _difference(first: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     """Describe the difference in words; empty if there is none."""
-    for what in ("losses", "validation"):
-        for step, value in other[what].items():
-            if one[what][step] != value:
-                return f"{what} of step {step} are {one[what][step]!r} and {value!r}"
-    return "" if one["weights"] == other["weights"] else "the trained weights differ"
+    for kind in ("losses", "validation"):
+        for step, value in other[kind].items():
+            if first[kind][step] != value:
+                return f"{kind} of step {step} are {first[kind][step]!r} and {value!r}"
+    return "" if first["weights"] == other["weights"] else "the trained weights differ"
 
 
 def _work(trial: Trial) -> Path:

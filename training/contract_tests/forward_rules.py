@@ -21,7 +21,7 @@ CLOSE = 1e-4
     "inputs, model, loss and units fit each other, also for one sample",
     needs=("shards",),
 )
-def runs(trial: Trial) -> Iterator[Fault]:
+def check_fit(trial: Trial) -> Iterator[Fault]:
     for count in (SAMPLES, 1):
         if faults := list(_fitting(trial, count)):
             yield from faults
@@ -29,10 +29,10 @@ def runs(trial: Trial) -> Iterator[Fault]:
 
 
 def _fitting(trial: Trial, count: int) -> Iterator[Fault]:
-    workload, batch = trial.one, trial.batch(0, count)
+    workload, batch = trial.shared_workload, trial.batch(0, count)
     model = trial.model()
     inputs = workload.inputs(batch)
-    if not isinstance(inputs, tuple) or not all(isinstance(one, Tensor) for one in inputs):
+    if not isinstance(inputs, tuple) or not all(isinstance(value, Tensor) for value in inputs):
         yield Fault(
             f"inputs() gives {type(inputs).__name__}, expected a tuple of tensors",
             place(workload, "inputs"),
@@ -51,11 +51,11 @@ def _fitting(trial: Trial, count: int) -> Iterator[Fault]:
             "and samples wider together",
         )
         return
-    for what, tensor, method in [
-        *(("an input", one, "inputs") for one in inputs),
+    for label, tensor, method in [
+        *(("an input", value, "inputs") for value in inputs),
         ("the outputs", outputs, "model"),
     ]:
-        yield from _first_dimension(trial, what, tensor, method, count)
+        yield from _first_dimension(trial, label, tensor, method, count)
     if not isinstance(outputs, Tensor) or not outputs.dim() or len(outputs) != count:
         return
     if not outputs.is_floating_point():
@@ -71,50 +71,52 @@ def _fitting(trial: Trial, count: int) -> Iterator[Fault]:
 
 def _types(model: nn.Module, inputs: Sequence[Tensor]) -> str:
     """Return which weights or inputs are float64 beside narrower ones; "" if none are."""
-    every = [(f"weight {name}", one) for name, one in model.named_parameters()]
-    every += [("an input", one) for one in inputs]
-    kinds = {one.dtype: what for what, one in reversed(every) if one.is_floating_point()}
+    every = [(f"weight {name}", parameter) for name, parameter in model.named_parameters()]
+    every += [("an input", tensor) for tensor in inputs]
+    kinds = {tensor.dtype: label for label, tensor in reversed(every) if tensor.is_floating_point()}
     if torch.float64 not in kinds or len(kinds) == 1:
         return ""
-    return " and ".join(f"{what} is {str(kind)[6:]}" for kind, what in kinds.items())
+    return " and ".join(f"{label} is {str(kind)[6:]}" for kind, label in kinds.items())
 
 
 def _first_dimension(
-    trial: Trial, what: str, tensor: object, method: str, count: int
+    trial: Trial, label: str, tensor: object, method: str, count: int
 ) -> Iterator[Fault]:
     if not isinstance(tensor, Tensor):
         yield Fault(
-            f"{what} are {type(tensor).__name__}, expected one tensor",
-            place(trial.one, method),
+            f"{label} are {type(tensor).__name__}, expected one tensor",
+            place(trial.shared_workload, method),
             "join several by torch.cat or torch.stack, and take them apart in loss()",
         )
     elif not tensor.dim() or len(tensor) != count:
         yield Fault(
-            f"the shape of {what} of {count} sample{'s' * (count > 1)} is {tuple(tensor.shape)}",
-            place(trial.one, method),
+            f"the shape of {label} of {count} sample{'s' * (count > 1)} is {tuple(tensor.shape)}",
+            place(trial.shared_workload, method),
             "let the first dimension be the sample; give squeeze() the dimension that it removes",
         )
 
 
 def _loss(trial: Trial, loss: object) -> Iterator[Fault]:
-    where = place(trial.one, "loss")
+    location = place(trial.shared_workload, "loss")
     if not isinstance(loss, Tensor) or loss.dim() or not loss.is_floating_point():
-        shown = f"{tuple(loss.shape)} {loss.dtype}" if isinstance(loss, Tensor) else repr(loss)
+        description = (
+            f"{tuple(loss.shape)} {loss.dtype}" if isinstance(loss, Tensor) else repr(loss)
+        )
         yield Fault(
-            f"loss() gives {shown}, expected one floating-point number, 0-dim",
-            where,
+            f"loss() gives {description}, expected one floating-point number, 0-dim",
+            location,
             "sum over all samples and units: reduction='sum', or .sum()",
         )
     elif not torch.isfinite(loss):
         yield Fault(
             f"the loss of fresh weights is {float(loss.detach())}",
-            where,
+            location,
             "look for log(0), a division by 0, values that are missing (NaN)",
         )
     elif not loss.requires_grad:
         yield Fault(
             "the loss does not depend on any weight",
-            where,
+            location,
             "leave out detach(), item(), no_grad() and argmax()",
         )
 
@@ -123,28 +125,28 @@ def _units(trial: Trial, units: object) -> Iterator[Fault]:
     if not isinstance(units, Tensor) or units.dim():
         yield Fault(
             f"units() gives {units!r:.80}, expected a tensor of one number, 0-dim",
-            place(trial.one, "units"),
+            place(trial.shared_workload, "units"),
             "return torch.tensor(n, device=…), or a .sum()",
         )
     elif not float(units) > 0:
         yield Fault(
             f"units() counts {float(units):g} in {SAMPLES} samples",
-            place(trial.one, "units"),
+            place(trial.shared_workload, "units"),
             "count what the loss is summed over",
         )
 
 
 @rule("loss is a sum", "loss and units of samples add up over them")
-def additive(trial: Trial) -> Iterator[Fault]:
-    workload, model = trial.one, trial.model()
+def check_additivity(trial: Trial) -> Iterator[Fault]:
+    workload, model = trial.shared_workload, trial.model()
     with mode(model, training=False), torch.no_grad():
-        outputs, whole = losses(workload, model, trial.batch())
+        outputs, full_loss = losses(workload, model, trial.batch())
         cut = 3  # unequal parts: a mean over halves would look like half a sum
         parts = [
             workload.loss(outputs[start:stop], trial.batch(start, stop))
             for start, stop in ((0, cut), (cut, SAMPLES))
         ]
-    counts = [float(workload.units(trial.batch(*at))) for at in ((0, cut), (cut, SAMPLES))]
+    counts = [float(workload.units(trial.batch(*bounds))) for bounds in ((0, cut), (cut, SAMPLES))]
     units = float(workload.units(trial.batch()))
     if abs(sum(counts) - units) > CLOSE * units:
         yield Fault(
@@ -153,7 +155,7 @@ def additive(trial: Trial) -> Iterator[Fault]:
             place(workload, "units"),
             "count the units of each sample by itself, and add them up",
         )
-    total, (first, second) = float(whole), map(float, parts)
+    total, (first, second) = float(full_loss), map(float, parts)
     if abs(first + second - total) <= CLOSE * max(abs(total), 1e-6):
         return
     mean = (first * cut + second * (SAMPLES - cut)) / SAMPLES
@@ -175,59 +177,61 @@ def additive(trial: Trial) -> Iterator[Fault]:
 
 
 @rule("evaluation is calm", "in evaluation the same sample gives the same outputs")
-def calm(trial: Trial) -> Iterator[Fault]:
-    model, found = trial.model(), []
+def check_evaluation(trial: Trial) -> Iterator[Fault]:
+    model, passes = trial.model(), []
     with mode(model, training=False), torch.no_grad():
         for seed in (SEED, SEED + 1):
             torch.manual_seed(seed)
-            found.append(losses(trial.one, model, trial.batch())[0])
-    if not torch.equal(*found):
-        apart = float((found[0] - found[1]).abs().max())
+            passes.append(losses(trial.shared_workload, model, trial.batch())[0])
+    if not torch.equal(*passes):
+        difference = float((passes[0] - passes[1]).abs().max())
         yield Fault(
-            f"two passes in evaluation differ by {apart:g}",
-            place(trial.one, "model"),
+            f"two passes in evaluation differ by {difference:g}",
+            place(trial.shared_workload, "model"),
             "give functional.dropout training=self.training; draw nothing where not self.training",
         )
 
 
 @rule("samples stand alone", "in evaluation no sample's outputs depend on its neighbours")
-def alone(trial: Trial) -> Iterator[Fault]:
+def check_independence(trial: Trial) -> Iterator[Fault]:
     model = trial.model()
     with mode(model, training=False), torch.no_grad():
-        together, _ = losses(trial.one, model, trial.batch())
-        single = [losses(trial.one, model, trial.batch(n, n + 1))[0] for n in range(SAMPLES)]
-    if any(one.shape[1:] != together.shape[1:] for one in single):
+        together, _ = losses(trial.shared_workload, model, trial.batch())
+        single = [
+            losses(trial.shared_workload, model, trial.batch(n, n + 1))[0] for n in range(SAMPLES)
+        ]
+    if any(outputs.shape[1:] != together.shape[1:] for outputs in single):
         raise NotChecked("the shape of the outputs depends on the batch")
-    apart = (torch.cat(single) - together).abs().max()
-    if not apart <= 1e-3 * max(1e-3, float(together.abs().max())):
+    difference = (torch.cat(single) - together).abs().max()
+    if not difference <= 1e-3 * max(1e-3, float(together.abs().max())):
         yield Fault(
-            f"outputs of a sample alone and among {SAMPLES} differ by {float(apart):g}",
-            place(trial.one, "model"),
+            f"outputs of a sample alone and among {SAMPLES} differ by {float(difference):g}",
+            place(trial.shared_workload, "model"),
             "normalise, softmax and pool over a sample's own dimensions; a BatchNorm obeys eval()",
         )
 
 
 @rule("random numbers are torch's", "what is drawn is drawn from torch's generator, and said")
-def generators(trial: Trial) -> Iterator[Fault]:
+def check_generators(trial: Trial) -> Iterator[Fault]:
     states = _foreign()
     model = trial.model()
     micro = MicroBatches(model, SEED, SAMPLES)
     micro.step(0, torch.device("cpu"))
     micro.begin(0)
     before = torch.get_rng_state()
-    losses(trial.one, model, trial.batch())
+    losses(trial.shared_workload, model, trial.batch())
     drew = not torch.equal(torch.get_rng_state(), before)
     for name, state in _foreign().items():
         if state != states[name]:
             yield Fault(
                 f"model or loss draws from {name}, which the training's seed does not reach",
-                place(trial.one, "model"),
+                place(trial.shared_workload, "model"),
                 "draw by torch.rand, torch.randn, torch.randperm",
             )
-    if drew and not by_batch(trial.one, model):
+    if drew and not by_batch(trial.shared_workload, model):
         yield Fault(
             "the forward pass draws torch's random numbers by no module that is known to",
-            place(trial.one, "model"),
+            place(trial.shared_workload, "model"),
             "take training.dropout.Dropout, or set by_batch = True in the Workload",
         )
 
@@ -240,9 +244,9 @@ def _foreign() -> dict[str, str]:
 
 
 @rule("units fit the loss", "the units are what the loss looks at")
-def counted(trial: Trial) -> Iterator[Fault]:
+def check_units(trial: Trial) -> Iterator[Fault]:
     """Compare the units with the outputs that the loss depends on, found by its gradient."""
-    workload, model, batch = trial.one, trial.model(), trial.batch()
+    workload, model, batch = trial.shared_workload, trial.model(), trial.batch()
     outputs = losses(workload, model, batch)[0].detach().requires_grad_()
     gradient = torch.autograd.grad(workload.loss(outputs, batch), outputs)[0] != 0
     units = float(workload.units(batch))
@@ -251,8 +255,8 @@ def counted(trial: Trial) -> Iterator[Fault]:
     rest = range(1, gradient.dim())
     counts = {SAMPLES}
     for size in range(gradient.dim()):
-        for kept in combinations(rest, size):
-            gone = [dimension for dimension in rest if dimension not in kept]
+        for kept_dimensions in combinations(rest, size):
+            gone = [dimension for dimension in rest if dimension not in kept_dimensions]
             counts.add(int((gradient.amax(gone) if gone else gradient).sum()))
     if units not in counts:
         yield Fault(
@@ -264,23 +268,23 @@ def counted(trial: Trial) -> Iterator[Fault]:
 
 
 @rule("gradients reach all weights", "each weight that is trained has a gradient")
-def reached(trial: Trial) -> Iterator[Fault]:
+def check_gradients(trial: Trial) -> Iterator[Fault]:
     model = trial.model()
-    trained = {n: p for n, p in model.named_parameters() if p.requires_grad}
-    solver, missing = torch.optim.Adam(trained.values(), 1e-3), set(trained)
+    trainable = {n: p for n, p in model.named_parameters() if p.requires_grad}
+    solver, missing = torch.optim.Adam(trainable.values(), 1e-3), set(trainable)
     for _ in range(3):  # weights that begin at zero let gradients through after a step
         solver.zero_grad()
-        losses(trial.one, model, trial.batch())[1].backward()
-        missing -= {n for n, p in trained.items() if p.grad is not None and p.grad.any()}
+        losses(trial.shared_workload, model, trial.batch())[1].backward()
+        missing -= {n for n, p in trainable.items() if p.grad is not None and p.grad.any()}
         solver.step()
     if missing:
         yield Fault(
-            f"no gradient for {_listed(sorted(missing))}",
-            place(trial.one, "model"),
+            f"no gradient for {_join_names(sorted(missing))}",
+            place(trial.shared_workload, "model"),
             "use them, freeze them by requires_grad_(False), or leave them out; look for detach()",
         )
 
 
-def _listed(names: list[str], most: int = 3) -> str:
+def _join_names(names: list[str], most: int = 3) -> str:
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more

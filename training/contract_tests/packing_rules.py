@@ -15,7 +15,7 @@ from trainyard.common.errors import DataError
 TWICE = ("sharded", "sharded-again")
 SPLITS = ("train", "validation", "test")
 NOT_OWN = ("frozen", "<string>", "site-packages")
-BLOCKED = """
+TORCHLESS_SCRIPT = """
 import sys
 sys.modules["torch"] = None
 from training.workloads import load_packing, read_settings
@@ -25,7 +25,7 @@ load_packing(sys.argv[1], read_settings(sys.argv[2]))
 
 def environment(seed: int) -> dict[str, str]:
     """Return a subprocess's environment: the same path, other orders of sets and ``hash``."""
-    path = os.pathsep.join([str(CHECKOUT), *(one or os.getcwd() for one in sys.path)])
+    path = os.pathsep.join([str(CHECKOUT), *(folder or os.getcwd() for folder in sys.path)])
     return os.environ | {"PYTHONPATH": path, "PYTHONHASHSEED": str(seed), "OMP_NUM_THREADS": "1"}
 
 
@@ -52,27 +52,27 @@ def shard(
             stderr=subprocess.STDOUT,
             text=True,
         )
-    said = {folder: job.communicate()[0] for folder, job in jobs.items()}
-    return {folder: "" if jobs[folder].returncode == 0 else said[folder] for folder in jobs}
+    outputs = {folder: job.communicate()[0] for folder, job in jobs.items()}
+    return {folder: "" if jobs[folder].returncode == 0 else outputs[folder] for folder in jobs}
 
 
 @rule("imports", "the shard step imports it without torch", needs=())
-def light(trial: Trial) -> Iterator[Fault]:
-    done = subprocess.run(
-        [sys.executable, "-c", BLOCKED, trial.name, json.dumps(dict(trial.settings))],
+def check_imports(trial: Trial) -> Iterator[Fault]:
+    process = subprocess.run(
+        [sys.executable, "-c", TORCHLESS_SCRIPT, trial.name, json.dumps(dict(trial.settings))],
         env=environment(0),
         capture_output=True,
         text=True,
         check=False,
     )
-    if done.returncode:
-        lines = done.stderr.strip().splitlines()
+    if process.returncode:
+        lines = process.stderr.strip().splitlines()
         places = [line.strip() for line in lines if line.strip().startswith("File ")]
-        own = [line for line in places if not any(part in line for part in NOT_OWN)]
+        own_places = [line for line in places if not any(part in line for part in NOT_OWN)]
         torch = "torch" in lines[-1]
         yield Fault(
             lines[-1],
-            own[-1].removeprefix("File ") if own else trial.name,
+            own_places[-1].removeprefix("File ") if own_places else trial.name,
             "import torch inside the methods, and keep the network in a module of its own that "
             "model() imports"
             if torch
@@ -81,17 +81,17 @@ def light(trial: Trial) -> Iterator[Fault]:
 
 
 @rule("shards", "the raw data become samples of all three splits", needs=())
-def sharded(trial: Trial) -> Iterator[Fault]:
+def check_shards(trial: Trial) -> Iterator[Fault]:
     for split in SPLITS:
         try:
-            found = Dataset(trial.folder / split)
+            dataset = Dataset(trial.folder / split)
         except DataError as error:
             yield Fault(str(error), split, "give more sample data, or mend what its records lack")
             continue
         few = SAMPLES if split == "train" else 1
-        if len(found) < few:
+        if len(dataset) < few:
             yield Fault(
-                f"the {split} split has {len(found)} samples, {few} are needed",
+                f"the {split} split has {len(dataset)} samples, {few} are needed",
                 split,
                 "give more sample data: 100 records or more",
             )
@@ -110,17 +110,18 @@ def sharded(trial: Trial) -> Iterator[Fault]:
 
 
 @rule("packing", "the same records become the same samples in another process", needs=("shards",))
-def steady(trial: Trial) -> Iterator[Fault]:
+def check_packing(trial: Trial) -> Iterator[Fault]:
     other = trial.folder.parent / TWICE[1]
     if not other.is_dir() or other == trial.folder:
         return
-    packing = f"{type(trial.one.packing).__module__}: {type(trial.one.packing).__name__}"
+    packing = f"{type(trial.shared_workload.packing).__module__}: "
+    f"{type(trial.shared_workload.packing).__name__}"
     for split in SPLITS:
-        one, again = Dataset(trial.folder / split), Dataset(other / split)
-        if one.fingerprint != again.fingerprint:
+        first, second = Dataset(trial.folder / split), Dataset(other / split)
+        if first.fingerprint != second.fingerprint:
             yield Fault(
-                f"the {split} split is another one each time: {one.fingerprint}, "
-                f"{again.fingerprint}",
+                f"the {split} split is another one each time: {first.fingerprint}, "
+                f"{second.fingerprint}",
                 packing,
                 "iterate over no set, take no hash(), draw nothing: let a sample follow from its "
                 "records",

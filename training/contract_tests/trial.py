@@ -54,19 +54,19 @@ class Trial:
 
     def workload(self) -> Workload:
         """Create a new workload, as the train job does."""
-        made = load(self.name, self.settings, self.folder / "train")
-        made.fit(self.train)
-        return made
+        workload = load(self.name, self.settings, self.folder / "train")
+        workload.fit(self.train)
+        return workload
 
     @cached_property
-    def one(self) -> Workload:
+    def shared_workload(self) -> Workload:
         """A workload shared by all rules that do not change it."""
         return self.workload()
 
     def model(self, workload: Workload | None = None, seed: int = SEED) -> nn.Module:
         """Create a model with fresh weights."""
         torch.manual_seed(seed)
-        return (workload or self.one).model()
+        return (workload or self.shared_workload).model()
 
     @cached_property
     def samples(self) -> Samples:
@@ -75,19 +75,21 @@ class Trial:
 
     def batch(self, start: int = 0, stop: int = SAMPLES) -> Batch:
         """Return some of ``samples`` as a separate batch."""
-        return self._batches.of(copied(part(self.samples, self.train.fields, start, stop)))
+        return self._batches.make_batch(
+            copy_samples(part(self.samples, self.train.fields, start, stop))
+        )
 
     @cached_property
     def _batches(self) -> Batches:
-        return Batches(self.one)
+        return Batches(self.shared_workload)
 
     def batches(self, dataset: Dataset, size: int = SAMPLES) -> Iterator[tuple[int, Batch]]:
         """Yield (number of samples, batch) over a whole split."""
         for samples in dataset.batches(size):
-            yield count_of(samples, dataset.fields), self._batches.of(samples)
+            yield count_of(samples, dataset.fields), self._batches.make_batch(samples)
 
 
-def copied(samples: Samples) -> Samples:
+def copy_samples(samples: Samples) -> Samples:
     """Return a copy of the samples that nothing else refers to."""
     return {name: array.copy() for name, array in samples.items()}
 

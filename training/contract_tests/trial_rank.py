@@ -18,9 +18,9 @@ from training.checkpoint.checkpoints import Checkpoints
 from training.config import TrainConfig
 from training.contract_tests.contract import error_line, raised_at
 from training.contract_tests.trial import Trial
-from training.export.weight_location import gathered
+from training.export.weight_location import gather_weights
 from training.loop import Loop
-from training.strategies import started
+from training.strategies import start_strategy
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def weights(state: dict[str, torch.Tensor]) -> str:
     return digest.hexdigest()
 
 
-class _Interrupted(Exception):
+class _TrainingInterrupt(Exception):
     pass
 
 
@@ -88,16 +88,16 @@ def main() -> None:
             if case.port:
                 os.environ["MASTER_PORT"] = str(case.port)
             results[case.name] = Result()
-            _tried(trial, case, results[case.name])
+            _run_case(trial, case, results[case.name])
     finally:
-        found = {name: asdict(result) for name, result in results.items()}
-        Path(plan.out + os.environ.get("RANK", "0")).write_text(json.dumps(found))
+        summary = {name: asdict(result) for name, result in results.items()}
+        Path(plan.out + os.environ.get("RANK", "0")).write_text(json.dumps(summary))
 
 
-def _tried(trial: Trial, case: Case, result: Result) -> None:
+def _run_case(trial: Trial, case: Case, result: Result) -> None:
     try:
         _train(trial, case, result)
-    except _Interrupted:
+    except _TrainingInterrupt:
         pass
     except Exception as error:
         result.error, result.where = error_line(error), raised_at(error)
@@ -107,7 +107,7 @@ def _tried(trial: Trial, case: Case, result: Result) -> None:
 def _train(trial: Trial, case: Case, result: Result) -> None:
     config = TrainConfig(**case.config)
     workload = trial.workload()
-    with started(config, workload) as strategy:
+    with start_strategy(config, workload) as strategy:
         ranks, keep = strategy.ranks, config.keep_checkpoints
         checkpoints = Checkpoints(Path(case.folder), "trial", keep, ranks)
 
@@ -118,11 +118,11 @@ def _train(trial: Trial, case: Case, result: Result) -> None:
             if "validation_loss" in line:
                 result.validation[step] = line["validation_loss"]
             if case.stop_at and step > case.stop_at:
-                raise _Interrupted
+                raise _TrainingInterrupt
 
         loop = Loop(config, workload, strategy, checkpoints, report)
         loop.train(trial.train, trial.validation)
-        result.weights = weights(gathered(strategy))
+        result.weights = weights(gather_weights(strategy))
 
 
 if __name__ == "__main__":

@@ -34,23 +34,29 @@ console = Console()
 def rules() -> list[Rule]:
     """Return all rules, in the order of their modules."""
     names = [module.__name__ for module in ORDER]
-    return sorted(RULES, key=lambda one: names.index(one.check.__module__))
+    return sorted(RULES, key=lambda rule: names.index(rule.check.__module__))
 
 
-def chosen(only: Sequence[str]) -> list[Rule]:
+def select_rules(only: Sequence[str]) -> list[Rule]:
     """Return the rules of these names and those that they need; all rules if none is named.
 
     Raises:
         TrainyardError: a rule of this name does not exist.
     """
-    known, wanted, waiting = {one.name: one for one in rules()}, set[str](), list(only or ())
+    rules_by_name, selection, waiting = (
+        {rule.name: rule for rule in rules()},
+        set[str](),
+        list(only or ()),
+    )
     while waiting:
         name = waiting.pop()
-        if name not in known:
-            raise TrainyardError(f"--only {name!r}: is not a rule; {nearest(name, list(known))}")
-        wanted.add(name)
-        waiting += known[name].needs
-    return [one for one in rules() if not only or one.name in wanted]
+        if name not in rules_by_name:
+            raise TrainyardError(
+                f"--only {name!r}: is not a rule; {nearest(name, list(rules_by_name))}"
+            )
+        selection.add(name)
+        waiting += rules_by_name[name].needs
+    return [rule for rule in rules() if not only or rule.name in selection]
 
 
 def attempt(
@@ -61,16 +67,16 @@ def attempt(
     Raises:
         TrainyardError: the workload is unknown, a setting is wrong, or its data cannot be read.
     """
-    typed = spec(name).config.model_validate(read_settings(settings))
-    imports = [one for one in chosen(only) if one.name == "imports"]
-    rest = [one for one in chosen(only) if one not in imports]
-    trial = Trial(name, typed.model_dump(mode="json"), work / TWICE[0], raw)
+    config = spec(name).config.model_validate(read_settings(settings))
+    imports = [rule for rule in select_rules(only) if rule.name == "imports"]
+    rest = [rule for rule in select_rules(only) if rule not in imports]
+    trial = Trial(name, config.model_dump(mode="json"), work / TWICE[0], raw)
     yield from judge(trial, imports)
-    again = any(one.check is packing_rules.steady for one in rest)
-    folders = TWICE if again else TWICE[:1]
-    for why in shard(name, settings, raw, work, folders=folders).values():
-        if why:
-            raise TrainyardError(f"{raw}: the shard step fails on it:\n{why[-2000:]}")
+    needs_second = any(rule.check is packing_rules.check_packing for rule in rest)
+    folders = TWICE if needs_second else TWICE[:1]
+    for reason in shard(name, settings, raw, work, folders=folders).values():
+        if reason:
+            raise TrainyardError(f"{raw}: the shard step fails on it:\n{reason[-2000:]}")
     yield from judge(trial, rest)
 
 
@@ -103,16 +109,20 @@ def main(
 def _show(verdict: Verdict) -> None:
     name, says = verdict.rule.name, verdict.rule.says
     if verdict.why_not:
-        _say(f"[yellow]–[/] {name}: not checked: {escape(verdict.why_not)}")
+        _print_line(f"[yellow]–[/] {name}: not checked: {escape(verdict.why_not)}")
     elif not verdict.faults:
-        _say(f"[green]✓[/] {name}: {says}")
+        _print_line(f"[green]✓[/] {name}: {says}")
     for fault in verdict.faults:
         table = Table(show_header=False, box=None, padding=(0, 1))
-        for what, text in (("found", fault.found), ("where", fault.where), ("fix", fault.fix)):
-            table.add_row("", what, escape(text))
-        _say(f"[red]✗[/] {name}: {says}")
+        for label, text in (
+            ("found", fault.observation),
+            ("where", fault.location),
+            ("fix", fault.fix),
+        ):
+            table.add_row("", label, escape(text))
+        _print_line(f"[red]✗[/] {name}: {says}")
         console.print(table)
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     console.print(line, soft_wrap=True)

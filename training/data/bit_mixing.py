@@ -9,13 +9,13 @@ ODD = np.uint64(0x9E3779B97F4A7C15)
 MULTIPLIERS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 
-def mixed(values: np.ndarray) -> np.ndarray:
+def mix_bits(values: np.ndarray) -> np.ndarray:
     """Return a bijection of uint64; every bit depends on every other (Steele et al. 2014)."""
     for shift, multiplier in zip((30, 27), MULTIPLIERS, strict=True):
         values = (values ^ (values >> np.uint64(shift))) * multiplier
     return values ^ (values >> np.uint64(31))
 
 
-def chained(hashes: np.ndarray, words: np.ndarray) -> np.ndarray:
+def chain_hashes(hashes: np.ndarray, words: np.ndarray) -> np.ndarray:
     """Return hashes of sequences extended by one word, uint64 (n,), from those of the sequences."""
-    return mixed(hashes ^ words) + ODD
+    return mix_bits(hashes ^ words) + ODD

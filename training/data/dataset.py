@@ -79,7 +79,7 @@ class Passage:
     """Position of the first sample in the order in which the whole split is streamed."""
     before: int
     """Unit of the sample before the passage; -1 for none."""
-    beyond: bool
+    is_past_share: bool
     """True if the passage lies behind the requested share."""
 
 
@@ -108,28 +108,28 @@ class Dataset:
     when a sample of it is read. Safe to use from several threads.
     """
 
-    def __init__(self, folder: Path | str | Place, *, loaded: bool = False) -> None:
+    def __init__(self, folder: Path | str | Place, *, in_memory: bool = False) -> None:
         """Read the manifests.
 
         Args:
             folder: a folder, ``s3://bucket/prefix``, or a place of another kind.
-            loaded: read whole shards into memory, from front to back, instead of mapping them, as
-                S3 always does. Meant for an order that needs few shards at once.
+            in_memory: read whole shards into memory, from front to back, instead of mapping them,
+                as S3 always does. Meant for an order that needs few shards at once.
 
         Raises:
             DataError: no manifest, a damaged one, two that disagree, or no samples.
         """
-        where = place(folder, loaded=loaded) if isinstance(folder, str | Path) else folder
-        self.in_memory = where.in_memory
+        storage = place(folder, in_memory=in_memory) if isinstance(folder, str | Path) else folder
+        self.in_memory = storage.in_memory
         manifests = {
-            name: parse_manifest(f"{where}/{name}", content)
-            for name, content in where.manifests().items()
+            name: parse_manifest(f"{storage}/{name}", content)
+            for name, content in storage.manifests().items()
         }
-        self.folder, self.merged = folder, merge(where, manifests)
-        self.fields, self.fingerprint = self.merged.fields, self.merged.fingerprint
-        self.starts = np.concatenate(([0], np.cumsum(self.merged.samples)))
+        self.folder, self.manifests = folder, merge(storage, manifests)
+        self.fields, self.fingerprint = self.manifests.fields, self.manifests.fingerprint
+        self.starts = np.concatenate(([0], np.cumsum(self.manifests.samples)))
         self._variable, self._dtype = variable(self.fields), row_dtype(self.fields)
-        self.tables = Tables(where, self.merged, self.starts)
+        self.tables = Tables(storage, self.manifests, self.starts)
         if not len(self):
             raise DataError(
                 f"{folder}: 0 samples; the raw data gave too little for this split "
@@ -142,17 +142,17 @@ class Dataset:
     @property
     def records(self) -> int:
         """Number of raw records that went into this split."""
-        return sum(source.records for source in self.merged.sources)
+        return sum(source.records for source in self.manifests.sources)
 
     @property
     def bytes(self) -> int:
         """Size of all shards, in bytes."""
-        return int(self.merged.bytes.sum())
+        return int(self.manifests.bytes.sum())
 
     @property
     def statistics(self) -> list[dict[str, Any]]:
         """The workload's statistics of each unit, in the order of the units' names."""
-        return [source.statistics for source in self.merged.sources]
+        return [source.statistics for source in self.manifests.sources]
 
     def read(self, indices: Sequence[int] | np.ndarray, pieces: Pieces | None = None) -> Samples:
         """Read samples by global index, in the given order, into new memory.
@@ -169,12 +169,12 @@ class Dataset:
             raise IndexError(f"{self.folder}: holds samples 0 to {len(self) - 1}, not {indices}")
         shards = np.searchsorted(self.starts, indices, side="right") - 1
         if pieces is None:
-            opened = self.tables.opened(shards)
-            rows = gather(opened.origins[shards] + indices * self._dtype.itemsize, self._dtype)
-            pieces = opened.pieces
+            open_shards = self.tables.open_shards(shards)
+            rows = gather(open_shards.origins[shards] + indices * self._dtype.itemsize, self._dtype)
+            pieces = open_shards.pieces
         else:
-            within = indices - self.starts[shards]
-            rows = pieces(0, *_neighbours(shards, within, within + 1))
+            row_numbers = indices - self.starts[shards]
+            rows = pieces(0, *_neighbours(shards, row_numbers, row_numbers + 1))
         samples: Samples = {}
         for name, field in self.fields.items():
             if field.shape is None:
@@ -190,7 +190,7 @@ class Dataset:
             yield self.read(np.arange(start, min(start + size, len(self))))
 
     def stream(
-        self, size: int, share: Share | None = None, *, beyond: bool = False
+        self, size: int, share: Share | None = None, *, past_share: bool = False
     ) -> Iterator[Passage]:
         """Yield every sample once, in the order in which it was packed, ``size`` at a time.
 
@@ -200,15 +200,15 @@ class Dataset:
 
         Args:
             share: yield only this share's passages; they are cut as for the whole split.
-            beyond: continue behind the share, for records that begin in it and end there.
+            past_share: continue behind the share, for records that begin in it and end there.
         """
-        order = self._packed()
-        counts, sources = self.merged.samples[order], self.merged.source[order]
+        order = self._order_shards()
+        counts, sources = self.manifests.samples[order], self.manifests.source[order]
         ends = np.cumsum(counts)
         shift = self.starts[order] - (ends - counts)  # from a place in this order to an index
         begin, stop = (share or Share(0, 1)).bounds(len(self), size)
         before = int(sources[np.searchsorted(ends, begin - 1, side="right")]) if begin else -1
-        for start in range(begin, len(self) if beyond else stop, size):
+        for start in range(begin, len(self) if past_share else stop, size):
             places = np.arange(start, min(start + size, len(self)))
             slots = np.searchsorted(ends, places, side="right")
             samples = self.read(places + shift[slots])
@@ -219,7 +219,7 @@ class Dataset:
 
     def source_name(self, source: int) -> str:
         """Return the unit's name; it begins with a raw folder's name if records were kept apart."""
-        return self.merged.units["name"][source]
+        return self.manifests.units["name"][source]
 
     def folders(self, sources: np.ndarray) -> np.ndarray:
         """Return the raw folder or input of each sample, given their units (``Passage.sources``):
@@ -245,14 +245,14 @@ class Dataset:
         Raises:
             DataError: they take more than half of this machine's memory.
         """
-        self.tables.hold(np.arange(len(self.merged.names)) if shards is None else shards)
+        self.tables.hold(np.arange(len(self.manifests.names)) if shards is None else shards)
 
-    def _packed(self) -> np.ndarray:
+    def _order_shards(self) -> np.ndarray:
         """Return the shards in the order in which ``stream`` reads them."""
-        names, files = self.merged.units["name"], self.merged.names.tolist()
+        names, files = self.manifests.units["name"], self.manifests.names.tolist()
         keys = [
             (names[source], len(file), file)  # stems are equal: a longer number is a higher one
-            for source, file in zip(self.merged.source.tolist(), files, strict=True)
+            for source, file in zip(self.manifests.source.tolist(), files, strict=True)
         ]
         return np.array(sorted(range(len(keys)), key=keys.__getitem__), np.int64)
 
@@ -264,7 +264,7 @@ class Dataset:
         """
         starts, stops = bounds[:, 0], bounds[:, 1]
         column = 1 + self._variable.index(name)
-        ends = self.merged.bytes[shards, column] // self.tables.dtypes[column].itemsize
+        ends = self.manifests.bytes[shards, column] // self.tables.dtypes[column].itemsize
         offsets = np.concatenate(([0], np.cumsum(stops - starts)))
         inside = ((starts >= 0) & (starts <= stops) & (stops <= ends)).all()
         values = pieces(column, *_neighbours(shards, starts, stops)) if inside else None

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from training.data.bit_mixing import chained, mixed
+from training.data.bit_mixing import chain_hashes, mix_bits
 from training.data.manifest import Field, Samples
 from training.data.shard_writer import count_of
 
@@ -21,11 +21,11 @@ def sample_hashes(samples: Samples, fields: Mapping[str, Field]) -> np.ndarray:
     for name, field in fields.items():
         rows = np.ascontiguousarray(samples[name], np.dtype(field.dtype).newbyteorder("<"))
         if field.shape is None:
-            out = chained(out, _digests(rows, samples[f"{name}_offsets"]))
+            out = chain_hashes(out, _digests(rows, samples[f"{name}_offsets"]))
             continue
         for word in _words(rows.reshape(len(rows), -1)).T:
-            out = chained(out, word)
-    return mixed(out).view(np.int64)
+            out = chain_hashes(out, word)
+    return mix_bits(out).view(np.int64)
 
 
 def _digests(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
@@ -41,7 +41,7 @@ def _words(rows: np.ndarray) -> np.ndarray:
     raw = rows.view(np.uint8).reshape(len(rows), -1)
     width = -(-raw.shape[1] // 8) * 8
     if width != raw.shape[1]:
-        padded = np.zeros((len(raw), width), np.uint8)
-        padded[:, : raw.shape[1]] = raw
-        raw = padded
+        buffer = np.zeros((len(raw), width), np.uint8)
+        buffer[:, : raw.shape[1]] = raw
+        raw = buffer
     return raw.view("<u8")

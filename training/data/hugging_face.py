@@ -50,14 +50,16 @@ class KeepPosition(TrainerCallback):
                 checkpoint was saved without this callback.
         """
         self._check(args)
-        kept: Any = state.stateful_callbacks  # by now a dict, which its annotation does not say
-        if state.global_step and KEY not in kept:
+        callbacks: Any = (
+            state.stateful_callbacks
+        )  # by now a dict, which its annotation does not say
+        if state.global_step and KEY not in callbacks:
             raise TrainingError(
                 f"the checkpoint of step {state.global_step} does not say where in the data it "
                 "was: it was saved without KeepPosition; start afresh, or set "
                 "ignore_data_skip=False and leave KeepPosition out"
             )
-        self.train.load_state_dict(kept.get(KEY, {"position": 0}))
+        self.train.load_state_dict(callbacks.get(KEY, {"position": 0}))
         # A resumed training begins one pass more than one that was never interrupted: a pass must
         # draw none of the random numbers that Trainer restores, or the next dropout is another.
         loader = getattr(train_dataloader, "base_dataloader", train_dataloader)
@@ -68,12 +70,12 @@ class KeepPosition(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
         self.train.advance(global_batch(args))
-        kept: Any = state.stateful_callbacks
-        kept[KEY] = self.train.state_dict()
+        callbacks: Any = state.stateful_callbacks
+        callbacks[KEY] = self.train.state_dict()
 
     def _check(self, args: TrainingArguments) -> None:
-        wanted = {"train_sampling_strategy": "sequential", "ignore_data_skip": True}
-        for name, value in wanted.items():
+        requirements = {"train_sampling_strategy": "sequential", "ignore_data_skip": True}
+        for name, value in requirements.items():
             if getattr(args, name) != value:
                 raise TrainingError(
                     f"TrainingArguments.{name}: is {getattr(args, name)!r}; a ShardDataset with "
@@ -97,16 +99,22 @@ def newest_checkpoint(folder: Path | str) -> str | None:
     ``transformers.trainer_utils.get_last_checkpoint`` returns the newest one, even if the process
     was killed while writing it.
     """
-    found = {int(m[1]): path for path in Path(folder).glob("checkpoint-*") if (m := _number(path))}
-    whole = (str(found[number]) for number in sorted(found, reverse=True) if _whole(found[number]))
-    return next(whole, None)
+    checkpoints = {
+        int(m[1]): path for path in Path(folder).glob("checkpoint-*") if (m := _number(path))
+    }
+    complete_paths = (
+        str(checkpoints[number])
+        for number in sorted(checkpoints, reverse=True)
+        if _is_complete(checkpoints[number])
+    )
+    return next(complete_paths, None)
 
 
 def _number(path: Path) -> re.Match[str] | None:
     return re.fullmatch(r"checkpoint-(\d+)", path.name)
 
 
-def _whole(checkpoint: Path) -> bool:
+def _is_complete(checkpoint: Path) -> bool:
     try:
         json.loads((checkpoint / STATE).read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):

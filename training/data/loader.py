@@ -29,7 +29,7 @@ from training.data.sample_order import Order, rank_positions
 Batch = Mapping[str, Tensor]
 
 
-class Ahead:
+class DevicePrefetcher:
     """Moves a step's micro-batches from the loader to the device ahead of time.
 
     On CUDA they are copied on a separate stream, from pinned memory, so neither the host nor
@@ -44,19 +44,19 @@ class Ahead:
         self._batches, self._count, self._device = batches, count, device
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._coming: tuple[list[Batch], Any] | None = None
-        self._failed: Exception | None = None
+        self._failure: Exception | None = None
 
     def fetch(self) -> None:
         """Start copying the next step's micro-batches; call it once this step's work is queued.
 
         An error belongs to the step that needs them: ``take`` raises it.
         """
-        if self._stream is None or self._coming is not None or self._failed is not None:
+        if self._stream is None or self._coming is not None or self._failure is not None:
             return
         try:
-            self._coming = self._sent(self._stream)
+            self._coming = self._start_copies(self._stream)
         except Exception as error:  # noqa: BLE001  raised when they are requested
-            self._failed = error
+            self._failure = error
 
     def take(self) -> list[Batch]:
         """Return the next step's micro-batches, ready for the current stream.
@@ -65,40 +65,40 @@ class Ahead:
             DataError: a shard is missing or damaged.
         """
         if self._stream is None:
-            return self._moved()
+            return self._copy_batches()
         self.fetch()
-        if self._failed is not None:
-            raise self._failed
+        if self._failure is not None:
+            raise self._failure
         assert self._coming is not None  # noqa: S101 (``fetch`` has, or failed)
-        (batches, arrived), self._coming = self._coming, None
+        (batches, copy_event), self._coming = self._coming, None
         current = torch.cuda.current_stream(self._device)
-        current.wait_event(arrived)
+        current.wait_event(copy_event)
         for batch in batches:
             for tensor in batch.values():
                 tensor.record_stream(current)  # the copying stream must not reuse its memory yet
         return batches
 
-    def _sent(self, stream: Any) -> tuple[list[Batch], Any]:
+    def _start_copies(self, stream: Any) -> tuple[list[Batch], Any]:
         """Start the copies; return them, and the event after the last one."""
         with torch.cuda.stream(stream):
-            return self._moved(), stream.record_event()
+            return self._copy_batches(), stream.record_event()
 
-    def _moved(self) -> list[Batch]:
-        return [moved(next(self._batches), self._device) for _ in range(self._count)]
+    def _copy_batches(self) -> list[Batch]:
+        return [move_batch(next(self._batches), self._device) for _ in range(self._count)]
 
 
-def moved(batch: Batch, device: torch.device) -> dict[str, Tensor]:
+def move_batch(batch: Batch, device: torch.device) -> dict[str, Tensor]:
     """Return the batch on the device; a copy from pinned memory is not waited for."""
     return {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
 
 
-EACH = 4
+SAMPLES_PER_THREAD = 4
 """Samples of a chunk for each preparing thread, if samples are prepared."""
 
-AHEAD = 3
+PREFETCH_CHUNKS = 3
 """Number of chunks read before they are requested."""
 
-KEPT = 0.9
+PACE_DECAY = 0.9
 """Weight of what was known of the consumer's pace before the last chunk."""
 
 INDICES = 1 << 14
@@ -137,30 +137,37 @@ class Loader:
     ) -> None:
         if global_batch % (micro_batch * world):
             raise ValueError(f"{global_batch=} is not a multiple of {micro_batch=} × {world=}")
-        self.stalled = 0.0
+        self.stall_seconds = 0.0
         """Seconds that ``next`` has spent waiting for the thread."""
         self._begin, self._batch, self._micro = position, global_batch, micro_batch
         self._share = global_batch // world
-        self._given, self._asked = 0, 0  # samples of this rank
-        pinned = torch.device(device).type == "cuda"
+        self._yielded_count, self._planned_count = 0, 0  # samples of this rank
+        pin_memory = torch.device(device).type == "cuda"
         self._chunks = _Chunks(
-            dataset, order, position, global_batch, rank, world, pinned, preparation
+            dataset, order, position, global_batch, rank, world, pin_memory, preparation
         )
-        self._taken, self._worked = 0.0, 0.0  # samples, and seconds between them, lately
-        size = max(1, int(dataset.merged.bytes.sum()) // len(dataset) * micro_batch)
+        self._recent_samples, self._recent_seconds = (
+            0.0,
+            0.0,
+        )  # samples, and seconds between them, lately
+        size = max(1, int(dataset.manifests.bytes.sum()) // len(dataset) * micro_batch)
         threads = preparation.threads if preparation else 0
-        at_once = -(-EACH * threads // micro_batch) or 1 << (CHUNK // size).bit_length() >> 1 or 1
+        at_once = (
+            -(-SAMPLES_PER_THREAD * threads // micro_batch)
+            or 1 << (CHUNK // size).bit_length() >> 1
+            or 1
+        )
         self._most = micro_batch * at_once
         self._next = micro_batch
         self._pool = ThreadPoolExecutor(2 if threads else 1, "loader")
         self._coming: deque[tuple[int, int, Future[dict[str, Tensor]]]] = deque()
-        self._delivered = time.perf_counter()  # when the last chunk was
+        self._delivery_time = time.perf_counter()  # when the last chunk was
         self._batches: Iterator[dict[str, Tensor]] = iter(())
 
     @property
     def position(self) -> int:
         """Position at which the next global batch begins, or the one that is only partly read."""
-        return self._begin + self._given // self._share * self._batch
+        return self._begin + self._yielded_count // self._share * self._batch
 
     def __iter__(self) -> Self:
         return self
@@ -175,7 +182,7 @@ class Loader:
         while batch is None:
             self._batches = cut(self._take(), self._micro)
             batch = next(self._batches, None)
-        self._given += self._micro
+        self._yielded_count += self._micro
         return batch
 
     def __enter__(self) -> Self:
@@ -197,8 +204,10 @@ class Loader:
     def _take(self) -> dict[str, Tensor]:
         """Return the next chunk; after a failure, the next call tries the same one again."""
         began = time.perf_counter()
-        working = began - self._delivered
-        first, size, coming = self._coming[0] if self._coming else (self._asked, self._next, None)
+        working = began - self._delivery_time
+        first, size, coming = (
+            self._coming[0] if self._coming else (self._planned_count, self._next, None)
+        )
         # A caller that waits for work not yet begun does it itself instead of waiting for the
         # thread to wake up. Not if shards are read into memory: the thread knows what it will need.
         # Nor if samples are prepared: the chunks after it would wait.
@@ -210,18 +219,18 @@ class Loader:
             self._coming.popleft()
         else:
             self._plan()
-        if self._taken:
-            self._worked = KEPT * self._worked + working
-            self._chunks.reads.rate = self._taken / max(self._worked, 1e-9)
-        self._taken = KEPT * self._taken + size
-        while len(self._coming) < self._ahead(working):
+        if self._recent_samples:
+            self._recent_seconds = PACE_DECAY * self._recent_seconds + working
+            self._chunks.reads.rate = self._recent_samples / max(self._recent_seconds, 1e-9)
+        self._recent_samples = PACE_DECAY * self._recent_samples + size
+        while len(self._coming) < self._count_ahead(working):
             start, count = self._plan()
             self._coming.append((start, count, self._pool.submit(self._chunks.read, start, count)))
-        self._delivered = time.perf_counter()
-        self.stalled += self._delivered - began
+        self._delivery_time = time.perf_counter()
+        self.stall_seconds += self._delivery_time - began
         return chunk
 
-    def _ahead(self, working: float) -> int:
+    def _count_ahead(self, working: float) -> int:
         """Return how many chunks to read ahead; 0 if the consumer mostly waits for memory.
 
         Then there is no work to hide the reads behind, and two threads get in each other's way:
@@ -229,12 +238,12 @@ class Loader:
         busy).
         """
         always = self._chunks.busy or self._chunks.reads.late
-        return AHEAD if always or working * 2 > self._chunks.seconds else 0
+        return PREFETCH_CHUNKS if always or working * 2 > self._chunks.seconds else 0
 
     def _plan(self) -> tuple[int, int]:
         """Return the next chunk as (first sample of this rank, number of samples)."""
-        chunk = self._asked, self._next
-        self._asked += self._next
+        chunk = self._planned_count, self._next
+        self._planned_count += self._next
         most, in_flight = self._most, self._chunks.reads.count
         if in_flight and not self._chunks.busy:
             # A whole chunk must arrive before it is used: no more than a step takes, or is read at
@@ -258,13 +267,18 @@ class _Chunks:
         global_batch: int,
         rank: int,
         world: int,
-        pinned: bool,
+        pin_memory: bool,
         preparation: Preparation | None = None,
     ) -> None:
         self._preparation = preparation or Preparation(None)
         self.busy = dataset.in_memory or self._preparation.threads > 0
         """True if there is always work to do in parallel with the consumer."""
-        self._dataset, self._order, self._begin, self._pinned = dataset, order, position, pinned
+        self._dataset, self._order, self._begin, self._pin_memory = (
+            dataset,
+            order,
+            position,
+            pin_memory,
+        )
         self.reads = ReadsInFlight(dataset)
         self._part = {"global_batch": global_batch, "rank": rank, "world": world}
         self._block = (0, np.empty(0, np.int64))
@@ -273,21 +287,21 @@ class _Chunks:
     def read(self, first: int, count: int) -> dict[str, Tensor]:
         """Read the rank's samples ``first`` … ``first + count - 1``."""
         began = time.perf_counter()
-        indices = self._at(first, count)
+        indices = self._indices_at(first, count)
         positions = None
         if self.busy:
             positions = rank_positions(self._begin, first, count, **self._part)
         if positions is not None and self._dataset.in_memory:
             self._dataset.hold(self._order.shards_from(int(positions[0])))
         samples = self.reads.read(indices)
-        tensors = self._preparation.batch(samples, positions, pinned=self._pinned)
+        tensors = self._preparation.batch(samples, positions, pin_memory=self._pin_memory)
         self.seconds = time.perf_counter() - began
         return tensors
 
-    def _at(self, first: int, count: int) -> np.ndarray:
+    def _indices_at(self, first: int, count: int) -> np.ndarray:
         begin, indices = self._block
         if not begin <= first <= first + count <= begin + len(indices):
             block = max(count, min(2 * len(indices), INDICES))
             positions = rank_positions(self._begin, first, block, **self._part)
-            begin, indices = self._block = first, self._order.at(positions)
+            begin, indices = self._block = first, self._order.indices_at(positions)
         return indices[first - begin : first - begin + count]

@@ -180,11 +180,11 @@ def manifest_json(manifest: Manifest) -> bytes:
     So 100,000 shards are read without an object per name and hash. They are in
     the order of their hashes, so that readers of one instance's manifest need not sort.
     """
-    whole = manifest.model_dump(mode="json")
+    document = manifest.model_dump(mode="json")
     for table, kind in (("raw", Raw), ("sources", Source)):
-        rows = whole[table]
-        whole[table] = {name: [row[name] for row in rows] for name in kind.model_fields}
-    shards = whole["shards"]
+        rows = document[table]
+        document[table] = {name: [row[name] for row in rows] for name in kind.model_fields}
+    shards = document["shards"]
     rows = sorted(range(len(manifest.shards)), key=shards["sha256"].__getitem__)
     for table in (shards, *shards["values"].values()):
         for name in table.keys() - {"values"}:
@@ -192,7 +192,7 @@ def manifest_json(manifest: Manifest) -> bytes:
     shards["file"] = BLANK.join(shards["file"])
     for table in (shards, *shards["values"].values()):
         table["sha256"] = "".join(table["sha256"])
-    return to_json(whole, indent=1)
+    return to_json(document, indent=1)
 
 
 def write_manifest(manifest: Manifest, path: Path) -> None:

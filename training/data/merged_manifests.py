@@ -78,16 +78,16 @@ def merge(place: object, manifests: Mapping[str, Columns]) -> MergedManifests:
         raise DataError(f"{place}: {names} disagree about what a sample is; shard the data again")
     parts = list(manifests.values())
     sources = {
-        name: _chained([part.sources[name] for part in parts]) for name in Source.model_fields
+        name: _chain_lists([part.sources[name] for part in parts]) for name in Source.model_fields
     }
     _check_sources(place, sources)
     _check_raw(place, parts)
     _check_complete(place, parts, sources["name"])
-    table = _joined(parts)
+    table = _join_shards(parts)
     table["digest"] = _digests(table["sha256"])
     rows = _order(table)
     if rows is None:
-        rows = _chosen(place, table)
+        rows = _select_rows(place, table)
     if rows is not ALL:
         table = {name: column[rows] for name, column in table.items()}
     return MergedManifests(
@@ -118,9 +118,9 @@ def _check_sources(place: object, sources: Mapping[str, Sequence]) -> None:
     names = sources["name"]
     if len(set(names)) == len(names):
         return
-    found: dict[str, int] = {}
+    first_rows: dict[str, int] = {}
     for row, name in enumerate(names):
-        first = found.setdefault(name, row)
+        first = first_rows.setdefault(name, row)
         if any(column[row] != column[first] for column in sources.values()):
             raise DataError(
                 f"{place}: two manifests tell different things of {name}, so they are "
@@ -148,7 +148,7 @@ def _check_complete(place: object, parts: Sequence[Columns], names: Sequence[str
             )
 
 
-def _joined(parts: Sequence[Columns]) -> dict[str, np.ndarray]:
+def _join_shards(parts: Sequence[Columns]) -> dict[str, np.ndarray]:
     """Join the shards of all manifests into one table; ``source`` counts through all sources."""
     befores = itertools.accumulate((len(part.sources["name"]) for part in parts), initial=0)
     columns = {
@@ -158,14 +158,14 @@ def _joined(parts: Sequence[Columns]) -> dict[str, np.ndarray]:
         "bytes": [part.bytes for part in parts],
         "sha256": [part.sha256 for part in parts],
     }
-    return {name: _concatenated(arrays) for name, arrays in columns.items()}
+    return {name: _concatenate_arrays(arrays) for name, arrays in columns.items()}
 
 
-def _concatenated(arrays: Sequence[np.ndarray]) -> np.ndarray:
+def _concatenate_arrays(arrays: Sequence[np.ndarray]) -> np.ndarray:
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
-def _chained(lists: Sequence[list]) -> list:
+def _chain_lists(lists: Sequence[list]) -> list:
     return lists[0] if len(lists) == 1 else list(itertools.chain.from_iterable(lists))
 
 
@@ -174,20 +174,20 @@ def _digests(hashes: np.ndarray) -> np.ndarray:
     if hashes.shape[1] == 1:
         return hashes[:, 0]
     texts = ("\n".join(row.tobytes().hex() for row in rows).encode() for rows in hashes)
-    whole = b"".join(hashlib.sha256(text).digest() for text in texts)
-    return np.frombuffer(whole, "V32")
+    digests = b"".join(hashlib.sha256(text).digest() for text in texts)
+    return np.frombuffer(digests, "V32")
 
 
 def _order(table: Mapping[str, np.ndarray]) -> np.ndarray | slice | None:
     """Return the rows by hash; None if a hash repeats, or 64 bits do not distinguish the hashes."""
     keys = np.ascontiguousarray(table["digest"]).view(">u8").reshape(-1, 4)[:, 0].astype(np.uint64)
-    if not _distinct(_mixed(table["names"])):
+    if not _distinct(_mix_names(table["names"])):
         return None
     if (keys[1:] > keys[:-1]).all():
         return ALL  # one instance writes its shards in this order
     order = np.argsort(keys)
-    ranked = keys[order]
-    return order if (ranked[1:] > ranked[:-1]).all() else None
+    sorted_keys = keys[order]
+    return order if (sorted_keys[1:] > sorted_keys[:-1]).all() else None
 
 
 def _distinct(keys: np.ndarray) -> bool:
@@ -202,28 +202,28 @@ def _distinct(keys: np.ndarray) -> bool:
     while len(keys):
         numbers, slots = np.arange(len(keys), dtype=np.int32), (keys & mask).view(np.int64)
         table[slots] = numbers
-        found = table[slots]
-        lost = found != numbers
-        if (keys[lost] == keys[found[lost]]).any():
+        stored_numbers = table[slots]
+        lost = stored_numbers != numbers
+        if (keys[lost] == keys[stored_numbers[lost]]).any():
             return False
         keys = keys[lost]
     return True
 
 
-def _mixed(names: np.ndarray) -> np.ndarray:
+def _mix_names(names: np.ndarray) -> np.ndarray:
     """Return 64 bits for each name, uint64: equal for equal names, else almost always different."""
     if names.itemsize < 8:
         names = names.astype("S8")
-    mixed = np.zeros(len(names), np.uint64)
+    hashes = np.zeros(len(names), np.uint64)
     last = names.itemsize - 8
     for offset in (*range(0, last, 8), last):  # eight letters at a time; the last eight may overlap
         letters = names.getfield("<u8", offset)
-        mixed = (mixed ^ letters) * ODD
-        mixed ^= mixed >> np.uint64(32)
-    return mixed
+        hashes = (hashes ^ letters) * ODD
+        hashes ^= hashes >> np.uint64(32)
+    return hashes
 
 
-def _chosen(place: object, table: Mapping[str, np.ndarray]) -> np.ndarray:
+def _select_rows(place: object, table: Mapping[str, np.ndarray]) -> np.ndarray:
     """Return the rows to read, ordered by hash, then by name."""
     files = [name.decode() for name in table["names"].tolist()]
     hashes = [digest.tobytes() for digest in table["digest"]]
@@ -233,13 +233,13 @@ def _chosen(place: object, table: Mapping[str, np.ndarray]) -> np.ndarray:
 
 def _without_repeats(place: object, files: Sequence[str], hashes: Sequence[bytes]) -> list[int]:
     """Drop a file that another manifest named before."""
-    found: dict[str, bytes] = {}
+    hash_by_file: dict[str, bytes] = {}
     rows = []
     for row, (file, sha256) in enumerate(zip(files, hashes, strict=True)):
-        if file not in found:
-            found[file] = sha256
+        if file not in hash_by_file:
+            hash_by_file[file] = sha256
             rows.append(row)
-        elif found[file] != sha256:
+        elif hash_by_file[file] != sha256:
             raise DataError(
                 f"{place}: two manifests name {file} with different hashes, so they are of two "
                 "different runs; empty the folder and shard the data again"

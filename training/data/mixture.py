@@ -45,35 +45,38 @@ class Input:
         return np.fromiter(itertools.islice(every, count), np.int64)
 
 
-def inputs(merged: MergedManifests) -> dict[str, Input]:
+def inputs(manifests: MergedManifests) -> dict[str, Input]:
     """Return the inputs that the shards come from, by name; their units' names begin with it."""
-    names = [name.rpartition("/")[0] for name in merged.units["name"]]
-    folders = np.array(names, object)[merged.source]
-    firsts = np.cumsum(merged.samples) - merged.samples
-    found = {}
+    names = [name.rpartition("/")[0] for name in manifests.units["name"]]
+    folders = np.array(names, object)[manifests.source]
+    firsts = np.cumsum(manifests.samples) - manifests.samples
+    by_name = {}
     for name in sorted(set(folders)):
         shards = np.flatnonzero(folders == name)
-        digest = hashlib.sha256(np.ascontiguousarray(merged.sha256[shards]).data)
-        found[name] = Input(
-            name, digest.hexdigest(), shards, merged.samples[shards], firsts[shards]
+        digest = hashlib.sha256(np.ascontiguousarray(manifests.sha256[shards]).data)
+        by_name[name] = Input(
+            name, digest.hexdigest(), shards, manifests.samples[shards], firsts[shards]
         )
-    return found
+    return by_name
 
 
-def chosen(found: Mapping[str, Input], names: Iterable[str], where: object) -> list[Input]:
+def select_inputs(
+    available: Mapping[str, Input], names: Iterable[str], place: object
+) -> list[Input]:
     """Return the inputs of these names; each must have a sample.
 
     Raises:
         DataError: the dataset has no input of that name.
     """
-    missing = [name for name in names if name not in found or not found[name].samples]
+    missing = [name for name in names if name not in available or not available[name].samples]
     if missing:
         raise DataError(
-            f"{where}: has no sample of input {missing[0]!r}, but of {', '.join(found) or 'none'}; "
+            f"{place}: has no sample of input {missing[0]!r}, but of "
+            f"{', '.join(available) or 'none'}; "
             "it is too small for a sample of this split, or other inputs hold all of its records: "
             "leave it out of data.inputs, or give it more data"
         )
-    return [found[name] for name in names]
+    return [available[name] for name in names]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,7 @@ class Phase:
     counts: np.ndarray
     """Samples of each input before ``start``, int64."""
 
-    def seen(self, position: int) -> np.ndarray:
+    def count_samples(self, position: int) -> np.ndarray:
         """Return the number of samples of each input before this position, int64."""
         rounds, rest = divmod(position - self.start, len(self.source))
         more = np.bincount(self.source[:rest], minlength=len(self.shares))
@@ -115,36 +118,38 @@ class MixtureOrder(Order):
         self.inputs, self._orders = inputs, orders
         self._phases: list[Phase] = []
         for start, shares in phases:
-            counts = self.seen(start) if start else np.zeros(len(inputs), np.int64)
+            counts = self.count_samples(start) if start else np.zeros(len(inputs), np.int64)
             self._phases.append(Phase(start, np.array(shares, np.int64), *table(shares), counts))
         self._starts = np.array([phase.start for phase in self._phases], np.int64)
-        self._ends = [np.cumsum(one.sizes) for one in inputs]
+        self._ends = [np.cumsum(source.sizes) for source in inputs]
         ends = zip(inputs, self._ends, strict=True)
-        self._shifts = [one.firsts - (end - one.sizes) for one, end in ends]
+        self._shifts = [source.firsts - (end - source.sizes) for source, end in ends]
 
-    def at(self, positions: np.ndarray | range) -> np.ndarray:
+    def indices_at(self, positions: np.ndarray | range) -> np.ndarray:
         positions = np.asarray(positions, np.int64)
         source, place = self._places(positions)
         out = np.empty(len(positions), np.int64)
         for number in np.flatnonzero(np.bincount(source, minlength=len(self.inputs))).tolist():
-            here = np.flatnonzero(source == number)
-            own = self._orders[number].at(place[here])
-            slots = np.searchsorted(self._ends[number], own, side="right")
-            out[here] = own + self._shifts[number][slots]
+            matches = np.flatnonzero(source == number)
+            own_indices = self._orders[number].indices_at(place[matches])
+            slots = np.searchsorted(self._ends[number], own_indices, side="right")
+            out[matches] = own_indices + self._shifts[number][slots]
         return out
 
     def shards_from(self, position: int) -> np.ndarray | None:
-        counts = self.seen(position).tolist()
-        found = [order.shards_from(n) for order, n in zip(self._orders, counts, strict=True)]
-        if all(shards is None for shards in found):
+        counts = self.count_samples(position).tolist()
+        shards_by_input = [
+            order.shards_from(n) for order, n in zip(self._orders, counts, strict=True)
+        ]
+        if all(shards is None for shards in shards_by_input):
             return None
-        every = zip(self.inputs, found, strict=True)
+        every = zip(self.inputs, shards_by_input, strict=True)
         return np.concatenate([o.shards if s is None else o.shards[s] for o, s in every])
 
-    def seen(self, position: int) -> np.ndarray:
+    def count_samples(self, position: int) -> np.ndarray:
         """Return the number of samples of each input before this position, int64."""
         [phase] = [p for p in self._phases if p.start < position][-1:] or self._phases[:1]
-        return phase.seen(position)
+        return phase.count_samples(position)
 
     def sources(self, positions: np.ndarray | range) -> np.ndarray:
         """Return the input's number at ascending positions, int64."""
@@ -154,13 +159,13 @@ class MixtureOrder(Order):
         """Return (input's number, position in its own order) at ascending positions."""
         source = np.empty(len(positions), np.int64)
         place = np.empty(len(positions), np.int64)
-        for phase, here in self._pieces(positions):
-            rounds, slots = np.divmod(positions[here] - phase.start, len(phase.source))
-            source[here] = numbers = phase.source[slots]
+        for phase, span in self._pieces(positions):
+            rounds, slots = np.divmod(positions[span] - phase.start, len(phase.source))
+            source[span] = numbers = phase.source[slots]
             rounds *= phase.shares[numbers]
             rounds += phase.counts[numbers]
             rounds += phase.before[slots]
-            place[here] = rounds
+            place[span] = rounds
         return source, place
 
     def _pieces(self, positions: np.ndarray) -> Iterator[tuple[Phase, slice]]:
@@ -180,28 +185,28 @@ def table(shares: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
     places, and of the candidates the one with the earliest deadline is taken, which finds an order
     if one exists (earliest deadline first, for jobs of one unit: Horn 1974).
     """
-    found = np.array(_drawn(tuple(shares)), np.int64)
-    before = np.empty(len(found), np.int64)
+    numbers = np.array(_schedule_inputs(tuple(shares)), np.int64)
+    before = np.empty(len(numbers), np.int64)
     for number in range(len(shares)):
-        here = np.flatnonzero(found == number)
-        before[here] = np.arange(len(here))
-    return found, before
+        places = np.flatnonzero(numbers == number)
+        before[places] = np.arange(len(places))
+    return numbers, before
 
 
 @functools.lru_cache(16)
-def _drawn(shares: tuple[int, ...]) -> tuple[int, ...]:
+def _schedule_inputs(shares: tuple[int, ...]) -> tuple[int, ...]:
     total = sum(shares)
     later = [(0, number) for number, share in enumerate(shares) if share]
     ready: list[tuple[int, int]] = []
-    given = [0] * len(shares)
-    drawn = []
+    counts = [0] * len(shares)
+    schedule = []
     for place in range(total):
         while later and later[0][0] <= place:
             _, number = heapq.heappop(later)
-            deadline = -(-(given[number] + 1) * total // shares[number])
+            deadline = -(-(counts[number] + 1) * total // shares[number])
             heapq.heappush(ready, (deadline, number))
         _, number = heapq.heappop(ready)
-        drawn.append(number)
-        given[number] += 1
-        heapq.heappush(later, (given[number] * total // shares[number], number))
-    return tuple(drawn)
+        schedule.append(number)
+        counts[number] += 1
+        heapq.heappush(later, (counts[number] * total // shares[number], number))
+    return tuple(schedule)

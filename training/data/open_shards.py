@@ -32,11 +32,11 @@ READERS = 4
 SHAPE = b"'shape': ("
 END = re.compile(rb"\d+,\), } *\n")  # of a header, after SHAPE
 
-CLOSED = np.iinfo(np.int64).min
+NOT_OPEN = np.iinfo(np.int64).min
 
 
 @dataclass(slots=True)
-class Opened:
+class OpenShards:
     """Shards that are open. Their memory lives as long as this object is referenced."""
 
     origins: np.ndarray
@@ -53,8 +53,8 @@ class Opened:
     ) -> np.ndarray:
         """Return elements ``starts[i]`` … ``stops[i] - 1`` of the files, one after another."""
         pieces = zip(shards.tolist(), starts.tolist(), stops.tolist(), strict=True)
-        found = [self.values[shard][column - 1][start:stop] for shard, start, stop in pieces]
-        return np.concatenate(found or [np.empty(0, self.dtypes[column])])
+        arrays = [self.values[shard][column - 1][start:stop] for shard, start, stop in pieces]
+        return np.concatenate(arrays or [np.empty(0, self.dtypes[column])])
 
 
 class Tables:
@@ -63,45 +63,48 @@ class Tables:
     Safe to use from several threads.
     """
 
-    def __init__(self, where: Place, merged: MergedManifests, starts: np.ndarray) -> None:
-        self._place, self._merged, self._starts = where, merged, starts
-        self._variable = variable(merged.fields)
-        self._dtype = row_dtype(merged.fields)
+    def __init__(self, storage: Place, manifests: MergedManifests, starts: np.ndarray) -> None:
+        self._place, self._manifests, self._starts = storage, manifests, starts
+        self._variable = variable(manifests.fields)
+        self._dtype = row_dtype(manifests.fields)
         self.dtypes = [self._dtype]
         """Type of the elements of a shard's files: its rows, then each variable-width field."""
         for name in self._variable:
-            self.dtypes.append(np.dtype(merged.fields[name].dtype).newbyteorder("<"))
-        self.folder = where if isinstance(where, Folder) and not where.in_memory else None
+            self.dtypes.append(np.dtype(manifests.fields[name].dtype).newbyteorder("<"))
+        self.folder = storage if isinstance(storage, Folder) and not storage.in_memory else None
         """Folder in which the shards are mapped; None: they are read into memory."""
         # The limit counts bytes in memory, or maps.
         self._weights = (
-            merged.bytes.sum(axis=1)
-            if where.in_memory
-            else np.full(len(merged.names), merged.bytes.shape[1])
+            manifests.bytes.sum(axis=1)
+            if storage.in_memory
+            else np.full(len(manifests.names), manifests.bytes.shape[1])
         )
-        self._least = self._limit = MEMORY if where.in_memory else _most_maps()
+        self._least = self._limit = MEMORY if storage.in_memory else _most_maps()
         self._lock = threading.Lock()
-        self._pool = ThreadPoolExecutor(READERS, "shards") if where.in_memory else None
+        self._pool = ThreadPoolExecutor(READERS, "shards") if storage.in_memory else None
         self._loading: dict[int, Future] = {}
-        self._held = np.empty(0, np.int64)
-        self._opened = self._nothing()
+        self._held_shards = np.empty(0, np.int64)
+        self._open_shards = self._nothing()
 
-    def opened(self, shards: np.ndarray) -> Opened:
+    def open_shards(self, shards: np.ndarray) -> OpenShards:
         """Return these shards, open; ``shards``: numbers in any order, may repeat.
 
         Raises:
             DataError: a file is missing, or is not what its manifest says.
         """
         with self._lock:
-            closed = self._closed(shards)
-            if len(closed) and self._opened.weight + self._weights[closed].sum() > self._limit:
+            closed_shards = self._find_closed(shards)
+            if (
+                len(closed_shards)
+                and self._open_shards.weight + self._weights[closed_shards].sum() > self._limit
+            ):
                 # All are closed at once. Which one was used last does not matter: if the shards
                 # do not fit, the order is uniform, and each is as likely to come as any other.
-                self._opened = self._nothing()
-                closed = self._closed(shards)
-            for shard in closed.tolist():
+                self._open_shards = self._nothing()
+                closed_shards = self._find_closed(shards)
+            for shard in closed_shards.tolist():
                 self._add(shard, *self._load(shard))
-            return self._opened
+            return self._open_shards
 
     def hold(self, shards: np.ndarray) -> None:
         """Begin to read these shards into memory, and drop all others; maps are left alone.
@@ -109,16 +112,16 @@ class Tables:
         Raises:
             DataError: they take more than half of this machine's memory.
         """
-        if self._pool is None or np.array_equal(shards, self._held):
+        if self._pool is None or np.array_equal(shards, self._held_shards):
             return
         self._check_memory(shards)
-        self._held = shards
+        self._held_shards = shards
         with self._lock:
-            before, wanted = self._opened, set(shards.tolist())
-            for shard in self._loading.keys() - wanted:
+            before, wanted_shards = self._open_shards, set(shards.tolist())
+            for shard in self._loading.keys() - wanted_shards:
                 self._loading.pop(shard).cancel()
-            self._opened = self._nothing()
-            for shard in before.rows.keys() & wanted:
+            self._open_shards = self._nothing()
+            for shard in before.rows.keys() & wanted_shards:
                 self._add(shard, before.rows[shard], before.values[shard])
             for shard in shards.tolist():
                 if shard not in self._loading and shard not in before.rows:
@@ -129,7 +132,7 @@ class Tables:
         """Unmap every file; shards in memory stay (``hold`` and the limit decide about those)."""
         if not self._place.in_memory:
             with self._lock:
-                self._opened = self._nothing()
+                self._open_shards = self._nothing()
 
     def check(self) -> None:
         """Check that every file exists with its size; cheap, reads none.
@@ -138,27 +141,31 @@ class Tables:
             DataError: a file is missing, or has another size.
         """
         sizes = self._place.sizes()
-        for shard, expected in enumerate(self._merged.bytes.tolist()):
-            for name, size in zip(self.names(shard), expected, strict=True):
+        for shard, expected_sizes in enumerate(self._manifests.bytes.tolist()):
+            for name, size in zip(self.names(shard), expected_sizes, strict=True):
                 if name not in sizes:
                     raise missing(self._place, name)
                 self._check_size(name, sizes[name], size)
 
-    def _nothing(self) -> Opened:
-        return Opened(np.full(len(self._merged.names), CLOSED), self.dtypes)
+    def _nothing(self) -> OpenShards:
+        return OpenShards(np.full(len(self._manifests.names), NOT_OPEN), self.dtypes)
 
-    def _closed(self, shards: np.ndarray) -> np.ndarray:
-        closed = shards[self._opened.origins[shards] == CLOSED]
+    def _find_closed(self, shards: np.ndarray) -> np.ndarray:
+        closed_shards = shards[self._open_shards.origins[shards] == NOT_OPEN]
         # Not np.unique: its first call imports numpy.ma, 12 ms of every start and resume.
-        return np.array(sorted(set(closed.tolist())), np.int64) if len(closed) else closed
+        return (
+            np.array(sorted(set(closed_shards.tolist())), np.int64)
+            if len(closed_shards)
+            else closed_shards
+        )
 
     def _add(self, shard: int, rows: np.ndarray, values: list[np.ndarray]) -> None:
-        opened, size = self._opened, self._dtype.itemsize
-        opened.rows[shard], opened.values[shard] = rows, values
-        opened.origins[shard] = (
+        open_shards, size = self._open_shards, self._dtype.itemsize
+        open_shards.rows[shard], open_shards.values[shard] = rows, values
+        open_shards.origins[shard] = (
             rows.__array_interface__["data"][0] - int(self._starts[shard]) * size
         )
-        opened.weight += int(self._weights[shard])
+        open_shards.weight += int(self._weights[shard])
 
     def _load(self, shard: int) -> tuple[np.ndarray, list[np.ndarray]]:
         future = self._loading.pop(shard, None)
@@ -184,14 +191,14 @@ class Tables:
             DataError: the file is not what its manifest says.
         """
         name, dtype = self.names(shard)[column], self.dtypes[column]
-        self._check_size(name, size, int(self._merged.bytes[shard, column]))
+        self._check_size(name, size, int(self._manifests.bytes[shard, column]))
         try:
             header = content[: 10 + int(content[8:10].view("<u2")[0])].tobytes()
             begin, offset = _begin(dtype), len(header)
             if not (header.startswith(begin) and END.fullmatch(header, len(begin))):
-                found, offset = _header(header)
-                if found != dtype:
-                    raise ValueError(f"it holds {found}, its manifest says {dtype}")
+                stored_dtype, offset = _header(header)
+                if stored_dtype != dtype:
+                    raise ValueError(f"it holds {stored_dtype}, its manifest says {dtype}")
             count, rest = divmod(size - offset, dtype.itemsize)
             if rest:
                 raise ValueError(f"{rest} bytes are left behind its elements")
@@ -200,34 +207,35 @@ class Tables:
                 f"{self._place}/{name}: is not the .npy file that was written: {error}; "
                 "copy it again"
             ) from None
-        if column == 0 and count != self._merged.samples[shard]:
+        if column == 0 and count != self._manifests.samples[shard]:
             raise DataError(
                 f"{self._place}/{name}: holds {count} samples, its "
-                f"manifest says {self._merged.samples[shard]}; shard the data again"
+                f"manifest says {self._manifests.samples[shard]}; shard the data again"
             )
         return offset
 
-    def _check_size(self, name: str, found: int, expected: int) -> None:
-        if found != expected:
+    def _check_size(self, name: str, size: int, expected_size: int) -> None:
+        if size != expected_size:
             raise DataError(
-                f"{self._place}/{name}: has {found} bytes, its manifest says {expected}; "
+                f"{self._place}/{name}: has {size} bytes, its manifest says {expected_size}; "
                 "it was cut off or changed: copy it again"
             )
 
     def _check_memory(self, shards: np.ndarray) -> None:
-        needed = int(self._weights[shards].sum())
-        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        if needed > there // 2:
+        needed_bytes = int(self._weights[shards].sum())
+        available_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        if needed_bytes > available_bytes // 2:
             raise DataError(
-                f"{self._place}: {len(shards)} shards of {needed / 1e9:.1f} GB would have to be in "
-                f"memory at once, and the machine has {there / 1e9:.1f} GB; use "
+                f"{self._place}: {len(shards)} shards of {needed_bytes / 1e9:.1f} GB would have "
+                "to be in "
+                f"memory at once, and the machine has {available_bytes / 1e9:.1f} GB; use "
                 "loop.shuffle=windowed with smaller window_samples, smaller shards "
                 "(shard.shard_mb), or mount the data"
             )
 
     def names(self, shard: int) -> list[str]:
         """Return the names of a shard's files, as in ``dtypes``."""
-        file = self._merged.names[shard].decode()
+        file = self._manifests.names[shard].decode()
         stem = file.removesuffix(".npy")
         return [file, *(f"{stem}.{name}.npy" for name in self._variable)]
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from training.cpu_cores import share_of_cores
-from training.data.bit_mixing import ODD, mixed
+from training.data.bit_mixing import ODD, mix_bits
 from training.data.manifest import Samples
 from trainyard.common.errors import TrainingError
 
@@ -41,29 +41,29 @@ class Preparation:
         self._pool = ThreadPoolExecutor(self.threads, "prepare") if prepare else None
 
     @classmethod
-    def of(cls, workload: Any, **options: int) -> "Preparation":
+    def from_workload(cls, workload: Any, **options: int) -> "Preparation":
         """Create the preparation of a workload, which may have no ``prepare``."""
         return cls(getattr(workload, "prepare", None), **options)
 
     def batch(
-        self, samples: Samples, positions: np.ndarray | None = None, *, pinned: bool = False
+        self, samples: Samples, positions: np.ndarray | None = None, *, pin_memory: bool = False
     ) -> dict[str, Tensor]:
         """Return these samples as tensors with n as first dimension.
 
         Args:
             positions: positions in the training's order, int64 (n,); None if not training.
-            pinned: put them in page-locked memory, from which a GPU can copy directly.
+            pin_memory: put them in page-locked memory, from which a GPU can copy directly.
 
         Raises:
             TrainingError: samples have other fields, shapes or types than the first one.
         """
         if self.prepare is None or self._pool is None:
             tensors = {name: torch.from_numpy(array) for name, array in samples.items()}
-            return {n: t.pin_memory() for n, t in tensors.items()} if pinned else tensors
+            return {n: t.pin_memory() for n, t in tensors.items()} if pin_memory else tensors
         rows = split(samples)
         seeds = [None] * len(rows) if positions is None else self._seeds(positions)
         first = self.prepare(rows[0], seeds[0])
-        out = {name: _room(array, len(rows), pinned) for name, array in first.items()}
+        out = {name: _room(array, len(rows), pin_memory) for name, array in first.items()}
         views = {name: tensor.numpy() for name, tensor in out.items()}
         _put(views, 0, first)
 
@@ -77,7 +77,7 @@ class Preparation:
 
     def _seeds(self, positions: np.ndarray) -> Sequence[int]:
         start = np.frombuffer(hashlib.sha256(f"prepare {self._seed}".encode()).digest()[:8], "<u8")
-        return mixed(positions.astype(np.uint64) * ODD + start).tolist()
+        return mix_bits(positions.astype(np.uint64) * ODD + start).tolist()
 
 
 def split(samples: Samples) -> list[Sample]:
@@ -91,17 +91,18 @@ def split(samples: Samples) -> list[Sample]:
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def _room(array: np.ndarray, count: int, pinned: bool) -> Tensor:
+def _room(array: np.ndarray, count: int, pin_memory: bool) -> Tensor:
     kind = torch.from_numpy(np.empty(0, np.asarray(array).dtype)).dtype
-    return torch.empty((count, *np.shape(array)), dtype=kind, pin_memory=pinned)
+    return torch.empty((count, *np.shape(array)), dtype=kind, pin_memory=pin_memory)
 
 
 def _put(views: Mapping[str, np.ndarray], row: int, sample: Sample) -> None:
-    given = {name: (np.shape(value), np.asarray(value).dtype) for name, value in sample.items()}
-    expected = {name: (view.shape[1:], view.dtype) for name, view in views.items()}
-    if given != expected:
+    layout = {name: (np.shape(value), np.asarray(value).dtype) for name, value in sample.items()}
+    expected_layout = {name: (view.shape[1:], view.dtype) for name, view in views.items()}
+    if layout != expected_layout:
         raise TrainingError(
-            f"the workload's prepare gave {given} for one sample and {expected} for another of the "
+            f"the workload's prepare gave {layout} for one sample and {expected_layout} for "
+            "another of the "
             "same batch; give every sample the same fields, shapes and types"
         )
     for name, value in sample.items():

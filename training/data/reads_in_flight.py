@@ -65,8 +65,8 @@ class ReadsInFlight:
     @property
     def count(self) -> int:
         """Number of reads in flight; 0 if samples are read by the memory maps."""
-        needed = HEADROOM * max(1.0, self._latency * self.rate)
-        return math.ceil(min(needed, MOST)) if self.late else 0
+        needed_reads = HEADROOM * max(1.0, self._latency * self.rate)
+        return math.ceil(min(needed_reads, MOST)) if self.late else 0
 
     def read(self, indices: np.ndarray) -> Samples:
         """Return what ``Dataset.read`` returns.
@@ -78,12 +78,12 @@ class ReadsInFlight:
         if self._files is None:
             return self._dataset.read(indices)
         if math.isnan(self._latency):
-            self._mapped(indices[:1])
+            self._read_mapped(indices[:1])
         if not self.late:
-            return self._mapped(indices)
-        waited: list[float] = []
-        samples = self._dataset.read(indices, functools.partial(self._pieces, self._files, waited))
-        self._latency = sum(waited) / max(1, len(indices))
+            return self._read_mapped(indices)
+        waits: list[float] = []
+        samples = self._dataset.read(indices, functools.partial(self._pieces, self._files, waits))
+        self._latency = sum(waits) / max(1, len(indices))
         return samples
 
     def close(self) -> None:
@@ -92,18 +92,18 @@ class ReadsInFlight:
         if self._files is not None:
             self._files.close()
 
-    def _mapped(self, indices: np.ndarray) -> Samples:
+    def _read_mapped(self, indices: np.ndarray) -> Samples:
         """Read by the memory maps. Only a major page fault waits for storage."""
         faults, began = _major_faults(), time.perf_counter()
         samples = self._dataset.read(indices)
-        waited = time.perf_counter() - began if _major_faults() > faults else 0.0
-        self._latency = waited / max(1, len(indices))
+        wait_seconds = time.perf_counter() - began if _major_faults() > faults else 0.0
+        self._latency = wait_seconds / max(1, len(indices))
         return samples
 
     def _pieces(
         self,
         files: "_Files",
-        waited: list[float],
+        waits: list[float],
         column: int,
         shards: np.ndarray,
         starts: np.ndarray,
@@ -122,8 +122,8 @@ class ReadsInFlight:
             try:
                 while todo:
                     shard, start, begin, end = todo.popleft()
-                    here = room[begin * out.itemsize : end * out.itemsize]
-                    seconds += files.read(shard, column, start, here)
+                    target = room[begin * out.itemsize : end * out.itemsize]
+                    seconds += files.read(shard, column, start, target)
             except IndexError:  # another thread took the last one
                 pass
             except BaseException:
@@ -133,7 +133,7 @@ class ReadsInFlight:
 
         crew = [self._pool.submit(work) for _ in range(min(max(1, self.count), len(todo)))]
         wait(crew)  # all of them, also after an error: they write into ``out``
-        waited += [one.result() for one in crew]
+        waits += [future.result() for future in crew]
         return out
 
 
@@ -147,11 +147,11 @@ class _Files:
         self._tables, self._folder = tables, folder
         self._offsets: dict[tuple[int, int], int] = {}  # of the elements of files that are checked
         self._free: dict[tuple[int, int], list[int]] = {}
-        self._kept = 0  # descriptors in ``_free``
+        self._free_count = 0  # descriptors in ``_free``
         self._lock = threading.Lock()
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        unlimited = files == resource.RLIM_INFINITY
-        self._most = DESCRIPTORS if unlimited else min(DESCRIPTORS, files // 4)
+        is_unlimited = files == resource.RLIM_INFINITY
+        self._most = DESCRIPTORS if is_unlimited else min(DESCRIPTORS, files // 4)
 
     def read(self, shard: int, column: int, start: int, out: memoryview) -> float:
         """Fill ``out`` with a file's elements from ``start`` on; return seconds waited for storage.
@@ -161,45 +161,45 @@ class _Files:
         """
         began = time.perf_counter()
         name = self._tables.names(shard)[column]
-        with self._folder.naming(name), self._opened(shard, column, name) as descriptor:
+        with self._folder.naming(name), self._lend_descriptor(shard, column, name) as descriptor:
             place = start * self._tables.dtypes[column].itemsize + self._offsets[shard, column]
-            done = _cached(descriptor, out, place)
-            if done == len(out):
+            offset = _read_cached(descriptor, out, place)
+            if offset == len(out):
                 return 0.0
-            while done < len(out):
-                more = os.preadv(descriptor, [out[done:]], place + done)
+            while offset < len(out):
+                more = os.preadv(descriptor, [out[offset:]], place + offset)
                 if not more:
                     raise DataError(
                         f"{self._folder}/{name}: ends before a sample's last byte; it was cut off: "
                         "copy it again, or python -m steps.shard.inspect --verify finds the damage"
                     )
-                done += more
+                offset += more
         return time.perf_counter() - began
 
     @contextmanager
-    def _opened(self, shard: int, column: int, name: str) -> Iterator[int]:
+    def _lend_descriptor(self, shard: int, column: int, name: str) -> Iterator[int]:
         """Lend a descriptor of a file that was checked when it was first opened."""
         file = shard, column
         with self._lock:
             free = self._free.get(file)
             descriptor = free.pop() if free else None
-            self._kept -= descriptor is not None
+            self._free_count -= descriptor is not None
         if descriptor is None:
             descriptor = self._folder.descriptor(name)
         try:
             if file not in self._offsets:
-                self._offsets[file] = self._checked(shard, column, descriptor)
+                self._offsets[file] = self._check_file(shard, column, descriptor)
             yield descriptor
         except BaseException:
             os.close(descriptor)
             raise
         with self._lock:
             self._free.setdefault(file, []).append(descriptor)
-            self._kept += 1
-        if self._kept > self._most:
+            self._free_count += 1
+        if self._free_count > self._most:
             self.close()
 
-    def _checked(self, shard: int, column: int, descriptor: int) -> int:
+    def _check_file(self, shard: int, column: int, descriptor: int) -> int:
         """Check a file; return the offset of its elements in bytes."""
         dtype, size = self._tables.dtypes[column], os.fstat(descriptor).st_size
         content = os.pread(descriptor, header_room(dtype), 0)
@@ -208,14 +208,14 @@ class _Files:
     def close(self) -> None:
         """Close the files that nobody is reading."""
         with self._lock:
-            free, self._free, self._kept = self._free, {}, 0
+            free, self._free, self._free_count = self._free, {}, 0
         for descriptor in itertools.chain.from_iterable(free.values()):
             os.close(descriptor)
 
     __del__ = close
 
 
-def _cached(descriptor: int, out: memoryview, place: int) -> int:
+def _read_cached(descriptor: int, out: memoryview, place: int) -> int:
     """Read what lies in the page cache; return the number of bytes, 0 if that cannot be known."""
     try:
         return os.preadv(descriptor, [out], place, os.RWF_NOWAIT)

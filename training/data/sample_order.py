@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from training.data.bit_mixing import MULTIPLIERS, ODD, mixed
+from training.data.bit_mixing import MULTIPLIERS, ODD, mix_bits
 
 Permutation = Callable[[np.ndarray], np.ndarray]
 """Maps positions, int64 of shape (k,), to the k numbers at these positions, int64."""
@@ -56,14 +56,14 @@ def table(name: str, size: int) -> np.ndarray:
     The numbers are those of SplitMix64 (Steele et al. 2014).
     """
     key = np.frombuffer(hashlib.sha512(name.encode()).digest(), "<u8")[0]
-    return np.argsort(mixed(np.arange(size, dtype=np.uint64) * ODD + key))
+    return np.argsort(mix_bits(np.arange(size, dtype=np.uint64) * ODD + key))
 
 
 def tables(names: Sequence[str], size: int) -> np.ndarray:
     """Return several permutations at once, one per row: shape (names, size), int64."""
     digests = b"".join(hashlib.sha512(name.encode()).digest()[:8] for name in names)
     keys = np.frombuffer(digests, "<u8")[:, None]
-    return np.argsort(mixed(np.arange(size, dtype=np.uint64) * ODD + keys), axis=1)
+    return np.argsort(mix_bits(np.arange(size, dtype=np.uint64) * ODD + keys), axis=1)
 
 
 class Feistel:
@@ -91,14 +91,14 @@ class Feistel:
         for start in range(0, len(positions), BLOCK):
             block = slice(start, start + BLOCK)
             values = self._encrypt(positions[block].astype(np.uint64))
-            while len(beyond := np.flatnonzero(values >= self._size)):
-                values[beyond] = self._encrypt(values[beyond])
+            while len(outside := np.flatnonzero(values >= self._size)):
+                values[outside] = self._encrypt(values[outside])
             out[block] = values.view(np.int64)
         return out
 
     def _encrypt(self, values: np.ndarray) -> np.ndarray:
         low, high = self._sizes
-        changed, other = values % low, values // low
+        half, other = values % low, values // low
         modulus, next_modulus = low, high
         for key in self._keys:
             # A keyed hash of one half is added to the other half.
@@ -110,14 +110,14 @@ class Feistel:
             h >>= _HALF
             h *= modulus  # 32 random bits to 0 … modulus-1 (Lemire 2019)
             h >>= _HALF
-            changed += h
+            half += h
             # Both were below the modulus. A difference that would be negative wraps to huge.
-            np.minimum(changed, changed - modulus, out=changed)
-            changed, other = other, changed
+            np.minimum(half, half - modulus, out=half)
+            half, other = other, half
             modulus, next_modulus = next_modulus, modulus
         if len(self._keys) % 2:
-            changed, other = other, changed
-        return other * low + changed
+            half, other = other, half
+        return other * low + half
 
 
 FEW = 64
@@ -136,12 +136,12 @@ class Order:
         self._samples = samples
         self._epoch: Callable[[int], Permutation] = functools.lru_cache(2)(epoch)
 
-    def at(self, positions: np.ndarray | range) -> np.ndarray:
+    def indices_at(self, positions: np.ndarray | range) -> np.ndarray:
         """Return global sample indices, int64, at ascending positions."""
         positions = np.asarray(positions, np.int64)
         out = np.empty(len(positions), np.int64)
-        for epoch, here in _pieces(positions, self._samples):
-            out[here] = self._epoch(epoch)(positions[here] - epoch * self._samples)
+        for epoch, span in _pieces(positions, self._samples):
+            out[span] = self._epoch(epoch)(positions[span] - epoch * self._samples)
         return out
 
     def shards_from(self, position: int) -> np.ndarray | None:
@@ -149,7 +149,7 @@ class Order:
         return None
 
 
-def uniform(fingerprint: str, seed: int, samples: int) -> Order:
+def create_uniform_order(fingerprint: str, seed: int, samples: int) -> Order:
     """Return an order whose epochs are uniform permutations of the dataset, in constant memory."""
 
     def name(epoch: int) -> str:
@@ -160,7 +160,7 @@ def uniform(fingerprint: str, seed: int, samples: int) -> Order:
     return Order(samples, lambda epoch: permutation(name(epoch), samples))
 
 
-def windowed(fingerprint: str, seed: int, sizes: np.ndarray, window: int) -> Order:
+def create_windowed_order(fingerprint: str, seed: int, sizes: np.ndarray, window: int) -> Order:
     """Return an order of shuffled whole shards, with samples shuffled within windows of shards.
 
     For storage that is fast only from front to back (FastFile, S3): at most two windows
@@ -186,27 +186,29 @@ class FewSamples(Order):
         super().__init__(samples, lambda epoch: permutation(name(epoch), samples))
         self._name = name
 
-    def at(self, positions: np.ndarray | range) -> np.ndarray:
+    def indices_at(self, positions: np.ndarray | range) -> np.ndarray:
         positions = np.asarray(positions, np.int64)
         epochs, slots = np.divmod(positions, self._samples)
         begins = np.flatnonzero(np.diff(epochs, prepend=-1))
         rows = np.cumsum(np.diff(epochs, prepend=epochs[:1]) > 0)
-        drawn = tables([self._name(epoch) for epoch in epochs[begins].tolist()], self._samples)
-        return drawn[rows, slots]
+        permutations = tables(
+            [self._name(epoch) for epoch in epochs[begins].tolist()], self._samples
+        )
+        return permutations[rows, slots]
 
 
 class WindowedOrder(Order):
-    """The order that ``windowed`` returns."""
+    """The order that ``create_windowed_order`` returns."""
 
     _epoch: Callable[[int], "Windows"]
 
     def shards_from(self, position: int) -> np.ndarray:
         """Return the shards of the window at this position, then those of the next one."""
         epoch, offset = divmod(position, self._samples)
-        here, after = self._epoch(epoch).shards(offset)
+        current, after = self._epoch(epoch).shards(offset)
         if not len(after):
             after = self._epoch(epoch + 1).shards(0)[0]
-        return np.array(list(dict.fromkeys([*here.tolist(), *after.tolist()])), np.int64)
+        return np.array(list(dict.fromkeys([*current.tolist(), *after.tolist()])), np.int64)
 
 
 class Windows:
@@ -226,15 +228,15 @@ class Windows:
 
     def __call__(self, positions: np.ndarray) -> np.ndarray:
         """Return global sample indices, int64, at ascending positions of the epoch."""
-        shuffled = np.empty(len(positions), np.int64)
+        indices = np.empty(len(positions), np.int64)
         cuts = np.searchsorted(positions, self._edges)
         for number in np.flatnonzero(np.diff(cuts)):
-            here = slice(cuts[number], cuts[number + 1])
+            span = slice(cuts[number], cuts[number + 1])
             start, stop = self._edges[number : number + 2].tolist()
-            mixed = permutation(f"{self._name} window {number}", stop - start)
-            shuffled[here] = mixed(positions[here] - start) + start
-        slots = np.searchsorted(self._begins, shuffled, side="right") - 1
-        return shuffled - self._begins[slots] + self._first[slots]
+            permute = permutation(f"{self._name} window {number}", stop - start)
+            indices[span] = permute(positions[span] - start) + start
+        slots = np.searchsorted(self._begins, indices, side="right") - 1
+        return indices - self._begins[slots] + self._first[slots]
 
     def shards(self, position: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the shards of the window at this position, and of the next (none after the
@@ -257,8 +259,8 @@ def rank_positions(
         position: where the first global batch begins.
     """
     share = global_batch // world
-    batches, within = np.divmod(np.arange(first, first + count), share)
-    return position + batches * global_batch + rank * share + within
+    batches, offsets = np.divmod(np.arange(first, first + count), share)
+    return position + batches * global_batch + rank * share + offsets
 
 
 def _pieces(positions: np.ndarray, size: int) -> Iterator[tuple[int, slice]]:

@@ -37,15 +37,16 @@ class Place(Protocol):
         """
 
 
-def place(where: Path | str, *, loaded: bool) -> Place:
-    """Return the place that ``where`` names: ``s3://bucket/prefix`` or a folder's path.
+def place(location: Path | str, *, in_memory: bool) -> Place:
+    """Return the place that ``location`` names: ``s3://bucket/prefix`` or a folder's path.
 
     Args:
-        loaded: read the files of a folder into memory, from front to back, instead of mapping them.
+        in_memory: read the files of a folder into memory, from front to back, instead of mapping
+            them.
     """
-    if str(where).startswith("s3://"):
-        return Bucket(str(where))
-    return LoadedFolder(Path(where)) if loaded else Folder(Path(where))
+    if str(location).startswith("s3://"):
+        return Bucket(str(location))
+    return LoadedFolder(Path(location)) if in_memory else Folder(Path(location))
 
 
 class Folder:
@@ -134,10 +135,10 @@ class Bucket:
         from pyarrow.fs import FileSelector
 
         try:
-            found = self._s3.get_file_info(FileSelector(self._prefix, allow_not_found=True))
+            files = self._s3.get_file_info(FileSelector(self._prefix, allow_not_found=True))
         except OSError as error:
             raise DataError(f"{self}: cannot be listed: {error}") from error
-        return {file.base_name: file.size for file in found}
+        return {file.base_name: file.size for file in files}
 
     def open(self, name: str) -> np.ndarray:
         try:
@@ -153,6 +154,6 @@ def _is_manifest(name: str) -> bool:
     return name.startswith("manifest-") and name.endswith(".json")
 
 
-def missing(where: Place, name: str) -> DataError:
+def missing(storage: Place, name: str) -> DataError:
     """Return the error for a file that a manifest names but that does not exist."""
-    return DataError(f"{where}/{name}: the manifest names it, but it is missing; copy it again")
+    return DataError(f"{storage}/{name}: the manifest names it, but it is missing; copy it again")

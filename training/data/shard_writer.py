@@ -132,13 +132,13 @@ class ShardWriter:
         """Take at least ``size`` bytes of waiting samples; return them and the running total of
         bytes.
         """
-        taken, sizes = [], []
+        parts, sizes = [], []
         while self._parts and size > 0:
             samples, bytes_ = self._parts.popleft()
-            taken.append(samples)
+            parts.append(samples)
             sizes.append(_sizes(samples, self._fields))
             size -= bytes_
-        return taken, np.cumsum(np.concatenate(sizes))
+        return parts, np.cumsum(np.concatenate(sizes))
 
     def _write(self, parts: list[Samples]) -> None:
         stem = f"{self._stem}-{len(self._shards):05d}"
@@ -170,21 +170,21 @@ class ShardWriter:
             return [array.reshape(len(array), -1).view(self._dtype)[:, 0] for array in arrays]
         counts = [count_of(samples, self._fields) for samples in parts]
         rows = np.empty(sum(counts), self._dtype)
-        written = dict.fromkeys(variable(self._fields), 0)  # values of the parts before
+        value_counts = dict.fromkeys(variable(self._fields), 0)  # values of the parts before
         for samples, piece in zip(parts, np.split(rows, np.cumsum(counts)[:-1]), strict=True):
             for name, field in self._fields.items():
                 if field.shape is None:
-                    offsets = samples[f"{name}_offsets"] + written[name]
+                    offsets = samples[f"{name}_offsets"] + value_counts[name]
                     piece[name][:, 0], piece[name][:, 1] = offsets[:-1], offsets[1:]
-                    written[name] += len(samples[name])
+                    value_counts[name] += len(samples[name])
                 else:
                     piece[name] = samples[name]
         return [rows]
 
     def _put(self, contents: Mapping[str, list[bytes | memoryview]]) -> None:
         """Write files, and have them flushed; at most two shards at once."""
-        begun = [atomic_file.begin(self._folder / file, *c) for file, c in contents.items()]
-        before, self._flushing = self._flushing, self._disk.submit(_finish, begun)
+        drafts = [atomic_file.begin(self._folder / file, *c) for file, c in contents.items()]
+        before, self._flushing = self._flushing, self._disk.submit(_finish, drafts)
         if before:
             before.result()
 
@@ -284,10 +284,10 @@ def between(
 
 def npy(arrays: list[np.ndarray]) -> list[bytes | memoryview]:
     """Return arrays, one after the other, in numpy's file format 1.0: header and content."""
-    described = np.lib.format.header_data_from_array_1_0(arrays[0])
-    described["shape"] = (sum(map(len, arrays)),)
+    description = np.lib.format.header_data_from_array_1_0(arrays[0])
+    description["shape"] = (sum(map(len, arrays)),)
     header = io.BytesIO()
-    np.lib.format.write_array_header_1_0(header, described)
+    np.lib.format.write_array_header_1_0(header, description)
     return [
         header.getvalue(),
         *(array.view(np.uint8).data for array in arrays if len(array)),

@@ -26,7 +26,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map  # its docume
 from training.data.chunks import CHUNK, cut
 from training.data.dataset import Dataset
 from training.data.reads_in_flight import ReadsInFlight
-from training.data.sample_order import Order, uniform, windowed
+from training.data.sample_order import Order, create_uniform_order, create_windowed_order
 from trainyard.common.errors import DataError
 
 Sample = dict[str, Tensor]
@@ -55,9 +55,9 @@ class Batch(Sequence[Sample]):
             return [self[i] for i in range(*index.indices(len(self)))]
         if not -len(self) <= index < len(self):
             raise IndexError(index)
-        return Item({n: self._one(n, index) for n in self.tensors if not self._bounds(n)})
+        return Item({n: self._get_field(n, index) for n in self.tensors if not self._bounds(n)})
 
-    def _one(self, name: str, index: int) -> Tensor:
+    def _get_field(self, name: str, index: int) -> Tensor:
         offsets = self.tensors.get(f"{name}_offsets")
         if offsets is None:
             return self.tensors[name][index]
@@ -162,13 +162,13 @@ class ShardDataset(TorchDataset[Sample]):
         self._begin = 0  # the position of item 0
         self._pass: int | None = None
         self._window, self._transform = window_samples, transform
-        self._opened: OpenSplit | None = self._open()
+        self._open_split: OpenSplit | None = self._open()
         self._samples = len(self.data) if samples is None else samples
 
     @property
     def data(self) -> Dataset:
         """The split itself, opened anew in each process: no worker shares another's files."""
-        return self._here().data
+        return self._get_split().data
 
     def __len__(self) -> int:
         return self._samples
@@ -184,7 +184,7 @@ class ShardDataset(TorchDataset[Sample]):
                 or a shard is missing or damaged.
         """
         positions = np.asarray(indices, np.int64) + self._begin
-        tensors = self._here().read_ahead.take(positions, self._begin + len(self))
+        tensors = self._get_split().read_ahead.take(positions, self._begin + len(self))
         return Batch(self._transform(tensors) if self._transform else tensors, len(indices))
 
     def advance(self, samples: int) -> None:
@@ -225,32 +225,34 @@ class ShardDataset(TorchDataset[Sample]):
             options: arguments of DataLoader (num_workers, pin_memory, …).
         """
         sampler = range(rank, len(self) - len(self) % world, world) if world > 1 else None
-        fixed: dict[str, Any] = {
+        defaults: dict[str, Any] = {
             "drop_last": True,
             "collate_fn": collate,
             "generator": torch.Generator(),
         }
-        return ShardLoader(self, batch_size, sampler=sampler, **{**fixed, **options})
+        return ShardLoader(self, batch_size, sampler=sampler, **{**defaults, **options})
 
-    def _here(self) -> "OpenSplit":
-        if self._opened is None or self._opened.process != os.getpid():
-            self._opened = self._open()
-        return self._opened
+    def _get_split(self) -> "OpenSplit":
+        if self._open_split is None or self._open_split.process != os.getpid():
+            self._open_split = self._open()
+        return self._open_split
 
     def _open(self) -> "OpenSplit":
-        data = Dataset(self.folder, loaded=self.shuffle == "windowed")
+        data = Dataset(self.folder, in_memory=self.shuffle == "windowed")
         return OpenSplit(data, self._order(data))
 
     def _order(self, data: Dataset) -> Order | None:
         if self.shuffle == "windowed":
-            return windowed(data.fingerprint, self.seed, data.merged.samples, self._window)
+            return create_windowed_order(
+                data.fingerprint, self.seed, data.manifests.samples, self._window
+            )
         if self.shuffle == "uniform":
-            return uniform(data.fingerprint, self.seed, len(data))
+            return create_uniform_order(data.fingerprint, self.seed, len(data))
         return None
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without open files, for workers that are spawned."""
-        return self.__dict__ | {"_opened": None}
+        return self.__dict__ | {"_open_split": None}
 
 
 class OpenSplit:
@@ -275,7 +277,7 @@ class OpenSplit:
                 )
             if self.data.in_memory:
                 self.data.hold(self._order.shards_from(int(positions[0])))
-            arrays = self._reads.read(self._order.at(positions))
+            arrays = self._reads.read(self._order.indices_at(positions))
         return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
     def _most(self) -> int:

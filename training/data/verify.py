@@ -21,29 +21,29 @@ class Damage:
 
 
 def verify(
-    folder: Path, merged: MergedManifests, advance: Callable[[int], None]
+    folder: Path, manifests: MergedManifests, advance: Callable[[int], None]
 ) -> Iterator[Damage]:
     """Hash every file of the split, and yield the damaged ones.
 
     Args:
         advance: called with the number of bytes that were just read.
     """
-    expected = named_files(merged)
+    entries = named_files(manifests)
 
     def check(entry: tuple[str, int, str]) -> str | None:
         name, size, sha256 = entry
         return _check(folder / name, size, sha256, advance)
 
     with ThreadPoolExecutor(THREADS) as pool:
-        found = pool.map(check, expected)
-        for (name, _, _), reason in zip(expected, found, strict=True):
+        reasons = pool.map(check, entries)
+        for (name, _, _), reason in zip(entries, reasons, strict=True):
             if reason:
                 yield Damage(name, reason)
 
 
-def litter(folder: Path, merged: MergedManifests) -> list[str]:
+def litter(folder: Path, manifests: MergedManifests) -> list[str]:
     """Return shards in the folder that no manifest names: left by a killed or an earlier run."""
-    named = {name for name, _, _ in named_files(merged)}
+    named = {name for name, _, _ in named_files(manifests)}
     return sorted(path.name for path in folder.glob("*.npy") if path.name not in named)
 
 
@@ -65,5 +65,5 @@ def _check(path: Path, size: int, sha256: str, advance: Callable[[int], None]) -
         return "is missing"
     if path.stat().st_size != size:
         return f"has {path.stat().st_size} bytes, its manifest says {size}"
-    found = file_sha256(path, advance)
-    return None if found == sha256 else f"its SHA-256 is {found}, its manifest says {sha256}"
+    digest = file_sha256(path, advance)
+    return None if digest == sha256 else f"its SHA-256 is {digest}, its manifest says {sha256}"

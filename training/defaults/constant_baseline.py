@@ -14,19 +14,19 @@ ITERATIONS = 200
 
 def evaluate(workload: Measuring, train: Dataset, test: Dataset, limit: int) -> dict[str, float]:
     """Return metric → value on the test split, fitted on about ``limit`` units of ``train``."""
-    outputs = _fitted(workload, train, limit)
+    outputs = _fit_outputs(workload, train, limit)
     blocks = []
     with torch.inference_mode():
-        known = Batches(workload)
+        batches = Batches(workload)
         for samples in test.batches(workload.at_once):
-            batch = known.of(samples)
+            batch = batches.make_batch(samples)
             size = int(count(batch))
-            found = columns(workload.measure(outputs.expand(size, *outputs.shape), batch))
-            blocks.append({"group": np.zeros(size, np.int64), **found})
+            measurements = columns(workload.measure(outputs.expand(size, *outputs.shape), batch))
+            blocks.append({"group": np.zeros(size, np.int64), **measurements})
     return {name: entry["value"] for name, entry in ratios(blocks).items()}
 
 
-def _fitted(workload: Measuring, train: Dataset, limit: int) -> Tensor:
+def _fit_outputs(workload: Measuring, train: Dataset, limit: int) -> Tensor:
     """Fit the outputs by L-BFGS; a convex loss has one minimum.
 
     Raises:
@@ -60,16 +60,18 @@ def _fitted(workload: Measuring, train: Dataset, limit: int) -> Tensor:
 def _outputs(workload: Measuring, train: Dataset) -> Tensor:
     """Return the model's outputs for one sample."""
     with torch.random.fork_rng(devices=[]), torch.no_grad():
-        return workload.model().eval()(*workload.inputs(Batches(workload).of(train.read([0]))))
+        return workload.model().eval()(
+            *workload.inputs(Batches(workload).make_batch(train.read([0])))
+        )
 
 
 def _spread(workload: Measuring, train: Dataset, limit: int) -> list[dict[str, Tensor]]:
     """Yield batches of evenly spaced samples that hold at most ``limit`` units together."""
     size = workload.at_once
     batches = Batches(workload)
-    first = batches.of(train.read(np.arange(min(size, len(train)))))
+    first = batches.make_batch(train.read(np.arange(min(size, len(train)))))
     units = max(1.0, float(workload.units(first)) / min(size, len(train)))
-    wanted = min(len(train), max(1, int(limit / units)))
-    indices = np.arange(wanted) * len(train) // wanted
-    starts = range(0, wanted, size)
-    return [batches.of(train.read(indices[start : start + size])) for start in starts]
+    sample_count = min(len(train), max(1, int(limit / units)))
+    indices = np.arange(sample_count) * len(train) // sample_count
+    starts = range(0, sample_count, size)
+    return [batches.make_batch(train.read(indices[start : start + size])) for start in starts]

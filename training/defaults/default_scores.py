@@ -15,7 +15,7 @@ from training.scores import Block
 from training.workloads import Workload
 
 CPU = torch.device("cpu")
-Measured = Mapping[str, Tensor | tuple[Tensor, Tensor]]
+Measurements = Mapping[str, Tensor | tuple[Tensor, Tensor]]
 
 
 class Measuring(Workload, Protocol):
@@ -24,7 +24,7 @@ class Measuring(Workload, Protocol):
     group: str | None
     at_once: int
 
-    def measure(self, outputs: Tensor, batch: Mapping[str, Tensor]) -> Measured: ...
+    def measure(self, outputs: Tensor, batch: Mapping[str, Tensor]) -> Measurements: ...
 
 
 @torch.inference_mode()
@@ -38,19 +38,19 @@ def scores(
     """Yield blocks of samples (``training.scores``), in the order of the split."""
     batches = Batches(workload, next(model.parameters()).device)
     for samples, identity in rows(workload, test, slices, share):
-        batch = batches.of(samples)
+        batch = batches.make_batch(samples)
         outputs = model(*workload.inputs(batch)).float()
         yield identity | columns(workload.measure(outputs, batch))
 
 
-def columns(measured: Measured) -> dict[str, np.ndarray]:
+def columns(measurements: Measurements) -> dict[str, np.ndarray]:
     """Return ``<metric>.sum`` and ``<metric>.weight``, float64 (n,); weight 1 if none is given."""
-    found = {}
-    for name, value in measured.items():
+    arrays = {}
+    for name, value in measurements.items():
         total, weight = value if isinstance(value, tuple) else (value, torch.ones_like(value))
-        found[f"{name}.sum"] = total.double().cpu().numpy()
-        found[f"{name}.weight"] = weight.double().cpu().numpy()
-    return found
+        arrays[f"{name}.sum"] = total.double().cpu().numpy()
+        arrays[f"{name}.weight"] = weight.double().cpu().numpy()
+    return arrays
 
 
 def rows(
@@ -67,28 +67,28 @@ def rows(
         hashes = sample_hashes(passage.samples, dataset.fields)
         alone = np.arange(passage.start, passage.start + len(hashes))
         group = passage.samples[workload.group] if workload.group else alone
-        found = {f"slice.{name}": dataset.folders(passage.sources) for name in slices}
-        yield passage.samples, {"example": hashes, "group": group} | found
+        slice_columns = {f"slice.{name}": dataset.folders(passage.sources) for name in slices}
+        yield passage.samples, {"example": hashes, "group": group} | slice_columns
 
 
-def losses(workload: Workload, outputs: Tensor, batch: Mapping[str, Tensor]) -> Measured:
+def losses(workload: Workload, outputs: Tensor, batch: Mapping[str, Tensor]) -> Measurements:
     """Return the loss of each sample on its own, and its units."""
-    ones = [one(batch, index) for index in range(len(outputs))]
-    total = [workload.loss(outputs[i : i + 1], each) for i, each in enumerate(ones)]
-    return {"loss": (torch.stack(total), torch.stack([workload.units(each) for each in ones]))}
+    ones = [select_sample(batch, index) for index in range(len(outputs))]
+    total = [workload.loss(outputs[i : i + 1], sample) for i, sample in enumerate(ones)]
+    return {"loss": (torch.stack(total), torch.stack([workload.units(sample) for sample in ones]))}
 
 
-def one(batch: Mapping[str, Tensor], index: int) -> dict[str, Tensor]:
+def select_sample(batch: Mapping[str, Tensor], index: int) -> dict[str, Tensor]:
     """Return sample ``index`` as a separate batch."""
-    found = {}
+    sample = {}
     for name, tensor in batch.items():
         if (offsets := batch.get(f"{name}_offsets")) is not None:
             start, stop = offsets[index : index + 2].tolist()
-            found[name] = tensor[start:stop]
-            found[f"{name}_offsets"] = offsets[index : index + 2] - start
-        elif name not in found:
-            found[name] = tensor[index : index + 1]
-    return found
+            sample[name] = tensor[start:stop]
+            sample[f"{name}_offsets"] = offsets[index : index + 2] - start
+        elif name not in sample:
+            sample[name] = tensor[index : index + 1]
+    return sample
 
 
 def count(batch: Mapping[str, Tensor]) -> Tensor:
@@ -103,10 +103,10 @@ class Batches:
     """Turns stored samples into batches for a workload's evaluation, on a device."""
 
     def __init__(self, workload: Workload, device: torch.device = CPU) -> None:
-        self._preparation, self._device = Preparation.of(workload), device
+        self._preparation, self._device = Preparation.from_workload(workload), device
 
-    def of(self, samples: Samples) -> dict[str, Tensor]:
+    def make_batch(self, samples: Samples) -> dict[str, Tensor]:
         # A column that arrow holds as it is stored cannot be written to, and torch warns of that.
-        owned = {name: np.require(array, requirements="W") for name, array in samples.items()}
-        batch = self._preparation.batch(owned)
+        writable = {name: np.require(array, requirements="W") for name, array in samples.items()}
+        batch = self._preparation.batch(writable)
         return {name: tensor.to(self._device) for name, tensor in batch.items()}

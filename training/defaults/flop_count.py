@@ -9,7 +9,7 @@ from training.defaults.default_scores import Batches
 from training.workloads import Workload
 
 
-def counted(workload: Workload, model: nn.Module, sample: Samples | None) -> float:
+def count_flops(workload: Workload, model: nn.Module, sample: Samples | None) -> float:
     """Return the operations of forward and backward per unit: three times a sample's forward pass.
 
     The backward pass multiplies twice for each product of the forward pass, by the weights and by
@@ -19,11 +19,11 @@ def counted(workload: Workload, model: nn.Module, sample: Samples | None) -> flo
     """
     modes = {module: module.training for module in model.modules()}
     device = next(model.parameters()).device
-    batch = Batches(workload).of(sample or _zeros(workload))
+    batch = Batches(workload).make_batch(sample or _zeros(workload))
     counter = FlopCounterMode(display=False)
     model.eval()
     with torch.random.fork_rng(devices=[]), torch.no_grad(), counter:
-        model(*(one.to(device) for one in workload.inputs(batch)))
+        model(*(tensor.to(device) for tensor in workload.inputs(batch)))
     for module, training in modes.items():
         module.training = training
     return 3.0 * counter.get_total_flops() / max(1.0, float(workload.units(batch)))

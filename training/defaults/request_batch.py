@@ -33,15 +33,15 @@ def batch_of(
     records = [record_of(request, columns) for request in requests]
     empty = {name: _empty(column) for name, column in columns.items()}
     table = rows([empty | record for record in records], columns)
-    found = Batches(workload, device).of(workload.packing.packer().add(table))
-    if int(count(found)) != len(table):
+    tensors = Batches(workload, device).make_batch(workload.packing.packer().add(table))
+    if int(count(tensors)) != len(table):
         raise DataError("records are packed together, so a request has no sample of its own")
-    batch = _Looked(found)
+    batch = _TrackedBatch(tensors)
     workload.inputs(batch)
     for record in records:
-        if missing := sorted((batch.looked & columns.keys()) - record.keys()):
+        if missing := sorted((batch.fields_read & columns.keys()) - record.keys()):
             raise DataError(f"record: has no {', '.join(missing)}, which the model uses")
-    return found
+    return tensors
 
 
 def used_columns(workload: Workload) -> dict[str, Column]:
@@ -52,9 +52,11 @@ def used_columns(workload: Workload) -> dict[str, Column]:
     if hasattr(workload, "prepare"):
         return dict(columns)
     table = rows([{name: _empty(column) for name, column in columns.items()}], columns)
-    batch = _Looked(Batches(workload, torch.device("cpu")).of(workload.packing.packer().add(table)))
+    batch = _TrackedBatch(
+        Batches(workload, torch.device("cpu")).make_batch(workload.packing.packer().add(table))
+    )
     workload.inputs(batch)
-    return {name: column for name, column in columns.items() if name in batch.looked}
+    return {name: column for name, column in columns.items() if name in batch.fields_read}
 
 
 def record_of(request: Mapping[str, Any], columns: Mapping[str, Column]) -> dict[str, Any]:
@@ -63,8 +65,8 @@ def record_of(request: Mapping[str, Any], columns: Mapping[str, Column]) -> dict
     if set(request) != {"record"} or not isinstance(record, Mapping):
         raise DataError('expected {"record": {column: value, …}}')
     if unknown := sorted(set(record) - set(columns)):
-        known = ", ".join(columns)
-        raise DataError(f"record: no column {', '.join(unknown)}; the model reads {known}")
+        known_names = ", ".join(columns)
+        raise DataError(f"record: no column {', '.join(unknown)}; the model reads {known_names}")
     return dict(record)
 
 
@@ -75,8 +77,8 @@ def rows(records: Sequence[Mapping[str, Any]], columns: Mapping[str, Column]) ->
         DataError: a value is not of the column's kind.
     """
     arrays = {n: _values(n, column, records) for n, column in columns.items()}
-    repeated = [len(records) - 1] * (-len(records) % ROWS)
-    return pa.RecordBatch.from_pydict(arrays).take(pa.array([*range(len(records)), *repeated]))
+    repeats = [len(records) - 1] * (-len(records) % ROWS)
+    return pa.RecordBatch.from_pydict(arrays).take(pa.array([*range(len(records)), *repeats]))
 
 
 def _empty(column: Column) -> Any:
@@ -93,27 +95,32 @@ def _empty(column: Column) -> Any:
 
 def _values(name: str, column: Column, records: Sequence[Mapping[str, Any]]) -> pa.Array:
     """Convert values from JSON: bytes are base64, a list is an array, a timestamp is ISO 8601."""
-    convert, expected = KINDS[column.kind]
-    given, value = [], None
+    convert, expectation = KINDS[column.kind]
+    elements, value = [], None
     try:
         for record in records:
             value = record.get(name)
-            given.append(None if value is None else convert(value, column))
-        return pa.array(given, record_type(column))
+            elements.append(None if value is None else convert(value, column))
+        return pa.array(elements, record_type(column))
     except (ValueError, TypeError):  # of several, pyarrow does not say which: they are asked alone
-        shown = f"{value!r}"[:60]
-        held = f" that {column.dtype} holds" if column.kind in ("number", "list") else ""
-        raise DataError(f"record.{name}: is {shown}; expected {expected}{held} or null") from None
+        excerpt = f"{value!r}"[:60]
+        suffix = f" that {column.dtype} holds" if column.kind in ("number", "list") else ""
+        raise DataError(
+            f"record.{name}: is {excerpt}; expected {expectation}{suffix} or null"
+        ) from None
 
 
 def json_values(column: Column, values: pa.Array) -> list[Any]:
     """Return values that the readers produce as JSON's, which ``rows`` reads again as they were."""
-    found = values.to_pylist()
+    python_values = values.to_pylist()
     if column.kind == "bytes":
-        return [None if one is None else b64encode(one).decode() for one in found]
+        return [None if value is None else b64encode(value).decode() for value in python_values]
     if column.kind == "timestamp":
-        return [None if one is None else (EPOCH + one * MICROSECOND).isoformat() for one in found]
-    return found
+        return [
+            None if value is None else (EPOCH + value * MICROSECOND).isoformat()
+            for value in python_values
+        ]
+    return python_values
 
 
 def _number(value: Any, column: Column) -> float:
@@ -138,8 +145,8 @@ def _text(value: Any, column: Column) -> str:
 
 def _moment(value: Any, column: Column) -> int:
     """Return microseconds since 1970; a time without an offset is UTC."""
-    found = datetime.fromisoformat(value)
-    aware = found if found.tzinfo else found.replace(tzinfo=UTC)
+    moment = datetime.fromisoformat(value)
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return (aware - EPOCH) // MICROSECOND
 
 
@@ -158,15 +165,15 @@ KINDS: dict[str, tuple[Callable[[Any, Column], Any], str]] = {
 """Kind → (reader of a JSON value, name in error messages)."""
 
 
-class _Looked(dict[str, Tensor]):
+class _TrackedBatch(dict[str, Tensor]):
     """A batch that remembers which fields were read."""
 
     def __init__(self, batch: Mapping[str, Tensor]) -> None:
         super().__init__(batch)
-        self.looked: set[str] = set()
+        self.fields_read: set[str] = set()
 
     def __getitem__(self, name: str) -> Tensor:
-        self.looked.add(name)
+        self.fields_read.add(name)
         return super().__getitem__(name)
 
     def items(self) -> Any:

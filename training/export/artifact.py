@@ -27,10 +27,10 @@ from safetensors import SafetensorError
 from torch import nn
 
 from training.export import sharded_export, shipped_files
-from training.export.weight_location import TIES, Weights, fill, retied
+from training.export.weight_location import TIES, Weights, fill, retie_weights
 from training.finetuning import base_model, hugging_face_folder, lora
 from training.finetuning.adapters import Adapters
-from training.initial.build_model import built, read, real
+from training.initial.build_model import build_on_meta, read, real
 from training.workloads import Workload, load
 from trainyard.common import atomic_file
 from trainyard.common.errors import DataError
@@ -60,17 +60,17 @@ def save(
         TrainingError: a rank could not write its files.
     """
     base = description.get("base")
-    exported = sharded_export.export(folder, weights, workload, adapters, base, shard_bytes)
+    result = sharded_export.export(folder, weights, workload, adapters, base, shard_bytes)
     if weights.ranks.rank != 0:
         return
-    config, ties = exported
+    config, ties = result
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in workload.files().items():
         atomic_file.write(folder / name, content)
     lines = "".join(json.dumps(line) + "\n" for line in history)
     atomic_file.write(folder / "history.jsonl", lines)
-    described = config | description | ({TIES: ties} if ties else {})
-    atomic_file.write(folder / "config.json", json.dumps(described, indent=1))
+    document = config | description | ({TIES: ties} if ties else {})
+    atomic_file.write(folder / "config.json", json.dumps(document, indent=1))
 
 
 def add_code(folder: Path, workload: str) -> str:
@@ -96,8 +96,8 @@ def _packages() -> Iterator[str]:
 
     Only the headers are parsed: ``each.metadata`` would also parse every package's readme.
     """
-    for each in distributions():
-        text = each.read_text("METADATA") or each.read_text("PKG-INFO") or ""
+    for distribution in distributions():
+        text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
         headers = HeaderParser().parsestr(text.partition("\n\n")[0])
         yield f"{headers['Name'].lower()}=={headers['Version']}"
 
@@ -106,10 +106,10 @@ def _code(workload: str) -> Iterator[tuple[str, Path]]:
     """Yield (name below ``code/``, file) of everything that inference needs."""
     checkout = Path(__file__).parents[2]
     yield "inference.py", checkout / "training/export/inference.py"
-    listed = ("requirements.txt", "steps/requirements.txt")  # in a job, in a checkout
-    yield from (("requirements.txt", checkout / n) for n in listed if (checkout / n).is_file())
+    candidates = ("requirements.txt", "steps/requirements.txt")  # in a job, in a checkout
+    yield from (("requirements.txt", checkout / n) for n in candidates if (checkout / n).is_file())
     rooms = shipped_files.of_rooms(checkout, [*shipped_files.EVERYWHERE, "training/"])
-    for name, path in chain(rooms, shipped_files.beside(workload)):
+    for name, path in chain(rooms, shipped_files.list_package_files(workload)):
         if path.suffix == ".py":
             yield name, path
 
@@ -126,15 +126,15 @@ def open_artifact(
     Raises:
         DataError: a file is missing, or the weights are not those of the described model.
     """
-    description = _described(folder)
+    description = _read_description(folder)
     workload = load(description["workload"], description["workload_config"], folder)
-    model = built(workload.model, 0)
+    model = build_on_meta(workload.model, 0)
     try:
         if hugging_face_folder.has_weights(folder):
             fill(
                 model,
                 workload,
-                retied(read(model, hugging_face_folder.weights(folder)), description),
+                retie_weights(read(model, hugging_face_folder.weights(folder)), description),
             )
         else:
             _fill_adapted(model, workload, folder, base, description)
@@ -144,11 +144,13 @@ def open_artifact(
     return workload, real(model).eval(), description
 
 
-def _described(folder: Path) -> dict[str, Any]:
+def _read_description(folder: Path) -> dict[str, Any]:
     """Return the artifact's config.json."""
     kinds = (lora.WEIGHTS, hugging_face_folder.INDEX, hugging_face_folder.WEIGHTS)
-    found = next((name for name in kinds if (folder / name).is_file()), hugging_face_folder.WEIGHTS)
-    for name in ("config.json", found):
+    weights_file = next(
+        (name for name in kinds if (folder / name).is_file()), hugging_face_folder.WEIGHTS
+    )
+    for name in ("config.json", weights_file):
         if not (folder / name).is_file():
             raise DataError(
                 f"{folder / name}: is missing; the training job did not finish its model"
@@ -172,17 +174,19 @@ def _fill_adapted(
     Raises:
         DataError: the base is missing, or is another model.
     """
-    asked = description["base"]
+    base_record = description["base"]
     base = base or (Path(os.environ[BASE]) if BASE in os.environ else None)
     if base is None:
         raise DataError(
-            f"{folder}: holds adapters alone; their base {asked['uri']} has to be in a folder that "
+            f"{folder}: holds adapters alone; their base {base_record['uri']} has to be in a "
+            "folder that "
             f"the environment variable {BASE} names, or train with train.adapters.merge"
         )
-    if (found := base_model.sha256(base)) != asked["sha256"]:
+    if (digest := base_model.sha256(base)) != base_record["sha256"]:
         raise DataError(
-            f"the adapters belong to base {asked['sha256']} ({asked['uri']}), and the one that is "
-            f"given is {found}: give that one, or train with train.adapters.merge"
+            f"the adapters belong to base {base_record['sha256']} ({base_record['uri']}), and the "
+            "one that is "
+            f"given is {digest}: give that one, or train with train.adapters.merge"
         )
-    tensors = base_model.read(workload, description["workload"], base, asked["uri"])
-    fill(model, workload, lora.added(tensors, *lora.read(folder)))
+    tensors = base_model.read(workload, description["workload"], base, base_record["uri"])
+    fill(model, workload, lora.add_adapters(tensors, *lora.read(folder)))

@@ -16,31 +16,42 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from training.export.request_handler import Served, open_served
+from training.export.request_handler import ServedModel, open_served
 from trainyard.common.errors import TrainyardError
 
 JSON = "application/json"
 
 
-def model_fn(model_dir: str) -> Served:
+def model_fn(model_dir: str) -> ServedModel:
     """Load the artifact, once per process, and warm it up: a fleet's first requests would go over
     the limit of a latency that a deployment watches.
     """
     from sagemaker_inference.transformer import Transformer  # the image has it
 
-    served = open_served(Path(model_dir))
-    served.warm()
-    Transformer.transform = lambda _, data, context: transform(served, data, context)
-    return served
+    served_model = open_served(Path(model_dir))
+    served_model.warm()
+    Transformer.transform = lambda _, data, context: transform(served_model, data, context)
+    return served_model
 
 
-def transform(served: Served, data: Sequence[Mapping[str, Any]], context: Any) -> list[str]:
+def transform(
+    served_model: ServedModel, data: Sequence[Mapping[str, Any]], context: Any
+) -> list[str]:
     """Answer a batch of requests; ``context`` is TorchServe's, and takes the status of each."""
     pairs = zip(data, context.request_processor, strict=True)
-    asked = [_read(one.get("body") or b"", each.get_request_properties()) for one, each in pairs]
-    answers = iter(served.answers([one for one in asked if not isinstance(one, Exception)]))
-    found = [one if isinstance(one, Exception) else next(answers) for one in asked]
-    return [_say(one, context, index) for index, one in enumerate(found)]
+    requests = [
+        _read(item.get("body") or b"", processor.get_request_properties())
+        for item, processor in pairs
+    ]
+    answers = iter(
+        served_model.answers(
+            [request for request in requests if not isinstance(request, Exception)]
+        )
+    )
+    outcomes = [
+        request if isinstance(request, Exception) else next(answers) for request in requests
+    ]
+    return [_format_answer(outcome, context, index) for index, outcome in enumerate(outcomes)]
 
 
 def _read(body: bytes, headers: Mapping[str, Any]) -> Any:
@@ -49,21 +60,21 @@ def _read(body: bytes, headers: Mapping[str, Any]) -> Any:
 
     try:
         return input_fn(body, utils.retrieve_content_type_header(headers) or "")
-    except errors.BaseInferenceToolkitError as refused:
-        return refused
+    except errors.BaseInferenceToolkitError as error:
+        return error
 
 
-def _say(found: Any, context: Any, index: int) -> str:
+def _format_answer(outcome: Any, context: Any, index: int) -> str:
     """Return the body of an answer, after its status and type were set."""
     from sagemaker_inference import utils
 
     context.set_response_content_type(index, JSON)
-    if not isinstance(found, Exception):
-        return output_fn(found, JSON)
-    reason = getattr(found, "message", str(found))
-    status = getattr(found, "status_code", 400 if isinstance(found, TrainyardError) else 500)
+    if not isinstance(outcome, Exception):
+        return output_fn(outcome, JSON)
+    reason = getattr(outcome, "message", str(outcome))
+    status = getattr(outcome, "status_code", 400 if isinstance(outcome, TrainyardError) else 500)
     if status == 500:
-        traceback.print_exception(found)
+        traceback.print_exception(outcome)
     context.set_response_status(status, utils.remove_crlf(reason), index)
     return reason
 
@@ -78,10 +89,10 @@ def input_fn(body: str | bytes, content_type: str) -> Any:
         _refuse(400, f"the request is not JSON: {error}")
 
 
-def predict_fn(request: Any, served: Served) -> dict[str, Any]:
+def predict_fn(request: Any, served_model: ServedModel) -> dict[str, Any]:
     """Answer a request; one that the model cannot answer is the client's fault."""
     try:
-        return served.answer(request)
+        return served_model.answer(request)
     except TrainyardError as error:
         _refuse(400, str(error))
 

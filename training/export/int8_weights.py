@@ -31,22 +31,22 @@ OTHERS = ("architectures", "model_type")
 as weights."""
 
 
-def quantised(weight: Tensor) -> tuple[Tensor, Tensor]:
+def quantise_weight(weight: Tensor) -> tuple[Tensor, Tensor]:
     """Return (int8, scale) of a weight: each channel's largest element becomes ±127."""
     flat = weight.float().flatten(1)
     largest = flat.abs().amax(1, keepdim=True)
     scale = (largest / LARGEST).where(largest > 0, 1.0)
-    rounded = (flat / scale).round().clamp(-LARGEST, LARGEST).to(torch.int8)
-    return rounded.view(weight.shape), scale.view(-1, *[1] * (weight.dim() - 1))
+    integers = (flat / scale).round().clamp(-LARGEST, LARGEST).to(torch.int8)
+    return integers.view(weight.shape), scale.view(-1, *[1] * (weight.dim() - 1))
 
 
-def dequantised(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def dequantise_weights(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return a file's weights, those stored as int8 as float32."""
-    found = {name: tensor for name, tensor in weights.items() if not name.endswith(SCALE)}
-    for name in weights.keys() - found.keys():
-        stored = name.removesuffix(SCALE)
-        found[stored] = found[stored].float() * weights[name]
-    return found
+    tensors = {name: tensor for name, tensor in weights.items() if not name.endswith(SCALE)}
+    for name in weights.keys() - tensors.keys():
+        weight_name = name.removesuffix(SCALE)
+        tensors[weight_name] = tensors[weight_name].float() * weights[name]
+    return tensors
 
 
 def write(model: Path, target: Path) -> None:
@@ -56,8 +56,8 @@ def write(model: Path, target: Path) -> None:
         DataError: a weight is not finite, or none has two dimensions.
     """
     files = hugging_face_folder.weights(model)
-    skipped = shutil.ignore_patterns(*(one.name for one in files), hugging_face_folder.INDEX)
-    shutil.copytree(model, target, ignore=skipped, dirs_exist_ok=True)
+    ignore_files = shutil.ignore_patterns(*(file.name for file in files), hugging_face_folder.INDEX)
+    shutil.copytree(model, target, ignore=ignore_files, dirs_exist_ok=True)
     weights: dict[str, Tensor] = {}
     for name, weight in (pair for file in files for pair in load_file(file).items()):
         if not (weight.is_floating_point() and weight.dim() > 1 and weight.numel()):
@@ -65,16 +65,16 @@ def write(model: Path, target: Path) -> None:
             continue
         if not weight.isfinite().all():
             raise DataError(f"int8: weight {name} is not finite")
-        weights[name], weights[name + SCALE] = quantised(weight)
+        weights[name], weights[name + SCALE] = quantise_weight(weight)
     if not any(name.endswith(SCALE) for name in weights):
         raise DataError(
             "gate.int8: no weight of the model has two dimensions, so int8 would change nothing; "
             "remove the field"
         )
-    written = SafeFile(target / hugging_face_folder.WEIGHTS, weights)
+    output = SafeFile(target / hugging_face_folder.WEIGHTS, weights)
     for name, weight in weights.items():
-        written.put(name, weight)
-    written.finish()
+        output.put(name, weight)
+    output.finish()
     description = hugging_face_folder.description(model) | {"precision": "int8"}
-    kept = {name: value for name, value in description.items() if name not in OTHERS}
-    atomic_file.write(target / hugging_face_folder.CONFIG, json.dumps(kept, indent=1))
+    config = {name: value for name, value in description.items() if name not in OTHERS}
+    atomic_file.write(target / hugging_face_folder.CONFIG, json.dumps(config, indent=1))

@@ -26,7 +26,7 @@ PLACEHOLDERS = {"text": "warm up", "number": 0.0, "timestamp": "1970-01-01", "by
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServedModel:
     """A model that is ready to answer requests."""
 
     workload: Workload
@@ -39,10 +39,10 @@ class Served:
         Raises:
             DataError: the request is not a JSON object, or the workload does not understand it.
         """
-        [found] = self.answers([request])
-        if isinstance(found, Exception):
-            raise found
-        return found
+        [answer] = self.answers([request])
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     def warm(self) -> None:
         """Answer requests that nobody asked, so that the first that somebody asks takes no longer
@@ -51,8 +51,12 @@ class Served:
         """
         try:
             columns = self.workload.request_columns
-            record = {name: PLACEHOLDERS.get(one.kind, "") for name, one in columns.items()}
-            lists = {name: one.length or 0 for name, one in columns.items() if one.kind == "list"}
+            record = {name: PLACEHOLDERS.get(column.kind, "") for name, column in columns.items()}
+            lists = {
+                name: column.length or 0
+                for name, column in columns.items()
+                if column.kind == "list"
+            }
             record |= {name: [0.0] * length for name, length in lists.items()}
             request = self.workload.request(record)
         except Exception:  # noqa: BLE001 - a workload of one's own need not know a record
@@ -85,7 +89,7 @@ class Served:
         return [*self.workload.answers(self.model, requests)]
 
 
-def open_served(folder: Path, base: Path | None = None) -> Served:
+def open_served(folder: Path, base: Path | None = None) -> ServedModel:
     """Load the artifact in ``folder``, onto the GPU if there is one; ``base``: see
     ``training.export.artifact.open_artifact``.
 
@@ -93,4 +97,4 @@ def open_served(folder: Path, base: Path | None = None) -> Served:
         DataError: a file of the artifact is missing or damaged.
     """
     workload, model, _ = open_artifact(folder, base)
-    return Served(workload, model.to("cuda" if torch.cuda.is_available() else "cpu"))
+    return ServedModel(workload, model.to("cuda" if torch.cuda.is_available() else "cpu"))

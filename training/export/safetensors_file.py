@@ -34,15 +34,15 @@ METADATA = {"format": "pt"}
 class SafeFile:
     """A file being written: ``put`` each tensor, then ``finish`` or ``discard``."""
 
-    def __init__(self, path: Path, looks: Mapping[str, Tensor]) -> None:
-        """Open the file; ``looks``: name → a tensor with the coming type and shape, even on
+    def __init__(self, path: Path, meta_tensors: Mapping[str, Tensor]) -> None:
+        """Open the file; ``meta_tensors``: name → a tensor with the coming type and shape, even on
         meta.
         """
-        self.path, self._looks = path, dict(looks)
-        head, self._places = header(self._looks)
+        self.path, self._meta_tensors = path, dict(meta_tensors)
+        head, self._places = header(self._meta_tensors)
         path.parent.mkdir(parents=True, exist_ok=True)
-        whole = len(head) + sum(map(size, self._looks.values()))
-        self._draft = atomic_file.Draft(path, size=whole)
+        file_size = len(head) + sum(map(size, self._meta_tensors.values()))
+        self._draft = atomic_file.Draft(path, size=file_size)
         self._draft.file.write(head)
 
     def put(self, name: str, tensor: Tensor) -> None:
@@ -52,11 +52,11 @@ class SafeFile:
             ValueError: its type or shape is not the one announced.
             StorageError: there is no room for it; what was written is removed.
         """
-        look = self._looks.pop(name)
-        if (look.dtype, look.shape) != (tensor.dtype, tensor.shape):
+        meta_tensor = self._meta_tensors.pop(name)
+        if (meta_tensor.dtype, meta_tensor.shape) != (tensor.dtype, tensor.shape):
             raise ValueError(
-                f"{name}: is {tensor.dtype} {tuple(tensor.shape)}; expected {look.dtype} "
-                f"{tuple(look.shape)}"
+                f"{name}: is {tensor.dtype} {tuple(tensor.shape)}; expected {meta_tensor.dtype} "
+                f"{tuple(meta_tensor.shape)}"
             )
         if not tensor.numel():
             return
@@ -73,9 +73,9 @@ class SafeFile:
         Raises:
             ValueError: a tensor was not put.
         """
-        if self._looks:
+        if self._meta_tensors:
             self.discard()
-            raise ValueError(f"{self.path}: {next(iter(self._looks))} was never written")
+            raise ValueError(f"{self.path}: {next(iter(self._meta_tensors))} was never written")
         self._draft.finish()
 
     def discard(self) -> None:
@@ -83,18 +83,20 @@ class SafeFile:
         self._draft.discard()
 
 
-def header(looks: Mapping[str, Tensor]) -> tuple[bytes, dict[str, int]]:
+def header(meta_tensors: Mapping[str, Tensor]) -> tuple[bytes, dict[str, int]]:
     """Return (the file's header, name → offset in the file at which its tensor begins)."""
     places = {kind: place for place, kind in enumerate(TYPES)}
-    order = sorted(looks, key=lambda name: (places[_kind(looks[name])], name.encode()))
+    order = sorted(
+        meta_tensors, key=lambda name: (places[_kind(meta_tensors[name])], name.encode())
+    )
     entries: dict[str, object] = {"__metadata__": METADATA}
     begins, end = {}, 0
     for name in order:
-        look = looks[name]
-        begins[name], end = end, end + size(look)
+        meta_tensor = meta_tensors[name]
+        begins[name], end = end, end + size(meta_tensor)
         entries[name] = {
-            "dtype": TYPES[_kind(look)],
-            "shape": list(look.shape),
+            "dtype": TYPES[_kind(meta_tensor)],
+            "shape": list(meta_tensor.shape),
             "data_offsets": [begins[name], end],
         }
     text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
@@ -102,10 +104,10 @@ def header(looks: Mapping[str, Tensor]) -> tuple[bytes, dict[str, int]]:
     return struct.pack("<Q", len(text)) + text, {n: 8 + len(text) + b for n, b in begins.items()}
 
 
-def size(look: Tensor) -> int:
+def size(tensor: Tensor) -> int:
     """Return the bytes of a tensor's elements."""
-    return look.numel() * look.element_size()
+    return tensor.numel() * tensor.element_size()
 
 
-def _kind(look: Tensor) -> str:
-    return str(look.dtype).removeprefix("torch.")
+def _kind(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")

@@ -23,7 +23,7 @@ from typing import Any
 from torch import Tensor
 
 from training.export.safetensors_file import SafeFile, size
-from training.export.weight_location import Weights, first_names, gathered, untied
+from training.export.weight_location import Weights, first_names, gather_weights, untie_weights
 from training.finetuning import lora
 from training.finetuning.adapters import Adapters
 from training.finetuning.hugging_face_folder import INDEX, SUFFIX, WEIGHTS
@@ -49,14 +49,22 @@ class Part:
 class Export:
     """Runs ``Workload.export`` on all or some of the weights; adds adapters if they are merged."""
 
-    def __init__(self, workload: Workload, named: Mapping[str, Tensor], scale: float) -> None:
-        """Prepare the export; ``named``: the adapters under the names of the exported layers."""
-        self.workload, self._named, self._scale = workload, named, scale
+    def __init__(
+        self, workload: Workload, adapter_tensors: Mapping[str, Tensor], scale: float
+    ) -> None:
+        """Prepare the export; ``adapter_tensors``: the adapters under the names of the exported
+        layers.
+        """
+        self.workload, self._adapter_tensors, self._scale = workload, adapter_tensors, scale
 
     def __call__(self, weights: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        found, config = self.workload.export(weights)
-        mine = {n: t for n, t in self._named.items() if f"{n.rpartition('.')[0]}.weight" in found}
-        return lora.added(found, mine, self._scale), config
+        tensors, config = self.workload.export(weights)
+        part_adapters = {
+            n: t
+            for n, t in self._adapter_tensors.items()
+            if f"{n.rpartition('.')[0]}.weight" in tensors
+        }
+        return lora.add_adapters(tensors, part_adapters, self._scale), config
 
 
 def export(
@@ -80,25 +88,31 @@ def export(
         TrainingError: a file could not be written, or the parts do not give the whole; on
             every rank.
     """
-    names = {name: name for name in source.looks()}
-    plain, trained = lora.split_adapters(names) if adapters else (names, {})
-    merged = adapters is not None and adapters.merge
-    keepers = range(source.ranks.world) if merged else (0,)
-    found = gathered(source, trained.values(), keepers) if trained else {}
-    named = lora.exported(workload, {layer: found[n] for layer, n in trained.items() if found})
+    names = {name: name for name in source.meta_tensors()}
+    plain, adapter_names = lora.split_adapters(names) if adapters else (names, {})
+    merging = adapters is not None and adapters.merge
+    keepers = range(source.ranks.world) if merging else (0,)
+    adapter_states = (
+        gather_weights(source, adapter_names.values(), keepers) if adapter_names else {}
+    )
+    adapter_tensors = lora.rename_adapters(
+        workload, {layer: adapter_states[n] for layer, n in adapter_names.items() if adapter_states}
+    )
     if adapters and base and source.ranks.rank == 0:
-        lora.write(folder, named, adapters, base)
-    run = Export(workload, named if merged else {}, adapters.scale if adapters else 1.0)
+        lora.write(folder, adapter_tensors, adapters, base)
+    run = Export(workload, adapter_tensors if merging else {}, adapters.scale if adapters else 1.0)
     split = parts_of(workload, [*plain])
     if len(split) == 1:
-        return _at_once(folder, source, plain, run, shard_bytes, writes=merged or not adapters)
-    looks = source.looks()
-    on_meta = {layer: looks[n] for layer, n in trained.items()} if merged else {}
-    dry = Export(workload, lora.exported(workload, on_meta), adapters.scale if adapters else 1.0)
-    whole, config = dry({name: looks[state] for name, state in plain.items()})
-    tensors, ties = untied(whole)
-    if merged or not adapters:
-        parts = _parts(split, dry, {n: looks[s] for n, s in plain.items()}, whole, tensors)
+        return _at_once(folder, source, plain, run, shard_bytes, writes=merging or not adapters)
+    meta_tensors = source.meta_tensors()
+    on_meta = {layer: meta_tensors[n] for layer, n in adapter_names.items()} if merging else {}
+    dry = Export(
+        workload, lora.rename_adapters(workload, on_meta), adapters.scale if adapters else 1.0
+    )
+    exports, config = dry({name: meta_tensors[state] for name, state in plain.items()})
+    tensors, ties = untie_weights(exports)
+    if merging or not adapters:
+        parts = _parts(split, dry, {n: meta_tensors[s] for n, s in plain.items()}, exports, tensors)
         order = {name: tensors[name] for part in parts for name in part.outputs}
         _stream(folder, source, plain, run, parts, _files(order, shard_bytes))
     return config, ties
@@ -119,7 +133,7 @@ def parts_of(workload: Workload, names: Sequence[str]) -> list[Sequence[str]]:
 def _depth(workload: Workload, method: str) -> int:
     """Return how far up the classes the method is defined; 0 for the workload's own class."""
     homes = [workload, *type(workload).__mro__]
-    return next((at for at, home in enumerate(homes) if method in vars(home)), len(homes))
+    return next((level for level, home in enumerate(homes) if method in vars(home)), len(homes))
 
 
 def _at_once(
@@ -139,13 +153,13 @@ def _at_once(
             "it needs all weights at once",
             type(run.workload).__module__,
         )
-    state = gathered(source, plain.values())
+    state = gather_weights(source, plain.values())
     config: dict[str, Any] = {}
     ties: dict[str, str] = {}
     tensors: dict[str, Tensor] = {}
     if leads:
-        whole, config = run({name: state[there] for name, there in plain.items()})
-        tensors, ties = untied(whole)
+        exports, config = run({name: state[state_name] for name, state_name in plain.items()})
+        tensors, ties = untie_weights(exports)
     files = _files(tensors, shard_bytes) if leads and writes else {}
     writing = Writing(folder, files, files)
     for name, tensor in tensors.items() if writes else ():
@@ -157,34 +171,39 @@ def _at_once(
 def _parts(
     split: Iterable[Sequence[str]],
     dry: Export,
-    looks: Mapping[str, Tensor],
-    whole: Mapping[str, Tensor],
-    written: Mapping[str, Tensor],
+    meta_tensors: Mapping[str, Tensor],
+    exports: Mapping[str, Tensor],
+    unique_exports: Mapping[str, Tensor],
 ) -> list[Part]:
     """Return the groups of weights exported together, with the outputs that are written.
 
     Raises:
         TrainingError: the parts differ from an export of all weights together.
     """
-    found: dict[str, Tensor] = {}
+    part_exports: dict[str, Tensor] = {}
     parts = []
     for names in split:
-        outputs, _ = dry({name: looks[name] for name in names})
-        found |= outputs
-        if kept := [name for name in outputs if name in written]:
-            parts.append(Part(names, kept))
-    differ = [n for n in {**whole, **found} if _kind(whole.get(n)) != _kind(found.get(n))]
+        outputs, _ = dry({name: meta_tensors[name] for name in names})
+        part_exports |= outputs
+        if kept_outputs := [name for name in outputs if name in unique_exports]:
+            parts.append(Part(names, kept_outputs))
+    differ = [
+        n
+        for n in {**exports, **part_exports}
+        if _kind(exports.get(n)) != _kind(part_exports.get(n))
+    ]
     if differ:
         raise TrainingError(
             f"Workload.export of the parts that export_parts names gives {differ[0]} as "
-            f"{_kind(found.get(differ[0]))}, of all weights as {_kind(whole.get(differ[0]))}: let "
+            f"{_kind(part_exports.get(differ[0]))}, of all weights as "
+            f"{_kind(exports.get(differ[0]))}: let "
             "each part hold all that its exported weights are made of"
         )
     return parts
 
 
-def _kind(look: Tensor | None) -> str:
-    return "nothing" if look is None else f"{look.dtype} {tuple(look.shape)}"
+def _kind(tensor: Tensor | None) -> str:
+    return "nothing" if tensor is None else f"{tensor.dtype} {tuple(tensor.shape)}"
 
 
 def _stream(
@@ -196,7 +215,7 @@ def _stream(
     files: Files,
 ) -> None:
     """Gather part after part, for the ranks that write them."""
-    first, rank = first_names(source.looks()), source.ranks.rank
+    first, rank = first_names(source.meta_tensors()), source.ranks.rank
     file_of = {name: file for file, weights in files.items() for name in weights}
     holders: dict[str, Sequence[int]] = {}
     for part in parts:
@@ -204,24 +223,26 @@ def _stream(
             holders.setdefault(file_of[name], source.holders(first[plain[part.names[0]]]))
     writers = _writers(holders)
     order = [*_in_turn(parts, lambda part: file_of[part.outputs[0]])]
-    needed = [[*dict.fromkeys(first[plain[name]] for name in part.names)] for part in order]
+    needed_names = [[*dict.fromkeys(first[plain[name]] for name in part.names)] for part in order]
     keepers = [{writers[file_of[name]] for name in part.outputs} for part in order]
-    stream = source.whole(
-        (name, mine) for names, mine in zip(needed, keepers, strict=True) for name in names
+    stream = source.gather_full_tensors(
+        (name, part_keepers)
+        for names, part_keepers in zip(needed_names, keepers, strict=True)
+        for name in names
     )
     writing = Writing(folder, files, [file for file in files if writers[file] == rank])
 
-    def write(part: Part, found: Mapping[str, Tensor]) -> None:
-        exported, _ = run({name: found[first[plain[name]]] for name in part.names})
+    def write(part: Part, state: Mapping[str, Tensor]) -> None:
+        exports, _ = run({name: state[first[plain[name]]] for name in part.names})
         for name in part.outputs:
             if writers[file_of[name]] == rank:
-                writing.put(name, exported[name])
+                writing.put(name, exports[name])
 
-    for part, names, mine in zip(order, needed, keepers, strict=True):
-        found = {name: next(stream) for name in names}
-        if rank in mine:
-            write(part, {name: one for name, one in found.items() if one is not None})
-        found.clear()  # before the next is gathered
+    for part, names, part_keepers in zip(order, needed_names, keepers, strict=True):
+        state = {name: next(stream) for name in names}
+        if rank in part_keepers:
+            write(part, {name: tensor for name, tensor in state.items() if tensor is not None})
+        state.clear()  # before the next is gathered
     writing.end(source.ranks)
 
 
@@ -231,16 +252,16 @@ class Writing:
     A failure is raised at the end: until then the other ranks rely on this one.
     """
 
-    def __init__(self, folder: Path, files: Files, mine: Collection[str]) -> None:
-        """Open the files; ``files``: of all ranks; ``mine``: names of those that this rank
+    def __init__(self, folder: Path, files: Files, own_files: Collection[str]) -> None:
+        """Open the files; ``files``: of all ranks; ``own_files``: names of those that this rank
         writes.
         """
         self._folder, self._files, self._failure = folder, files, ""
         self._pool, self._pending = ThreadPoolExecutor(1), Future[None]()
         self._pending.set_result(None)
         self._open: dict[str, SafeFile] = {}
-        self._file_of = {name: file for file in mine for name in files[file]}
-        self._begin(mine)
+        self._file_of = {name: file for file in own_files for name in files[file]}
+        self._begin(own_files)
 
     def put(self, name: str, tensor: Tensor) -> None:
         """Have a weight written; waits for the previous one."""
@@ -258,16 +279,18 @@ class Writing:
         self._settle()
         self._pool.shutdown()
         self._finish()
-        failures = [(rank, why) for rank, why in enumerate(ranks.gather(self._failure)) if why]
+        failures = [
+            (rank, reason) for rank, reason in enumerate(ranks.gather(self._failure)) if reason
+        ]
         if failures:
-            rank, why = failures[0]
-            raise TrainingError(f"rank {rank} could not write the model: {why}")
+            rank, reason = failures[0]
+            raise TrainingError(f"rank {rank} could not write the model: {reason}")
         if ranks.rank == 0 and len(self._files) > 1:
             atomic_file.write(self._folder / INDEX, index(self._files))
 
-    def _begin(self, mine: Collection[str]) -> None:
+    def _begin(self, own_files: Collection[str]) -> None:
         try:
-            for name in mine:
+            for name in own_files:
                 self._open[name] = SafeFile(self._folder / name, self._files[name])
         except OSError as error:
             self._failure = str(error)
@@ -288,26 +311,26 @@ class Writing:
 
 def index(files: Files) -> str:
     """Return the content of model.safetensors.index.json, as transformers writes it."""
-    looks = [look for weights in files.values() for look in weights.values()]
+    tensors = [tensor for weights in files.values() for tensor in weights.values()]
     sums = {
-        "total_parameters": sum(look.numel() for look in looks),
-        "total_size": sum(map(size, looks)),
+        "total_parameters": sum(tensor.numel() for tensor in tensors),
+        "total_size": sum(map(size, tensors)),
     }
     places = {name: file for file, weights in files.items() for name in weights}
     content = {"metadata": sums, "weight_map": places}
     return json.dumps(content, indent=2, sort_keys=True) + "\n"
 
 
-def _files(looks: Mapping[str, Tensor], most: int) -> Files:
+def _files(meta_tensors: Mapping[str, Tensor], most: int) -> Files:
     """Return the weights in files of at most ``most`` bytes, or of one weight, in their order."""
     bins: list[dict[str, Tensor]] = [{}]
-    filled = 0
-    for name, look in looks.items():
-        if bins[-1] and filled + size(look) > most:
+    file_bytes = 0
+    for name, meta_tensor in meta_tensors.items():
+        if bins[-1] and file_bytes + size(meta_tensor) > most:
             bins.append({})
-            filled = 0
-        bins[-1][name] = look
-        filled += size(look)
+            file_bytes = 0
+        bins[-1][name] = meta_tensor
+        file_bytes += size(meta_tensor)
     if len(bins) == 1:
         return {WEIGHTS: bins[0]}
     stem = WEIGHTS.removesuffix(SUFFIX)
@@ -319,12 +342,12 @@ def _files(looks: Mapping[str, Tensor], most: int) -> Files:
 
 def _writers(holders: Mapping[str, Sequence[int]]) -> dict[str, int]:
     """Return file → the rank that writes it: one that holds its weights, spread over all ranks."""
-    alike: dict[tuple[int, ...], list[str]] = {}
+    files_by_ranks: dict[tuple[int, ...], list[str]] = {}
     for file, ranks in holders.items():
-        alike.setdefault(tuple(ranks), []).append(file)
+        files_by_ranks.setdefault(tuple(ranks), []).append(file)
     return {
         file: ranks[number * len(ranks) // len(files)]
-        for ranks, files in alike.items()
+        for ranks, files in files_by_ranks.items()
         for number, file in enumerate(files)
     }
 

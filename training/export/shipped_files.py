@@ -57,7 +57,7 @@ STAYING = frozenset(
 """Files of the rooms that are not shipped: they declare a step to the pipeline, or people run them.
 A room ends with a slash."""
 
-OURS = ("training/", "steps/", "trainyard/", "requirements.txt")
+TRAINYARD_ROOMS = ("training/", "steps/", "trainyard/", "requirements.txt")
 """Parts of a training's folder that belong to Trainyard, not to the user."""
 
 WITHOUT_EFFECT = frozenset(
@@ -81,7 +81,7 @@ def for_step(checkout: Path, step: str) -> Iterator[tuple[str, Path]]:
         FileNotFoundError: the checkout lacks a room.
     """
     for name, path in of_rooms(checkout, (*EVERY_STEP, f"steps/{step}/job.py", *ROOMS[step])):
-        if not listed(name, STAYING):
+        if not is_listed(name, STAYING):
             yield name, path
 
 
@@ -94,12 +94,14 @@ def of_rooms(checkout: Path, rooms: Iterable[str]) -> Iterator[tuple[str, Path]]
             yield room, checkout / room
 
 
-def listed(name: str, places: Iterable[str]) -> bool:
+def is_listed(name: str, places: Iterable[str]) -> bool:
     """Return whether a file is one of ``places``, or lies in a room that is one."""
-    return any(name == one or (one.endswith("/") and name.startswith(one)) for one in places)
+    return any(
+        name == place or (place.endswith("/") and name.startswith(place)) for place in places
+    )
 
 
-def beside(workload: str) -> Iterator[tuple[str, Path]]:
+def list_package_files(workload: str) -> Iterator[tuple[str, Path]]:
     """Yield (name, file) of the user's package that holds ``workload`` and of what lies beside it.
 
     Nothing for one of Trainyard's workloads; for an installed package, nothing beside it.
@@ -110,8 +112,8 @@ def beside(workload: str) -> Iterator[tuple[str, Path]]:
     if package.parent.name in ("site-packages", "dist-packages"):
         yield from ((f"{package.name}/{name}", path) for name, path in files(package))
     else:
-        found = files(package.parent)
-        yield from ((name, path) for name, path in found if not name.startswith(OURS))
+        entries = files(package.parent)
+        yield from ((name, path) for name, path in entries if not name.startswith(TRAINYARD_ROOMS))
 
 
 def files(folder: Path, *, hidden: bool = False) -> Iterator[tuple[str, Path]]:

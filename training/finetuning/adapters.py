@@ -63,8 +63,8 @@ class Tuning(BaseModel):
     @property
     def part(self) -> dict[str, Any] | None:
         """The settings that belong to the training's identity; None if all weights are trained."""
-        found = self.model_dump(mode="json", exclude={"adapters": {"merge"}})
-        return found if self.adapters or self.freeze else None
+        settings = self.model_dump(mode="json", exclude={"adapters": {"merge"}})
+        return settings if self.adapters or self.freeze else None
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:
@@ -75,7 +75,7 @@ class Tuning(BaseModel):
 
 def refuse_adapters(config: TrainConfig) -> str | None:
     """Return why adapters cannot be trained with these settings; None if they can."""
-    strategies = [name for name, one in STRATEGIES.items() if one.adapters]
+    strategies = [name for name, strategy in STRATEGIES.items() if strategy.adapters]
     if config.strategy not in strategies:
         return (
             f"adapters cannot be trained by strategy {config.strategy}: set loop.strategy to one "

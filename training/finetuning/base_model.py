@@ -14,16 +14,16 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import Tensor, nn
 
-from training.export.int8_weights import dequantised
+from training.export.int8_weights import dequantise_weights
 from training.export.weight_location import fill as fill_exported
-from training.export.weight_location import retied
+from training.export.weight_location import retie_weights
 from training.finetuning import hugging_face_folder, lora, model_files
 from training.finetuning.model_files import ARCHIVE
 from training.initial import build_model
 from training.workloads import Workload, spec
 from trainyard.common.errors import DataError, TrainingError
 
-IGNORED = ("lm_head.weight", "rotary_emb.inv_freq")
+IGNORED_WEIGHTS = ("lm_head.weight", "rotary_emb.inv_freq")
 """Weights a folder may hold that are not read: a tied embedding's copy, and values derived from the
 config."""
 
@@ -94,10 +94,12 @@ def read(
 
 def _read_archive(name: str, archive: Path, uri: str | None) -> dict[str, Tensor]:
     files = _members(archive)
-    description = _described(name, archive, [*files], files.get(hugging_face_folder.CONFIG), uri)
+    description = _read_description(
+        name, archive, [*files], files.get(hugging_face_folder.CONFIG), uri
+    )
     parts = [load(files[file]) for file in files if file.endswith(hugging_face_folder.SUFFIX)]
-    whole = dequantised({n: tensor for part in parts for n, tensor in part.items()})
-    return retied(whole, description)
+    weights = dequantise_weights({n: tensor for part in parts for n, tensor in part.items()})
+    return retie_weights(weights, description)
 
 
 def _read_unpacked(
@@ -110,29 +112,29 @@ def _read_unpacked(
 ) -> dict[str, Tensor]:
     config = folder / hugging_face_folder.CONFIG
     content = config.read_bytes() if config.is_file() else None
-    description = _described(name, folder, [*model_files.files(folder)], content, uri)
+    description = _read_description(name, folder, [*model_files.files(folder)], content, uri)
     if asked_as_folder:
-        _check_alike(workload, name, description, uri)
-    return retied(build_model.read(model, hugging_face_folder.weights(folder)), description)
+        _check_same_model(workload, name, description, uri)
+    return retie_weights(build_model.read(model, hugging_face_folder.weights(folder)), description)
 
 
-def _described(
-    name: str, where: Path, there: Collection[str], config: bytes | None, uri: str | None
+def _read_description(
+    name: str, place: Path, files: Collection[str], config: bytes | None, uri: str | None
 ) -> dict[str, Any]:
     """Return the config.json of a train step's model that has these files.
 
     Raises:
         DataError: it holds no whole model, or one of another workload.
     """
-    weighs = any(file.endswith(hugging_face_folder.SUFFIX) and "/" not in file for file in there)
-    if config is not None and lora.SETTINGS in there and not weighs:
+    weighs = any(file.endswith(hugging_face_folder.SUFFIX) and "/" not in file for file in files)
+    if config is not None and lora.SETTINGS in files and not weighs:
         raise DataError(
             f"start_from: {uri} holds adapters alone; begin with their base, or with a model that "
             "was trained with train.adapters.merge"
         )
     if config is None or not weighs:
         missing = hugging_face_folder.CONFIG if config is None else hugging_face_folder.WEIGHTS
-        raise DataError(f"{where}: holds no {missing}; it is not a model of one of our train steps")
+        raise DataError(f"{place}: holds no {missing}; it is not a model of one of our train steps")
     description: dict[str, Any] = json.loads(config)
     if description["workload"] != name:
         raise DataError(
@@ -142,7 +144,7 @@ def _described(
     return description
 
 
-def _check_alike(
+def _check_same_model(
     workload: Workload, name: str, description: dict[str, Any], uri: str | None
 ) -> None:
     """Compare config.json and settings. Raises: DataError: they describe different models."""
@@ -150,18 +152,18 @@ def _check_alike(
     if differences is None:
         raise DataError(f"start_from: workload {name} takes no model in Hugging Face's layout")
     try:
-        found = differences(workload.packing.config, description)
+        mismatches = differences(workload.packing.config, description)
     except TrainingError as error:
         raise DataError(f"start_from: {uri}: {error}") from None
-    if found:
-        raise DataError(f"start_from: {uri} is another model: {'; '.join(found)}")
+    if mismatches:
+        raise DataError(f"start_from: {uri} is another model: {'; '.join(mismatches)}")
 
 
 def _read_folder(
     workload: Workload, name: str, folder: Path, uri: str | None, model: nn.Module | None
 ) -> dict[str, Tensor]:
     description = hugging_face_folder.description(folder)
-    _check_alike(workload, name, description, uri)
+    _check_same_model(workload, name, description, uri)
     tensors = build_model.read(model, hugging_face_folder.weights(folder))
     with build_model.changing(model):
         _check_all_used(workload, tensors)
@@ -172,34 +174,34 @@ def _read_folder(
 def _check_all_used(workload: Workload, tensors: dict[str, Tensor]) -> None:
     """Refuse a weight that the model has no place for; it would be lost silently."""
     used = {*workload.export(workload.restore(tensors))[0]}
-    if left := [n for n in tensors if n not in used and not n.endswith(IGNORED)]:
-        raise ValueError(f"{left[0]} has no place in it")
+    if leftover := [n for n in tensors if n not in used and not n.endswith(IGNORED_WEIGHTS)]:
+        raise ValueError(f"{leftover[0]} has no place in it")
 
 
 def _check_tokenizer(workload: Workload, folder: Path) -> None:
     """Raises: DataError: the data were prepared with another tokenizer than the base's."""
-    mine, theirs = (
+    own_content, base_path = (
         workload.files().get(hugging_face_folder.TOKENIZER),
         folder / hugging_face_folder.TOKENIZER,
     )
-    if mine is not None and theirs.is_file() and theirs.read_bytes() != mine:
+    if own_content is not None and base_path.is_file() and base_path.read_bytes() != own_content:
         raise DataError(
-            f"{theirs}: is another tokenizer than that of the shards; set workload.tokenizer to "
+            f"{base_path}: is another tokenizer than that of the shards; set workload.tokenizer to "
             "the base's folder, and shard again"
         )
 
 
 def _members(archive: Path) -> dict[str, bytes]:
     """Read weights and settings from a tar.gz; nothing is unpacked onto the disk."""
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     try:
         with tarfile.open(archive, "r|gz") as tar:
             for entry in tar:
                 name = entry.name.removeprefix("./")
                 weights = name.endswith(hugging_face_folder.SUFFIX) and "/" not in name
-                wanted = weights or name in (hugging_face_folder.CONFIG, lora.SETTINGS)
-                if wanted and (file := tar.extractfile(entry)):
-                    found[name] = file.read()
+                is_needed = weights or name in (hugging_face_folder.CONFIG, lora.SETTINGS)
+                if is_needed and (file := tar.extractfile(entry)):
+                    contents[name] = file.read()
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
         raise DataError(f"{archive}: cannot be unpacked: {error}") from None
-    return found
+    return contents

@@ -13,7 +13,7 @@ from trainyard.common.hashes import file_sha256, files_sha256
 
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
 INDEX, SUFFIX = f"{WEIGHTS}.index.json", ".safetensors"
-PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 
 
 def is_folder(folder: Path) -> bool:
@@ -28,12 +28,12 @@ def description(folder: Path) -> dict[str, Any]:
         DataError: it is missing, or not a JSON object.
     """
     try:
-        found = json.loads((folder / CONFIG).read_bytes())
+        content = json.loads((folder / CONFIG).read_bytes())
     except (OSError, ValueError) as error:
         raise DataError(f"{folder / CONFIG}: cannot be read: {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise DataError(f"{folder / CONFIG}: is not a JSON object")
-    return found
+    return content
 
 
 def has_weights(folder: Path) -> bool:
@@ -47,7 +47,7 @@ def weights(folder: Path) -> list[Path]:
     Raises:
         DataError: there are no weights, a file is missing, or they are pickles.
     """
-    return [folder / name for name in _named(folder) if name.endswith(SUFFIX)]
+    return [folder / name for name in _list_files(folder) if name.endswith(SUFFIX)]
 
 
 def sha256(folder: Path) -> str:
@@ -56,10 +56,10 @@ def sha256(folder: Path) -> str:
     Raises:
         DataError: as ``weights``.
     """
-    return files_sha256({name: file_sha256(folder / name) for name in _named(folder)})
+    return files_sha256({name: file_sha256(folder / name) for name in _list_files(folder)})
 
 
-def named(index: Any, there: Collection[str]) -> list[str]:
+def select_files(index: Any, file_names: Collection[str]) -> list[str]:
     """Return the names of config.json, the weights and the tokenizer among a folder's files.
 
     Args:
@@ -68,29 +68,29 @@ def named(index: Any, there: Collection[str]) -> list[str]:
     Raises:
         DataError: the folder has no weights, not all of them, or pickles.
     """
-    names = {WEIGHTS} if index is None else _indexed(index)
-    if missing := sorted(names - {*there}):
-        if pickled := sorted(name for name in there if name.endswith(PICKLED)):
+    names = {WEIGHTS} if index is None else _read_index(index)
+    if missing := sorted(names - {*file_names}):
+        if pickles := sorted(name for name in file_names if name.endswith(PICKLE_SUFFIXES)):
             raise DataError(
-                f"{pickled[0]}: is a pickle, which runs code when it is read; save the model as "
+                f"{pickles[0]}: is a pickle, which runs code when it is read; save the model as "
                 f"{WEIGHTS} (save_pretrained with safe_serialization=True)"
             )
         raise DataError(
             f"{missing[0]}: is missing; a model's weights are {WEIGHTS}, or what {INDEX} names"
         )
-    return sorted({CONFIG, *names, *({TOKENIZER} & {*there})})
+    return sorted({CONFIG, *names, *({TOKENIZER} & {*file_names})})
 
 
-def _named(folder: Path) -> list[str]:
+def _list_files(folder: Path) -> list[str]:
     index = folder / INDEX
     try:
         content = json.loads(index.read_bytes()) if index.is_file() else None
-        return named(content, [path.name for path in folder.iterdir()])
+        return select_files(content, [path.name for path in folder.iterdir()])
     except (ValueError, DataError) as error:
         raise DataError(f"{folder}: {error}") from None
 
 
-def _indexed(index: Any) -> set[str]:
+def _read_index(index: Any) -> set[str]:
     try:
         names = set(index["weight_map"].values())
     except (KeyError, TypeError, AttributeError) as error:

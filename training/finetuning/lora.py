@@ -45,16 +45,16 @@ def tune(model: nn.Module, workload: Workload, tuning: Tuning, seed: int) -> Non
 
 def freeze(model: nn.Module, patterns: tuple[str, ...]) -> None:
     """Freeze the weights whose names match; ``*`` stands for any characters."""
-    named = dict(model.named_parameters())
+    parameters = dict(model.named_parameters())
     for pattern in patterns:
-        found = [name for name in named if fnmatchcase(name, pattern)]
-        if not found:
+        matches = [name for name in parameters if fnmatchcase(name, pattern)]
+        if not matches:
             raise TrainingError(
                 f"train.freeze: {pattern!r} matches none of the model's weights, which are "
-                f"{_some(named)}; * stands for any characters, as in blocks.0.*"
+                f"{_some(parameters)}; * stands for any characters, as in blocks.0.*"
             )
-        for name in found:
-            named[name].requires_grad_(False)
+        for name in matches:
+            parameters[name].requires_grad_(False)
 
 
 def inject(model: nn.Module, workload: Workload, adapters: Adapters, seed: int) -> None:
@@ -65,12 +65,12 @@ def inject(model: nn.Module, workload: Workload, adapters: Adapters, seed: int) 
     from peft import LoraConfig, inject_adapter_in_model
     from peft.tuners.lora import LoraLayer
 
-    chosen = targets(model, workload, adapters.targets)
+    target_names = targets(model, workload, adapters.targets)
     config = LoraConfig(
         r=adapters.rank,
         lora_alpha=adapters.alpha,  # type: ignore[arg-type]  # any number
         lora_dropout=adapters.dropout,
-        target_modules=chosen,
+        target_modules=target_names,
     )
     torch.manual_seed(seed)  # for a real model; on meta draws follow from the training's seed
     with changing(model):
@@ -107,15 +107,15 @@ def split_adapters(weights: Mapping[str, T]) -> tuple[dict[str, T], dict[str, T]
     """Split into (the base's state by the model's names, adapters by ``<layer>.lora_A``/``B``)."""
     base, adapters = {}, {}
     for name, tensor in weights.items():
-        layer, found, _ = name.rpartition(f".{NAME}.weight")
-        if found and layer.endswith((".lora_A", ".lora_B")):
+        layer, separator, _ = name.rpartition(f".{NAME}.weight")
+        if separator and layer.endswith((".lora_A", ".lora_B")):
             adapters[layer] = tensor
         else:
             base[name.replace(".base_layer.", ".")] = tensor
     return base, adapters
 
 
-def added(
+def add_adapters(
     tensors: Mapping[str, Tensor], adapters: Mapping[str, Tensor], scale: float
 ) -> dict[str, Tensor]:
     """Return ``tensors`` with scale × B A added to each layer's weight (Hu et al., section 4.1).
@@ -123,29 +123,31 @@ def added(
     Raises:
         KeyError: an adapter's layer is missing.
     """
-    found = dict(tensors)
+    result = dict(tensors)
     for name, a in adapters.items():
         layer, _, kind = name.rpartition(".")
         if kind == "lora_A":
-            weight, b = found[f"{layer}.weight"], adapters[f"{layer}.lora_B"]
+            weight, b = result[f"{layer}.weight"], adapters[f"{layer}.lora_B"]
             wide = weight.to(torch.promote_types(weight.dtype, a.dtype))
-            found[f"{layer}.weight"] = wide + scale * (b @ a).to(wide)
-    return found
+            result[f"{layer}.weight"] = wide + scale * (b @ a).to(wide)
+    return result
 
 
-def exported(workload: Workload, adapters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def rename_adapters(workload: Workload, adapters: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return adapters under the exported model's names, or the model's own if none are renamed."""
-    renamed = getattr(workload, "export_adapters", dict)
-    return dict(renamed(adapters))
+    rename = getattr(workload, "export_adapters", dict)
+    return dict(rename(adapters))
 
 
 def write(
     folder: Path, adapters: Mapping[str, Tensor], settings: Adapters, base: Mapping[str, Any]
 ) -> None:
-    """Write both files; ``adapters`` as named by ``exported``, ``base``: where the base is."""
-    whole = {f"{PREFIX}{n}.weight": t.contiguous().clone() for n, t in sorted(adapters.items())}
-    file = SafeFile(folder / WEIGHTS, whole)
-    for name, tensor in whole.items():
+    """Write both files; ``adapters`` as named by ``rename_adapters``, ``base``: where the base
+    is.
+    """
+    tensors = {f"{PREFIX}{n}.weight": t.contiguous().clone() for n, t in sorted(adapters.items())}
+    file = SafeFile(folder / WEIGHTS, tensors)
+    for name, tensor in tensors.items():
         file.put(name, tensor)
     file.finish()
     content = {
@@ -173,9 +175,9 @@ def read(folder: Path) -> tuple[dict[str, Tensor], float]:
         if not (folder / name).is_file():
             raise DataError(f"{folder / name}: is missing; the training did not finish its model")
     content = json.loads((folder / SETTINGS).read_bytes())
-    found = load_file(folder / WEIGHTS)
-    names = {n: n.removeprefix(PREFIX).removesuffix(".weight") for n in found}
-    return {names[n]: tensor for n, tensor in found.items()}, content["lora_alpha"] / content["r"]
+    tensors = load_file(folder / WEIGHTS)
+    names = {n: n.removeprefix(PREFIX).removesuffix(".weight") for n in tensors}
+    return {names[n]: tensor for n, tensor in tensors.items()}, content["lora_alpha"] / content["r"]
 
 
 def _ends(name: str, end: str) -> bool:
@@ -183,5 +185,5 @@ def _ends(name: str, end: str) -> bool:
 
 
 def _some(names: Mapping[str, object], most: int = 8) -> str:
-    shown = list(names)[:most]
-    return ", ".join(shown) + (f" and {len(names) - most} more" if len(names) > most else "")
+    head = list(names)[:most]
+    return ", ".join(head) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -12,7 +12,7 @@ from trainyard.common.errors import DataError
 from trainyard.common.hashes import file_sha256, files_sha256
 
 ARCHIVE = "model.tar.gz"
-OURS = ("history.jsonl", "packages.txt")
+TRAINYARD_FILES = ("history.jsonl", "packages.txt")
 """Files in every model of a train step, and in no folder in Hugging Face's layout."""
 
 
@@ -23,13 +23,13 @@ def archive_in(folder: Path) -> Path | None:
 
 def is_unpacked(folder: Path) -> bool:
     """Return whether the folder holds a train step's model as plain files."""
-    return archive_in(folder) is None and any((folder / name).is_file() for name in OURS)
+    return archive_in(folder) is None and any((folder / name).is_file() for name in TRAINYARD_FILES)
 
 
 def files(folder: Path) -> dict[str, Path]:
     """Return every file of an unpacked model, by its name below the folder."""
-    found = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*"))}
-    return {name: path for name, path in found.items() if path.is_file()}
+    paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*"))}
+    return {name: path for name, path in paths.items() if path.is_file()}
 
 
 def sha256(folder: Path) -> str:
@@ -44,16 +44,16 @@ def sha256(folder: Path) -> str:
     if archive := archive_in(folder):
         return file_sha256(archive)
     if is_unpacked(folder):
-        return registered(folder)[1]
+        return measure_model(folder)[1]
     if hugging_face_folder.is_folder(folder):
         return hugging_face_folder.sha256(folder)
     raise DataError(f"{folder}: holds neither a {ARCHIVE} nor the files of a model")
 
 
-def registered(folder: Path) -> tuple[int, str]:
+def measure_model(folder: Path) -> tuple[int, str]:
     """Return (bytes, hash) of the archive, or of all files: what a model package is bound to."""
     if archive := archive_in(folder):
         return archive.stat().st_size, file_sha256(archive)
-    found = files(folder)
-    hashes = {name: file_sha256(path) for name, path in found.items()}
-    return sum(path.stat().st_size for path in found.values()), files_sha256(hashes)
+    paths = files(folder)
+    hashes = {name: file_sha256(path) for name, path in paths.items()}
+    return sum(path.stat().st_size for path in paths.values()), files_sha256(hashes)

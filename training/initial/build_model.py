@@ -17,12 +17,12 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from training.export.int8_weights import SCALE, dequantised
+from training.export.int8_weights import SCALE, dequantise_weights
 from training.initial.element_values import ByElement, obstacle
-from training.initial.fill_memory import fill, named, replace
-from training.initial.initial_values import Known, Part, Value, stored
+from training.initial.fill_memory import fill, named_tensors, replace
+from training.initial.initial_values import ExistingValue, Part, Value, list_values
 from training.initial.recorder import NotRecordable, Recorder
-from training.initial.replay import Recorded, Step, View, Whole, name_draws
+from training.initial.replay import RecorderProtocol, Step, View, WholeValue, name_draws
 
 aten = torch.ops.aten
 
@@ -38,84 +38,90 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class JoinedValue:
     """A value whose rows come from other values."""
 
     rows: Sequence[Rows]
 
     def write(self, part: Part, into: Tensor) -> None:
         begin, end = part[0].start, part[0].stop
-        for one in self.rows:
-            first, last = max(begin, one.first), min(end, one.first + one.count)
+        for rows in self.rows:
+            first, last = max(begin, rows.first), min(end, rows.first + rows.count)
             if first < last:
-                shift = one.start - one.first
-                theirs = (slice(first + shift, last + shift), *part[1:])
-                one.value.write(theirs, into[first - begin : last - begin])
+                shift = rows.start - rows.first
+                source_part = (slice(first + shift, last + shift), *part[1:])
+                rows.value.write(source_part, into[first - begin : last - begin])
 
 
-def copied_value(recorded: Recorded, target: View, steps: Sequence[Step]) -> Value | None:
+def copied_value(recorder: RecorderProtocol, target: View, steps: Sequence[Step]) -> Value | None:
     """Return the value that ``steps`` copy or join by rows; None if they do anything else."""
-    source, rest = _source(recorded, target, steps)
+    source, rest = _source(recorder, target, steps)
     if not rest:
-        leaf = recorded.leaves.get(source.storage)
-        whole = leaf is not None and _rows_alike(recorded, source, leaf, target)
-        return leaf[0] if leaf and whole and leaf[1].size == target.size else None
+        leaf = recorder.leaves.get(source.storage)
+        is_whole = leaf is not None and _has_matching_rows(recorder, source, leaf, target)
+        return leaf[0] if leaf and is_whole and leaf[1].size == target.size else None
     [*_, cat] = rest
-    made = cat.makes[0] if cat.func is aten.cat.default else None
-    if len(rest) > 1 or made is None or made.storage != source.storage:
+    output = cat.makes[0] if cat.func is aten.cat.default else None
+    if len(rest) > 1 or output is None or output.storage != source.storage:
         return None
-    return _joined(recorded, target, cat)
+    return _join_rows(recorder, target, cat)
 
 
-def _source(recorded: Recorded, target: View, steps: Sequence[Step]) -> tuple[View, Sequence[Step]]:
+def _source(
+    recorder: RecorderProtocol, target: View, steps: Sequence[Step]
+) -> tuple[View, Sequence[Step]]:
     """Return the view that the whole target is copied from, and the steps that lead to it."""
     if not steps or steps[-1].func is not aten.copy_.default:
         return target, steps
-    into, source = (one for one in steps[-1].flat if isinstance(one, View))
+    into, source = (view for view in steps[-1].flat if isinstance(view, View))
     same = into.storage == target.storage and into.count == source.count
-    if same and all(_all(recorded, one) for one in (into, source)):
+    if same and all(_all(recorder, view) for view in (into, source)):
         return source, steps[:-1]
     return target, steps
 
 
-def _joined(recorded: Recorded, target: View, cat: Step) -> Joined | None:
+def _join_rows(recorder: RecorderProtocol, target: View, cat: Step) -> JoinedValue | None:
     """Return the result of torch.cat if it joins whole rows of the target, else None."""
-    named = cat.named()
-    pieces: list[View] = named["tensors"]
-    found = [recorded.leaves.get(one.storage) for one in pieces]
-    if not all(_rows_alike(recorded, *pair, target) for pair in zip(pieces, found, strict=True)):
+    arguments = cat.named_arguments()
+    pieces: list[View] = arguments["tensors"]
+    leaves = [recorder.leaves.get(piece.storage) for piece in pieces]
+    if not all(
+        _has_matching_rows(recorder, *pair, target) for pair in zip(pieces, leaves, strict=True)
+    ):
         return None
-    if len({one.dtype for one in pieces}) > 1:  # torch.cat converts them
+    if len({piece.dtype for piece in pieces}) > 1:  # torch.cat converts them
         return None
-    dimension, width = named.get("dim", 0) % len(pieces[0].size), prod(target.size[1:])
-    lengths = [prod(one.size[dimension:]) for one in pieces]
+    dimension, width = arguments.get("dim", 0) % len(pieces[0].size), prod(target.size[1:])
+    lengths = [prod(piece.size[dimension:]) for piece in pieces]
     if not width or any(length % width for length in lengths):
         return None
     rows: list[Rows] = []
     first = 0
     for outer in range(prod(pieces[0].size[:dimension])):
-        for (value, _), length in zip(filter(None, found), lengths, strict=True):
+        for (value, _), length in zip(filter(None, leaves), lengths, strict=True):
             count = length // width
             rows.append(Rows(first, count, value, outer * count))
             first += count
-    return Joined(rows)
+    return JoinedValue(rows)
 
 
-def _rows_alike(
-    recorded: Recorded, piece: View, leaf: tuple[Value, View] | None, target: View
+def _has_matching_rows(
+    recorder: RecorderProtocol, piece: View, leaf: tuple[Value, View] | None, target: View
 ) -> bool:
     """Return whether a piece is a whole value, and its rows fit the target, which is a whole
     weight.
     """
-    if leaf is None or not piece.size or not target.size or not _all(recorded, target):
+    if leaf is None or not piece.size or not target.size or not _all(recorder, target):
         return False
     lies = leaf[1]
-    alike = lies.size[1:] == target.size[1:] and len(lies.size) == len(target.size)
-    return alike and lies.dtype == piece.dtype and all(_all(recorded, x) for x in (piece, lies))
+    same_shape = lies.size[1:] == target.size[1:] and len(lies.size) == len(target.size)
+    return (
+        same_shape and lies.dtype == piece.dtype and all(_all(recorder, x) for x in (piece, lies))
+    )
 
 
-def _all(recorded: Recorded, one: View) -> bool:
-    return one.is_all(recorded.bytes_of(one.storage))
+def _all(recorder: RecorderProtocol, view: View) -> bool:
+    return view.is_all(recorder.bytes_of(view.storage))
 
 
 log = logging.getLogger(__name__)
@@ -123,7 +129,7 @@ log = logging.getLogger(__name__)
 ATTRIBUTE = "initial_recorder"
 
 
-def built(make: Callable[[], nn.Module], seed: int) -> nn.Module:
+def build_on_meta(make: Callable[[], nn.Module], seed: int) -> nn.Module:
     """Return the model that ``make`` gives, on meta; a real one if that is impossible.
 
     Either way its initial numbers depend on ``seed``, not on the sharding.
@@ -137,14 +143,14 @@ def built(make: Callable[[], nn.Module], seed: int) -> nn.Module:
         _settle(model)
         return model
     except Exception as error:  # noqa: BLE001  errors of the model itself are raised below
-        found = error
+        failure = error
     torch.manual_seed(seed)
     model = make()
     log.warning(
         "the model cannot be built on meta (%s: %s): every rank builds all of it in its host's "
         "memory, and shards it then",
-        type(found).__name__,
-        found,
+        type(failure).__name__,
+        failure,
     )
     return model
 
@@ -173,10 +179,12 @@ def read(model: nn.Module | None, paths: Iterable[Path]) -> dict[str, Tensor]:
     """
     recorder, paths = recorder_of(model), [*paths]
     if recorder is not None:
-        every = [one for path in paths for one in stored(path)]
-        if not any(one.name.endswith(SCALE) for one, _, _ in every):
-            return {one.name: recorder.leaf(one, size, dtype) for one, size, dtype in every}
-    return dequantised({n: tensor for path in paths for n, tensor in load_file(path).items()})
+        every = [entry for path in paths for entry in list_values(path)]
+        if not any(value.name.endswith(SCALE) for value, _, _ in every):
+            return {value.name: recorder.leaf(value, size, dtype) for value, size, dtype in every}
+    return dequantise_weights(
+        {n: tensor for path in paths for n, tensor in load_file(path).items()}
+    )
 
 
 def values(model: nn.Module) -> dict[str, Value] | None:
@@ -184,30 +192,35 @@ def values(model: nn.Module) -> dict[str, Value] | None:
     recorder = recorder_of(model)
     if recorder is None:
         return None
-    found = named(model)
-    return {name: _value(recorder, name, one) for name, one in found.items() if one.is_meta}
+    tensors = named_tensors(model)
+    return {
+        name: _value(recorder, name, tensor) for name, tensor in tensors.items() if tensor.is_meta
+    }
 
 
 def real(model: nn.Module, device: torch.device | None = None) -> nn.Module:
     """Return the model with all its initial values, on the CPU by default."""
-    known = values(model)
-    if known is not None:
-        fill(model, known, device or torch.device("cpu"))
+    initial_values = values(model)
+    if initial_values is not None:
+        fill(model, initial_values, device or torch.device("cpu"))
         delattr(model, ATTRIBUTE)
     return model
 
 
-def describe_costly(known: Mapping[str, Value]) -> str | None:
+def describe_costly(initial_values: Mapping[str, Value]) -> str | None:
     """Describe the weights that are not drawn element by element, and cost memory temporarily."""
-    costs = {id(one): (name, one) for name, one in reversed(list(known.items()))}
-    whole = [(name, one) for name, one in costs.values() if isinstance(one, Whole)]
-    if not whole:
+    costs = {id(value): (name, value) for name, value in reversed(list(initial_values.items()))}
+    whole_values = [
+        (name, value) for name, value in costs.values() if isinstance(value, WholeValue)
+    ]
+    if not whole_values:
         return None
-    name, largest = max(whole, key=lambda entry: entry[1].bytes)
+    name, largest = max(whole_values, key=lambda entry: entry[1].bytes)
     return (
-        f"{len(whole)} weights and buffers are not a function of each element alone, so each rank "
+        f"{len(whole_values)} weights and buffers are not a function of each element alone, so "
+        "each rank "
         f"makes all of one after the other and keeps its part: the largest is {name} "
-        f"({largest.bytes / 1e6:.3g} MB, by {largest.why})"
+        f"({largest.bytes / 1e6:.3g} MB, by {largest.reason})"
     )
 
 
@@ -218,7 +231,7 @@ def recorder_of(model: nn.Module | None) -> Recorder | None:
 
 def _value(recorder: Recorder, name: str, tensor: Tensor) -> Value:
     view = recorder.view(tensor)
-    steps = recorder.needed(view.storage)
+    steps = recorder.find_steps(view.storage)
     if not steps and view.storage in recorder.leaves:
         value, lies = recorder.leaves[view.storage]
         if lies == view:
@@ -226,8 +239,12 @@ def _value(recorder: Recorder, name: str, tensor: Tensor) -> Value:
     if read := copied_value(recorder, view, steps):
         return read
     name_draws(steps, name)
-    why = obstacle(recorder, view, steps)
-    return ByElement(recorder, view, steps) if why is None else Whole(recorder, view, steps, why)
+    reason = obstacle(recorder, view, steps)
+    return (
+        ByElement(recorder, view, steps)
+        if reason is None
+        else WholeValue(recorder, view, steps, reason)
+    )
 
 
 def _settle(model: nn.Module) -> None:
@@ -240,59 +257,68 @@ def _settle(model: nn.Module) -> None:
     assert recorder is not None  # noqa: S101
     replace(model, lambda tensor: tensor if tensor.is_meta else _on_meta(recorder, tensor))
     places: dict[int, tuple[str, Tensor]] = {}
-    for name, tensor in named(model).items():
+    for name, tensor in named_tensors(model).items():
         if not recorder.knows(tensor):
             raise NotRecordable(f"{name} was made on meta by the model itself")
         first, other = places.setdefault(recorder.view(tensor).storage, (name, tensor))
         if other is not tensor:
             raise NotRecordable(f"{name} and {first} are two tensors in one memory")
-    registered = {id(tensor) for _, tensor in places.values()}
+    registered_ids = {id(tensor) for _, tensor in places.values()}
     for module in model.modules():
-        for name, held in [*vars(module).items()]:
+        for name, value in [*vars(module).items()]:
             if name not in ("_parameters", "_buffers", "_modules"):
-                vars(module)[name] = _found(recorder, held, registered, places)
-    _check_strays(recorder, registered)
+                vars(module)[name] = _make_real(recorder, value, registered_ids, places)
+    _check_strays(recorder, registered_ids)
 
 
 def _on_meta(recorder: Recorder, tensor: Tensor) -> Tensor:
-    return recorder.leaf(Known(tensor.detach()), tensor.shape, tensor.dtype)
+    return recorder.leaf(ExistingValue(tensor.detach()), tensor.shape, tensor.dtype)
 
 
-def _found(recorder: Recorder, held: Any, registered: set[int], places: Mapping[int, Any]) -> Any:
+def _make_real(
+    recorder: Recorder, value: Any, registered_ids: set[int], places: Mapping[int, Any]
+) -> Any:
     """Return an attribute with its unregistered tensors made real."""
-    if isinstance(held, Tensor):
-        if id(held) in registered or not recorder.knows(held):
-            return held
-        if recorder.view(held).storage in places:
+    if isinstance(value, Tensor):
+        if id(value) in registered_ids or not recorder.knows(value):
+            return value
+        if recorder.view(value).storage in places:
             raise NotRecordable("an attribute is a view of a weight")
-        return recorder.real(held)
-    if type(held) in (list, tuple):
-        inner = [_found(recorder, one, registered, places) for one in held]
-        return held if all(map(_same, inner, held)) else type(held)(inner)
-    if type(held) is dict:
-        named_ = {k: _found(recorder, one, registered, places) for k, one in held.items()}
-        return held if all(map(_same, named_.values(), held.values())) else named_
-    return held
+        return recorder.real(value)
+    if type(value) in (list, tuple):
+        inner = [_make_real(recorder, item, registered_ids, places) for item in value]
+        return value if all(map(_same, inner, value)) else type(value)(inner)
+    if type(value) is dict:
+        entries = {
+            k: _make_real(recorder, item, registered_ids, places) for k, item in value.items()
+        }
+        return value if all(map(_same, entries.values(), value.values())) else entries
+    return value
 
 
-def _same(one: Any, other: Any) -> bool:
-    return one is other
+def _same(first: Any, other: Any) -> bool:
+    return first is other
 
 
-def _check_strays(recorder: Recorder, registered: set[int]) -> None:
+def _check_strays(recorder: Recorder, registered_ids: set[int]) -> None:
     """Raises: NotRecordable: a tensor on meta survives in a closure, or in another object."""
 
     def strays() -> list[Tensor]:
-        every = [one for one in gc.get_objects() if issubclass(type(one), Tensor)]
+        every = [tensor for tensor in gc.get_objects() if issubclass(type(tensor), Tensor)]
         # A buffer that is a view (``tril(ones).view(…)``) keeps its base alive.
-        bases = {id(one._base) for one in every if id(one) in registered}
-        known = registered | bases
-        found = [one for one in every if id(one) not in known and recorder.knows(one)]
-        return [one for one in found if recorder.view(one).storage not in recorder.leaves]
+        bases = {id(tensor._base) for tensor in every if id(tensor) in registered_ids}
+        known_ids = registered_ids | bases
+        suspects = [
+            tensor for tensor in every if id(tensor) not in known_ids and recorder.knows(tensor)
+        ]
+        return [
+            tensor for tensor in suspects if recorder.view(tensor).storage not in recorder.leaves
+        ]
 
     if strays():
         gc.collect()
-        if found := strays():
+        if stray_tensors := strays():
             raise NotRecordable(
-                f"a tensor {tuple(found[0].shape)} is kept where no module has it: register it"
+                f"a tensor {tuple(stray_tensors[0].shape)} is kept where no module has it: "
+                "register it"
             )

@@ -24,7 +24,7 @@ def fill(
     Raises:
         TrainingError: a tensor on meta has a name that the whole model lacks.
     """
-    waiting = {name: tensor for name, tensor in named(model).items() if tensor.is_meta}
+    waiting = {name: tensor for name, tensor in named_tensors(model).items() if tensor.is_meta}
     places = {id(tensor): name for name, tensor in reversed(waiting.items())}
     for name in places.values():
         if name not in values:
@@ -33,48 +33,48 @@ def fill(
                 "is known of its value: let Workload.stage and Workload.tensor_parallel keep names"
             )
 
-    def made(tensor: Tensor) -> Tensor:
-        kept = weights if weights and isinstance(tensor, nn.Parameter) else device
-        return torch.empty_like(tensor, device=kept) if tensor.is_meta else tensor
+    def allocate_tensor(tensor: Tensor) -> Tensor:
+        target_device = weights if weights and isinstance(tensor, nn.Parameter) else device
+        return torch.empty_like(tensor, device=target_device) if tensor.is_meta else tensor
 
-    replace(model, made)
-    now = named(model)
+    replace(model, allocate_tensor)
+    now = named_tensors(model)
     for name in places.values():
         tensor = now[name]
         values[name].write(local_part(tensor), getattr(tensor, "_local_tensor", tensor))
 
 
-def named(model: nn.Module) -> dict[str, Tensor]:
+def named_tensors(model: nn.Module) -> dict[str, Tensor]:
     """Return parameters and buffers under all their names, including those that are not saved."""
     parameters = model.named_parameters(remove_duplicate=False)
     return {**dict(parameters), **dict(model.named_buffers(remove_duplicate=False))}
 
 
-def replace(model: nn.Module, made: Callable[[Tensor], Tensor]) -> None:
-    """Replace every parameter and buffer by ``made`` of it; tied ones only once.
+def replace(model: nn.Module, convert: Callable[[Tensor], Tensor]) -> None:
+    """Replace every parameter and buffer by ``allocate_tensor`` of it; tied ones only once.
 
     A parameter stays the same object, since modules may also keep it in attributes.
     """
-    done: dict[int, Tensor] = {}
-    kept: list[Tensor] = []  # so that no new object reuses the id of a freed one
+    replacements: dict[int, Tensor] = {}
+    originals: list[Tensor] = []  # so that no new object reuses the id of a freed one
     for module in model.modules():
         for name, parameter in module._parameters.items():
             if parameter is not None:
-                kept.append(parameter)
-                if id(parameter) not in done:
-                    done[id(parameter)] = _swapped(parameter, made(parameter))
-                if done[id(parameter)] is not parameter:
-                    setattr(module, name, done[id(parameter)])
+                originals.append(parameter)
+                if id(parameter) not in replacements:
+                    replacements[id(parameter)] = _swap_content(parameter, convert(parameter))
+                if replacements[id(parameter)] is not parameter:
+                    setattr(module, name, replacements[id(parameter)])
         for name, buffer in module._buffers.items():
             if buffer is not None:
-                kept.append(buffer)
-                if id(buffer) not in done:
-                    done[id(buffer)] = made(buffer)
-                module._buffers[name] = done[id(buffer)]
+                originals.append(buffer)
+                if id(buffer) not in replacements:
+                    replacements[id(buffer)] = convert(buffer)
+                module._buffers[name] = replacements[id(buffer)]
     model._apply(lambda tensor: tensor)  # makes FSDP2 look up its parameters again
 
 
-def _swapped(parameter: Tensor, content: Tensor) -> Tensor:
+def _swap_content(parameter: Tensor, content: Tensor) -> Tensor:
     """Return the parameter with other content; a new object if it cannot be the same one."""
     if content is parameter:
         return parameter

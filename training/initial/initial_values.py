@@ -15,7 +15,7 @@ Part = tuple[slice, ...]
 """Range held along each dimension of the whole tensor: contiguous, step 1."""
 
 
-def whole(shape: Sequence[int]) -> Part:
+def whole_part(shape: Sequence[int]) -> Part:
     """Return the part that is the whole tensor."""
     return tuple(slice(0, size) for size in shape)
 
@@ -28,29 +28,29 @@ def local_part(tensor: Tensor) -> Part:
     """
     placements = getattr(tensor, "placements", None)
     if placements is None:
-        return whole(tensor.shape)
-    parted: Any = tensor  # a DTensor, whose module takes long to load
-    mesh = parted.device_mesh
-    found = held_at(tensor.shape, placements, mesh.mesh.shape, mesh.get_coordinate())
-    shape = tuple(one.stop - one.start for one in found)
-    if shape != tuple(parted.to_local().shape):
+        return whole_part(tensor.shape)
+    dtensor: Any = tensor  # a DTensor, whose module takes long to load
+    mesh = dtensor.device_mesh
+    part = part_at(tensor.shape, placements, mesh.mesh.shape, mesh.get_coordinate())
+    shape = tuple(bounds.stop - bounds.start for bounds in part)
+    if shape != tuple(dtensor.to_local().shape):
         raise TrainingError(
             f"a tensor {tuple(tensor.shape)} with placements {placements} has a part "
-            f"{tuple(parted.to_local().shape)} on this rank, expected {shape}: it was sharded by "
+            f"{tuple(dtensor.to_local().shape)} on this rank, expected {shape}: it was sharded by "
             "other means than distribute_tensor and fully_shard; set train.loop.strategy to ddp"
         )
-    return found
+    return part
 
 
-def held_at(
+def part_at(
     shape: torch.Size, placements: Sequence, sizes: Sequence[int], coordinate: Sequence[int]
 ) -> Part:
     """Return the part of a DTensor held by the rank at a coordinate, on a mesh of these sizes."""
-    found = [*whole(shape)]
+    part = [*whole_part(shape)]
     for dimension in _order(placements):
         cut, along = placements[dimension].dim, coordinate[dimension]
-        found[cut] = _chunk(found[cut], along, sizes[dimension])
-    return tuple(found)
+        part[cut] = _chunk(part[cut], along, sizes[dimension])
+    return tuple(part)
 
 
 def _order(placements: Sequence) -> list[int]:
@@ -59,16 +59,16 @@ def _order(placements: Sequence) -> list[int]:
     fully_shard cuts what tensor parallelism has cut before it, though its dimension of the mesh
     comes first: torch calls such a placement a strided shard.
     """
-    shards = [n for n, one in enumerate(placements) if hasattr(one, "dim")]
-    strided = [n for n in shards if hasattr(placements[n], "split_factor")]
-    return [n for n in shards if n not in strided] + strided[::-1]
+    shards = [n for n, placement in enumerate(placements) if hasattr(placement, "dim")]
+    strided_shards = [n for n in shards if hasattr(placements[n], "split_factor")]
+    return [n for n in shards if n not in strided_shards] + strided_shards[::-1]
 
 
-def _chunk(of: slice, index: int, count: int) -> slice:
+def _chunk(bounds: slice, index: int, count: int) -> slice:
     """Cut as torch.chunk does: pieces of equal length, the last ones shorter or empty."""
-    size = of.stop - of.start
+    size = bounds.stop - bounds.start
     length = -(-size // count)
-    start, stop = (of.start + min(size, length * n) for n in (index, index + 1))
+    start, stop = (bounds.start + min(size, length * n) for n in (index, index + 1))
     return slice(start, stop)
 
 
@@ -89,7 +89,7 @@ class Value(Protocol):
 
 
 @dataclass(frozen=True)
-class Known:
+class ExistingValue:
     """The value of a tensor that already exists."""
 
     tensor: Tensor
@@ -110,7 +110,7 @@ AT_ONCE = 2**20
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredValue:
     """A tensor in a safetensors file, of which only the requested part is read, a few rows at a
     time, since what is read is in memory twice.
     """
@@ -125,15 +125,15 @@ class Stored:
             if not part:
                 into.copy_(file.get_tensor(self.name))
                 return
-            there, (rows, *columns) = file.get_slice(self.name), part
+            content, (rows, *columns) = file.get_slice(self.name), part
             count = max(1, AT_ONCE * len(into) // into.numel())
             for first in range(0, len(into), count):
                 block = into[first : first + count]
                 begin = rows.start + first
-                block.copy_(there[(slice(begin, begin + len(block)), *columns)])
+                block.copy_(content[(slice(begin, begin + len(block)), *columns)])
 
 
-def stored(path: Path) -> Iterator[tuple[Stored, torch.Size, torch.dtype]]:
+def list_values(path: Path) -> Iterator[tuple[StoredValue, torch.Size, torch.dtype]]:
     """Yield each tensor of a safetensors file with its shape and type; reads no values.
 
     Raises:
@@ -141,7 +141,13 @@ def stored(path: Path) -> Iterator[tuple[Stored, torch.Size, torch.dtype]]:
     """
     with safe_open(path, framework="pt") as file:
         for name in file.keys():  # noqa: SIM118  it is not a dictionary
-            one = file.get_slice(name)
-            if one.get_dtype() not in DTYPES:
-                raise ValueError(f"{path}: {name} is {one.get_dtype()}, known {', '.join(DTYPES)}")
-            yield Stored(path, name), torch.Size(one.get_shape()), DTYPES[one.get_dtype()]
+            tensor_slice = file.get_slice(name)
+            if tensor_slice.get_dtype() not in DTYPES:
+                raise ValueError(
+                    f"{path}: {name} is {tensor_slice.get_dtype()}, known {', '.join(DTYPES)}"
+                )
+            yield (
+                StoredValue(path, name),
+                torch.Size(tensor_slice.get_shape()),
+                DTYPES[tensor_slice.get_dtype()],
+            )

@@ -37,7 +37,7 @@ class Runs:
         return len(self.starts) * self.length
 
     @property
-    def padded(self) -> int:
+    def padded_count(self) -> int:
         return -(-self.count // PADDING) * PADDING
 
     def indices(self) -> np.ndarray:
@@ -48,12 +48,12 @@ class Runs:
         """Yield the runs in order, in chunks of at most CHUNK elements each."""
         if self.length > CHUNK:
             for start in self.starts:
-                for at in range(0, self.length, CHUNK):
-                    yield Runs(np.array([start + at]), min(CHUNK, self.length - at))
+                for offset in range(0, self.length, CHUNK):
+                    yield Runs(np.array([start + offset]), min(CHUNK, self.length - offset))
         elif self.length:
             rows = CHUNK // self.length
-            for at in range(0, len(self.starts), rows):
-                yield Runs(self.starts[at : at + rows], self.length)
+            for offset in range(0, len(self.starts), rows):
+                yield Runs(self.starts[offset : offset + rows], self.length)
 
 
 def key_of(seed: int, name: str) -> int:
@@ -63,39 +63,39 @@ def key_of(seed: int, name: str) -> int:
 
 def bits(key: int, runs: Runs) -> np.ndarray:
     """Return 64 random bits per element, uint64 (padded,); those after the last one are zeros."""
-    found = np.zeros(runs.padded, np.uint64)
+    words = np.zeros(runs.padded_count, np.uint64)
     if len(runs.starts) > 1 and runs.length < SHORT:
         first = int(runs.starts[0])
         span = int(runs.starts[-1]) + runs.length - first
         if span < 64 * CHUNK:
-            found[: runs.count] = _read(key, first, span)[runs.indices() - first]
-            return found
-    for at, start in zip(range(0, runs.count, runs.length or 1), runs.starts, strict=False):
-        found[at : at + runs.length] = _read(key, int(start), runs.length)
-    return found
+            words[: runs.count] = _read(key, first, span)[runs.indices() - first]
+            return words
+    for offset, start in zip(range(0, runs.count, runs.length or 1), runs.starts, strict=False):
+        words[offset : offset + runs.length] = _read(key, int(start), runs.length)
+    return words
 
 
 def _read(key: int, start: int, count: int) -> np.ndarray:
     """Return the random words of ``count`` consecutive elements."""
-    skipped = start % LANES
-    return np.random.Philox(key=key, counter=start // LANES).random_raw(count + skipped)[skipped:]
+    skip = start % LANES
+    return np.random.Philox(key=key, counter=start // LANES).random_raw(count + skip)[skip:]
 
 
 def uniform(words: np.ndarray, low: float, high: float, dtype: torch.dtype) -> Tensor:
     """Return uniform numbers in [low, high)."""
-    found = torch.from_numpy((words >> np.uint64(11)).astype(np.float64))
-    rounded = found.mul_(2.0**-53 * (high - low)).add_(low).to(dtype)
+    numbers = torch.from_numpy((words >> np.uint64(11)).astype(np.float64))
+    result = numbers.mul_(2.0**-53 * (high - low)).add_(low).to(dtype)
     if high > low:  # rounding may reach ``high``
         edge = torch.tensor(high, dtype=dtype)
-        rounded.clamp_(max=torch.nextafter(edge, torch.full_like(edge, -torch.inf)))
-    return rounded
+        result.clamp_(max=torch.nextafter(edge, torch.full_like(edge, -torch.inf)))
+    return result
 
 
 def normal(words: np.ndarray, mean: float, std: float, dtype: torch.dtype) -> Tensor:
     """Return normal numbers, from 53 bits in the middle of their intervals, so all are finite."""
-    found = torch.from_numpy((words >> np.uint64(11)).astype(np.float64))
-    drawn = torch.special.ndtri(found.add_(0.5).mul_(2.0**-53))
-    return drawn.mul_(std).add_(mean).to(dtype)
+    numbers = torch.from_numpy((words >> np.uint64(11)).astype(np.float64))
+    normals = torch.special.ndtri(numbers.add_(0.5).mul_(2.0**-53))
+    return normals.mul_(std).add_(mean).to(dtype)
 
 
 aten = torch.ops.aten
@@ -112,7 +112,7 @@ def _uniform(arguments: Mapping[str, Any]) -> Numbers:
     return lambda words, dtype: uniform(words, low, high, dtype)
 
 
-DRAWN: Mapping[Any, Callable[[Mapping[str, Any]], Numbers]] = {
+DRAW_FUNCTIONS: Mapping[Any, Callable[[Mapping[str, Any]], Numbers]] = {
     aten.normal_.default: _normal,
     aten.normal.float_float: _normal,
     aten.randn.default: _normal,

@@ -18,8 +18,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_unflatten
 
-from training.initial.initial_values import Known, Value
-from training.initial.replay import Step, View, flattened, name_draws, replayed, tensors
+from training.initial.initial_values import ExistingValue, Value
+from training.initial.replay import Step, View, flatten_arguments, name_draws, replay_steps, tensors
 
 aten = torch.ops.aten
 META = torch.device("meta")
@@ -34,7 +34,7 @@ TO_META = {
     aten.zeros.default,
 }
 """Operations that create the tensors of weights; those that create tables (arange) stay real."""
-PRETENDED = {
+FAKE_PROPERTIES = {
     torch.Tensor.is_meta.__get__: False,  # type: ignore[attr-defined]  # a property,
     torch.Tensor.is_cpu.__get__: True,  # type: ignore[attr-defined]  # for the stubs a value
     torch.Tensor.device.__get__: torch.device("cpu"),
@@ -63,7 +63,7 @@ class Recorder:
         self._storages: list[torch.UntypedStorage] = []
         self._numbers: dict[int, int] = {}
         self._writers: dict[int, list[int]] = {}
-        self._given: list[tuple[Tensor, int]] = []
+        self._real_inputs: list[tuple[Tensor, int]] = []
         self.busy = False
 
     @contextmanager
@@ -72,11 +72,11 @@ class Recorder:
         before = nn.init._no_grad_trunc_normal_
         nn.init._no_grad_trunc_normal_ = _trunc_normal
         try:
-            with _Looks(self), _Operations(self):
+            with _RealAppearance(self), _Operations(self):
                 yield
         finally:
             nn.init._no_grad_trunc_normal_ = before
-        if any(tensor._version != version for tensor, version in self._given):
+        if any(tensor._version != version for tensor, version in self._real_inputs):
             raise NotRecordable("a tensor was changed after a weight was set from it")
 
     def leaf(self, value: Value, size: torch.Size, dtype: torch.dtype) -> Tensor:
@@ -102,33 +102,33 @@ class Recorder:
     def bytes_of(self, storage: int) -> int:
         return self._storages[storage].nbytes()
 
-    def needed(self, storage: int, until: int | None = None) -> list[Step]:
+    def find_steps(self, storage: int, until: int | None = None) -> list[Step]:
         """Return the steps that determine a storage's content: before step ``until``, or all."""
         until = len(self.steps) if until is None else until
-        found: list[int] = []
+        numbers: list[int] = []
         live = {storage}
         waiting = [-n for n in self._writers.get(storage, ()) if n < until]
         heapq.heapify(waiting)
         while waiting:
             number = -heapq.heappop(waiting)
             step = self.steps[number]
-            if (found and found[-1] == number) or not step.written & live:
+            if (numbers and numbers[-1] == number) or not step.changed_storages & live:
                 continue
-            found.append(number)
+            numbers.append(number)
             read = step.needs(self.bytes_of)
-            live = (live - step.written) | read
-            for one in read:
-                waiting += [-n for n in self._writers.get(one, ()) if n < number]
+            live = (live - step.changed_storages) | read
+            for source in read:
+                waiting += [-n for n in self._writers.get(source, ()) if n < number]
             heapq.heapify(waiting)
-        return [self.steps[number] for number in reversed(found)]
+        return [self.steps[number] for number in reversed(numbers)]
 
     def real(self, tensor: Tensor) -> Tensor:
         """Return the current content of a tensor on meta."""
         view = self.view(tensor)
-        steps = self.needed(view.storage)
+        steps = self.find_steps(view.storage)
         name_draws(steps, f"looked at after {len(self.steps)}")
         with self._alone():
-            return replayed(self, view, steps)
+            return replay_steps(self, view, steps)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -149,72 +149,76 @@ class Recorder:
     def _run(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         if func in TO_META:
             kwargs = {**kwargs, "device": META}
-        given = list(tensors((args, kwargs)))
-        if kwargs.get("device") != META and not any(tensor.is_meta for tensor in given):
+        inputs = list(tensors((args, kwargs)))
+        if kwargs.get("device") != META and not any(tensor.is_meta for tensor in inputs):
             return func(*args, **kwargs)
         if kwargs.get("generator") is not None:
             raise NotRecordable(f"{func} draws from a generator of its own")
-        if not self._can_be_noted(func, args, kwargs):
-            return self._really(func, args, kwargs)
+        if not self._is_recordable(func, args, kwargs):
+            return self._run_real(func, args, kwargs)
         try:
-            return self._noted(func, args, kwargs)
+            return self._record_step(func, args, kwargs)
         except NotImplementedError:  # the result's shape depends on the numbers
-            return self._really(func, args, kwargs)
+            return self._run_real(func, args, kwargs)
 
-    def _can_be_noted(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> bool:
+    def _is_recordable(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> bool:
         """Return whether an operation can be recorded: it returns tensors, and writes into no real
         one.
         """
-        written = [one for one in _written(func, args, kwargs) if not one.is_meta]
-        gives = any("Tensor" in str(one.type) for one in func._schema.returns)
-        return not written and (gives or bool(_written(func, args, kwargs)))
+        real_targets = [
+            target for target in _find_targets(func, args, kwargs) if not target.is_meta
+        ]
+        gives = any("Tensor" in str(result.type) for result in func._schema.returns)
+        return not real_targets and (gives or bool(_find_targets(func, args, kwargs)))
 
-    def _really(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-        if any(one.is_meta for one in _written(func, args, kwargs)):
+    def _run_real(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        if any(target.is_meta for target in _find_targets(func, args, kwargs)):
             raise NotRecordable(f"{func} changes a weight by what depends on numbers")
-        flat, spec = flattened(args, kwargs)
+        flat, spec = flatten_arguments(args, kwargs)
         flat = [self.real(x) if isinstance(x, Tensor) and x.is_meta else x for x in flat]
         args, kwargs = tree_unflatten(flat, spec)
         if kwargs.get("device") == META:
             kwargs["device"] = torch.device("cpu")
         return func(*args, **kwargs)
 
-    def _noted(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    def _record_step(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         if "device" in kwargs:
             kwargs = {**kwargs, "device": META}
-        flat, spec = flattened(args, kwargs)
-        flat = [self._lifted(x) if isinstance(x, Tensor) and not x.is_meta else x for x in flat]
+        flat, spec = flatten_arguments(args, kwargs)
+        flat = [
+            self._lift_to_meta(x) if isinstance(x, Tensor) and not x.is_meta else x for x in flat
+        ]
         args, kwargs = tree_unflatten(flat, spec)
         for tensor in tensors(flat):
             self.view(tensor)  # registered before the results
-        known = len(self._storages)
+        storage_count = len(self._storages)
         out = func(*args, **kwargs)
-        results = [self.view(one) for one in tensors(out)]
-        makes = [one if one.storage >= known else None for one in results]
-        writes = [self.view(one) for one in _written(func, args, kwargs)]
+        results = [self.view(output) for output in tensors(out)]
+        makes = [view if view.storage >= storage_count else None for view in results]
+        writes = [self.view(target) for target in _find_targets(func, args, kwargs)]
         if writes or any(makes):
-            noted = [self.view(x) if isinstance(x, Tensor) else x for x in flat]
-            noted = [torch.device("cpu") if x == META else x for x in noted]
-            step = Step(func, noted, spec, writes, makes)
-            for storage in {one.storage for one in [*writes, *makes] if one is not None}:
+            recorded_args = [self.view(x) if isinstance(x, Tensor) else x for x in flat]
+            recorded_args = [torch.device("cpu") if x == META else x for x in recorded_args]
+            step = Step(func, recorded_args, spec, writes, makes)
+            for storage in {view.storage for view in [*writes, *makes] if view is not None}:
                 self._writers.setdefault(storage, []).append(len(self.steps))
             self.steps.append(step)
         return out
 
-    def _lifted(self, tensor: Tensor) -> Tensor:
+    def _lift_to_meta(self, tensor: Tensor) -> Tensor:
         """Return a tensor on meta that has a real tensor's value."""
-        self._given.append((tensor, tensor._version))
-        return self.leaf(Known(tensor.detach()), tensor.shape, tensor.dtype)
+        self._real_inputs.append((tensor, tensor._version))
+        return self.leaf(ExistingValue(tensor.detach()), tensor.shape, tensor.dtype)
 
 
-def _written(func: Any, args: tuple, kwargs: dict[str, Any]) -> list[Tensor]:
+def _find_targets(func: Any, args: tuple, kwargs: dict[str, Any]) -> list[Tensor]:
     """Return the arguments that an operation changes."""
-    found: list[Tensor] = []
-    for number, one in enumerate(func._schema.arguments):
-        if one.alias_info is not None and one.alias_info.is_write:
-            given = args[number] if number < len(args) else kwargs.get(one.name)
-            found += tensors(given)
-    return found
+    targets: list[Tensor] = []
+    for number, argument in enumerate(func._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            value = args[number] if number < len(args) else kwargs.get(argument.name)
+            targets += tensors(value)
+    return targets
 
 
 class _Operations(TorchDispatchMode):
@@ -233,7 +237,7 @@ class _Operations(TorchDispatchMode):
         return self._recorder.run(func, args, kwargs or {})
 
 
-class _Looks(TorchFunctionMode):
+class _RealAppearance(TorchFunctionMode):
     """Makes recorded tensors look real: several of torch's initialisers skip tensors on meta (2.13:
     orthogonal_, trunc_normal_), and so does other people's model code.
     """
@@ -247,8 +251,8 @@ class _Looks(TorchFunctionMode):
     ) -> Any:
         recorder = self._recorder
         if not recorder.busy and args and isinstance(args[0], Tensor) and recorder.knows(args[0]):
-            if func in PRETENDED:
-                return PRETENDED[func]
+            if func in FAKE_PROPERTIES:
+                return FAKE_PROPERTIES[func]
             if func in READS:
                 args = (recorder.real(args[0].detach()), *args[1:])
         return func(*args, **(kwargs or {}))

@@ -15,15 +15,15 @@ from importlib import import_module
 
 from training.config import TrainConfig
 from training.strategies.precision import choose_precision
-from training.strategies.ranks import Ranks, joined, read_ranks
-from training.strategies.single import Single as Strategy
+from training.strategies.ranks import Ranks, join_group, read_ranks
+from training.strategies.single import Strategy
 from training.strategy_table import SPLIT_PLACE
 from training.workloads import Workload
 from trainyard.common.errors import TrainingError
 
 
 @contextmanager
-def started(
+def start_strategy(
     config: TrainConfig, workload: Workload, checkpoint: tuple[int, str] = (0, "")
 ) -> Iterator[Strategy]:
     """Context that joins the other ranks, and leaves them at the end.
@@ -41,13 +41,13 @@ def started(
     except ValueError as error:
         raise TrainingError(str(error)) from None
     strategy = kind(config)
-    with joined(config.collective_timeout_seconds, strategy.backend()) as ranks:
+    with join_group(config.collective_timeout_seconds, strategy.backend()) as ranks:
         check_settings(config, ranks)
-        chosen = strategy(choose_precision(config, ranks, checkpoint), workload, ranks)
+        instance = strategy(choose_precision(config, ranks, checkpoint), workload, ranks)
         try:
-            yield chosen
+            yield instance
         finally:
-            chosen.leave()
+            instance.leave()
 
 
 def check_settings(config: TrainConfig, ranks: Ranks) -> None:

@@ -13,13 +13,13 @@ import torch
 from torch import nn
 
 from training.config import TrainConfig
-from training.microbatches import Again
+from training.microbatches import RecomputeContext
 from trainyard.common.errors import TrainingError
 
 PRODUCTS = ("aten.mm.default", "aten.addmm.default", "aten._scaled_mm.default")
 """Matrix products, of which every second one is kept, starting with the first."""
 
-KEPT = (
+KEPT_OPERATORS = (
     "aten.max.default",  # maximum that float8 scales by: one number
     "aten._scaled_dot_product_cudnn_attention.default",
     "aten._scaled_dot_product_efficient_attention.default",
@@ -53,11 +53,11 @@ def _policy() -> Callable[..., Any]:
     """Return the policy for a block's first pass and recomputation, which both count products."""
     from torch.utils.checkpoint import CheckpointPolicy
 
-    products, kept = _operators(PRODUCTS), _operators(KEPT)
+    products, kept_operators = _operators(PRODUCTS), _operators(KEPT_OPERATORS)
     counts = {False: 0, True: 0}
 
-    def policy(context: Any, operator: Any, *inputs: Any, **named: Any) -> CheckpointPolicy:
-        keep = operator in kept
+    def policy(context: Any, operator: Any, *inputs: Any, **kwargs: Any) -> CheckpointPolicy:
+        keep = operator in kept_operators
         if operator in products:
             counts[context.is_recompute] += 1
             keep = counts[context.is_recompute] % 2 == 1
@@ -68,13 +68,13 @@ def _policy() -> Callable[..., Any]:
 
 def _operators(names: tuple[str, ...]) -> set[Any]:
     """Return torch's operators of these names that exist."""
-    found = set()
+    operators = set()
     for name in names:
         operator: Any = torch.ops
         for part in name.split("."):
             operator = getattr(operator, part, None)
-        found.add(operator)
-    return found - {None}
+        operators.add(operator)
+    return operators - {None}
 
 
 class Both:
@@ -98,7 +98,7 @@ def adapt_blocks(blocks: Sequence[nn.Module], config: TrainConfig) -> None:
     for block in blocks:
         split = config.compile and config.tensor_parallel > 1
         if split:
-            compile_what_arrived(block)
+            compile_after_collective(block)
         if policy != "none":
             recompute(block, selective=policy == "selective")
         if config.compile and not split:
@@ -106,35 +106,35 @@ def adapt_blocks(blocks: Sequence[nn.Module], config: TrainConfig) -> None:
 
 
 def recompute(block: nn.Module, *, selective: bool = False) -> None:
-    """Make ``block`` keep its inputs, and if ``selective`` the results named in ``KEPT`` and every
-    second product; the rest is computed again in the backward pass.
+    """Make ``block`` keep its inputs, and if ``selective`` the results named in ``KEPT_OPERATORS``
+    and every second product; the rest is computed again in the backward pass.
     """
     from torch.utils.checkpoint import checkpoint
 
-    forward, again = block.forward, Again(block)
+    forward, recompute_context = block.forward, RecomputeContext(block)
 
-    def recomputed(*inputs: Any, **named: Any) -> Any:
+    def run_checkpointed(*inputs: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():  # the second pass is then a part of the graph
             options: dict[str, Any] = {"context_fn": contexts} if selective else {}
         else:
-            options = {"context_fn": partial(_contexts, again, selective)}
-        return checkpoint(forward, *inputs, use_reentrant=False, **options, **named)
+            options = {"context_fn": partial(_contexts, recompute_context, selective)}
+        return checkpoint(forward, *inputs, use_reentrant=False, **options, **kwargs)
 
-    block.forward = recomputed
+    block.forward = run_checkpointed
 
 
 def _contexts(
-    again: Again, selective: bool
+    recompute_context: RecomputeContext, selective: bool
 ) -> tuple[AbstractContextManager, AbstractContextManager]:
     """Return the contexts of a block's first pass and of its second."""
-    first, second = again.contexts()
+    first, second = recompute_context.contexts()
     if not selective:
         return first, second
     keeping, taking = contexts()
     return keeping, Both(second, taking)
 
 
-def compile_what_arrived(block: nn.Module) -> None:
+def compile_after_collective(block: nn.Module) -> None:
     """Compile ``block`` for inputs that come out of a collective, which may still be under way.
 
     torch 2.13 loses the way back from compiled code through such a tensor: the collective's
@@ -149,8 +149,8 @@ def compile_what_arrived(block: nn.Module) -> None:
 
     forward = torch.compile(block.forward)
 
-    def arrived(*inputs: Any, **named: Any) -> Any:
-        whole = [i.clone() if isinstance(i, AsyncCollectiveTensor) else i for i in inputs]
-        return forward(*whole, **named)
+    def run_compiled(*inputs: Any, **kwargs: Any) -> Any:
+        ready_inputs = [i.clone() if isinstance(i, AsyncCollectiveTensor) else i for i in inputs]
+        return forward(*ready_inputs, **kwargs)
 
-    block.forward = arrived
+    block.forward = run_compiled

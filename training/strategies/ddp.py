@@ -8,7 +8,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from training.config import TrainConfig
 from training.strategies.ranks import Ranks
-from training.strategies.single import Single
+from training.strategies.single import Strategy
 from training.workloads import Workload
 
 # The warning says that no parameter was unused; the search costs 0.3 to 4 % of a step
@@ -18,7 +18,7 @@ warnings.filterwarnings("ignore", "find_unused_parameters=True was specified")
 warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
 
 
-class Ddp(Single):
+class Ddp(Strategy):
     """Strategy that uses torch's DistributedDataParallel."""
 
     def __init__(self, config: TrainConfig, workload: Workload, ranks: Ranks) -> None:
@@ -45,10 +45,10 @@ class Ddp(Single):
         Its destructor runs with Python's lock. If it has the group's last reference, it waits
         there for gloo's threads; one that lets go of a collective's tensors waits for the lock.
         """
-        wrapped = vars(self).get("forward")
+        module = vars(self).get("forward")
         for name in ("reducer", "logger"):  # which also references the reducer
-            if hasattr(wrapped, name):
-                delattr(wrapped, name)
+            if hasattr(module, name):
+                delattr(module, name)
 
     def accumulating(self) -> AbstractContextManager:
         assert isinstance(self.forward, DistributedDataParallel)  # wrap has made it

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from training.config import TrainConfig
 from training.microbatches import MicroBatches
 from training.strategies.ranks import Ranks
-from training.strategies.single import Batch, Single
+from training.strategies.single import Batch, Strategy
 from training.workloads import Workload
 from trainyard.common.errors import TrainingError
 
@@ -32,7 +32,7 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 
 def settings(config: TrainConfig, world: int) -> dict[str, Any]:
     """Return the configuration for DeepSpeed (deepspeed.ai/docs/config-json)."""
-    given: dict[str, Any] = {
+    options: dict[str, Any] = {
         "train_batch_size": config.global_batch,
         "train_micro_batch_size_per_gpu": config.micro_batch,
         "gradient_accumulation_steps": config.micro_batches(world),
@@ -41,15 +41,15 @@ def settings(config: TrainConfig, world: int) -> dict[str, Any]:
     }
     if config.precision == "bfloat16":
         # No module's gradients are sent in bfloat16: they are float32 with every other strategy.
-        given["torch_autocast"] = {
+        options["torch_autocast"] = {
             "enabled": True,
             "dtype": "bfloat16",
             "lower_precision_safe_modules": [],
         }
-    return given
+    return options
 
 
-class DeepSpeed(Single):
+class DeepSpeed(Strategy):
     """Strategy that uses DeepSpeed's engine; every rank is data-parallel.
 
     It reads the gradient's norm as it updates, and cannot be informed that a step does not
@@ -87,17 +87,20 @@ class DeepSpeed(Single):
                 f"strategy deepspeed, zero_stage 3: {frozen[0]} is frozen, and a checkpoint of "
                 "such a model cannot be put together; set zero_stage to 2, or strategy to fsdp"
             )
-        if whole := [name for name, one in model.named_parameters() if not one.dim()]:
+        if scalar_names := [
+            name for name, parameter in model.named_parameters() if not parameter.dim()
+        ]:
             raise TrainingError(
-                f"strategy deepspeed: the weight {whole[0]} has no dimensions, and DeepSpeed sends "
+                f"strategy deepspeed: the weight {scalar_names[0]} has no dimensions, and "
+                "DeepSpeed sends "
                 "none such; let Workload.model make it of shape (1,), or set strategy to fsdp"
             )
         super().prepare(model)
-        given = settings(self.config, self.ranks.world)
+        options = settings(self.config, self.ranks.world)
         if self.ranks.rank == 0:
-            log.info("deepspeed: %s", json.dumps(given))
+            log.info("deepspeed: %s", json.dumps(options))
         self.engine, *_ = self._deepspeed.initialize(
-            model=self.model, optimizer=self.optimizer, config=given
+            model=self.model, optimizer=self.optimizer, config=options
         )
         self.forward = self.engine
         self._zero = self.engine.optimizer
@@ -136,28 +139,30 @@ class DeepSpeed(Single):
         weights = dict(self._whole_weights())
         state = {f"model.{self.saved_name(name)}": tensor for name, tensor in weights.items()}
         step = self._zero.optimizer.state[self._pieces()[0]]["step"]
-        for name, parameter in self._trained():
+        for name, parameter in self._trainable_parameters():
             state[f"optimizer.{name}.step"] = step.cpu().clone()
             for kind in MOMENTS:
-                whole = safe_get_full_optimizer_state(parameter, kind)
+                moment = safe_get_full_optimizer_state(parameter, kind)
                 if self.ranks.rank == 0:
-                    state[f"optimizer.{name}.{kind}"] = whole.cpu()
+                    state[f"optimizer.{name}.{kind}"] = moment.cpu()
         self._handed_out = state if self.ranks.rank == 0 else {}
         return self._handed_out
 
     @torch.no_grad()
-    def loaded(self, *averages: Mapping[str, Tensor]) -> None:
+    def after_load(self, *averages: Mapping[str, Tensor]) -> None:
         """Send what was loaded into ``state``'s tensors from rank 0; each rank cuts its pieces."""
         for name, tensor in self.model.state_dict(keep_vars=True).items():
             if not tensor.requires_grad:
-                saved = f"model.{self.saved_name(name)}"
-                tensor.copy_(self._sent(saved, tensor.shape, tensor.dtype))
-        for name, parameter in self._trained():
+                key = f"model.{self.saved_name(name)}"
+                tensor.copy_(self._broadcast_tensor(key, tensor.shape, tensor.dtype))
+        for name, parameter in self._trainable_parameters():
             shape = getattr(parameter, "ds_shape", parameter.shape)
-            self._set(parameter, self._sent(f"model.{name}", shape), None)
+            self._set(parameter, self._broadcast_tensor(f"model.{name}", shape), None)
             for kind in MOMENTS:
-                self._set(parameter, self._sent(f"optimizer.{name}.{kind}", shape), kind)
-        step = self._sent(f"optimizer.{name}.step", ())
+                self._set(
+                    parameter, self._broadcast_tensor(f"optimizer.{name}.{kind}", shape), kind
+                )
+        step = self._broadcast_tensor(f"optimizer.{name}.step", ())
         for piece in self._pieces():
             self._zero.optimizer.state[piece]["step"].copy_(step)
         if self.config.zero_stage < 3:
@@ -170,32 +175,34 @@ class DeepSpeed(Single):
                 kept_whole[0].all_gather(kept_whole)
         del self._handed_out
 
-    def gather(self, name: str, held: Tensor | None, keepers: Collection[int]) -> Tensor | None:
+    def gather(self, name: str, tensor: Tensor | None, keepers: Collection[int]) -> Tensor | None:
         if self.config.zero_stage < 3:  # whole on each rank, and may be averaged ones
-            return super().gather(name, held, keepers)
-        assert held is not None  # each rank holds a part of every tensor
-        whole = _whole(held)
-        return whole.detach().cpu() if self.ranks.rank in keepers else None
+            return super().gather(name, tensor, keepers)
+        assert tensor is not None  # each rank holds a part of every tensor
+        full_tensor = _gather_weight(tensor)
+        return full_tensor.detach().cpu() if self.ranks.rank in keepers else None
 
     def _whole_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yield name and whole tensor under the model's names, with buffers, on rank 0's CPU."""
         for name, tensor in self.model.state_dict(keep_vars=True).items():
-            whole = _whole(tensor)
+            full_tensor = _gather_weight(tensor)
             if self.ranks.rank == 0:
-                yield name, whole.detach().cpu()
+                yield name, full_tensor.detach().cpu()
 
-    def _trained(self) -> list[tuple[str, nn.Parameter]]:
+    def _trainable_parameters(self) -> list[tuple[str, nn.Parameter]]:
         """Return name and parameter of the weights that DeepSpeed has: not the frozen ones."""
         return [(name, p) for name, p in self.model.named_parameters() if p.requires_grad]
 
-    def _sent(self, name: str, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
+    def _broadcast_tensor(
+        self, name: str, shape: Sequence[int], dtype: torch.dtype = torch.float32
+    ) -> Tensor:
         """Return rank 0's tensor of a name, on every rank's device."""
         device = self.ranks.device
-        whole = self._handed_out[name].to(device) if self.ranks.rank == 0 else None
-        if whole is None:
-            whole = torch.empty(shape, device=device, dtype=dtype)
-        dist.broadcast(whole, 0)
-        return whole
+        full_tensor = self._handed_out[name].to(device) if self.ranks.rank == 0 else None
+        if full_tensor is None:
+            full_tensor = torch.empty(shape, device=device, dtype=dtype)
+        dist.broadcast(full_tensor, 0)
+        return full_tensor
 
     def _pieces(self) -> list[Tensor]:
         """Return this rank's float32 weights, flat, as the optimizer uses them."""
@@ -213,22 +220,22 @@ class DeepSpeed(Single):
         if self.config.zero_stage < 3:
             self._zero._lazy_init_hp_params_optimizer_state()
 
-    def _set(self, parameter: Any, whole: Tensor, kind: str | None) -> None:
+    def _set(self, parameter: Any, full_tensor: Tensor, kind: str | None) -> None:
         """Write this rank's piece of a parameter, or of its moment named ``kind``.
 
         DeepSpeed has given the parameter attributes that ``nn.Parameter`` lacks.
         """
         if self.config.zero_stage < 3:
-            parameter.set_full_hp_param(whole, kind)
+            parameter.set_full_hp_param(full_tensor, kind)
             return
         # DeepSpeed's own setter of whole tensors fails where the last piece is padded.
         size = parameter.ds_tensor.numel()
-        padded = whole.new_zeros(size * self.ranks.world)
-        padded[: whole.numel()] = whole.flatten()
-        self._zero.set_local_hp_param(padded[size * self.ranks.rank :][:size], parameter, kind)
+        buffer = full_tensor.new_zeros(size * self.ranks.world)
+        buffer[: full_tensor.numel()] = full_tensor.flatten()
+        self._zero.set_local_hp_param(buffer[size * self.ranks.rank :][:size], parameter, kind)
 
 
-def _whole(tensor: Tensor) -> Tensor:
+def _gather_weight(tensor: Tensor) -> Tensor:
     """Return the whole weight in float32 from its pieces on all ranks; every rank takes part."""
     from deepspeed.utils import safe_get_full_fp32_param
 

@@ -71,7 +71,7 @@ class Linear(Float8Linear):
 
 
 def convert(
-    blocks: Sequence[nn.Module], config: TrainConfig, device: torch.device, *, emulated: bool
+    blocks: Sequence[nn.Module], config: TrainConfig, device: torch.device, *, emulate: bool
 ) -> None:
     """Make the blocks' linear layers multiply in float8, in place; call it before any splitting.
 
@@ -89,14 +89,14 @@ def convert(
         )
     if config.compile:  # installs torchao's way around triton-lang/triton#11111
         convert_to_float8_training(nn.Identity())
-    settings = replace(Float8LinearConfig.from_recipe_name(config.float8), emulate=emulated)
+    settings = replace(Float8LinearConfig.from_recipe_name(config.float8), emulate=emulate)
     widths, count = set[tuple[int, int]](), 0
     for name, layer in _linear(blocks):
         width = layer.out_features, layer.in_features
         widths.add(width)
-        if any(one % MULTIPLE for one in width):
+        if any(size % MULTIPLE for size in width):
             continue
-        if any(one % (MULTIPLE * config.tensor_parallel) for one in width):
+        if any(size % (MULTIPLE * config.tensor_parallel) for size in width):
             raise TrainingError(
                 f"float8: {name}, {width[0]} × {width[1]}, cannot be shared by tensor_parallel "
                 f"{config.tensor_parallel} ranks in multiples of {MULTIPLE}: lower it, or set "
@@ -105,30 +105,32 @@ def convert(
         _become(layer, settings)
         count += 1
     if not count and (blocks or config.stages == 1):
-        shown = ", ".join(f"{out} × {into}" for out, into in sorted(widths)) or "none"
+        width_list = ", ".join(f"{out} × {into}" for out, into in sorted(widths)) or "none"
         raise TrainingError(
             "float8: no linear layer of the model's blocks (Workload.blocks) has widths that are "
-            f"multiples of {MULTIPLE}; theirs are: {shown}. Set float8 to none"
+            f"multiples of {MULTIPLE}; theirs are: {width_list}. Set float8 to none"
         )
-    how = ", emulated: exact in its roundings, and slow" if emulated else ""
+    how = ", emulated: exact in its roundings, and slow" if emulate else ""
     log.info("float8 %s: %d linear layers%s", config.float8, count, how)
 
 
 def _linear(blocks: Sequence[nn.Module]) -> Iterator[tuple[str, nn.Linear]]:
     """Yield each plain linear layer inside, once, with its name in its block."""
-    seen = set[int]()
+    seen_ids = set[int]()
     for block in blocks:
         for name, module in block.named_modules():
             plain = type(module) is nn.Linear and "weight" in module._parameters
-            if plain and id(module) not in seen:
-                seen.add(id(module))
+            if plain and id(module) not in seen_ids:
+                seen_ids.add(id(module))
                 yield name, module
 
 
 def _become(layer: nn.Linear, settings: Float8LinearConfig) -> None:
     """Change the layer's class but keep the object: its hooks and references to it remain."""
-    made = vars(Linear.from_float(layer, settings))
-    vars(layer).update({name: value for name, value in made.items() if name not in vars(layer)})
+    attributes = vars(Linear.from_float(layer, settings))
+    vars(layer).update(
+        {name: value for name, value in attributes.items() if name not in vars(layer)}
+    )
     layer.__class__ = Linear
 
 

@@ -42,7 +42,7 @@ NORMS = (
     nn.modules.batchnorm._NormBase,  # BatchNorm and InstanceNorm
 )
 
-GATHERED = (
+GATHERED_ATTRIBUTES = (
     *("param_dtype", "all_gather_outputs", "_unsharded_param"),
     "_unsharded_inner_tensors",
 )
@@ -88,7 +88,7 @@ def shard(
 
 def scalars(model: nn.Module) -> list[nn.Parameter]:
     """Return the weights without dimensions, which each rank has whole."""
-    return [one for one in model.parameters() if not one.dim()]
+    return [parameter for parameter in model.parameters() if not parameter.dim()]
 
 
 def average_gradients(weights: Sequence[nn.Parameter], groups: Sequence[dist.ProcessGroup]) -> None:
@@ -98,16 +98,16 @@ def average_gradients(weights: Sequence[nn.Parameter], groups: Sequence[dist.Pro
     """
     if not weights:
         return
-    gradients = [one.new_zeros(()) if one.grad is None else one.grad for one in weights]
-    total = torch.stack([one.double() for one in gradients])
-    having = torch.tensor([one.grad is not None for one in weights], dtype=torch.int32)
+    gradients = [weight.new_zeros(()) if weight.grad is None else weight.grad for weight in weights]
+    total = torch.stack([gradient.double() for gradient in gradients])
+    having = torch.tensor([weight.grad is not None for weight in weights], dtype=torch.int32)
     count = 1
     for group in groups:
         count *= group.size()
         dist.all_reduce(total, group=group)
         dist.all_reduce(having, group=group)
-    for one, mean, ranks in zip(weights, (total / count).unbind(), having.tolist(), strict=True):
-        one.grad = mean.to(one.dtype) if ranks else None
+    for weight, mean, ranks in zip(weights, (total / count).unbind(), having.tolist(), strict=True):
+        weight.grad = mean.to(weight.dtype) if ranks else None
 
 
 def _check_types(unit: nn.Module) -> None:
@@ -116,16 +116,17 @@ def _check_types(unit: nn.Module) -> None:
     Raises:
         TrainingError: there are several; names a weight of each.
     """
-    names = {id(one): name for name, one in unit.named_parameters()}
+    names = {id(parameter): name for name, parameter in unit.named_parameters()}
     types: dict[torch.dtype, str] = {}
     for module in (unit, *_outside_units(unit)):
-        for one in module.parameters(recurse=False):
-            if one.requires_grad and one.dim():
-                types.setdefault(one.dtype, names[id(one)])
+        for parameter in module.parameters(recurse=False):
+            if parameter.requires_grad and parameter.dim():
+                types.setdefault(parameter.dtype, names[id(parameter)])
     if len(types) > 1:
-        said = " and ".join(f"{name} is {str(kind)[6:]}" for kind, name in types.items())
+        message = " and ".join(f"{name} is {str(kind)[6:]}" for kind, name in types.items())
         raise TrainingError(
-            f"{said}: weights that are sharded together have one type; let Workload.model keep all "
+            f"{message}: weights that are sharded together have one type; let Workload.model keep "
+            "all "
             "in float32 (precision: float64 makes them wider), or set strategy to ddp"
         )
 
@@ -146,17 +147,19 @@ def follows_weights(config: TrainConfig, workload: Workload | None) -> bool:
 
 def embeddings(model: nn.Module, workload: Workload | None) -> Sequence[nn.Module]:
     """Return this rank's embedding tables that are only looked up, and used in no other way."""
-    named = getattr(workload, "embeddings", None)
-    return [] if named is None else named(model)
+    method = getattr(workload, "embeddings", None)
+    return [] if method is None else method(model)
 
 
 def _policy(config: TrainConfig) -> MixedPrecisionPolicy:
     if config.strategy != "fsdp" or not config.half:
         return MixedPrecisionPolicy()
-    gathered, reduced = (getattr(torch, n) for n in (config.gathered, config.reduce_dtype))
+    gather_dtype, reduce_dtype = (
+        getattr(torch, n) for n in (config.gather_dtype, config.reduce_dtype)
+    )
     return MixedPrecisionPolicy(
-        param_dtype=None if gathered == torch.float32 else gathered,
-        reduce_dtype=reduced,
+        param_dtype=None if gather_dtype == torch.float32 else gather_dtype,
+        reduce_dtype=reduce_dtype,
         cast_forward_inputs=False,
     )
 
@@ -177,8 +180,8 @@ def _reshards(config: TrainConfig, *, last: bool) -> bool | int:
 def _shard_norms(module: nn.Module, options: dict[str, Any]) -> None:
     """Shard the norms inside that are in no unit yet as one unit, which computes in float32."""
     inside: list[nn.Module] = [m for m in _outside_units(module) if isinstance(m, NORMS)]
-    if found := [m for m in inside if [*m.parameters(recurse=False)]]:
-        fully_shard(found, **options)
+    if norms := [m for m in inside if [*m.parameters(recurse=False)]]:
+        fully_shard(norms, **options)
 
 
 def _outside_units(module: nn.Module) -> Iterator[nn.Module]:
@@ -192,8 +195,8 @@ def _prefetch(modules: Sequence[nn.Module], config: TrainConfig) -> None:
     """Make each unit request the weights of those that compute after it before they need them."""
     units = [module for module in modules if isinstance(module, FSDPModule)]  # all of them
     for number, unit in enumerate(units):
-        if ahead := config.forward_prefetch:
-            unit.set_modules_to_forward_prefetch([*units[number + 1 : number + 1 + ahead]])
+        if prefetch_count := config.forward_prefetch:
+            unit.set_modules_to_forward_prefetch([*units[number + 1 : number + 1 + prefetch_count]])
         if behind := config.backward_prefetch:
             before = units[max(0, number - behind) : number]
             unit.set_modules_to_backward_prefetch([*reversed(before)])
@@ -202,9 +205,9 @@ def _prefetch(modules: Sequence[nn.Module], config: TrainConfig) -> None:
 @contextmanager
 def accumulating(model: nn.Module, config: TrainConfig) -> Iterator[None]:
     """Context for backward passes that are not the step's last."""
-    sharded = config.strategy == "fsdp" and config.gradient_accumulation == "sharded"
+    is_sharded = config.strategy == "fsdp" and config.gradient_accumulation == "sharded"
     # Sharded gradients are summed over ``shard`` each time, and over ``replicate`` at the end.
-    switch = "set_requires_all_reduce" if sharded else "set_requires_gradient_sync"
+    switch = "set_requires_all_reduce" if is_sharded else "set_requires_gradient_sync"
     getattr(model, switch)(False)
     try:
         yield
@@ -221,10 +224,12 @@ def validating(model: nn.Module) -> Iterator[None]:
     (the same in 2.6 to 2.13).
     """
     cast = [
-        p for p in parameters(model) if getattr(p, "param_dtype", None) is not None or _extended(p)
+        p
+        for p in parameters(model)
+        if getattr(p, "param_dtype", None) is not None or _has_extension(p)
     ]
-    kept = [_taken(p, GATHERED) for p in cast]
-    extensions = [_taken(p._sharded_local_tensor, EXTENSION) for p in cast]
+    saved_attributes = [_pop_attributes(p, GATHERED_ATTRIBUTES) for p in cast]
+    extensions = [_pop_attributes(p._sharded_local_tensor, EXTENSION) for p in cast]
     for parameter in cast:
         parameter.param_dtype = None
         parameter.all_gather_outputs, parameter._unsharded_inner_tensors = [], []
@@ -232,18 +237,18 @@ def validating(model: nn.Module) -> Iterator[None]:
         yield
     finally:
         reshard(model)
-        for parameter, before, extension in zip(cast, kept, extensions, strict=True):
+        for parameter, before, extension in zip(cast, saved_attributes, extensions, strict=True):
             vars(parameter).pop("_unsharded_param", None)
             vars(parameter).update(before)
             vars(parameter._sharded_local_tensor).update(extension)
 
 
-def _taken(of: Any, names: Sequence[str]) -> dict[str, Any]:
-    """Remove attributes of these names from ``of``, and return those that existed."""
-    return {name: vars(of).pop(name) for name in names if name in vars(of)}
+def _pop_attributes(target: Any, names: Sequence[str]) -> dict[str, Any]:
+    """Remove attributes of these names from ``target``, and return those that existed."""
+    return {name: vars(target).pop(name) for name in names if name in vars(target)}
 
 
-def _extended(parameter: Any) -> bool:
+def _has_extension(parameter: Any) -> bool:
     return hasattr(parameter._sharded_local_tensor, EXTENSION[0])
 
 

@@ -18,10 +18,10 @@ from training.initial.initial_values import local
 
 def scale(tensors: Sequence[Tensor], by: Tensor) -> None:
     """Multiply in place by a 0-dim tensor, in each one's type and device (``cpu_offload``)."""
-    alike: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
+    groups: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
     for tensor in tensors:
-        alike.setdefault((tensor.device, tensor.dtype), []).append(local(tensor))
-    for (device, dtype), group in alike.items():
+        groups.setdefault((tensor.device, tensor.dtype), []).append(local(tensor))
+    for (device, dtype), group in groups.items():
         torch._foreach_mul_(group, by.to(device, dtype))
 
 
@@ -33,7 +33,7 @@ LEAST = 1.0
 training ends. The same minimum as in Megatron-LM (``--min-loss-scale``) and DeepSpeed
 (``min_loss_scale``)."""
 
-REPORTED = 3
+REPORT_SIZE = 3
 """Number of values that ``LossScale.report`` returns."""
 
 
@@ -47,21 +47,21 @@ class LossScale:
     def __init__(self, device: torch.device) -> None:
         self.scale = torch.full((), INITIAL, dtype=torch.float32, device=device)
         self._good = torch.zeros((), dtype=torch.int32, device=device)
-        self._skipped = torch.zeros((), dtype=torch.int64, device=device)
+        self._skipped_steps = torch.zeros((), dtype=torch.int64, device=device)
 
     @property
     def tensors(self) -> dict[str, Tensor]:
         """Tensors that a checkpoint holds; loading writes into them."""
-        return {"scale": self.scale, "good_steps": self._good, "skipped_steps": self._skipped}
+        return {"scale": self.scale, "good_steps": self._good, "skipped_steps": self._skipped_steps}
 
-    def unscale(self, parameters: Iterable[nn.Parameter], averaged: int) -> None:
-        """Divide the gradients by the scale, in place; ``averaged``: number of ranks averaged
+    def unscale(self, parameters: Iterable[nn.Parameter], rank_count: int) -> None:
+        """Divide the gradients by the scale, in place; ``rank_count``: number of ranks averaged
         over.
         """
-        gradients = [one.grad for one in parameters if one.grad is not None]
-        scale(gradients, averaged / self.scale)
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        scale(gradients, rank_count / self.scale)
 
-    def overflowed(self, norm: Tensor) -> Tensor:
+    def has_overflow(self, norm: Tensor) -> Tensor:
         """Return whether a gradient of this norm may have overflowed by scaling; boolean, 0-dim."""
         return ~norm.isfinite().to(self.scale.device) & (self.scale > LEAST)
 
@@ -69,12 +69,12 @@ class LossScale:
         """Return (3,) float64: the step's scale, whether it is left out, and the number left
         out.
         """
-        row = self.scale, overflow, self._skipped + overflow
-        return torch.stack([one.double() for one in row])
+        row = self.scale, overflow, self._skipped_steps + overflow
+        return torch.stack([value.double() for value in row])
 
     def update(self, overflow: Tensor) -> None:
         """Update the scale after a step; ``overflow`` says whether it was left out."""
-        self._skipped += overflow
+        self._skipped_steps += overflow
         torch._amp_update_scale_(
             self.scale, self._good, overflow.float(), GROWTH, BACKOFF, INTERVAL
         )

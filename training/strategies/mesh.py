@@ -25,7 +25,7 @@ from torch.distributed.tensor import DTensor
 from training import dropout, optimizers
 from training.config import TrainConfig
 from training.initial.initial_values import local
-from training.microbatches import OfStages
+from training.microbatches import StageMicroBatches
 from training.strategies import tensor_parallel
 from training.strategies.block_wrapping import adapt_blocks
 from training.strategies.fsdp_sharding import (
@@ -40,7 +40,7 @@ from training.strategies.fsdp_sharding import (
 from training.strategies.loss_scale import scale
 from training.strategies.pipeline_parallel import Pipeline, twin
 from training.strategies.ranks import Ranks
-from training.strategies.single import Batch, Single, check, tie_again
+from training.strategies.single import Batch, Strategy, check, tie_again
 from training.workloads import Workload
 from trainyard.common.errors import TrainingError
 
@@ -55,15 +55,15 @@ def clip(
 
     The norm is float64, 0-dim; the host reads nothing.
     """
-    trained = {n: p for n, p in model.named_parameters() if p.requires_grad}
-    every = {n: gradient_of(p) for n, p in trained.items()}
+    trainable = {n: p for n, p in model.named_parameters() if p.requires_grad}
+    every = {n: gradient_of(p) for n, p in trainable.items()}
     if pipeline is not None:
         pipeline.add_up_shared(every)
     # Frozen and unused weights have none, as with one process.
     gradients = {n: gradient for n, gradient in every.items() if gradient is not None}
     others = pipeline.not_counted if pipeline is not None else ()
-    counted = [(p, gradients.get(n)) for n, p in trained.items() if n not in others]
-    squares = norm(counted, device).square()
+    counted_gradients = [(p, gradients.get(n)) for n, p in trainable.items() if n not in others]
+    squares = norm(counted_gradients, device).square()
     if pipeline is not None:
         dist.all_reduce(squares, group=pipeline.group)
     total = squares.sqrt()
@@ -84,24 +84,24 @@ def gradient_of(parameter: nn.Parameter) -> Tensor | None:
     return gradient
 
 
-def norm(trained: Sequence[tuple[nn.Parameter, Tensor | None]], device: torch.device) -> Tensor:
+def norm(pairs: Sequence[tuple[nn.Parameter, Tensor | None]], device: torch.device) -> Tensor:
     """Return the L2 norm over all ranks of whole and sharded gradients, float64, 0-dim.
 
     Each distinct part counts once, as does a replicated tensor.
 
     Args:
-        trained: each parameter and its gradient, laid out like it; None if it has none here. The
+        pairs: each parameter and its gradient, laid out like it; None if it has none here. The
             parameters decide what the ranks add up, since they are the same on all that share them.
     """
-    alike: dict[tuple, list[Tensor]] = {}
-    for parameter, gradient in trained:
+    parts_by_layout: dict[tuple, list[Tensor]] = {}
+    for parameter, gradient in pairs:
         layout = (getattr(parameter, "device_mesh", None), getattr(parameter, "placements", ()))
-        parts = alike.setdefault(layout, [])
+        parts = parts_by_layout.setdefault(layout, [])
         if gradient is not None:
             parts.append(local(gradient))
     # In float64: a rank without gradients does not know their type.
     total = torch.zeros((), dtype=torch.float64, device=device)
-    for (mesh, placements), parts in alike.items():
+    for (mesh, placements), parts in parts_by_layout.items():
         square = nn.utils.get_total_norm(parts).to(device, torch.float64).square()
         for dimension, placement in enumerate(placements):
             if not placement.is_replicate():
@@ -115,8 +115,8 @@ def context_mesh(ranks: Ranks, contexts: int, tensor: int) -> DeviceMesh:
     it.
     """
     every = torch.arange(ranks.world).view(-1, contexts, tensor).transpose(1, 2)
-    mine, _ = dist.new_subgroups_by_enumeration(every.flatten(0, 1).tolist())
-    return DeviceMesh.from_group(mine, ranks.device.type, mesh_dim_names=("context",))
+    group, _ = dist.new_subgroups_by_enumeration(every.flatten(0, 1).tolist())
+    return DeviceMesh.from_group(group, ranks.device.type, mesh_dim_names=("context",))
 
 
 def share_sequences(workload: Workload, model: nn.Module, mesh: DeviceMesh) -> None:
@@ -138,7 +138,7 @@ def share_sequences(workload: Workload, model: nn.Module, mesh: DeviceMesh) -> N
             module.positions = positions
 
 
-class Mesh(Single):
+class Mesh(Strategy):
     """Strategy that cuts the model into stages, splits by tensor, shards, then allocates memory.
 
     The first three steps see a model on meta, and must not read a weight's value.
@@ -147,7 +147,7 @@ class Mesh(Single):
     def __init__(self, config: TrainConfig, workload: Workload, ranks: Ranks) -> None:
         super().__init__(config, workload, ranks)
         self.data_world, self.contexts = config.data_parallel(ranks.world), config.context_parallel
-        data = self.averaged
+        data = self.gradient_world
         shards = (config.shard_degree * self.contexts or data) if config.strategy == "fsdp" else 1
         shape = (config.pipeline_parallel, data // shards, shards, config.tensor_parallel)
         names = ("pipeline", "replicate", "shard", "tensor")
@@ -159,67 +159,69 @@ class Mesh(Single):
         if self.contexts > 1:
             self.context_mesh = context_mesh(ranks, self.contexts, config.tensor_parallel)
         self.places = [stage % config.pipeline_parallel for stage in range(config.stages)]
-        self.stages = [stage for stage, one in enumerate(self.places) if one == place]
+        self.stages = [
+            stage for stage, stage_place in enumerate(self.places) if stage_place == place
+        ]
         self.scores = slice_ == 0 and config.stages - 1 in self.stages
 
     def prepare(self, model: nn.Module) -> None:
-        self.know(model)
+        self.record_model(model)
         parts = {stage: self._part(part, stage) for stage, part in self._cut(model).items()}
         # Each stage and each part of the sequences draws its own random numbers.
-        drawn = self.config.stages * self.context
-        micros = {n: self.micro_batches(part, n + drawn) for n, part in parts.items()}
+        stage_offset = self.config.stages * self.context
+        micros = {n: self.micro_batches(part, n + stage_offset) for n, part in parts.items()}
         self.parts = [*parts.values()]
-        one = len(parts) == 1
-        self.model = self.forward = self.parts[0] if one else nn.ModuleList(self.parts)
-        self.micro = micros[self.stages[0]] if one else OfStages(micros)
+        is_single = len(parts) == 1
+        self.model = self.forward = self.parts[0] if is_single else nn.ModuleList(self.parts)
+        self.micro = micros[self.stages[0]] if is_single else StageMicroBatches(micros)
         self.scales = self._scales()
         self.pipeline = None
         if self.config.stages > 1:
-            trained = {self.names[name] for name, _ in model.named_parameters()}
-            held = [names & trained for names in self.held]
-            self.pipeline = Pipeline(self, self.mesh, parts, self.places, held)
+            trainable = {self.names[name] for name, _ in model.named_parameters()}
+            held_names = [names & trainable for names in self.stage_names]
+            self.pipeline = Pipeline(self, self.mesh, parts, self.places, held_names)
         self.initial = None
-        trained = [one for one in scalars(self.model) if one.requires_grad]
-        self.whole_weights = trained if self.averaged > 1 else []
+        trainable = [parameter for parameter in scalars(self.model) if parameter.requires_grad]
+        self.whole_weights = trainable if self.gradient_world > 1 else []
         self.optimizer = optimizers.build(self.config, self.model)
 
     def _cut(self, model: nn.Module) -> dict[int, nn.Module]:
         """Return stage → the model's part, for this rank's stages; records which names others
         have.
         """
-        count, taken, parts = self.config.stages, set[int](), dict[int, nn.Module]()
+        count, taken_ids, parts = self.config.stages, set[int](), dict[int, nn.Module]()
         if count == 1:
-            self.held = [{*self.names.values()}]
+            self.stage_names = [{*self.names.values()}]
             return {0: model}
-        self.held = []
+        self.stage_names = []
         for stage in range(count):
-            part = self.workload.stage(twin(model, taken), stage, count)
-            self.held.append({self.names.get(n, n) for n in part.state_dict()})
+            part = self.workload.stage(twin(model, taken_ids), stage, count)
+            self.stage_names.append({self.names.get(n, n) for n in part.state_dict()})
             if stage in self.stages:
                 parts[stage] = part
-                taken |= {id(tensor) for tensor in (*part.parameters(), *part.buffers())}
+                taken_ids |= {id(tensor) for tensor in (*part.parameters(), *part.buffers())}
         return parts
 
     def _part(self, model: nn.Module, stage: int) -> nn.Module:
         """Return the model, or one stage of it, as this rank has it."""
         config, workload = self.config, self.workload
-        model = self.placed(model)
+        model = self.to_stored_dtype_and_device(model)
         if config.tensor_parallel > 1:
             tensor_parallel.split(model, workload, self.mesh["tensor"], config.sequence_parallel)
             tie_again(model, self.names)
         if self.contexts > 1:
             share_sequences(workload, model, self.context_mesh)
         adapt_blocks(workload.blocks(model), config)
-        if self.averaged > 1:
+        if self.gradient_world > 1:
             shard(model, workload.blocks(model), self.mesh, config, workload)
         check(model, self.names)
-        return self.filled(model)
+        return self.materialize(model)
 
     def _scales(self) -> "Scales | None":
         """Return the scales for casting weights before they are gathered; None if they are not
         cast.
         """
-        if not self.config.float8_all_gather or self.averaged == 1:
+        if not self.config.float8_all_gather or self.gradient_world == 1:
             return None
         from training.strategies.float8 import Scales
 
@@ -234,28 +236,28 @@ class Mesh(Single):
         several = len(self.parts) > 1  # the model is then a list of parts
         return super().saved_name(name.partition(".")[2] if several else name)
 
-    def loaded(self, *averages: Mapping[str, Tensor]) -> None:
+    def after_load(self, *averages: Mapping[str, Tensor]) -> None:
         if self.pipeline is None:
             return
         parameters = dict(self.model.named_parameters())
         state = dict(optimizers.moments(self.optimizer))
-        for name, written in self.pipeline.copies():
-            parameters[name].detach().copy_(parameters[written].detach())
+        for name, source_name in self.pipeline.copies():
+            parameters[name].detach().copy_(parameters[source_name].detach())
             for kind, moment in state.get(parameters[name], {}).items():
-                moment.copy_(state[parameters[written]][kind])
+                moment.copy_(state[parameters[source_name]][kind])
             for average in averages:
                 if name in average:
-                    average[name].copy_(average[written])
+                    average[name].copy_(average[source_name])
 
     def accumulating(self) -> AbstractContextManager:
-        return accumulating(self.model, self.config) if self.averaged > 1 else nullcontext()
+        return accumulating(self.model, self.config) if self.gradient_world > 1 else nullcontext()
 
     @property
-    def averaged(self) -> int:
+    def gradient_world(self) -> int:
         return self.data_world * self.contexts
 
-    def part(self, batch: Batch) -> Batch:
-        batch = super().part(batch)
+    def local_slice(self, batch: Batch) -> Batch:
+        batch = super().local_slice(batch)
         if self.contexts == 1:
             return batch
         return self.workload.part(batch, self.context, self.contexts)
@@ -271,8 +273,8 @@ class Mesh(Single):
         return tensor_parallel.score(self.workload, loss, outputs)
 
     def autocast(self) -> AbstractContextManager:
-        gathered = self.averaged > 1 and follows_weights(self.config, self.workload)
-        return nullcontext() if gathered else super().autocast()
+        is_gathered = self.gradient_world > 1 and follows_weights(self.config, self.workload)
+        return nullcontext() if is_gathered else super().autocast()
 
     def validate(self, batch: Batch) -> Tensor:
         with tensor_parallel.losses(self.workload), validating(self.model):
@@ -290,23 +292,23 @@ class Mesh(Single):
 
     def holders(self, name: str) -> Sequence[int]:
         """Return the ranks of the first stage that has the tensor."""
-        stage = next(n for n, names in enumerate(self.held) if name in names)
+        stage = next(n for n, names in enumerate(self.stage_names) if name in names)
         return self.mesh.mesh[self.places[stage]].flatten().tolist()
 
-    def gather(self, name: str, held: Tensor | None, keepers: Collection[int]) -> Tensor | None:
+    def gather(self, name: str, tensor: Tensor | None, keepers: Collection[int]) -> Tensor | None:
         holders, rank = self.holders(name), self.ranks.rank
         others = [keeper for keeper in keepers if keeper not in holders]
-        found = None
+        result = None
         if rank in holders:
-            assert held is not None
-            whole = full(held.detach())
+            assert tensor is not None
+            full_tensor = full(tensor.detach())
             if rank in keepers or (others and rank == holders[0]):
-                found = whole.cpu().contiguous()
-            del whole
-        if found is not None and rank == holders[0]:
+                result = full_tensor.cpu().contiguous()
+            del full_tensor
+        if result is not None and rank == holders[0]:
             for other in others:
-                dist.send(found, other)
+                dist.send(result, other)
         elif rank in others:
-            found = torch.empty_like(self.look(name), device="cpu")
-            dist.recv(found, holders[0])
-        return found if rank in keepers else None
+            result = torch.empty_like(self.meta_tensor(name), device="cpu")
+            dist.recv(result, holders[0])
+        return result if rank in keepers else None

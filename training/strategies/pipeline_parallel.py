@@ -5,8 +5,8 @@ PipeDream): as soon as a micro-batch is through the last stage, its backward pas
 keeps the activations of at most ``stages`` micro-batches. The others have several stages on a rank.
 
 In torch the stages describe to each other what they send by pickles. Here they do so in numbers
-(``described``), in one more pass before the first step and in validation: no rank unpickles data
-from the network.
+(``describe_tensors``), in one more pass before the first step and in validation: no rank unpickles
+data from the network.
 """
 
 import copy
@@ -22,9 +22,9 @@ from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_sc
 from torch.distributed.tensor import DTensor
 
 from training.initial.build_model import recorder_of
-from training.microbatches import OfStages
+from training.microbatches import StageMicroBatches
 from training.strategies.fsdp_sharding import reshard
-from training.strategies.single import Batch, Single
+from training.strategies.single import Batch, Strategy
 from trainyard.common.errors import TrainingError
 
 HEADER = 64
@@ -36,13 +36,13 @@ TYPES = (
 )
 
 
-def described(tensors: Sequence[Tensor], *, trained: bool) -> list[int]:
+def describe_tensors(tensors: Sequence[Tensor], *, requires_grad: bool) -> list[int]:
     """Return types and shapes as numbers, and whether gradients flow back.
 
     Raises:
         TrainingError: the output cannot be sent, or its description is too long.
     """
-    numbers = [int(trained)]
+    numbers = [int(requires_grad)]
     for tensor in tensors:
         if not isinstance(tensor, Tensor) or tensor.dtype not in TYPES:
             raise TrainingError(
@@ -58,15 +58,15 @@ def described(tensors: Sequence[Tensor], *, trained: bool) -> list[int]:
     return numbers + [0] * (HEADER - len(numbers))
 
 
-def like(numbers: Sequence[int]) -> tuple[Tensor, ...]:
-    """Return tensors on meta that ``described`` would describe by these numbers."""
-    trained, rest, found = bool(numbers[0]), list(numbers[1:]), []
+def make_meta_tensors(numbers: Sequence[int]) -> tuple[Tensor, ...]:
+    """Return tensors on meta that ``describe_tensors`` would describe by these numbers."""
+    requires_grad, rest, tensors = bool(numbers[0]), list(numbers[1:]), []
     while rest and rest[0]:
         kind, dimensions, *rest = rest
         shape, rest = rest[:dimensions], rest[dimensions:]
         tensor = torch.empty(shape, dtype=TYPES[kind - 1], device="meta")
-        found.append(tensor.requires_grad_(trained and tensor.is_floating_point()))
-    return tuple(found)
+        tensors.append(tensor.requires_grad_(requires_grad and tensor.is_floating_point()))
+    return tuple(tensors)
 
 
 def sendable(output: Any) -> Any:
@@ -76,7 +76,7 @@ def sendable(output: Any) -> Any:
         TrainingError: the output is spread over tensor-parallel ranks.
     """
     if isinstance(output, (tuple, list)):
-        return tuple(sendable(one) for one in output)
+        return tuple(sendable(element) for element in output)
     if isinstance(output, DTensor):
         raise TrainingError(
             f"a pipeline stage gives a DTensor ({output.placements}): let Workload.tensor_parallel "
@@ -100,11 +100,11 @@ class Pipeline:
 
     def __init__(
         self,
-        strategy: Single,
+        strategy: Strategy,
         mesh: DeviceMesh,
         parts: Mapping[int, nn.Module],
         owners: Sequence[int],
-        held: Sequence[Collection[str]],
+        stage_names: Sequence[Collection[str]],
     ) -> None:
         """Set up the pipeline; every rank must create it.
 
@@ -112,7 +112,7 @@ class Pipeline:
             mesh: all ranks, with a dimension ``pipeline``.
             parts: stage → its part of the model, for this rank's stages.
             owners: the pipeline rank that has each stage.
-            held: the saved names of the parameters that every stage has.
+            stage_names: the saved names of the parameters that every stage has.
         """
         self._strategy, self._mesh, self.parts = strategy, mesh, parts
         config = strategy.config
@@ -125,80 +125,86 @@ class Pipeline:
         self._batches: Sequence[Batch] = ()
         self._scale = self._total = torch.zeros((), dtype=torch.float64, device=self.device)
         self._running = 0  # the last micro-batch that went through a stage of this rank
-        self._find_shared(held)
+        self._find_shared(stage_names)
 
     def backward(self, batches: Sequence[Batch], scale: Tensor) -> Tensor:
         """Compute gradients of ``scale`` × the sum of the losses; return that sum where known."""
         self._batches, self._scale = batches, scale
         self._total = torch.zeros((), dtype=torch.float64, device=self.device)
         with self._strategy.autocast():
-            schedule = self._scheduled(batches)
+            schedule = self._get_schedule(batches)
             # torch cuts the targets up for the last stage; their content does not matter.
             targets = torch.zeros(len(batches))
-            schedule.step(*self._inputs(batches), target=targets, **self._beside(batches))
+            schedule.step(
+                *self._inputs(batches), target=targets, **self._join_model_kwargs(batches)
+            )
         return self._total
 
     @torch.no_grad()
     def validate(self, batch: Batch) -> Tensor:
         """Return the sum of the losses where it is known, 0 elsewhere."""
-        made, _ = self._through(batch)
-        if made is None:
+        outputs, _ = self._through(batch)
+        if outputs is None:
             return torch.zeros((), device=self.device)
-        return self._strategy.score(made, batch)
+        return self._strategy.score(outputs, batch)
 
     def add_up_shared(self, gradients: dict[str, Tensor | None]) -> None:
         """Give each stage that holds a shared parameter the sum of all stages' gradients."""
         parameters = dict(self._strategy.model.named_parameters())
-        for names, group in self._shared:
-            mine = [parameters[name] for name in names]
-            if not mine[0].requires_grad:
+        for names, group in self._shared_groups:
+            own_parameters = [parameters[name] for name in names]
+            if not own_parameters[0].requires_grad:
                 continue
-            found = [one for name in names if (one := gradients[name]) is not None]
-            total = found[0] if found else torch.zeros_like(mine[0])  # used by other stages only
-            for other in found[1:]:
+            own_gradients = [
+                gradient for name in names if (gradient := gradients[name]) is not None
+            ]
+            total = (
+                own_gradients[0] if own_gradients else torch.zeros_like(own_parameters[0])
+            )  # used by other stages only
+            for other in own_gradients[1:]:
                 total += other
             if group is not None:
                 dist.all_reduce(getattr(total, "_local_tensor", total), group=group)
-            for name, parameter in zip(names, mine, strict=True):
+            for name, parameter in zip(names, own_parameters, strict=True):
                 gradients[name] = parameter.grad = total if name == names[0] else total.clone()
 
     def copies(self) -> Iterator[tuple[str, str]]:
         """Yield (name, name of the same parameter in the last of this rank's stages with it)."""
-        for names, _ in self._shared:
+        for names, _ in self._shared_groups:
             yield from ((name, names[-1]) for name in names[:-1])
 
-    def _find_shared(self, held: Sequence[Collection[str]]) -> None:
+    def _find_shared(self, stage_names: Sequence[Collection[str]]) -> None:
         """Find the parameters that several stages hold; every rank creates every group."""
         strategy = self._strategy
-        mine: dict[str, list[str]] = {}
+        own_names: dict[str, list[str]] = {}
         for name, _ in strategy.model.named_parameters():
-            mine.setdefault(strategy.saved_name(name), []).append(name)
+            own_names.setdefault(strategy.saved_name(name), []).append(name)
         stages: dict[str, list[int]] = {}
-        for stage, names in enumerate(held):
+        for stage, names in enumerate(stage_names):
             for name in names:
                 stages.setdefault(name, []).append(stage)
-        self._shared: list[tuple[list[str], dist.ProcessGroup | None]] = []
+        self._shared_groups: list[tuple[list[str], dist.ProcessGroup | None]] = []
         self.not_counted: set[str] = set()
-        for name in sorted(name for name, found in stages.items() if len(found) > 1):
+        for name in sorted(name for name, stage_list in stages.items() if len(stage_list) > 1):
             places = sorted({self._owners[stage] for stage in stages[name]})
             group = self._group(places) if len(places) > 1 else None
-            if name in mine:
-                self._shared.append((mine[name], group))
+            if name in own_names:
+                self._shared_groups.append((own_names[name], group))
                 first = self._owners[stages[name][0]] == self._rank
-                self.not_counted |= {*(mine[name][1:] if first else mine[name])}
+                self.not_counted |= {*(own_names[name][1:] if first else own_names[name])}
 
     def _group(self, places: Sequence[int]) -> dist.ProcessGroup | None:
         """Return the ranks of these places in this rank's pipeline; None if this rank is not in
         it.
         """
-        found = None
+        own_group = None
         for pipeline in self._mesh.mesh.flatten(1).T.tolist():
             group = dist.new_group([pipeline[place] for place in places])
             if self._strategy.ranks.rank in [pipeline[place] for place in places]:
-                found = group
-        return found
+                own_group = group
+        return own_group
 
-    def _scheduled(self, batches: Sequence[Batch]) -> Any:
+    def _get_schedule(self, batches: Sequence[Batch]) -> Any:
         """Return the schedule, created in the first step.
 
         What goes between the stages is learned then by one more pass. Every rank makes it in its
@@ -215,9 +221,9 @@ class Pipeline:
             reshard(self._strategy.model)
             stages = [Stage(self, stage, self._count, *between[stage]) for stage in self.parts]
             several = issubclass(self._kind, PipelineScheduleMulti)
-            given = stages if several else stages[0]
+            own_stages = stages if several else stages[0]
             options = {"loss_fn": self._loss, "scale_grads": False}
-            self._schedule = self._kind(given, len(batches), **options)
+            self._schedule = self._kind(own_stages, len(batches), **options)
             self._shape = self._shape_of(batches[0])
         if other := sorted(shapes - {self._shape}):
             raise TrainingError(
@@ -230,7 +236,7 @@ class Pipeline:
     def _shape_of(self, batch: Batch) -> str:
         """Return types and shapes of a batch's inputs, as a message has them."""
         inputs = self._strategy.inputs(batch)
-        return ", ".join(f"{str(one.dtype)[6:]} {tuple(one.shape)}" for one in inputs)
+        return ", ".join(f"{str(tensor.dtype)[6:]} {tuple(tensor.shape)}" for tensor in inputs)
 
     @property
     def device(self) -> torch.device:
@@ -239,7 +245,7 @@ class Pipeline:
     def begin(self, number: int, stage: int) -> None:
         """Prepare for the forward pass of a micro-batch through a stage."""
         self._running = number
-        if isinstance(self._strategy.micro, OfStages):
+        if isinstance(self._strategy.micro, StageMicroBatches):
             self._strategy.micro.begin(number, stage)
         else:
             self._strategy.micro.begin(number)
@@ -251,10 +257,13 @@ class Pipeline:
         inputs = [self._strategy.inputs(batch) for batch in batches]
         return [torch.cat(tensors) for tensors in zip(*inputs, strict=True)]
 
-    def _beside(self, batches: Sequence[Batch]) -> dict[str, Tensor]:
+    def _join_model_kwargs(self, batches: Sequence[Batch]) -> dict[str, Tensor]:
         """Join the keyword inputs of all micro-batches, which every stage takes."""
-        beside = [self._strategy.beside(batch) for batch in batches]
-        return {name: torch.cat([one[name] for one in beside]) for name in beside[0]}
+        kwargs_list = [self._strategy.model_kwargs(batch) for batch in batches]
+        return {
+            name: torch.cat([batch_kwargs[name] for batch_kwargs in kwargs_list])
+            for name in kwargs_list[0]
+        }
 
     def _loss(self, outputs: Tensor, target: Tensor) -> Tensor:
         """Return the loss of the micro-batch that has just left the last stage, when torch asks."""
@@ -270,32 +279,34 @@ class Pipeline:
         Returns (the last output, on the rank that has it; this rank's stage → its input and output,
         on meta).
         """
-        made, trained = self._strategy.inputs(batch), False
-        beside = self._strategy.beside(batch)
+        tensors, requires_grad = self._strategy.inputs(batch), False
+        model_kwargs = self._strategy.model_kwargs(batch)
         between: dict[int, tuple[Boundary, Boundary]] = {}
         for stage, part in self.parts.items():
-            given: Sequence[Tensor] = made
+            stage_inputs: Sequence[Tensor] = tensors
             if stage > 0 and stage - 1 not in self.parts:
                 header = self._receive(stage, [torch.empty(HEADER, dtype=torch.int64)])[0].tolist()
-                given = self._receive(stage, like(header))
-                trained = bool(header[0])
-            outputs = part(*given, **beside)
+                stage_inputs = self._receive(stage, make_meta_tensors(header))
+                requires_grad = bool(header[0])
+            outputs = part(*stage_inputs, **model_kwargs)
             outputs = sendable(outputs) if stage + 1 < self._count else outputs
-            made = outputs if isinstance(outputs, tuple) else (outputs,)
-            before = like(described(given, trained=trained))
-            trained = trained or any(one.requires_grad for one in part.parameters())
-            numbers = described(made, trained=trained)
-            between[stage] = before, like(numbers)
+            tensors = outputs if isinstance(outputs, tuple) else (outputs,)
+            before = make_meta_tensors(describe_tensors(stage_inputs, requires_grad=requires_grad))
+            requires_grad = requires_grad or any(
+                parameter.requires_grad for parameter in part.parameters()
+            )
+            numbers = describe_tensors(tensors, requires_grad=requires_grad)
+            between[stage] = before, make_meta_tensors(numbers)
             if stage + 1 < self._count and stage + 1 not in self.parts:
-                self._send(stage, [torch.tensor(numbers, device=self.device), *made])
-        return made[0] if self._count - 1 in self.parts else None, between
+                self._send(stage, [torch.tensor(numbers, device=self.device), *tensors])
+        return tensors[0] if self._count - 1 in self.parts else None, between
 
     def _receive(self, stage: int, metas: Boundary) -> Boundary:
         """Receive the previous stage's output, whose types and shapes are ``metas``."""
-        found = [torch.empty(one.shape, dtype=one.dtype, device=self.device) for one in metas]
-        for tensor in found:
+        tensors = [torch.empty(meta.shape, dtype=meta.dtype, device=self.device) for meta in metas]
+        for tensor in tensors:
             dist.recv(tensor, self._global(stage - 1), self.group)
-        return found
+        return tensors
 
     def _send(self, stage: int, tensors: Boundary) -> None:
         for tensor in tensors:
@@ -309,7 +320,7 @@ class Stage(PipelineStage):
     """A stage that identifies its micro-batches, and does not keep outputs that are never read."""
 
     def __init__(
-        self, pipeline: Pipeline, stage: int, count: int, given: Boundary, made: Boundary
+        self, pipeline: Pipeline, stage: int, count: int, inputs: Boundary, outputs: Boundary
     ) -> None:
         self._pipeline = pipeline
         super().__init__(
@@ -318,28 +329,31 @@ class Stage(PipelineStage):
             count,
             pipeline.device,
             # Both are passed, so torch need not ask the other stages for them.
-            input_args=tuple(given),
-            output_args=tuple(made),
+            input_args=tuple(inputs),
+            output_args=tuple(outputs),
             group=pipeline.group,
         )
 
-    def forward_one_chunk(self, fwd_chunk_id: int, *given: Any, **named: Any) -> Any:
+    def forward_one_chunk(self, fwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
         self._pipeline.begin(fwd_chunk_id, self.stage_index)
-        output = super().forward_one_chunk(fwd_chunk_id, *given, **named)
+        output = super().forward_one_chunk(fwd_chunk_id, *args, **kwargs)
         if self.output_chunks:  # all micro-batches' logits; torch before 2.9 keeps them always
             self.output_chunks[-1] = torch.zeros(1)
         return output
 
-    def forward_maybe_with_nosync(self, *given: Any, **named: Any) -> Any:
-        output = super().forward_maybe_with_nosync(*given, **named)
+    def forward_maybe_with_nosync(self, *args: Any, **kwargs: Any) -> Any:
+        output = super().forward_maybe_with_nosync(*args, **kwargs)
         return output if self.is_last else sendable(output)
 
 
-def twin(model: nn.Module, taken: Collection[int]) -> nn.Module:
-    """Return a copy of the model's modules over the same tensors; those in ``taken`` are copied.
+def twin(model: nn.Module, taken_ids: Collection[int]) -> nn.Module:
+    """Return a copy of the model's modules over the same tensors; those in ``taken_ids`` are
+    copied.
 
     A weight held by two stages of one rank is two tensors there, as on two ranks: each stage is
     sharded separately.
     """
-    tensors = [one for one in (*model.parameters(), *model.buffers()) if id(one) not in taken]
-    return copy.deepcopy(model, {id(one): one for one in (*tensors, recorder_of(model))})
+    tensors = [
+        tensor for tensor in (*model.parameters(), *model.buffers()) if id(tensor) not in taken_ids
+    ]
+    return copy.deepcopy(model, {id(tensor): tensor for tensor in (*tensors, recorder_of(model))})

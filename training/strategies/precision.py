@@ -35,8 +35,10 @@ def choose_precision(
     if config.precision == "auto":
         every = ranks.gather((checkpoint, native))
         _, precision = max(newest for newest, _ in every)
-        shared = [one for one in native if all(one in types for _, types in every)]
-        config = _replace_precision(config, [precision, *shared] if precision else shared)
+        shared_types = [dtype for dtype in native if all(dtype in types for _, types in every)]
+        config = _replace_precision(
+            config, [precision, *shared_types] if precision else shared_types
+        )
         if ranks.rank == 0:
             since = ", as its checkpoint was trained in" if precision else ""
             log.info("precision auto is %s%s", config.precision, since)

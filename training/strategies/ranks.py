@@ -76,10 +76,12 @@ def check_machines(world: int, environment: Mapping[str, str] = os.environ) -> N
     Raises:
         TrainingError: the numbers differ; an idle machine would cost money and do nothing.
     """
-    here, machines = (environment.get(n) for n in ("OMPI_COMM_WORLD_LOCAL_SIZE", "SM_HOST_COUNT"))
-    if here and machines and int(here) * int(machines) != world:
+    local_ranks, machines = (
+        environment.get(n) for n in ("OMPI_COMM_WORLD_LOCAL_SIZE", "SM_HOST_COUNT")
+    )
+    if local_ranks and machines and int(local_ranks) * int(machines) != world:
         raise TrainingError(
-            f"mpirun started {world} ranks, {here} of them on this machine, but the job has "
+            f"mpirun started {world} ranks, {local_ranks} of them on this machine, but the job has "
             f"{machines} machines: train.instance_count is not what the pipeline was defined with"
         )
 
@@ -93,9 +95,9 @@ def read_meeting(name: str, environment: Mapping[str, str] = os.environ) -> str:
     Raises:
         TrainingError: neither is set.
     """
-    for known in (name, f"SM_{name}"):
-        if known in environment:
-            return environment[known]
+    for variable in (name, f"SM_{name}"):
+        if variable in environment:
+            return environment[variable]
     raise TrainingError(
         f"{name} is not set: start the job with torchrun, or name rank 0's machine and a free port "
         "to mpirun: -x MASTER_ADDR=... -x MASTER_PORT=..."
@@ -103,7 +105,7 @@ def read_meeting(name: str, environment: Mapping[str, str] = os.environ) -> str:
 
 
 @contextmanager
-def joined(timeout_seconds: int, backend: str | None = None) -> Iterator[Ranks]:
+def join_group(timeout_seconds: int, backend: str | None = None) -> Iterator[Ranks]:
     """Context that joins the process group given by the launcher's variables; leaves it at the end.
 
     A process without a launcher is alone and needs no group.
@@ -126,7 +128,7 @@ def joined(timeout_seconds: int, backend: str | None = None) -> Iterator[Ranks]:
         os.environ[name] = read_meeting(name)
     _keep_step()
     flight_recorder.record()
-    with _limited(timedelta(seconds=timeout_seconds)):
+    with _limit_timeouts(timedelta(seconds=timeout_seconds)):
         try:
             dist.init_process_group(
                 backend or ("cpu:gloo,cuda:nccl" if cuda else "gloo"),
@@ -152,7 +154,7 @@ LIMITS = ("default_pg_timeout", "default_pg_nccl_timeout")
 
 
 @contextmanager
-def _limited(timeout: timedelta) -> Iterator[None]:
+def _limit_timeouts(timeout: timedelta) -> Iterator[None]:
     """Context in which ``timeout`` is the limit of every process group.
 
     A group that a device mesh creates has torch's own otherwise, 10 or 30 minutes: init_device_mesh
@@ -213,7 +215,7 @@ def is_lost_peer(error: BaseException | None) -> bool:
     return False
 
 
-def started(attempt: int) -> str:
+def started_key(attempt: int) -> str:
     """Return the key under which ranks of this attempt announce themselves."""
     return f"{attempt}/started"
 
@@ -231,8 +233,8 @@ def _keep_step() -> None:
     if not agent_keeps_store():
         return
     store = notes()
-    store.set(started(attempt.number), "")
-    if attempt.another and store.check([started(attempt.number + 1)]):
+    store.set(started_key(attempt.number), "")
+    if attempt.another and store.check([started_key(attempt.number + 1)]):
         raise LostRankError(f"attempt {attempt.number} is over: another machine is in a later one")
 
 

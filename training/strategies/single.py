@@ -13,7 +13,7 @@ from training.config import TrainConfig
 from training.initial.build_model import describe_costly, values
 from training.initial.fill_memory import fill
 from training.initial.initial_values import Value
-from training.microbatches import MicroBatches, OfStages, by_batch
+from training.microbatches import MicroBatches, StageMicroBatches, by_batch
 from training.strategies.block_wrapping import adapt_blocks
 from training.strategies.loss_scale import LossScale
 from training.strategies.ranks import Ranks
@@ -26,13 +26,13 @@ log = logging.getLogger(__name__)
 Batch = Mapping[str, Tensor]
 
 
-class Single:
+class Strategy:
     """How a training step is shared by the ranks; base class of all strategies.
 
     Attributes:
         model: the model's weights as this rank has them, under the model's own names.
         names: every name in the whole model's state → the one that it is saved under.
-        initial: name → initial value, for a model on meta, until ``filled``.
+        initial: name → initial value, for a model on meta, until ``materialize``.
         from_base: names of weights that stay the base's, so checkpoints leave them out.
         optimizer: optimizer of these weights.
         data_rank, data_world: the part of the global batch that this rank takes: ranks that share a
@@ -50,7 +50,7 @@ class Single:
     reads = False
     model: nn.Module
     forward: nn.Module
-    micro: MicroBatches | OfStages
+    micro: MicroBatches | StageMicroBatches
     optimizer: torch.optim.Optimizer
     initial: dict[str, Value] | None
     from_base: frozenset[str]
@@ -59,7 +59,7 @@ class Single:
         self.config, self.workload, self.ranks = config, workload, ranks
         self.clock = Clock(ranks.device)
         self.loss_scale = LossScale(ranks.device) if config.precision == "float16" else None
-        self.emulated = ranks.device.type != "cuda"
+        self.emulates_float8 = ranks.device.type != "cuda"
 
     @staticmethod
     def backend() -> str | None:
@@ -71,30 +71,30 @@ class Single:
 
         It is on meta (``training.initial``), or already real.
         """
-        self.know(model)
-        self.take(self.filled(self.placed(model)))
+        self.record_model(model)
+        self.set_model(self.materialize(self.to_stored_dtype_and_device(model)))
         self.initial = None
         adapt_blocks(self.workload.blocks(self.model), self.config)
         self.forward = self.wrap(self.model)
         self.optimizer = optimizers.build(self.config, self.model)
 
-    def know(self, whole: nn.Module) -> None:
+    def record_model(self, model: nn.Module) -> None:
         """Record facts about the whole model, before it is split.
 
         Raises:
             TrainingError: all its weights are frozen.
         """
-        if not any(parameter.requires_grad for parameter in whole.parameters()):
+        if not any(parameter.requires_grad for parameter in model.parameters()):
             raise TrainingError(
                 "all weights of the model are frozen (requires_grad=False), so there is nothing to "
                 "train: let Workload.model leave those that are to be trained unfrozen"
             )
-        self.names, self.initial = first_names(whole), values(whole)
-        self._shapes = {name: (t.shape, t.dtype) for name, t in whole.state_dict().items()}
-        self.from_base = getattr(whole, "from_base", frozenset())
-        self._draws = by_batch(self.workload, whole)
+        self.names, self.initial = first_names(model), values(model)
+        self._shapes = {name: (t.shape, t.dtype) for name, t in model.state_dict().items()}
+        self.from_base = getattr(model, "from_base", frozenset())
+        self._draws = by_batch(self.workload, model)
 
-    def take(self, model: nn.Module) -> None:
+    def set_model(self, model: nn.Module) -> None:
         """Set this rank's part of the model, not yet wrapped."""
         self.model = self.forward = model
         self.micro = self.micro_batches(model)
@@ -104,7 +104,7 @@ class Single:
         seed, size = self.config.seed, self.config.micro_batch
         return MicroBatches(model, seed, size, stage, draws=self._draws)
 
-    def placed(self, model: nn.Module) -> nn.Module:
+    def to_stored_dtype_and_device(self, model: nn.Module) -> nn.Module:
         """Convert the model to its stored type; move it to this rank's device unless it is on
         meta.
         """
@@ -114,10 +114,10 @@ class Single:
             from training.strategies import float8
 
             blocks, device = self.workload.blocks(model), self.ranks.device
-            float8.convert(blocks, self.config, device, emulated=self.emulated)
+            float8.convert(blocks, self.config, device, emulate=self.emulates_float8)
         return model if self.initial is not None else model.to(self.ranks.device)
 
-    def filled(self, model: nn.Module) -> nn.Module:
+    def materialize(self, model: nn.Module) -> nn.Module:
         """Allocate memory for tensors on meta, and write this rank's part of their initial values.
 
         Code that runs before must not read a weight.
@@ -148,28 +148,28 @@ class Single:
         return [world] if world is not None and self.data_world > 1 else []
 
     @property
-    def averaged(self) -> int:
+    def gradient_world(self) -> int:
         """Number of ranks whose gradients are averaged: those with different samples or parts of
         them.
         """
         return self.data_world
 
-    def part(self, batch: Batch) -> Batch:
+    def local_slice(self, batch: Batch) -> Batch:
         """Return this rank's part of a batch: all of it, unless ranks share each sequence."""
         return {name: self._wide(tensor) for name, tensor in batch.items()}
 
     def outputs(self, model: nn.Module, batch: Batch) -> Tensor:
         """Return the model's outputs for a batch."""
-        return model(*self.inputs(batch), **self.beside(batch))
+        return model(*self.inputs(batch), **self.model_kwargs(batch))
 
     def inputs(self, batch: Batch) -> tuple[Tensor, ...]:
         """Return the inputs of the model's first stage."""
         return tuple(map(self._wide, self.workload.inputs(batch)))
 
-    def beside(self, batch: Batch) -> Mapping[str, Tensor]:
+    def model_kwargs(self, batch: Batch) -> Mapping[str, Tensor]:
         """Return the keyword inputs of every stage of the model."""
-        beside = getattr(self.workload, "beside", None)
-        return {n: self._wide(one) for n, one in beside(batch).items()} if beside else {}
+        method = getattr(self.workload, "model_kwargs", None)
+        return {n: self._wide(tensor) for n, tensor in method(batch).items()} if method else {}
 
     def _wide(self, tensor: Tensor) -> Tensor:
         """Return a tensor of samples in the weights' type, if that is float64."""
@@ -191,10 +191,10 @@ class Single:
             self.micro.begin(number - 1)
             with nullcontext() if number == len(batches) else self.accumulating():
                 loss = self.loss(self.forward, batch)
-                scaled = loss * scale.to(loss.dtype)
+                scaled_loss = loss * scale.to(loss.dtype)
                 if number == len(batches):
-                    scaled.register_hook(self._note_waiting)
-                scaled.backward()
+                    scaled_loss.register_hook(self._note_waiting)
+                scaled_loss.backward()
                 if number == len(batches):
                     self.clock.mark("communication")
             total += loss.detach()
@@ -207,12 +207,16 @@ class Single:
         a scaled loss ``unscale`` does that, so that float16 rounding does not depend on that
         number.
         """
-        return self.averaged / units if self.loss_scale is None else self.loss_scale.scale / units
+        return (
+            self.gradient_world / units
+            if self.loss_scale is None
+            else self.loss_scale.scale / units
+        )
 
     def unscale(self) -> None:
         """Remove ``loss_scale`` from the gradients after the backward passes."""
         if self.loss_scale is not None:
-            self.loss_scale.unscale(self.model.parameters(), self.averaged)
+            self.loss_scale.unscale(self.model.parameters(), self.gradient_world)
 
     def _note_waiting(self, gradient: Tensor) -> None:
         """Mark when this rank has computed its gradients; called at the start of a backward pass.
@@ -292,18 +296,18 @@ class Single:
         """Return the name under which a checkpoint has the model's tensor ``name``."""
         return self.names.get(name, name)
 
-    def loaded(self, *averages: Mapping[str, Tensor]) -> None:
+    def after_load(self, *averages: Mapping[str, Tensor]) -> None:
         """React to values loaded into ``state``'s tensors and these averages (name → tensor)."""
 
-    def looks(self) -> dict[str, Tensor]:
+    def meta_tensors(self) -> dict[str, Tensor]:
         """Return every name in the whole model's state → a tensor on meta of its type and shape.
 
         A tensor with several names is a single object here, too.
         """
-        found = {first: self.look(first) for first in self.names.values()}
-        return {name: found[first] for name, first in self.names.items()}
+        tensors = {first: self.meta_tensor(first) for first in self.names.values()}
+        return {name: tensors[first] for name, first in self.names.items()}
 
-    def look(self, name: str) -> Tensor:
+    def meta_tensor(self, name: str) -> Tensor:
         """Return a tensor on meta with type and shape of the whole tensor of a name."""
         shape, kind = self._shapes[name]
         wide = self.config.precision == "float64" and kind.is_floating_point
@@ -313,23 +317,25 @@ class Single:
         """Return the ranks that hold a tensor, whole or in part; by its saved name."""
         return range(self.ranks.world)
 
-    def whole(self, wanted: Iterable[tuple[str, Collection[int]]]) -> Iterator[Tensor | None]:
+    def gather_full_tensors(
+        self, requests: Iterable[tuple[str, Collection[int]]]
+    ) -> Iterator[Tensor | None]:
         """Yield whole tensors of the model's state, one by one, by saved names.
 
         Each goes to the CPU of the ranks named with it; the others get None. Every rank
         takes part, with the same arguments. At most one is held here at a time.
         """
         state = self.model.state_dict(keep_vars=True)
-        held = {self.saved_name(name): tensor for name, tensor in reversed(state.items())}
-        for name, keepers in wanted:
-            yield self.gather(name, held.get(name), keepers)
+        tensors = {self.saved_name(name): tensor for name, tensor in reversed(state.items())}
+        for name, keepers in requests:
+            yield self.gather(name, tensors.get(name), keepers)
 
-    def gather(self, name: str, held: Tensor | None, keepers: Collection[int]) -> Tensor | None:
+    def gather(self, name: str, tensor: Tensor | None, keepers: Collection[int]) -> Tensor | None:
         """Return the whole of a tensor that this rank holds; None on ranks that do not keep it."""
         if self.ranks.rank not in keepers:
             return None
-        assert held is not None  # each rank holds every tensor
-        return held.detach().cpu()
+        assert tensor is not None  # each rank holds every tensor
+        return tensor.detach().cpu()
 
 
 # Tied names are one weight: saved once, under the first of its names in the whole model.
@@ -344,11 +350,11 @@ def first_names(model: nn.Module) -> dict[str, str]:
 
 def tie_again(model: nn.Module, names: Mapping[str, str]) -> None:
     """Tie names again whose weights were split separately but ended with the same layout."""
-    for first, name in _untied(model, names):
-        found = dict(model.named_parameters(remove_duplicate=False))
-        if _layout(found[first]) == _layout(found[name]):
+    for first, name in _find_untied(model, names):
+        parameters = dict(model.named_parameters(remove_duplicate=False))
+        if _layout(parameters[first]) == _layout(parameters[name]):
             module, _, last = name.rpartition(".")
-            setattr(model.get_submodule(module), last, found[first])
+            setattr(model.get_submodule(module), last, parameters[first])
 
 
 def check(model: nn.Module, names: Mapping[str, str]) -> None:
@@ -357,7 +363,7 @@ def check(model: nn.Module, names: Mapping[str, str]) -> None:
     Raises:
         TrainingError: it has become two, which would be trained separately.
     """
-    for first, name in _untied(model, names):
+    for first, name in _find_untied(model, names):
         raise TrainingError(
             f"{first} and {name} are one weight, but two after the strategy has split the model, "
             "and would be trained apart: let Workload.tensor_parallel split both alike, let "
@@ -365,13 +371,13 @@ def check(model: nn.Module, names: Mapping[str, str]) -> None:
         )
 
 
-def _untied(model: nn.Module, names: Mapping[str, str]) -> list[tuple[str, str]]:
+def _find_untied(model: nn.Module, names: Mapping[str, str]) -> list[tuple[str, str]]:
     """Return (first name, other name) of weights that are no longer one parameter."""
-    found = dict(model.named_parameters(remove_duplicate=False))
+    parameters = dict(model.named_parameters(remove_duplicate=False))
     return [
         (names[name], name)
-        for name, parameter in found.items()
-        if found.get(names.get(name, name), parameter) is not parameter
+        for name, parameter in parameters.items()
+        if parameters.get(names.get(name, name), parameter) is not parameter
     ]
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from training import optimizers
 from training.config import TrainConfig
 from training.strategies.ranks import Ranks
-from training.strategies.single import Batch, Single
+from training.strategies.single import Batch, Strategy
 from training.workloads import Workload
 from trainyard.common.errors import TrainingError
 
@@ -25,10 +25,12 @@ if TYPE_CHECKING:
     from torch.distributed.checkpoint.state_dict import StateDictOptions
     from torch.distributed.fsdp import FullyShardedDataParallel
 
-WRAPPED = "_fsdp_wrapped_module."  # FSDP's prefix in the names of a wrapped block's parameters
+WRAPPED_PREFIX = (
+    "_fsdp_wrapped_module."  # FSDP's prefix in the names of a wrapped block's parameters
+)
 
 
-class Smp(Single):
+class Smp(Strategy):
     """FSDP as extended by SMP; every rank is data-parallel."""
 
     forward: "FullyShardedDataParallel"
@@ -48,10 +50,12 @@ class Smp(Single):
         tsm.init()
 
     def prepare(self, model: nn.Module) -> None:
-        decay = optimizers.decayed(model)
+        decay = optimizers.find_decayed(model)
         super().prepare(model)
         # FSDP's parameters are flat pieces: which ones were matrices has to be recorded before.
-        flat = {n for n, _ in self.model.named_parameters() if n.replace(WRAPPED, "") in decay}
+        flat = {
+            n for n, _ in self.model.named_parameters() if n.replace(WRAPPED_PREFIX, "") in decay
+        }
         self.optimizer = optimizers.build(self.config, self.model, flat)
 
     def wrap(self, model: nn.Module) -> nn.Module:
@@ -79,7 +83,7 @@ class Smp(Single):
         """Return whole tensors, on rank 0's CPU only; every rank takes part."""
         from torch.distributed.checkpoint import state_dict
 
-        options = self._whole()
+        options = self._full_state_options()
         # Whole states are of tensors alone; torch's types allow more.
         model: dict[str, Any] = state_dict.get_model_state_dict(self.forward, options=options)
         optimizer: dict[str, Any] = state_dict.get_optimizer_state_dict(
@@ -93,7 +97,7 @@ class Smp(Single):
             for kind, tensor in kinds.items()
         }
 
-    def loaded(self, *averages: Mapping[str, Tensor]) -> None:
+    def after_load(self, *averages: Mapping[str, Tensor]) -> None:
         """Send what was loaded into ``state``'s tensors from rank 0; each rank takes its shard."""
         from torch.distributed.checkpoint import state_dict
 
@@ -109,14 +113,18 @@ class Smp(Single):
         """Return rank 0: this FSDP provides whole tensors of the whole model, only there."""
         return (0,)
 
-    def whole(self, wanted: Iterable[tuple[str, Collection[int]]]) -> Iterator[Tensor | None]:
+    def gather_full_tensors(
+        self, requests: Iterable[tuple[str, Collection[int]]]
+    ) -> Iterator[Tensor | None]:
         from torch.distributed.checkpoint import state_dict
 
-        state: dict[str, Any] = state_dict.get_model_state_dict(self.forward, options=self._whole())
-        for name, keepers in wanted:
+        state: dict[str, Any] = state_dict.get_model_state_dict(
+            self.forward, options=self._full_state_options()
+        )
+        for name, keepers in requests:
             yield state[name] if self.ranks.rank in keepers else None
 
-    def _whole(self) -> "StateDictOptions":
+    def _full_state_options(self) -> "StateDictOptions":
         """Return options for whole tensors; with GPUs only rank 0 receives them, on its CPU.
 
         On CPUs FSDP's offloading would return views of memory that it frees.

@@ -16,7 +16,7 @@ def split(model: nn.Module, workload: Workload, mesh: DeviceMesh, sequence: bool
 
     Frozen weights stay frozen: torch's ``SequenceParallel`` creates trainable ones.
     """
-    frozen = {name for name, one in model.named_parameters() if not one.requires_grad}
+    frozen = {name for name, weight in model.named_parameters() if not weight.requires_grad}
     along = getattr(workload, "sequence_parallel", None) if sequence else None
     (along or workload.tensor_parallel)(model, mesh)
     for name, parameter in model.named_parameters():
@@ -37,8 +37,8 @@ def score(workload: Workload, loss: Callable[[Tensor], Tensor], outputs: Tensor)
     """
     if isinstance(outputs, DTensor) and not _takes_parts(workload):
         outputs = outputs.full_tensor()
-    found = loss(outputs)
-    return found.full_tensor() if isinstance(found, DTensor) else found
+    result = loss(outputs)
+    return result.full_tensor() if isinstance(result, DTensor) else result
 
 
 def _takes_parts(workload: Workload) -> bool:

@@ -59,16 +59,16 @@ def _read(log: Path | None) -> Iterator[tuple[str, dict[str, float]]]:
     step = 0.0
     with log.open(encoding="utf-8", errors="replace") if log else sys.stdin as file:
         for text in file:
-            said = parsed(text)
-            if said:
-                step = said.setdefault("step", step + 1)
-            yield text.rstrip("\n"), said
+            metrics = parse_metrics(text)
+            if metrics:
+                step = metrics.setdefault("step", step + 1)
+            yield text.rstrip("\n"), metrics
 
 
-def parsed(text: str) -> dict[str, float]:
+def parse_metrics(text: str) -> dict[str, float]:
     """Return a line's metrics under our names; empty if it has no loss."""
-    found = {SAME.get(name, name): float(value) for name, value in METRIC.findall(text)}
-    return found if found.keys() & {"loss", "validation_loss"} else {}
+    metrics = {SAME.get(name, name): float(value) for name, value in METRIC.findall(text)}
+    return metrics if metrics.keys() & {"loss", "validation_loss"} else {}
 
 
 if __name__ == "__main__":

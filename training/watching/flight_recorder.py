@@ -34,12 +34,12 @@ COLLECTIVES = 2000
 """Collectives that the recorder keeps per rank: torch's default, several steps of a model of 80
 blocks."""
 
-KEPT = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
+BUFFER_VARIABLES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 PLACE = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 """Names of the variable now and before torch 2.9; newer versions warn of the old name."""
 
 AT_TIMEOUT = "TORCH_NCCL_DUMP_ON_TIMEOUT"
-RENAMED = (2, 10)
+RENAMED_SINCE = (2, 10)
 """First release known to have only the new names: 2.9 was not checked."""
 
 
@@ -48,7 +48,7 @@ def record(folder: Path | None = None, environment: MutableMapping[str, str] = o
 
     Variables that the job's environment sets already are left unchanged.
     """
-    _ask(environment, KEPT, str(COLLECTIVES))
+    _ask(environment, BUFFER_VARIABLES, str(COLLECTIVES))
     environment.setdefault(AT_TIMEOUT, "1")
     if folder is not None and torch.cuda.is_available():  # gloo has no monitor that would write
         folder.mkdir(parents=True, exist_ok=True)  # torch does not create it
@@ -66,7 +66,7 @@ class Whereabouts:
 
     waits: bool
     """True if it has entered a collective, or a send or receive, that has not ended."""
-    at: str
+    location: str
     """Innermost lines of its main thread outside torch; before them the collective that it is
     in."""
     seconds: float = 0.0
@@ -80,15 +80,19 @@ def whereabouts() -> Whereabouts:
     receives are only on the stack.
     """
     frames = [*walk_stack(sys._current_frames()[threading.main_thread().ident or 0])]
-    running = [one for one in _entries() if not one["retired"] and one["state"] != "completed"]
+    running = [
+        entry for entry in _entries() if not entry["retired"] and entry["state"] != "completed"
+    ]
     if not running:
         call = _call(frames)
         return Whereabouts(bool(call), f"{call} {_lines(frames)}".strip())
     oldest = min(running, key=itemgetter("time_created_ns"))
     name = oldest["profiling_name"].partition(":")[2]  # gloo:all_reduce
-    what = f"in {name} {oldest['collective_seq_id']} of group {' '.join(oldest['process_group'])},"
+    operation = (
+        f"in {name} {oldest['collective_seq_id']} of group {' '.join(oldest['process_group'])},"
+    )
     seconds = max(0.0, time.time() - oldest["time_created_ns"] / 1e9)
-    return Whereabouts(True, f"{what} {_lines(frames)}", seconds)
+    return Whereabouts(True, f"{operation} {_lines(frames)}", seconds)
 
 
 def failed_at(error: BaseException) -> Whereabouts:
@@ -98,7 +102,7 @@ def failed_at(error: BaseException) -> Whereabouts:
 
 
 TORCH = Path(torch.__file__).parent
-SHOWN = 2
+SHOWN_LINES = 2
 """Lines of a stack in a message; the log has all of it."""
 
 
@@ -115,20 +119,24 @@ def _call(frames: Iterable[tuple[FrameType, int]]) -> str:
 
 def _lines(frames: Iterable[tuple[FrameType, int]]) -> str:
     """Return ``at loop.py:181 in _units_of, of loop.py:150 in _train_step: code``."""
-    own = [
+    own_frames = [
         (Path(frame.f_code.co_filename), line, frame.f_code.co_name)
         for frame, line in frames
         if not Path(frame.f_code.co_filename).is_relative_to(TORCH)
-    ][:SHOWN]
-    named = [f"{'/'.join(path.parts[-2:])}:{line} in {name}" for path, line, name in own]
-    code = "".join(getline(str(path), line).strip() for path, line, _ in own[:1])
-    return f"at {', of '.join(named)}: {code}"
+    ][:SHOWN_LINES]
+    descriptions = [
+        f"{'/'.join(path.parts[-2:])}:{line} in {name}" for path, line, name in own_frames
+    ]
+    code = "".join(getline(str(path), line).strip() for path, line, _ in own_frames[:1])
+    return f"at {', of '.join(descriptions)}: {code}"
 
 
 def _entries() -> list[dict]:
     """Return the recorded collectives; none if torch keeps none."""
-    said = _json()
-    return [] if said is None else json.loads(said).get("entries", [])  # none: before the first
+    content = _json()
+    return (
+        [] if content is None else json.loads(content).get("entries", [])
+    )  # none: before the first
 
 
 def _json() -> bytes | None:
@@ -139,8 +147,8 @@ def _json() -> bytes | None:
     name = f"{_kind()}_json"
     if not hasattr(c10d, name):
         return None
-    said = getattr(c10d, name)()
-    return said.encode() if isinstance(said, str) else said
+    content = getattr(c10d, name)()
+    return content.encode() if isinstance(content, str) else content
 
 
 def _kind() -> str:
@@ -150,12 +158,12 @@ def _kind() -> str:
 
 def dump(folder: Path, rank: int) -> Path | None:
     """Write this rank's last collectives; return the file to read, or None if torch keeps none."""
-    said = _json()
-    if said is None:
+    content = _json()
+    if content is None:
         return None
     folder.mkdir(parents=True, exist_ok=True)
     readable = folder / f"attempt-{Attempt.read().number}-rank-{rank}.json"
-    atomic_file.write(readable, said)
+    atomic_file.write(readable, content)
     trace = folder / f"{trace_prefix()}{rank}"
     # torch 2.13's gloo does not say which ranks a group has, and torchfrtrace cannot read that.
     if _kind() == "_dump_nccl_trace" and not trace.exists():  # else the monitor has written it
@@ -166,5 +174,5 @@ def dump(folder: Path, rank: int) -> Path | None:
 def _ask(environment: MutableMapping[str, str], names: tuple[str, str], value: str) -> None:
     if not any(name in environment for name in names):
         release = tuple(int(part) for part in torch.__version__.split(".")[:2])
-        for name in names[: 1 if release >= RENAMED else 2]:
+        for name in names[: 1 if release >= RENAMED_SINCE else 2]:
             environment[name] = value

@@ -27,7 +27,7 @@ class Reports:
 
     def __init__(self, path: Path, rank: int, trackers: Sequence[Tracker] = ()) -> None:
         self._path, self._first, self._trackers = path, rank == 0, trackers
-        self._opened: list[Tracker] = []
+        self._open_trackers: list[Tracker] = []
         self.history: list[dict[str, float]] = []
 
     def __enter__(self) -> "Reports":
@@ -39,8 +39,8 @@ class Reports:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        for tracker in self._opened:
-            tracker.close(failed=kind is not None)
+        for tracker in self._open_trackers:
+            tracker.close(has_failed=kind is not None)
 
     def begin(self, step: int) -> None:
         """Start reporting before the first step of this process; ``step`` steps are done.
@@ -53,7 +53,7 @@ class Reports:
         self.history = read_history(self._path, step)
         for tracker in self._trackers:
             tracker.begin(step, self.history)
-            self._opened.append(tracker)
+            self._open_trackers.append(tracker)
 
     def line(self, metrics: Mapping[str, float]) -> None:
         """Report a metric line; one of the metrics must be ``step``."""
@@ -77,7 +77,7 @@ class Reports:
     def _add(self, text: str, metrics: Mapping[str, float]) -> None:
         print(text, flush=True)
         self.history.append(dict(metrics))
-        for tracker in self._opened:
+        for tracker in self._open_trackers:
             tracker.log(metrics)
 
 

@@ -19,7 +19,7 @@ from training.step_numbers import Step
 from training.strategies.ranks import Ranks
 from training.watching import weight_updates
 from training.watching.clock import PARTS, Clock
-from training.watching.rules.stalled_rank import LINES, OF, RATIO
+from training.watching.rules.stalled_rank import LINES, RATIO, RECENT_LINES
 
 # A step takes as long as its slowest rank, so its time does not show which rank that is;
 # the time before a rank waits for others does. Ranks are compared with those of the same
@@ -30,11 +30,11 @@ from training.watching.rules.stalled_rank import LINES, OF, RATIO
 # identified here; a slow loader or host is.
 
 
-OWN = ("data", "forward_backward", "optimizer")
+OWN_PARTS = ("data", "forward_backward", "optimizer")
 """Parts of a step that are a rank's own work, see ``training.watching.clock``. All ranks have met
 before clipping, so little of the optimizer's part is waiting; not every step saves a checkpoint."""
 
-LOOK = {
+ADVICE = {
     "data": "its loader is late: look at that machine's disk, network and cores, and at "
     "train.loop.loader_threads",
     "forward_backward": "its device or host is slow: look there at nvidia-smi -q -d "
@@ -56,14 +56,14 @@ class Straggler:
     ratio: float
     """The rank's own work time divided by the median's."""
     part: str
-    """The part, one of ``OWN``, in which it loses most time."""
+    """The part, one of ``OWN_PARTS``, in which it loses most time."""
     seconds: float
     """Seconds that its own work took longer than the median, over the steps of the line."""
 
 
 def own_seconds(table: Table) -> list[float]:
     """Return the seconds of each rank's own work."""
-    return [sum(_own(row)) for row in table]
+    return [sum(_select_own(row)) for row in table]
 
 
 def ratios(table: Table, stages: int = 1) -> list[float]:
@@ -76,64 +76,68 @@ def ratios(table: Table, stages: int = 1) -> list[float]:
         stages: number of pipeline stages; the ranks of one are consecutive
             (``training.strategies.mesh``).
     """
-    own = own_seconds(table)
-    middles = _medians(own, stages)
-    return [one / middle if middle else 1.0 for one, middle in zip(own, middles, strict=True)]
+    own_times = own_seconds(table)
+    middles = _medians(own_times, stages)
+    return [
+        own_time / middle if middle else 1.0
+        for own_time, middle in zip(own_times, middles, strict=True)
+    ]
 
 
 def straggler(table: Table, rank: int, stages: int = 1) -> Straggler:
     """Compare this rank with its stage's median, and find the part in which it is slow."""
-    parts = list(zip(*map(_own, table), strict=True))
+    parts = list(zip(*map(_select_own, table), strict=True))
     more = [column[rank] - _medians(column, stages)[rank] for column in parts]
-    own = own_seconds(table)
-    late = own[rank] - _medians(own, stages)[rank]
-    return Straggler(rank, ratios(table, stages)[rank], OWN[more.index(max(more))], late)
+    own_times = own_seconds(table)
+    late = own_times[rank] - _medians(own_times, stages)[rank]
+    return Straggler(rank, ratios(table, stages)[rank], OWN_PARTS[more.index(max(more))], late)
 
 
 class Stragglers:
     """Remembers the last metric lines, and names a rank once it is persistently slow."""
 
     def __init__(self, stages: int = 1) -> None:
-        self._stages, self._named = stages, set[int]()
-        self._slow: deque[set[int]] = deque(maxlen=OF)
+        self._stages, self._named_ranks = stages, set[int]()
+        self._slow: deque[set[int]] = deque(maxlen=RECENT_LINES)
 
     def add(self, table: Table) -> list[Straggler]:
         """Add a line; return the ranks that are now persistently slow. A rank is named again only
         after ``OF`` lines in which it was not slow.
         """
-        found = ratios(table, self._stages)
-        self._slow.append({rank for rank, ratio in enumerate(found) if ratio >= RATIO})
-        seen = set().union(*self._slow)
-        late = {rank for rank in seen if sum(rank in line for line in self._slow) >= LINES}
-        new = sorted(late - self._named)
-        self._named = (self._named | late) & seen
+        rank_ratios = ratios(table, self._stages)
+        self._slow.append({rank for rank, ratio in enumerate(rank_ratios) if ratio >= RATIO})
+        recent_ranks = set().union(*self._slow)
+        late = {rank for rank in recent_ranks if sum(rank in line for line in self._slow) >= LINES}
+        new = sorted(late - self._named_ranks)
+        self._named_ranks = (self._named_ranks | late) & recent_ranks
         return [straggler(table, rank, self._stages) for rank in new]
 
 
-def straggler_line(one: Straggler, host: str, steps: int) -> str:
+def straggler_line(straggler: Straggler, host: str, steps: int) -> str:
     """Return the log line.
 
     Args:
         steps: number of steps in the metric line that names it.
     """
     return (
-        f"rank {one.rank} on {host} is slower than the others in {LINES} of the last {OF} metric "
-        f"lines: its own work takes {one.ratio:.2f} times the median's, and they wait "
-        f"{one.seconds / steps:.3g} s a step for it, most of all in its {one.part}: "
-        f"{LOOK[one.part]}"
+        f"rank {straggler.rank} on {host} is slower than the others in {LINES} of the last "
+        f"{RECENT_LINES} metric "
+        f"lines: its own work takes {straggler.ratio:.2f} times the median's, and they wait "
+        f"{straggler.seconds / steps:.3g} s a step for it, most of all in its {straggler.part}: "
+        f"{ADVICE[straggler.part]}"
     )
 
 
-def _own(row: Sequence[float]) -> list[float]:
-    return [row[PARTS.index(part)] for part in OWN]
+def _select_own(row: Sequence[float]) -> list[float]:
+    return [row[PARTS.index(part)] for part in OWN_PARTS]
 
 
 def _medians(values: Sequence[float], stages: int) -> list[float]:
     """Return for each rank the median of its stage; see ``ratios``."""
-    size, found = len(values) // stages, list[float]()
+    size, medians = len(values) // stages, list[float]()
     for first in range(0, len(values), size):
-        found += [median_low(values[first : first + size])] * size
-    return found
+        medians += [median_low(values[first : first + size])] * size
+    return medians
 
 
 log = logging.getLogger(__name__)
@@ -154,7 +158,7 @@ class Progress:
         self._config, self._ranks, self._clock = config, ranks, clock
         self._flops, self._peak = flops, peak(ranks.device)
         self._began, self._steps, self._units = 0.0, 0, 0.0
-        self._stalled = 0.0  # seconds in all steps before the last line
+        self._earlier_stall = 0.0  # seconds in all steps before the last line
         self._stragglers = Stragglers(config.pipeline_parallel)
         self._hosts: list[str] = []
 
@@ -176,41 +180,41 @@ class Progress:
         """Count ``units`` more units."""
         self._units += units
 
-    def own(self) -> list[float]:
+    def measure_own(self) -> list[float]:
         """Return what a rank sends to the others: its seconds of each part, and its memory."""
         return [*self._clock.read().values(), peak_memory(self._ranks.device)]
 
     def line(
-        self, numbers: Step, rate: float, stalled: float, order: Order | None
+        self, numbers: Step, rate: float, stall_seconds: float, order: Order | None
     ) -> dict[str, float]:
         """Return the metrics since the last line, from what all ranks sent.
 
         Args:
-            numbers: each rank sent ``own`` and ``weight_updates.measured``.
-            stalled: seconds that this rank has waited for the loader since the beginning.
+            numbers: each rank sent ``measure_own`` and ``weight_updates.measured``.
+            stall_seconds: seconds that this rank has waited for the loader since the beginning.
         """
         now, world = time.perf_counter(), self._ranks.world
-        elapsed, steps = now - self._began, self._steps
-        units, samples = self._units / elapsed, steps * self._config.global_batch
+        duration, steps = now - self._began, self._steps
+        units, samples = self._units / duration, steps * self._config.global_batch
         *seconds, memory = zip(*(row[:-1] for row in numbers.by_rank), strict=True)
         metrics = {
             "step": numbers.number,
             "loss": numbers.loss / numbers.units,
             "learning_rate": rate,
             **self._of_gradient(numbers),
-            "samples_per_second": samples / elapsed,
+            "samples_per_second": samples / duration,
             "units_per_second": units,
             "units_per_second_per_rank": units / world,
-            "step_seconds": elapsed / steps,
+            "step_seconds": duration / steps,
             **{f"{p}_seconds": sum(s) / world / steps for p, s in zip(PARTS, seconds, strict=True)},
             **self._slowest(numbers.by_rank, steps),
-            "data_stall": (stalled - self._stalled) / elapsed,
+            "data_stall": (stall_seconds - self._earlier_stall) / duration,
             "memory_mb": max(memory),
-            **_seen(order, numbers.number * self._config.global_batch),
+            **_count_samples(order, numbers.number * self._config.global_batch),
         }
         if self._peak:
             metrics["mfu"] = utilisation(units, self._flops, world, self._peak)
-        self._began, self._steps, self._units, self._stalled = now, 0, 0.0, stalled
+        self._began, self._steps, self._units, self._earlier_stall = now, 0, 0.0, stall_seconds
         return metrics
 
     def _of_gradient(self, numbers: Step) -> dict[str, float]:
@@ -219,8 +223,8 @@ class Progress:
         """
         ratios = [row[-1] for row in numbers.by_rank]
         counts = {"grad_norm": numbers.norm, **weight_updates.metrics(ratios)}
-        scaled = {"loss_scale": int(numbers.scale), "skipped_steps": numbers.skipped}
-        return ({} if numbers.left_out else counts) | (scaled if numbers.scale else {})
+        scale_metrics = {"loss_scale": int(numbers.scale), "skipped_steps": numbers.skipped_steps}
+        return ({} if numbers.left_out else counts) | (scale_metrics if numbers.scale else {})
 
     def _slowest(self, table: Table, steps: int) -> dict[str, float]:
         """Return how slow the slowest rank is, if several do the same work, and the seconds of each
@@ -229,23 +233,29 @@ class Progress:
         stages = self._config.pipeline_parallel
         if self._ranks.world == stages:
             return {}
-        for one in self._stragglers.add(table):
+        for straggler in self._stragglers.add(table):
             if self._ranks.rank == 0:
-                log.warning("%s", straggler_line(one, self._hosts[one.rank], steps))
-        own, found = own_seconds(table)[:RANKS], ratios(table, stages)
-        each = {f"own_seconds.rank{rank}": seconds / steps for rank, seconds in enumerate(own)}
-        worst = max(found)
-        return {"straggler_ratio": worst, "straggler_rank": found.index(worst), **each}
+                log.warning("%s", straggler_line(straggler, self._hosts[straggler.rank], steps))
+        own_times, rank_ratios = own_seconds(table)[:RANKS], ratios(table, stages)
+        rank_seconds = {
+            f"own_seconds.rank{rank}": seconds / steps for rank, seconds in enumerate(own_times)
+        }
+        worst = max(rank_ratios)
+        return {
+            "straggler_ratio": worst,
+            "straggler_rank": rank_ratios.index(worst),
+            **rank_seconds,
+        }
 
 
-def _seen(order: Order | None, position: int) -> dict[str, float]:
+def _count_samples(order: Order | None, position: int) -> dict[str, float]:
     """Return the samples taken so far of each input of a mixture, and their epochs."""
     if not isinstance(order, MixtureOrder):
         return {}
-    found: dict[str, float] = {}
-    for one, count in zip(order.inputs, order.seen(position).tolist(), strict=True):
-        found |= {f"samples.{one.name}": count, f"epochs.{one.name}": count / one.samples}
-    return found
+    counts: dict[str, float] = {}
+    for source, count in zip(order.inputs, order.count_samples(position).tolist(), strict=True):
+        counts |= {f"samples.{source.name}": count, f"epochs.{source.name}": count / source.samples}
+    return counts
 
 
 PEAKS: tuple[tuple[str, float], ...] = (

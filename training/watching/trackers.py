@@ -24,9 +24,9 @@ def tag(key: str) -> str:
     """Return a tracker's name for a line's: ``train/loss``; for ``validation_loss.web``, of an
     input or a rank, ``validation/loss/web``.
     """
-    name, _, of = key.partition(".")
-    known = TAGS.get(name, f"train/{name}")
-    return f"{known}/{of}" if of else known
+    name, _, suffix = key.partition(".")
+    base_tag = TAGS.get(name, f"train/{name}")
+    return f"{base_tag}/{suffix}" if suffix else base_tag
 
 
 class Tracker(Protocol):
@@ -37,7 +37,7 @@ class Tracker(Protocol):
 
     def log(self, metrics: Mapping[str, float]) -> None: ...
 
-    def close(self, *, failed: bool) -> None: ...
+    def close(self, *, has_failed: bool) -> None: ...
 
 
 def tracking_uri(config: TrainConfig, environment: Mapping[str, str]) -> str | None:
@@ -49,15 +49,15 @@ def tracking_uri(config: TrainConfig, environment: Mapping[str, str]) -> str | N
 
 def packages(config: TrainConfig, uri: str | None) -> dict[str, str]:
     """Return module → pip requirement that provides it, for the modules that the trackers need."""
-    needed = {"tensorboard": "tensorboard>=2.15,<3"} if config.tensorboard else {}
+    requirements = {"tensorboard": "tensorboard>=2.15,<3"} if config.tensorboard else {}
     if uri is None:
-        return needed
+        return requirements
     if uri == "local" or uri.startswith("sqlite:"):
-        return needed | {"mlflow": "mlflow>=3,<4", "sqlalchemy": "mlflow>=3,<4"}
-    needed["mlflow"] = "mlflow-skinny>=3,<4"
+        return requirements | {"mlflow": "mlflow>=3,<4", "sqlalchemy": "mlflow>=3,<4"}
+    requirements["mlflow"] = "mlflow-skinny>=3,<4"
     if uri.startswith("arn:"):  # SageMaker's managed server
-        needed["sagemaker_mlflow"] = "sagemaker-mlflow>=0.1,<1"
-    return needed
+        requirements["sagemaker_mlflow"] = "sagemaker-mlflow>=0.1,<1"
+    return requirements
 
 
 def trackers(config: TrainConfig, root: Path, name: str, job: Mapping[str, Any]) -> list[Tracker]:
@@ -81,14 +81,14 @@ def trackers(config: TrainConfig, root: Path, name: str, job: Mapping[str, Any])
             f"container lacks {', '.join(sorted(missing))}: install it (a recipe's train step does "
             "so by itself), or set tensorboard to false and mlflow_tracking_uri to off"
         )
-    found: list[Tracker] = []
+    active: list[Tracker] = []
     if config.tensorboard:
-        found.append(TensorBoard(root / "output/tensorboard"))
+        active.append(TensorBoard(root / "output/tensorboard"))
     if uri == "local":
         uri = f"sqlite:///{root / 'output/data/mlflow.db'}"
     if uri:
-        found.append(MLflow(uri, name, {**config.model_dump(mode="json"), **job}))
-    return found
+        active.append(MLflow(uri, name, {**config.model_dump(mode="json"), **job}))
+    return active
 
 
 class TensorBoard:
@@ -111,7 +111,7 @@ class TensorBoard:
                 if key != "step":
                     self._writer.add_scalar(tag(key), value, int(metrics["step"]))
 
-    def close(self, *, failed: bool) -> None:
+    def close(self, *, has_failed: bool) -> None:
         with storage_errors(self._folder):
             self._writer.close()
 
@@ -124,7 +124,7 @@ class MLflow:
 
     def __init__(self, uri: str, name: str, parameters: Mapping[str, Any]) -> None:
         self._uri, self._name, self._parameters = uri, name, parameters
-        self._sent: list[Any] = []
+        self._operations: list[Any] = []
 
     def begin(self, step: int, history: Sequence[Mapping[str, float]]) -> None:
         """Continue the run of a resumed training, or begin one.
@@ -158,18 +158,20 @@ class MLflow:
 
         now, step = int(time.time() * 1000), int(metrics["step"])
         values = [Metric(tag(k), v, now, step) for k, v in metrics.items() if k != "step"]
-        self._sent.append(self._client.log_batch(self._run, metrics=values, synchronous=False))
+        self._operations.append(
+            self._client.log_batch(self._run, metrics=values, synchronous=False)
+        )
 
-    def close(self, *, failed: bool) -> None:
+    def close(self, *, has_failed: bool) -> None:
         """Wait until everything is sent; metrics that were not accepted do not fail the
         training.
         """
         from mlflow.exceptions import MlflowException
 
         try:
-            for operation in self._sent:
+            for operation in self._operations:
                 operation.wait()
-            self._client.set_terminated(self._run, "FAILED" if failed else "FINISHED")
+            self._client.set_terminated(self._run, "FAILED" if has_failed else "FINISHED")
         except MlflowException as error:
             log.warning(
                 "MLflow at %s did not take all metrics: %s; the model's history.jsonl has them",
@@ -192,7 +194,7 @@ class MLflow:
 
     def _running(self) -> str | None:
         """Return the newest run of this training, from whichever job."""
-        experiments = [one.experiment_id for one in self._client.search_experiments()]
+        experiments = [experiment.experiment_id for experiment in self._client.search_experiments()]
         query = f"tags.`trainyard.training` = '{self._name}'"
-        found = self._client.search_runs(experiments, query, max_results=1)
-        return found[0].info.run_id if found else None
+        runs = self._client.search_runs(experiments, query, max_results=1)
+        return runs[0].info.run_id if runs else None

@@ -30,7 +30,7 @@ class Plan:
     """Optimizer steps of the whole training; 0 if not known."""
 
     warmup_steps: int = 0
-    begun: int = 0
+    start_step: int = 0
     """Number of steps done before this process began."""
 
     fine_tuning: bool = False

@@ -38,7 +38,7 @@ from training.strategies.ranks import (
     is_lost_peer,
     notes,
     read_ranks,
-    started,
+    started_key,
 )
 from training.watching import flight_recorder
 from training.watching.flight_recorder import Whereabouts, failed_at, whereabouts
@@ -47,10 +47,12 @@ from trainyard.common.errors import LostRankError
 log = logging.getLogger(__name__)
 
 BEAT = 1.0  # seconds between two signs of life
-KEPT = 30  # most beats for which rank 0 keeps the store after a failure
+STORE_BEATS = 30  # most beats for which rank 0 keeps the store after a failure
 PATIENCE = 3  # beats that a rank may miss; a busy interpreter may be late
-NAMED = 8  # ranks in a message
-WARNED = 0.8  # share of the time limit in a collective after which a rank says who is not in one
+MOST_NAMED = 8  # ranks in a message
+WARNING_SHARE = (
+    0.8  # share of the time limit in a collective after which a rank says who is not in one
+)
 
 
 def training_has_ended() -> bool:
@@ -87,20 +89,20 @@ class Watch:
         self._ranks, self._timeout, self._folder, self._end = ranks, timeout_seconds, folder, end
         self.step: Callable[[], int] = lambda: 0
         self._attempt = Attempt.read()
-        self._answered, self._warned = 0, False
+        self._last_answer, self._has_warned = 0, False
         self._broken: Whereabouts | None = None  # where its collective failed
-        self._done, self._ending = threading.Event(), threading.Event()
+        self._done_event, self._ending = threading.Event(), threading.Event()
         self._watches = dist.is_initialized()
         if self._watches:
             self._store = notes()
-        self._thread = threading.Thread(target=self._live, name="watchdog", daemon=True)
+        self._thread = threading.Thread(target=self._run_thread, name="watchdog", daemon=True)
 
     def __enter__(self) -> "Watch":
         if self._watches:
             self._store.set(f"{self._attempt.number}/end-{self._ranks.rank}", "null")
-            self._say()
+            self._publish_beat()
             self._thread.start()
-            self._before = signal.signal(signal.SIGTERM, self._obey)
+            self._before = signal.signal(signal.SIGTERM, self._handle_sigterm)
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
@@ -116,13 +118,13 @@ class Watch:
         self._ending.set()
         try:
             if not lost_peer:
-                self._leave(f"{kind.__name__}: {error}" if kind else "")
+                self._publish_end(f"{kind.__name__}: {error}" if kind else "")
                 return
-            self._leave("", lost=True)  # before the look: torchrun may not leave time for it
+            self._publish_end("", lost=True)  # before the look: torchrun may not leave time for it
             lost = self._lost(error)
-            self._tell(lost)
+            self._report_lost(lost)
         finally:
-            self._done.set()
+            self._done_event.set()
             self._thread.join()
             signal.signal(signal.SIGTERM, self._before)
         raise lost from error
@@ -133,62 +135,64 @@ class Watch:
             return ""
         before = self._attempt.number - 1
         ends = self._read("end", before)
-        said = [end["reason"] for end in ends if end and end["lost"] and end["reason"]]
-        own = [f"rank {n}: {end['reason']}" for n, end in enumerate(ends)
+        lost_reasons = [end["reason"] for end in ends if end and end["lost"] and end["reason"]]
+        own_reasons = [f"rank {n}: {end['reason']}" for n, end in enumerate(ends)
                if end and end["reason"] and not end["lost"]]  # fmt: skip
-        seen = [one["at"] if one else 0.0 for one in self._read("rank", before)]
-        gone = sorted((rank for rank, end in enumerate(ends) if end is None), key=seen.__getitem__)
+        last_beats = [entry["at"] if entry else 0.0 for entry in self._read("rank", before)]
+        gone = sorted(
+            (rank for rank, end in enumerate(ends) if end is None), key=last_beats.__getitem__
+        )
         silent = [
             self._describe([rank], "ended without a word, killed or crashed", before)
             for rank in gone[:1]  # torchrun may have killed others, which had no time to report
         ]
-        why = (own or said or silent or ["torchrun did not say why"])[0]
-        return f"restart {self._attempt.number} of {self._attempt.most}: {why}"
+        reason = (own_reasons or lost_reasons or silent or ["torchrun did not say why"])[0]
+        return f"restart {self._attempt.number} of {self._attempt.most}: {reason}"
 
     # this rank's signs of life
 
-    def _obey(self, number: int, frame: object) -> None:
+    def _handle_sigterm(self, number: int, frame: object) -> None:
         """Handle SIGTERM while nothing is trained: torchrun stops the ranks beside a dead one."""
-        self._leave("", lost=True)
+        self._publish_end("", lost=True)
         os._exit(128 + number)
 
-    def _live(self) -> None:
+    def _run_thread(self) -> None:
         """Run the watchdog's thread; it checks the others only if this rank makes no progress."""
         began, step = time.monotonic(), -1
-        while not self._done.wait(BEAT):
+        while not self._done_event.wait(BEAT):
             try:
-                self._say()
+                self._publish_beat()
                 self._answer(self._store.add(self._question_key, 0))
                 if self._newer():
                     return self._follow()
-                if why := self._told():
-                    return self._believe(why)
+                if reason := self._read_lost():
+                    return self._end_with_reason(reason)
                 if self.step() != step:
                     began, step = time.monotonic(), self.step()
                 elif time.monotonic() - began > self._timeout / 2:
                     if late := self._silent(self._timeout):
                         return self._give_up(self._describe(late, self._fell_silent))
                     self._warn()
-                    self._done.wait(self._timeout / 10)
+                    self._done_event.wait(self._timeout / 10)
             except dist.DistError as error:
                 log.warning("the ranks' store is gone: %s", error)
                 return
 
-    def _say(self) -> None:
+    def _publish_beat(self) -> None:
         me = {"pid": os.getpid(), "host": socket.gethostname(), "at": time.time(),
               "local_rank": self._ranks.local_rank, "step": self.step()}  # fmt: skip
         self._store.set(f"{self._attempt.number}/rank-{self._ranks.rank}", json.dumps(me))
 
-    def _leave(self, reason: str, *, lost: bool = False) -> None:
+    def _publish_end(self, reason: str, *, lost: bool = False) -> None:
         end = json.dumps({"reason": reason, "lost": lost})
         with suppress(dist.DistError):  # rank 0 may be gone already, and the store with it
             self._store.set(f"{self._attempt.number}/end-{self._ranks.rank}", end)
 
-    def _tell(self, lost: LostRankError) -> None:
+    def _report_lost(self, lost: LostRankError) -> None:
         """Report the missing rank. If rank 0 serves the store (mpirun), its end breaks connections,
         and a rank waiting only for rank 0 would take that one for missing: so rank 0 ends last.
         """
-        self._leave(str(lost), lost=True)
+        self._publish_end(str(lost), lost=True)
         if agent_keeps_store():
             return
         with suppress(dist.DistError):
@@ -196,31 +200,33 @@ class Watch:
             if self._ranks.rank == 0:
                 self._keep_store()
 
-    def _told(self) -> str:
+    def _read_lost(self) -> str:
         """Return the failure that another rank found, while this one waits for a live rank."""
         key = f"{self._attempt.number}/lost"
         if agent_keeps_store() or self._ending.is_set() or not self._store.check([key]):
             return ""
         return self._store.get(key).decode()
 
-    def _believe(self, why: str) -> None:
+    def _end_with_reason(self, reason: str) -> None:
         """End with another rank's finding, unless this rank's collective fails meanwhile."""
         if not self._ending.wait(PATIENCE * BEAT):
-            self._give_up(why)
-        while not self._done.wait(BEAT):  # the main thread checks by itself: it needs a live rank
+            self._give_up(reason)
+        while not self._done_event.wait(
+            BEAT
+        ):  # the main thread checks by itself: it needs a live rank
             with suppress(dist.DistError):
-                self._say()
+                self._publish_beat()
 
     def _keep_store(self) -> None:
         """Wait until every other rank has reported its end, or has been silent for some beats."""
-        begun = time.monotonic()
-        said: dict[int, float] = {}
+        start = time.monotonic()
+        last_beats: dict[int, float] = {}
         spoke: dict[int, float] = {}
-        while (now := time.monotonic()) - begun < KEPT * BEAT:
+        while (now := time.monotonic()) - start < STORE_BEATS * BEAT:
             beats = self._beats(looking=True)
-            spoke = {r: spoke[r] if said.get(r) == at else now for r, at in beats.items()}
-            said = beats
-            if all(now - at >= PATIENCE * BEAT for at in spoke.values()):
+            spoke = {r: spoke[r] if last_beats.get(r) == beat else now for r, beat in beats.items()}
+            last_beats = beats
+            if all(now - moment >= PATIENCE * BEAT for moment in spoke.values()):
                 return
             time.sleep(BEAT / 10)
 
@@ -229,9 +235,9 @@ class Watch:
         look.
         """
         before = self._beats()
-        late = [rank for rank, at in before.items() if time.time() - at >= seconds]
+        late = [rank for rank, beat in before.items() if time.time() - beat >= seconds]
         if late:
-            self._done.wait(PATIENCE * BEAT)  # machines' clocks differ
+            self._done_event.wait(PATIENCE * BEAT)  # machines' clocks differ
             after = self._beats()
             late = [rank for rank in late if after.get(rank) == before[rank]]
         return late
@@ -243,10 +249,10 @@ class Watch:
             looking: whether ranks that end, and still look for the one that is missing, count, too.
         """
         number = self._attempt.number
-        said = zip(self._read("rank", number), self._read("end", number), strict=True)
+        entries = zip(self._read("rank", number), self._read("end", number), strict=True)
         beats = {
-            rank: one["at"] if one else 0.0
-            for rank, (one, end) in enumerate(said)
+            rank: entry["at"] if entry else 0.0
+            for rank, (entry, end) in enumerate(entries)
             if not end or (looking and end["lost"] and not end["reason"])
         }
         beats.pop(self._ranks.rank, None)
@@ -254,7 +260,7 @@ class Watch:
 
     def _newer(self) -> bool:
         """Return whether ranks of another machine have been restarted already."""
-        return self._attempt.another and self._store.check([started(self._attempt.number + 1)])
+        return self._attempt.another and self._store.check([started_key(self._attempt.number + 1)])
 
     def _follow(self) -> None:
         """End this rank if the failed collective does not: the others wait in a later attempt.
@@ -265,18 +271,18 @@ class Watch:
         for _ in range(2):
             if silent := self._silent(PATIENCE * BEAT):
                 return self._give_up(self._describe(silent, "is gone, killed or crashed"))
-            if failed := self._failed():
-                return self._give_up(failed)
-            if self._done.wait(PATIENCE * BEAT):
+            if failure := self._find_failure():
+                return self._give_up(failure)
+            if self._done_event.wait(PATIENCE * BEAT):
                 return None
         return self._give_up("the ranks of another machine were started again")
 
     def _give_up(self, message: str) -> None:
         """End this process from the watchdog's thread: the main thread may be stuck forever."""
-        if self._done.is_set():
+        if self._done_event.is_set():
             return
         lost = LostRankError(message + self._dump())
-        self._tell(lost)
+        self._report_lost(lost)
         faulthandler.dump_traceback(file=sys.__stderr__ or 2)
         self._end(lost)
 
@@ -286,48 +292,52 @@ class Watch:
     def _question_key(self) -> str:
         return f"{self._attempt.number}/asked"
 
-    def _answer(self, asked: int) -> None:
+    def _answer(self, question: int) -> None:
         """Say where this rank is, once for each question; who does not wait shows all its
         stacks.
         """
-        if asked <= self._answered:
+        if question <= self._last_answer:
             return
-        self._answered, here = asked, self._broken or whereabouts()
-        said = {"asked": asked, "waits": here.waits, "at": here.at}
-        self._store.set(f"{self._attempt.number}/at-{self._ranks.rank}", json.dumps(said))
-        if not here.waits:
+        self._last_answer, state = question, self._broken or whereabouts()
+        answer = {"asked": question, "waits": state.waits, "at": state.location}
+        self._store.set(f"{self._attempt.number}/at-{self._ranks.rank}", json.dumps(answer))
+        if not state.waits:
             faulthandler.dump_traceback(file=sys.__stderr__ or 2)
 
     def _ask(self) -> dict[int, dict[str, Any]]:
         """Return rank → its answer, of those that answer within some beats."""
-        asked = self._store.add(self._question_key, 1)
+        question = self._store.add(self._question_key, 1)
         end = time.monotonic() + PATIENCE * BEAT
         while True:
             self._answer(self._store.add(self._question_key, 0))  # others may ask at the same time
-            said = dict(enumerate(self._read("at", self._attempt.number)))
-            found = {rank: one for rank, one in said.items() if one and one["asked"] >= asked}
-            if len(found) == self._ranks.world or time.monotonic() > end:
-                return found
+            answers = dict(enumerate(self._read("at", self._attempt.number)))
+            current_answers = {
+                rank: answer
+                for rank, answer in answers.items()
+                if answer and answer["asked"] >= question
+            }
+            if len(current_answers) == self._ranks.world or time.monotonic() > end:
+                return current_answers
             time.sleep(BEAT / 10)
 
     def _warn(self) -> None:
         """Log, once, who lets this rank wait, before NCCL ends the processes without a word."""
-        seconds = 0.0 if self._warned else whereabouts().seconds
-        if seconds > WARNED * self._timeout:
-            self._warned, said = True, self._ask()
-            waiting = [rank for rank, one in said.items() if one["waits"]]
-            if waiting[:1] == [self._ranks.rank] and (why := self._idle(said, seconds)):
-                log.warning("%s", why)
+        seconds = 0.0 if self._has_warned else whereabouts().seconds
+        if seconds > WARNING_SHARE * self._timeout:
+            self._has_warned, answers = True, self._ask()
+            waiting = [rank for rank, answer in answers.items() if answer["waits"]]
+            if waiting[:1] == [self._ranks.rank] and (reason := self._idle(answers, seconds)):
+                log.warning("%s", reason)
 
-    def _idle(self, said: Mapping[int, Mapping[str, Any]], seconds: float) -> str:
+    def _idle(self, answers: Mapping[int, Mapping[str, Any]], seconds: float) -> str:
         """Return which ranks are in no collective while others are, and where; "" if none is."""
-        if not (idle := [rank for rank, one in said.items() if not one["waits"]]):
+        if not (idle := [rank for rank, answer in answers.items() if not answer["waits"]]):
             return ""
         how = (
             f"lives, but lets the others wait for {seconds:.0f} s and is in no collective: "
-            f"{said[idle[0]]['at']} (its log has all stacks)"
+            f"{answers[idle[0]]['at']} (its log has all stacks)"
         )
-        more = f"; nor is rank {', '.join(map(str, idle[1:NAMED]))}" if idle[1:] else ""
+        more = f"; nor is rank {', '.join(map(str, idle[1:MOST_NAMED]))}" if idle[1:] else ""
         return self._describe(idle[:1], how) + more
 
     # reports of the other ranks
@@ -336,15 +346,15 @@ class Watch:
         """Find the missing rank by a look that takes some beats; return the error that names it."""
         patient = "Timed out" in str(error) or "timeout" in str(error).lower()
         try:
-            said = self._ask() if patient else {}  # at once: who sleeps may wake up
-            silent, failed = self._silent(0), self._failed()
+            answers = self._ask() if patient else {}  # at once: who sleeps may wake up
+            silent, failure = self._silent(0), self._find_failure()
             if silent:
                 how = self._fell_silent if patient else "is gone, killed or crashed"
                 message = self._describe(silent, how)
-            elif failed:
-                message = failed
+            elif failure:
+                message = failure
             elif patient:
-                message = self._behind(said)
+                message = self._behind(answers)
             else:
                 message = self._earlier_reason() or (
                     f"the connection of the ranks broke, though all of them live: {error}"
@@ -359,41 +369,43 @@ class Watch:
 
     def _describe(self, ranks: list[int], how: str, attempt: int | None = None) -> str:
         """Return ``rank 1 (…) fell silent for 120 s; last seen in step 13, rank 0 in step 14``."""
-        said = self._read("rank", self._attempt.number if attempt is None else attempt)
-        names = ", ".join(_who(rank, said[rank]) for rank in ranks)
-        step = min((said[rank] or {}).get("step", 0) for rank in ranks) + 1
-        here = f", rank {self._ranks.rank} in step {self.step() + 1}" if attempt is None else ""
-        return f"{names} {how}; last seen in step {step}{here}"
+        entries = self._read("rank", self._attempt.number if attempt is None else attempt)
+        names = ", ".join(_describe_rank(rank, entries[rank]) for rank in ranks)
+        step = min((entries[rank] or {}).get("step", 0) for rank in ranks) + 1
+        suffix = f", rank {self._ranks.rank} in step {self.step() + 1}" if attempt is None else ""
+        return f"{names} {how}; last seen in step {step}{suffix}"
 
-    def _failed(self) -> str:
+    def _find_failure(self) -> str:
         """Return the reason of another rank that ended by itself."""
-        said = self._read("rank", self._attempt.number)
+        entries = self._read("rank", self._attempt.number)
         for rank, end in enumerate(self._read("end", self._attempt.number)):
             if end and end["reason"] and not end["lost"]:
-                return f"{_who(rank, said[rank])} ended with {end['reason']}"
+                return f"{_describe_rank(rank, entries[rank])} ended with {end['reason']}"
         return ""
 
-    def _behind(self, said: Mapping[int, Mapping[str, Any]]) -> str:
+    def _behind(self, answers: Mapping[int, Mapping[str, Any]]) -> str:
         """Return the message if all ranks live, by their answers: one does something else, or they
         are in different collectives.
         """
-        if idle := self._idle(said, self._timeout):
+        if idle := self._idle(answers, self._timeout):
             return idle
-        each = [f"rank {rank} {one['at']}" for rank, one in [*said.items()][:NAMED]]
+        rank_lines = [
+            f"rank {rank} {answer['at']}" for rank, answer in [*answers.items()][:MOST_NAMED]
+        ]
         return (
             f"all ranks live, but wait for each other for {self._timeout} s in step "
-            f"{self.step() + 1}: {'; '.join(each)}"
+            f"{self.step() + 1}: {'; '.join(rank_lines)}"
         )
 
     def _earlier_reason(self) -> str:
         """Return what a rank found that ended before because of another."""
         ends = self._read("end", self._attempt.number)
-        said = [end["reason"] for end in ends if end and end["lost"] and end["reason"]]
-        return said[0].partition("; this rank's")[0] if said else ""
+        reasons = [end["reason"] for end in ends if end and end["lost"] and end["reason"]]
+        return reasons[0].partition("; this rank's")[0] if reasons else ""
 
-    def _read(self, what: str, attempt: int) -> list[dict[str, Any] | None]:
+    def _read(self, kind: str, attempt: int) -> list[dict[str, Any] | None]:
         """Return what every rank wrote; with two requests if all did, since ranks may be many."""
-        keys = [f"{attempt}/{what}-{rank}" for rank in range(self._ranks.world)]
+        keys = [f"{attempt}/{kind}-{rank}" for rank in range(self._ranks.world)]
         if self._store.check(keys):
             return [json.loads(value) for value in self._store.multi_get(keys)]
         return [json.loads(self._store.get(k)) if self._store.check([k]) else None for k in keys]
@@ -402,12 +414,12 @@ class Watch:
         """Save the flight recorder's last collectives; return the end of a message with their
         path.
         """
-        kept = flight_recorder.dump(self._folder, self._ranks.rank)
-        return f"; this rank's last collectives: {kept}" if kept else ""
+        path = flight_recorder.dump(self._folder, self._ranks.rank)
+        return f"; this rank's last collectives: {path}" if path else ""
 
 
-def _who(rank: int, said: dict[str, Any] | None) -> str:
+def _describe_rank(rank: int, entry: dict[str, Any] | None) -> str:
     """Return a rank's description: ``rank 3 (pid 4242 on algo-2, local rank 1)``."""
-    if said is None:
+    if entry is None:
         return f"rank {rank}"
-    return f"rank {rank} (pid {said['pid']} on {said['host']}, local rank {said['local_rank']})"
+    return f"rank {rank} (pid {entry['pid']} on {entry['host']}, local rank {entry['local_rank']})"

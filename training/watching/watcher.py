@@ -18,7 +18,7 @@ class _Rules(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
-    def of(self, name: str) -> RuleSettings:
+    def get_settings(self, name: str) -> RuleSettings:
         """Return the settings of a rule."""
         return getattr(self, name)
 
@@ -47,18 +47,18 @@ def read_watching(text: str) -> Watching:
     try:
         return Watching.model_validate_json(text or "{}")
     except ValidationError as error:
-        where = "; ".join(f"{'.'.join(map(str, p['loc']))}: {p['msg']}" for p in error.errors())
-        raise TrainingError(f"watch: {where}; see the recipe's train.watch") from None
+        problems = "; ".join(f"{'.'.join(map(str, p['loc']))}: {p['msg']}" for p in error.errors())
+        raise TrainingError(f"watch: {problems}; see the recipe's train.watch") from None
 
 
 GONE = 20
 """Runs of a rule without a finding after which it may report again."""
 
-REPLAYED = 200
+REPLAYED_LINES = 200
 """Lines of a resumed training from which earlier findings are reconstructed: twice the longest
 window of a rule."""
 
-TIMED = ("_seconds", "data_stall", "straggler_ratio")
+TIMED_SUFFIXES = ("_seconds", "data_stall", "straggler_ratio")
 """Suffixes of metrics that are unusual in a process's first line, when it starts threads, compiles
 kernels and fills its loader."""
 
@@ -70,23 +70,23 @@ class Event:
     rule: str
     step: int
     action: Action
-    found: Finding
+    finding: Finding
 
     @property
     def metrics(self) -> dict[str, float]:
         """The event as a line of the history: ``{"step": 120, "watch.loss_not_falling": 0.07}``."""
-        return {"step": self.step, f"watch.{self.rule}": float(self.found.value)}
+        return {"step": self.step, f"watch.{self.rule}": float(self.finding.value)}
 
     @property
     def line(self) -> str:
         """The event as a log line: a metric line, followed by its meaning and a fix."""
-        text = metric_line({**self.metrics, "threshold": float(self.found.threshold)})
-        return f"{text} action={self.action}: {self.found.says}; {self.found.fix}"
+        text = metric_line({**self.metrics, "threshold": float(self.finding.threshold)})
+        return f"{text} action={self.action}: {self.finding.says}; {self.finding.fix}"
 
     @property
     def reason(self) -> str:
         """Reason for stopping the training: the rule, and its finding."""
-        return f"watch rule {self.rule}: {self.found.says}; {self.found.fix}"
+        return f"watch rule {self.rule}: {self.finding.says}; {self.finding.fix}"
 
 
 @dataclass(slots=True)
@@ -100,49 +100,52 @@ class Watcher:
     settings: Any
     plan: Plan = field(default_factory=Plan)
     history: History = field(default_factory=History)
-    _spoken: dict[str, int] = field(default_factory=dict)
+    _quiet_runs: dict[str, int] = field(default_factory=dict)
     """Rule → runs without a finding since its last report."""
     _cold: bool = True
 
     def begin(self, lines: Sequence[Line]) -> None:
         """Load the lines of a resumed training; their findings are not reported again."""
-        self.history.lines += [line for line in lines[:-REPLAYED] if "loss" in line]
-        for line in lines[-REPLAYED:]:
-            self._look(line)
+        self.history.lines += [line for line in lines[:-REPLAYED_LINES] if "loss" in line]
+        for line in lines[-REPLAYED_LINES:]:
+            self._find_new(line)
         self._cold = True
 
     def add(self, line: Line) -> list[Event]:
         """Add a line; return the rules' events."""
         if self._cold and "loss" in line:
-            line = {name: v for name, v in line.items() if not name.endswith(TIMED)}
+            line = {name: v for name, v in line.items() if not name.endswith(TIMED_SUFFIXES)}
             self._cold = False
-        found = self._look(line)
+        findings = self._find_new(line)
         step = int(line["step"])
-        return [Event(name, step, self.settings.of(name).action, one) for name, one in found]
+        return [
+            Event(name, step, self.settings.get_settings(name).action, finding)
+            for name, finding in findings
+        ]
 
-    def _look(self, line: Line) -> list[tuple[str, Finding]]:
+    def _find_new(self, line: Line) -> list[tuple[str, Finding]]:
         """Store a line of training; return the findings that are new."""
         if "loss" not in line:
             return []
         self.history.lines.append(line)
         new: list[tuple[str, Finding]] = []
         for name, rule in RULES.items():
-            settings = self.settings.of(name)
+            settings = self.settings.get_settings(name)
             if settings.action == "off":
                 continue
-            if (found := rule.check(self.history, settings, self.plan)) is None:
+            if (finding := rule.check(self.history, settings, self.plan)) is None:
                 self._rest(name)
                 continue
-            if name not in self._spoken:
-                new.append((name, found))
-            self._spoken[name] = 0
+            if name not in self._quiet_runs:
+                new.append((name, finding))
+            self._quiet_runs[name] = 0
         return new
 
     def _rest(self, name: str) -> None:
-        if name in self._spoken:
-            self._spoken[name] += 1
-            if self._spoken[name] >= GONE:
-                del self._spoken[name]
+        if name in self._quiet_runs:
+            self._quiet_runs[name] += 1
+            if self._quiet_runs[name] >= GONE:
+                del self._quiet_runs[name]
 
 
 def all_events(lines: Iterable[Line], settings: Any, plan: Plan) -> list[Event]:

@@ -143,7 +143,7 @@ class Workload(Protocol):
     def inputs(self, batch: "Mapping[str, torch.Tensor]") -> "tuple[torch.Tensor, ...]":
         """Return the model's inputs for n samples in stored types; the first dimension is n."""
 
-    def beside(self, batch: "Mapping[str, torch.Tensor]") -> "Mapping[str, torch.Tensor]":
+    def model_kwargs(self, batch: "Mapping[str, torch.Tensor]") -> "Mapping[str, torch.Tensor]":
         """Return the keyword inputs of every pipeline stage's forward pass, beside its inputs or
         the previous stage's output; the first dimension is n. Optional.
         """
@@ -196,7 +196,7 @@ class Workload(Protocol):
     ) -> "Mapping[str, torch.Tensor]":
         """Return context rank ``index``'s part of n samples; optional, like ``context_parallel``.
 
-        ``units``, ``inputs``, ``beside`` and ``loss`` accept it like a batch. Every unit is
+        ``units``, ``inputs``, ``model_kwargs`` and ``loss`` accept it like a batch. Every unit is
         in one part: units and losses of the parts add up to those of the batch.
         """
 
@@ -317,14 +317,14 @@ def load_packing(name: str, config: Mapping[str, Any], assets: Path | None = Non
         TrainingError: the workload does not exist, or a setting is wrong.
     """
     try:
-        typed = spec(name).config.model_validate(config)
+        settings = spec(name).config.model_validate(config)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"]))
         raise TrainingError(
             f"workload_config.{field}: is {first['input']!r}; {first['msg']}"
         ) from None
-    return _part(name, "packing", "Packing")(typed, assets)
+    return _part(name, "packing", "Packing")(settings, assets)
 
 
 def load(name: str, config: Mapping[str, Any], assets: Path | None = None) -> Workload:
@@ -356,29 +356,32 @@ def _part(name: str, part: str, attribute: str) -> Any:
     if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", name):
         raise TrainingError(f"workload {name!r}: is not a name of a Python package")
     package = name if "." in name else f"{__name__}.{name}"
-    whole = _imported(name, package, part)
-    if not hasattr(whole, "Workload"):
-        return getattr(_imported(name, f"{package}.{part}", part), attribute)
-    if hasattr(whole, attribute):
-        return getattr(whole, attribute)
-    if not hasattr(whole.Workload, "described"):
+    module = _import_part(name, package, part)
+    if not hasattr(module, "Workload"):
+        return getattr(_import_part(name, f"{package}.{part}", part), attribute)
+    if hasattr(module, attribute):
+        return getattr(module, attribute)
+    if not hasattr(module.Workload, "derive_spec"):
         raise TrainingError(
             f"workload {name!r}: {package} has a Workload and no {attribute}; derive the Workload "
             f"from training.workloads.simple.Simple, or write {attribute}"
         )
-    described: WorkloadSpec = whole.Workload.described()
-    return described if attribute == "SPEC" else whole.Workload.packed()
+    derived_spec: WorkloadSpec = module.Workload.derive_spec()
+    return derived_spec if attribute == "SPEC" else module.Workload.derive_packing()
 
 
-def _imported(name: str, module: str, part: str) -> ModuleType:
+def _import_part(name: str, module: str, part: str) -> ModuleType:
     package = module.removesuffix(f".{part}")
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{package}.{part}".startswith(error.name):
             raise  # the workload exists; a module that it imports does not
-        shipped = sorted(path.parent.name for path in Path(__file__).parent.glob("*/config.py"))
+        shipped_names = sorted(
+            path.parent.name for path in Path(__file__).parent.glob("*/config.py")
+        )
         raise TrainingError(
             f"workload {name!r}: there is no {package}.{part}; shipped with Trainyard: "
-            f"{', '.join(shipped)}; your own: package.module, workload.source names its folder"
+            f"{', '.join(shipped_names)}; your own: package.module, workload.source names its "
+            "folder"
         ) from None

@@ -10,7 +10,7 @@ MISSING = 0  # the hash of a missing value
 
 
 @dataclass(frozen=True)
-class Encoded:
+class EncodedColumn:
     """A column of strings as indices into its distinct values."""
 
     values: pa.Array
@@ -38,7 +38,7 @@ class Codes:
         self._last: dict[str, tuple[pa.Array, pa.Array, np.ndarray]] = {}
         """Column → its last dictionary, that with a null appended, and their codes."""
 
-    def of(self, name: str, column: pa.Array) -> Encoded:
+    def encode_column(self, name: str, column: pa.Array) -> EncodedColumn:
         """Encode the column of this name: strings, or a dictionary of strings."""
         if not pa.types.is_dictionary(column.type):
             column = column.dictionary_encode()
@@ -50,7 +50,7 @@ class Codes:
         _, values, codes = self._last[name]
         if indices.null_count:
             indices = indices.fill_null(len(dictionary))
-        return Encoded(values, codes, indices.to_numpy())
+        return EncodedColumn(values, codes, indices.to_numpy())
 
 
 def value_hashes(values: list[str]) -> np.ndarray:

@@ -42,7 +42,7 @@ class Packing:
 
     def __init__(self, config: BaseModel, assets: Path | None) -> None:
         self.config, self.assets = config, assets
-        self.columns = {name: _limited(name, column) for name, column in self.columns.items()}
+        self.columns = {name: _limit_column(name, column) for name, column in self.columns.items()}
         self.fields = dict(self.fields) or {
             name: KINDS[column.kind].field(column) for name, column in self.columns.items()
         }
@@ -88,7 +88,7 @@ class Kind:
     """Function of (packing, the column's name, its values) that returns the field of that name."""
 
 
-def _limited(name: str, column: Column) -> Column:
+def _limit_column(name: str, column: Column) -> Column:
     """Return the column with a check that refuses records with numbers that would become infinite.
 
     Raises:
@@ -107,21 +107,21 @@ def _limited(name: str, column: Column) -> Column:
 
 
 def _number(packing: Packing, name: str, values: pa.Array) -> Samples:
-    return {name: _stored(packing, name, values)}
+    return {name: _convert_numbers(packing, name, values)}
 
 
 def _list(packing: Packing, name: str, values: pa.Array) -> Samples:
-    numbers = _stored(packing, name, values.flatten())
+    numbers = _convert_numbers(packing, name, values.flatten())
     lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
     shape = packing.fields[name].shape
     if shape is None:
         return {name: numbers, f"{name}_offsets": np.cumsum([0, *lengths], dtype=np.int64)}
-    whole = np.zeros((len(values), *shape), numbers.dtype)
-    whole[lengths > 0] = numbers.reshape(-1, *shape)
-    return {name: whole}
+    array = np.zeros((len(values), *shape), numbers.dtype)
+    array[lengths > 0] = numbers.reshape(-1, *shape)
+    return {name: array}
 
 
-def _stored(packing: Packing, name: str, numbers: pa.Array) -> np.ndarray:
+def _convert_numbers(packing: Packing, name: str, numbers: pa.Array) -> np.ndarray:
     """Return the numbers in the column's type; readers give whole ones in it already.
 
     Raises:
@@ -146,7 +146,7 @@ def _timestamp(packing: Packing, name: str, values: pa.Array) -> Samples:
 
 
 def _category(packing: Packing, name: str, values: pa.Array) -> Samples:
-    return {name: packing.codes.of(name, values).hashes}
+    return {name: packing.codes.encode_column(name, values).hashes}
 
 
 def _text(packing: Packing, name: str, values: pa.Array) -> Samples:

@@ -51,19 +51,19 @@ def whole_number(value: str | float | Decimal, dtype: str, bits: int = BITS) -> 
         ValueError: the value is none; the message is what is expected instead.
     """
     info = np.iinfo(dtype)
-    expected = f"a whole number from {info.min} to {info.max} ({dtype})"
+    expectation = f"a whole number from {info.min} to {info.max} ({dtype})"
     try:
         exact = Decimal(value)
-        within = info.min <= exact <= info.max and exact == exact.to_integral_value()
+        is_within = info.min <= exact <= info.max and exact == exact.to_integral_value()
     except ArithmeticError:  # NaN; an exponent beyond 10**18
-        within = False
-    if not within:
-        raise ValueError(expected)
+        is_within = False
+    if not is_within:
+        raise ValueError(expectation)
     as_float = isinstance(value, float) or (
         isinstance(value, str) and not value.lstrip("+-").isdecimal()
     )
     if as_float and abs(exact) >= 2**bits:
-        raise ValueError(f"{expected}, written as a float only below 2**{bits}")
+        raise ValueError(f"{expectation}, written as a float only below 2**{bits}")
     return int(exact)
 
 

@@ -65,7 +65,7 @@ class Simple(Complete):
     better: Mapping[str, Literal["lower", "higher"]] = {"loss": "lower"}
     """Metrics of ``measure`` → which values are better; the first is the primary one."""
 
-    fitted: tuple[Literal["constant"], ...] = ()
+    fitted_baselines: tuple[Literal["constant"], ...] = ()
     """Baselines to fit. ``constant``: the same outputs for every sample, those of the least loss on
     the training split; for a cross-entropy the class shares, for a squared error the mean."""
 
@@ -88,27 +88,27 @@ class Simple(Complete):
 
     @classmethod
     @cache
-    def described(cls) -> WorkloadSpec:
+    def derive_spec(cls) -> WorkloadSpec:
         """Return the ``SPEC`` of a module that does not define one.
 
         Samples depend on settings only if the module defines a packing: with columns alone,
         changing settings does not shard again.
         """
         optional = not any(field.is_required() for field in cls.settings.model_fields.values())
-        own = hasattr(sys.modules[cls.__module__], "Packing")
+        has_packing = hasattr(sys.modules[cls.__module__], "Packing")
         return WorkloadSpec(
             config=cls.settings,
             metrics=cls.better,
             primary_metric=next(iter(cls.better)),
-            baselines=cls.fitted,
-            packed_with=() if optional and not own else None,
+            baselines=cls.fitted_baselines,
+            packed_with=() if optional and not has_packing else None,
             slices=lambda config: ("source",),
             folder_slice="source",
         )
 
     @classmethod
     @cache
-    def packed(cls) -> type[column_packing.Packing]:
+    def derive_packing(cls) -> type[column_packing.Packing]:
         """Return the ``Packing`` of a module that does not define one, derived from the columns."""
         members = {"columns": cls.columns, "__module__": cls.__module__}
         return type("Packing", (column_packing.Packing,), members)
@@ -159,7 +159,7 @@ class Simple(Complete):
         """Return three times the operations counted in a forward pass of one sample."""
         from training.defaults import flop_count
 
-        return flop_count.counted(self, model, self.sample)
+        return flop_count.count_flops(self, model, self.sample)
 
     def blocks(self, model: "nn.Module") -> "Sequence[nn.Module]":
         """Return no blocks."""
@@ -215,7 +215,7 @@ class Simple(Complete):
         self, train: "Dataset", test: "Dataset", limit: int
     ) -> dict[str, dict[str, float]]:
         """Return the metrics of the baselines in ``fitted``."""
-        if not self.fitted:
+        if not self.fitted_baselines:
             return {}
         from training.defaults import constant_baseline
 
@@ -241,7 +241,7 @@ class Simple(Complete):
 
         batch = request_batch.batch_of(self, requests, next(model.parameters()).device)
         outputs = model(*self.inputs(batch))[: len(requests)]
-        return [{"outputs": found} for found in outputs.tolist()]
+        return [{"outputs": values} for values in outputs.tolist()]
 
     def _unwritten(self, method: str) -> NotImplementedError:
         return NotImplementedError(f"{type(self).__module__}: Workload has no {method}()")

@@ -100,7 +100,7 @@ class WorkloadSpec:
     slices: Callable[[Any], tuple[str, ...]] = lambda config: ()
     """Function from settings to the slices of the examples (``evaluate.slices``)."""
 
-    summarised: bool = False
+    has_summary: bool = False
     """True if its packing has ``examples``. The shard step then writes a summary of the train split
     (its examples' hashes and at most 2 GiB of its samples), and the evaluation finds leaks and fits
     baselines from that instead of reading the split."""

@@ -33,12 +33,12 @@ from trainyard.foresight.published_models import (
     MODELS,
     TUNED_BATCH,
     Model,
-    published,
+    get_model,
 )
 from trainyard.foresight.question import (
     Offer,
     Question,
-    allowed,
+    choose_offers,
     dollars,
     hours,
     multiplying,
@@ -56,10 +56,22 @@ BATCH_TOKENS = 4e6
 2's (arXiv 2307.09288, table 1)."""
 
 _SPACE = TypeAdapter(Space)
-CHOSEN = frozenset(field.name for field in fields(Space)) - {"refuse", "hybrid", "shortest_share"}
+LAYOUT_FIELDS = frozenset(field.name for field in fields(Space)) - {
+    "refuse",
+    "hybrid",
+    "shortest_share",
+}
 """Fields of a setting that make up a layout: the given values are chosen from."""
 
-DERIVED = {"gpu", "gpus", "gpus_per_node", "node_gbps", "accumulation", "data", "shard_degree"}
+DERIVED_FIELDS = {
+    "gpu",
+    "gpus",
+    "gpus_per_node",
+    "node_gbps",
+    "accumulation",
+    "data",
+    "shard_degree",
+}
 
 
 def needs_shape(values: Mapping[str, Any]) -> bool:
@@ -175,8 +187,8 @@ def main(
     if learn_from is not None:
         if setting_of is None:
             assert setting is not None  # noqa: S101 (the verb needs it)
-            stated = _setting(setting)
-            setting_of = lambda job: stated  # noqa: E731
+            fixed_setting = _setting(setting)
+            setting_of = lambda job: fixed_setting  # noqa: E731
         from trainyard.runs.measured_trainings import calibrate  # loads boto3, which others do not
 
         for line in calibrate(learn_from, setting_of):
@@ -192,20 +204,22 @@ def main(
         question |= subject()
     else:
         question["region"] = region or REGION
-        question["offers"], question["elsewhere"] = allowed(instances or USUAL, question["region"])
-        architecture = published(model) if model else None
+        question["offers"], question["elsewhere"] = choose_offers(
+            instances or USUAL, question["region"]
+        )
+        architecture = get_model(model) if model else None
         options = {"layers": layers, "hidden": hidden, "sequence": sequence}
         question |= _model(
             architecture, _shapes(shapes), given, options, question["offers"], tokens, fine_tune
         )
         question["global_batch"] = global_batch or question["global_batch"]
-    advice = advise(Question(**question, **_corrected(question["offers"])))
+    advice = advise(Question(**question, **_read_corrections(question["offers"])))
     if as_json:
         print(json.dumps(advice_json.as_json(advice), indent=1))
     else:
         console.print(picture(advice), highlight=False, markup=False)
     conclude(advice)
-    raise typer.Exit(0 if advice.ranked else NOTHING_FITS)
+    raise typer.Exit(0 if advice.ranking else NOTHING_FITS)
 
 
 def _model(
@@ -220,7 +234,7 @@ def _model(
     """Return the question's fields about a published model, shapes, or a size."""
     fields, layout = _fields(settings)
     offers = multiplying(offers, layout.get("precision", "bf16").split(","))
-    model = _trained({**fields, **options}, architecture, shapes, offers[0].machine.gpu)
+    model = _make_setting({**fields, **options}, architecture, shapes, offers[0].machine.gpu)
     space = _space(layout)
     if (stages := min(space.pipeline) * min(space.interleave)) > model.layers + ENDS:
         raise RecipeError(
@@ -242,37 +256,37 @@ def _model(
     }
 
 
-def _fields(given: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
+def _fields(assignments: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
     """Return (fields of the training, choices of layouts) from --set."""
-    said = pairs("--set", given)
-    layout = {name: said.pop(name) for name in [*said] if name in CHOSEN}
-    for name in said:
-        if name in DERIVED:
+    values = pairs("--set", assignments)
+    layout = {name: values.pop(name) for name in [*values] if name in LAYOUT_FIELDS}
+    for name in values:
+        if name in DERIVED_FIELDS:
             raise RecipeError(
                 f"--set {name}: follows from --instances, --max-nodes, --global-batch and the "
                 "layout; leave it out"
             )
     degrees = layout.get("tensor", "1").split(",")
-    if said.get("quantization", "none") != "none" and "1" not in degrees:
+    if values.get("quantization", "none") != "none" and "1" not in degrees:
         raise RecipeError(
             f"--set tensor={layout['tensor']}: expected 1 with quantization "
-            f"{said['quantization']}: quantized weights cannot be split; leave tensor out"
+            f"{values['quantization']}: quantized weights cannot be split; leave tensor out"
         )
-    return said, layout
+    return values, layout
 
 
-def _trained(
-    fields: Mapping[str, Any], known: Model | None, read: Shapes | None, gpu: str
+def _make_setting(
+    fields: Mapping[str, Any], model: Model | None, read: Shapes | None, gpu: str
 ) -> Setting:
     """Return the training's setting, from a published model's shape, from shapes or fields.
 
     Raises:
         RecipeError: a field is missing, unknown or wrong.
     """
-    base = dict(known.shape) if known else model_shapes.widths(read) if read else {}
-    said = {name: value for name, value in fields.items() if value is not None}
+    base = dict(model.shape) if model else model_shapes.widths(read) if read else {}
+    given_fields = {name: value for name, value in fields.items() if value is not None}
     try:
-        return Setting.model_validate({"gpu": gpu, "compile": True, **base, **said})
+        return Setting.model_validate({"gpu": gpu, "compile": True, **base, **given_fields})
     except ValidationError as error:
         raise RecipeError(first_problem(error, [*Setting.model_fields])) from None
 
@@ -299,62 +313,62 @@ def _shapes(place: Path | None) -> Shapes | None:
         ) from None
 
 
-def _tokens(text: str | None, known: Model | None) -> float:
+def _tokens(text: str | None, model: Model | None) -> float:
     if text is not None:
         return number("--tokens", text)
-    assert known is not None  # noqa: S101 (else the verb needs --tokens)
-    assert known.tokens is not None  # noqa: S101
-    return known.tokens
+    assert model is not None  # noqa: S101 (else the verb needs --tokens)
+    assert model.tokens is not None  # noqa: S101
+    return model.tokens
 
 
-def _usual_batch(sequence: int, known: Model | None) -> int:
+def _usual_batch(sequence: int, model: Model | None) -> int:
     """Return samples per step where none are given: a power of two, like the size of a cluster."""
-    tokens = known.batch_tokens if known and known.batch_tokens else BATCH_TOKENS
+    tokens = model.batch_tokens if model and model.batch_tokens else BATCH_TOKENS
     return 2 ** max(0, round(log2(tokens / sequence)))
 
 
-def _corrected(offers: Sequence[Offer]) -> dict[str, Any]:
+def _read_corrections(offers: Sequence[Offer]) -> dict[str, Any]:
     """Return the question's fields that correct predictions by your own trainings; empty where the
     working directory has no calibration.
     """
-    learned = measured_corrections.read()
-    counts = {offer.machine.gpu: learned.count(offer.machine.gpu) for offer in offers}
-    said = ", ".join(f"{count} on {gpu}" for gpu, count in counts.items() if count)
-    if not said:
+    corrections = measured_corrections.read()
+    counts = {offer.machine.gpu: corrections.count(offer.machine.gpu) for offer in offers}
+    summary = ", ".join(f"{count} on {gpu}" for gpu, count in counts.items() if count)
+    if not summary:
         return {}
     return {
-        "time": learned.time,
-        "learned": f"Corrected by trainings of your own: {said} ({measured_corrections.PLACE})",
+        "time": corrections.time,
+        "learned": f"Corrected by trainings of your own: {summary} ({measured_corrections.PLACE})",
     }
 
 
-def _space(given: Mapping[str, str]) -> Space:
+def _space(assignments: Mapping[str, str]) -> Space:
     """Return the layouts to choose from, with the values given for a field (``4,8``) in order.
 
     Raises:
         RecipeError: a value is invalid.
     """
     try:
-        read = _SPACE.validate_python({name: text.split(",") for name, text in given.items()})
+        read = _SPACE.validate_python({name: text.split(",") for name, text in assignments.items()})
     except ValidationError as error:
-        raise RecipeError(first_problem(error, CHOSEN)) from None
+        raise RecipeError(first_problem(error, LAYOUT_FIELDS)) from None
     order = {"shard": Space().shard, "recompute": Space().recompute}
-    chosen: dict[str, Any] = {
+    choices: dict[str, Any] = {
         name: sorted(getattr(read, name), key=order[name].index if name in order else None)
-        for name in given
+        for name in assignments
     }
-    if "context" in given:  # asked for explicitly: allow short sequences
-        chosen["shortest_share"] = 1
-    return replace(read, **chosen)
+    if "context" in assignments:  # asked for explicitly: allow short sequences
+        choices["shortest_share"] = 1
+    return replace(read, **choices)
 
 
-def first_problem(error: ValidationError, known: Sequence[str] | frozenset[str]) -> str:
+def first_problem(error: ValidationError, valid_names: Sequence[str] | frozenset[str]) -> str:
     """Return a message about the first invalid field of ``--set``."""
-    found = error.errors()[0]
-    name = str(found["loc"][0]) if found["loc"] else ""
-    if found["type"] == "missing":
+    problem = error.errors()[0]
+    name = str(problem["loc"][0]) if problem["loc"] else ""
+    if problem["type"] == "missing":
         return f"--{name}: is missing; give it, --model NAME or --shapes FILE"
-    if found["type"] == "extra_forbidden":
-        return f"--set {name}: unknown field; {nearest(name, sorted(known))}"
-    message = found["msg"].removeprefix("Value error, ")
-    return f"--set {name}={found['input']}: {message}" if name else message
+    if problem["type"] == "extra_forbidden":
+        return f"--set {name}: unknown field; {nearest(name, sorted(valid_names))}"
+    message = problem["msg"].removeprefix("Value error, ")
+    return f"--set {name}={problem['input']}: {message}" if name else message

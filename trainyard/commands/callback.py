@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from trainyard.common.errors import RecipeError
-from trainyard.local_state import served
+from trainyard.local_state import serve_local_state
 from trainyard.runs import waiting_callbacks
 from trainyard.terminal import Need, console, needs, pairs
 
@@ -38,20 +38,20 @@ def main(
     if fail is not None and output:
         raise RecipeError("--output: a step that failed has no output parameters")
     arn = (
-        waiting_callbacks.succeed(token, pairs("--output", output or []))
+        waiting_callbacks.report_success(token, pairs("--output", output or []))
         if fail is None
         else waiting_callbacks.fail(token, fail)
     )
     console.print(f"answered; {arn} goes on", highlight=False)
 
 
-@served()
+@serve_local_state()
 def _list() -> None:
-    found = list(waiting_callbacks.waiting())
-    for each in found:
-        since = f" since {each.since:%Y-%m-%d %H:%M}" if each.since else ""
-        stopping = "; its execution waits for the answer to stop" if each.stopping else ""
-        line = f"{each.token}  {each.step}{since}  {each.execution}{stopping}"
+    callbacks = list(waiting_callbacks.waiting())
+    for callback in callbacks:
+        since = f" since {callback.since:%Y-%m-%d %H:%M}" if callback.since else ""
+        stopping = "; its execution waits for the answer to stop" if callback.stopping else ""
+        line = f"{callback.token}  {callback.step}{since}  {callback.execution}{stopping}"
         console.print(line, highlight=False, markup=False)
-    if not found:
+    if not callbacks:
         console.print("no callback step waits")

@@ -16,7 +16,7 @@ import typer
 from trainyard.console.account_cache import Account
 from trainyard.console.app_hooks import NONE, Application
 from trainyard.console.web_server import key_of_emulator, serving
-from trainyard.local_state import served
+from trainyard.local_state import serve_local_state
 from trainyard.terminal import console
 
 PortOption = Annotated[int, typer.Option(help="Port on 127.0.0.1; 0: any free port.")]
@@ -27,7 +27,7 @@ WriteOption = Annotated[
 ]
 
 
-@served()
+@serve_local_state()
 def main(
     port: PortOption = 0,
     region: RegionOption = None,
@@ -36,11 +36,11 @@ def main(
     application: Application = NONE,
 ) -> None:
     """Show all pipelines, runs and models in the browser; serves until Ctrl-C."""
-    stopped = threading.Event()
+    stop_event = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stopped.set())
+        signal.signal(number, lambda *_: stop_event.set())
     account = Account(region)
     account.may_write = write or account.is_emulator
     with serving(account, key_of_emulator(), port, application) as address:
         console.print(f"console on {address}", highlight=False)
-        stopped.wait()
+        stop_event.wait()

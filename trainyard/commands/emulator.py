@@ -23,12 +23,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from trainyard.common.gc_freeze import uncollected
+from trainyard.common.gc_freeze import exclude_from_gc
 from trainyard.emulator.authorization.authority import Mode
 from trainyard.emulator.client_environment import foreign
 from trainyard.emulator.pruning import bound
 from trainyard.emulator.runtime.container_engine import Mode as ContainerMode
-from trainyard.emulator.runtime.interpreter import OWN
+from trainyard.emulator.runtime.interpreter import OWN_PYTHON
 from trainyard.emulator.server import Endpoint, serve
 from trainyard.emulator.storage.object_store import ObjectStore
 from trainyard.local_state import STATE
@@ -83,7 +83,7 @@ VerboseOption = Annotated[bool, typer.Option("--verbose", help="Log every reques
 def main(
     port: PortOption = 0,
     state: StateOption = STATE,
-    python: PythonOption = OWN,
+    python: PythonOption = OWN_PYTHON,
     internet: InternetOption = False,
     keep_gb: KeepOption = 5,
     no_capacity: ScarceOption = None,
@@ -94,11 +94,13 @@ def main(
     verbose: VerboseOption = False,
 ) -> None:
     """An AWS on this machine whose SageMaker really runs the steps; serves until Ctrl-C."""
-    stopped = threading.Event()
+    stop_event = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stopped.set())
-    held = {"iam": iam, "control": control_policies(scp), "containers": containers}
-    with serving(port, state, python, internet, keep_gb, verbose, no_capacity, **held) as endpoint:
+        signal.signal(number, lambda *_: stop_event.set())
+    options = {"iam": iam, "control": control_policies(scp), "containers": containers}
+    with serving(
+        port, state, python, internet, keep_gb, verbose, no_capacity, **options
+    ) as endpoint:
         if names := _foreign(endpoint):
             print(f"unset {' '.join(names)}")
         for name, value in endpoint.env.items():
@@ -106,15 +108,15 @@ def main(
         sys.stdout.flush()
         people.print(f"emulator on {endpoint.url}; give a shell the lines above; Ctrl-C stops it")
         with _console(endpoint) if console else contextlib.nullcontext():
-            stopped.wait()
+            stop_event.wait()
 
 
 @contextlib.contextmanager
 def _console(endpoint: Endpoint) -> Iterator[None]:
     """Run the console in its own process, which prints its address on stderr, in the block."""
-    kept = {name: os.environ[name] for name in os.environ if name not in _foreign(endpoint)}
+    environment = {name: os.environ[name] for name in os.environ if name not in _foreign(endpoint)}
     command = [sys.executable, "-m", "trainyard", "console"]
-    with subprocess.Popen(command, env=kept | endpoint.env, stdout=sys.stderr) as process:
+    with subprocess.Popen(command, env=environment | endpoint.env, stdout=sys.stderr) as process:
         try:
             yield
         finally:
@@ -151,7 +153,7 @@ def serving(
     with contextlib.ExitStack() as stack:
         # A state of 10,000 executions is a million objects. Visited by every garbage collection,
         # they would make the start longer by half, and sometimes delay a request by half a second.
-        with uncollected():
+        with exclude_from_gc():
             endpoint = stack.enter_context(
                 serve(
                     state,

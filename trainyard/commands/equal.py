@@ -14,9 +14,9 @@ from typing import Annotated
 import typer
 
 from trainyard.commands.emulator import PythonOption
-from trainyard.commands.run import parsed
+from trainyard.commands.run import parse_put
 from trainyard.definition_source import RegionOption, deployed_pipeline, read_definition
-from trainyard.emulator.runtime.interpreter import OWN
+from trainyard.emulator.runtime.interpreter import OWN_PYTHON
 from trainyard.equality.observed_run import Setting
 from trainyard.equality.verdict import Answer, decide
 from trainyard.terminal import pairs
@@ -39,7 +39,7 @@ def main(
     twice: Annotated[
         bool, typer.Option("--twice", help="Execute the first twice; leave out what differs then.")
     ] = False,
-    python: PythonOption = OWN,
+    python: PythonOption = OWN_PYTHON,
     region: RegionOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -47,11 +47,11 @@ def main(
     bodies = [_read(text, region) for text in (first, second)]
     for body, name in zip(bodies, (first, second), strict=True):
         refuse_errors(body, name)
-    puts = [parsed(text) for text in put or ()]
-    files = {f"s3://{each.bucket}/{key}": path for each in puts for path, key in each.files()}
+    puts = [parse_put(text) for text in put or ()]
+    files = {f"s3://{upload.bucket}/{key}": path for upload in puts for path, key in upload.files()}
     setting = Setting(files, pairs("--parameter", parameter or ()), python)
-    one, other = map(json.loads, bodies)
-    answer = decide(one, other, setting, static=static, twice=twice)
+    first_body, other = map(json.loads, bodies)
+    answer = decide(first_body, other, setting, static=static, twice=twice)
     if as_json:
         print(json.dumps(answer.as_json(), indent=1))
     else:
@@ -68,12 +68,12 @@ def _read(text: str, region: str | None) -> str:
 def lines(answer: Answer) -> list[str]:
     """Return the answer as lines for people."""
     if cause := answer.cause:
-        found = [f"different: {cause.step} {cause.what}".replace(":  ", ": ")]
-        found += [f"  first   {_value(cause.first)}", f"  second  {_value(cause.second)}"]
-        found += [f"  {cause.note}"] if cause.note else []
+        texts = [f"different: {cause.step} {cause.what}".replace(":  ", ": ")]
+        texts += [f"  first   {_value(cause.first)}", f"  second  {_value(cause.second)}"]
+        texts += [f"  {cause.note}"] if cause.note else []
     else:
-        found = [answer.verdict, *(f"  {line}" for line in answer.but_for)]
-    return [*found, answer.evidence]
+        texts = [answer.verdict, *(f"  {line}" for line in answer.but_for)]
+    return [*texts, answer.evidence]
 
 
 def _value(value: str | None) -> str:

@@ -27,9 +27,9 @@ def main(
     """Print configurations for Prometheus, Grafana and CloudWatch: dashboards, alarms,
     scrape_configs.
     """
-    if what not in MADE:
-        raise ServiceError(f"trainyard metrics {what}: expected one of {', '.join(MADE)}")
-    typer.echo(MADE[what]())
+    if what not in OUTPUTS:
+        raise ServiceError(f"trainyard metrics {what}: expected one of {', '.join(OUTPUTS)}")
+    typer.echo(OUTPUTS[what]())
 
 
 def _token() -> str:
@@ -59,7 +59,7 @@ def _scrape() -> str:
     return json.dumps({"scrape_configs": [job]}, indent=2)
 
 
-MADE: dict[str, Callable[[], str]] = {
+OUTPUTS: dict[str, Callable[[], str]] = {
     "grafana": lambda: json.dumps(grafana_dashboard.dashboard(), indent=2),
     "cloudwatch": lambda: json.dumps(cloudwatch_dashboard.template(), indent=2),
     "scrape": _scrape,

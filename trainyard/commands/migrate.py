@@ -20,12 +20,12 @@ import typer
 
 from trainyard.commands.equal import DIFFERENT
 from trainyard.commands.equal import lines as lines_of_answer
-from trainyard.commands.run import parsed
+from trainyard.commands.run import parse_put
 from trainyard.common import atomic_file
 from trainyard.common.errors import DefinitionError, RecipeError
 from trainyard.equality.verdict import Answer
 from trainyard.migration.proof import Sides, prove
-from trainyard.migration.rewriting import Migrated, migrate
+from trainyard.migration.rewriting import Migration, migrate
 from trainyard.migration.signatures import Fit, fit
 from trainyard.terminal import Need, needs
 from trainyard.validate.finding_display import JsonOption
@@ -59,58 +59,62 @@ def main(
     except (OSError, UnicodeDecodeError) as failure:
         raise RecipeError(f"{script}: cannot be read: {failure}") from None
     try:
-        moved, answer = migrate(old), None
+        migration, answer = migrate(old), None
     except DefinitionError as wrong:
         raise DefinitionError(f"{script}: {wrong}") from None
-    calls = fit(moved.code, new_python)
+    calls = fit(migration.code, new_python)
     if prove_ and old_python is not None:
-        puts = [parsed(text) for text in put or ()]
-        files = {f"s3://{each.bucket}/{key}": path for each in puts for path, key in each.files()}
+        puts = [parse_put(text) for text in put or ()]
+        files = {
+            f"s3://{upload.bucket}/{key}": path for upload in puts for path, key in upload.files()
+        }
         sides = Sides(script=script, old_python=old_python, new_python=new_python, puts=files,
                       static=static, twice=twice)  # fmt: skip
-        answer = prove(old, moved.code, sides)
+        answer = prove(old, migration.code, sides)
     if as_json:
-        print(json.dumps(_as_json(moved, calls, answer), indent=1))
+        print(json.dumps(_as_json(migration, calls, answer), indent=1))
     else:
-        print("\n".join(_lines(script, old, moved, calls, answer)))
+        print("\n".join(_lines(script, old, migration, calls, answer)))
     if write:
-        atomic_file.write(script, moved.code.encode())
-    unproven = moved.remaining or calls.unfit or (calls.calls and not calls.sdk)
+        atomic_file.write(script, migration.code.encode())
+    unproven = migration.remaining or calls.unfit or (calls.calls and not calls.sdk)
     raise typer.Exit(DIFFERENT if unproven or (answer and answer.cause) else 0)
 
 
-def _as_json(moved: Migrated, calls: Fit, answer: Answer | None) -> dict:
+def _as_json(migration: Migration, calls: Fit, answer: Answer | None) -> dict:
     rows = {
-        "remaining": moved.remaining,
-        "without_loss": moved.without_loss,
+        "remaining": migration.remaining,
+        "without_loss": migration.without_loss,
         "unfit": calls.unfit,
     }
-    found = {
-        key: [{"line": r.line, "what": r.what, "why": r.why} for r in items]
+    sections = {
+        key: [{"line": r.line, "what": r.construct, "why": r.reason} for r in items]
         for key, items in rows.items()
     }
     return {
-        "code": moved.code,
+        "code": migration.code,
         "sdk": calls.sdk,
-        **found,
+        **sections,
         "proof": answer.as_json() if answer else None,
     }
 
 
 def _lines(
-    script: Path, old: str, moved: Migrated, calls: Fit, answer: Answer | None
+    script: Path, old: str, migration: Migration, calls: Fit, answer: Answer | None
 ) -> Iterator[str]:
     names = f"a/{script.name}", f"b/{script.name}"
-    yield from difflib.unified_diff(old.splitlines(), moved.code.splitlines(), *names, lineterm="")
+    yield from difflib.unified_diff(
+        old.splitlines(), migration.code.splitlines(), *names, lineterm=""
+    )
     for title, items in (
-        ("left out, which changes nothing", moved.without_loss),
-        ("remains", moved.remaining),
+        ("left out, which changes nothing", migration.without_loss),
+        ("remains", migration.remaining),
         (f"does not fit {calls.sdk}, in the new code", calls.unfit),
     ):
-        for one in items:
-            what = " ".join(one.what.split())
-            yield f"{title}: line {one.line}: {what}: {one.why}"
-    count = len(moved.remaining)
+        for remark in items:
+            code_text = " ".join(remark.construct.split())
+            yield f"{title}: line {remark.line}: {code_text}: {remark.reason}"
+    count = len(migration.remaining)
     result = f"{count} remain" if count else "everything is moved"
     if calls.unfit:
         result += f", {len(calls.unfit)} of {calls.calls} imports and calls do not fit"

@@ -70,7 +70,7 @@ FILE_FACTS = tuple(
 def output_need(*alternatives: str) -> Need:
     """Return the need of something to print, or one of ``alternatives``."""
     options = ("role", "as_template", "check", "as_endpoints", *alternatives)
-    names = lambda values: "|".join(each.name for each in roles())  # noqa: E731
+    names = lambda values: "|".join(role.name for role in roles())  # noqa: E731
     return Need(options, example=names, exclusive=False)
 
 
@@ -103,16 +103,21 @@ def main(
         pipeline_subject = subject()
     elif definition:
         pipeline_subject = from_file(
-            definition, name=name, region=region or "", role=pipeline_role, root=root, asked=role
+            definition,
+            name=name,
+            region=region or "",
+            role=pipeline_role,
+            root=root,
+            policy_name=role,
         )
     else:
-        deployed = deployed_pipeline(str(pipeline), region)
-        state = deployed.state
+        current = deployed_pipeline(str(pipeline), region)
+        state = current.state
         pipeline_subject = from_definition(
             state.definition,
             f"pipeline {pipeline}",
             name=state.name,
-            region=deployed.arn.split(":")[3],
+            region=current.arn.split(":")[3],
             role=state.role,
             root=root,
         )

@@ -22,7 +22,7 @@ from trainyard.definition_source import (
     RegionOption,
     definition_of,
 )
-from trainyard.local_state import served
+from trainyard.local_state import serve_local_state
 from trainyard.plan.deployed_pipeline import State, describe
 from trainyard.plan.execution_history import History
 from trainyard.plan.overwritten_data import overwritten
@@ -48,7 +48,7 @@ class PlanSubject:
 
 
 @needs(Need(("definition", "pipeline"), exclusive=False))
-@served()
+@serve_local_state()
 def main(
     definition: DefinitionArgument = None,
     pipeline: PipelineOption = None,
@@ -65,7 +65,7 @@ def main(
     else:
         show(plan)
     subject.conclude(plan)
-    raise typer.Exit(CHANGES if plan.deployed is None or plan.diff else 0)
+    raise typer.Exit(CHANGES if plan.current is None or plan.diff else 0)
 
 
 def _plan_of(definition: Path | None, pipeline: str | None, region: str | None) -> Plan:
@@ -75,9 +75,9 @@ def _plan_of(definition: Path | None, pipeline: str | None, region: str | None) 
     refuse_errors(body, str(definition or pipeline))
     with service_errors(f"planning pipeline {name}"):
         sagemaker, s3 = client("sagemaker", region), client("s3", region)
-        deployed = describe(sagemaker, name) if pipeline is not None else None
-        wanted = replace(deployed.state, definition=body) if deployed else State(name, body)
-        history = History(sagemaker, name if deployed else None, s3=s3)
-        plan = complete(wanted, deployed, history, load(sagemaker.meta.region_name))
-        found = overwritten(s3, wanted.document, plan.outcomes)
-        return replace(plan, overwritten=tuple(found))
+        current = describe(sagemaker, name) if pipeline is not None else None
+        target = replace(current.state, definition=body) if current else State(name, body)
+        history = History(sagemaker, name if current else None, s3=s3)
+        plan = complete(target, current, history, load(sagemaker.meta.region_name))
+        overwrites = overwritten(s3, target.document, plan.outcomes)
+        return replace(plan, overwritten=tuple(overwrites))

@@ -43,10 +43,10 @@ def main(
     with closing(ObjectStore(state / "s3")) as store:
         set_aside(state)
         limit = None if gb is None else int(gb * GB)
-        found = choose(state, store, days * DAY, limit, cached=cached, inputs=inputs)
+        selection = choose(state, store, days * DAY, limit, include_cached=cached, inputs=inputs)
         if not dry_run:
-            remove(found, state, store)
-    for unit in found.units:
-        made = time.strftime("%Y-%m-%d %H:%M", time.localtime(unit.made))
-        console.print(f"{made}  {unit.name}, {len(unit.jobs)} jobs")
-    console.print(found.summary("would go" if dry_run else "removed"))
+            remove(selection, state, store)
+    for unit in selection.units:
+        creation_time = time.strftime("%Y-%m-%d %H:%M", time.localtime(unit.creation_time))
+        console.print(f"{creation_time}  {unit.name}, {len(unit.jobs)} jobs")
+    console.print(selection.summary("would go" if dry_run else "removed"))

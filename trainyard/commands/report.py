@@ -12,12 +12,12 @@ from rich.progress import Progress, SpinnerColumn, TextColumn
 from trainyard.console.app_hooks import NONE, Application
 from trainyard.console.frozen_page import write
 from trainyard.definition_source import RegionOption
-from trainyard.local_state import served
+from trainyard.local_state import serve_local_state
 from trainyard.runs.execution import START, latest_execution
 from trainyard.terminal import ExecutionArgument, NewestOfPipeline, console, errors, refuse_place
 
 
-@served()
+@serve_local_state()
 def main(
     execution: ExecutionArgument = None,
     pipeline: NewestOfPipeline = None,

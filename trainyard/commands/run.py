@@ -37,10 +37,10 @@ from trainyard.commands.emulator import (
     serving,
 )
 from trainyard.common.errors import EmulatorError
-from trainyard.emulator.client_environment import applied
+from trainyard.emulator.client_environment import apply_environment
 from trainyard.emulator.jobs.job import KINDS
-from trainyard.emulator.runtime.interpreter import OWN
-from trainyard.language.statuses import ENDED
+from trainyard.emulator.runtime.interpreter import OWN_PYTHON
+from trainyard.language.statuses import END_STATUSES
 from trainyard.local_state import STATE
 from trainyard.permissions.policy_documents import control_policies
 from trainyard.runs.live_watch import watch
@@ -53,7 +53,7 @@ def main(
     command: Annotated[list[str], typer.Argument(help="Command to run, with its arguments.")],
     port: PortOption = 0,
     state: StateOption = STATE,
-    python: PythonOption = OWN,
+    python: PythonOption = OWN_PYTHON,
     wait: Annotated[
         bool, typer.Option("--wait/--no-wait", help="Wait for executions that it leaves running.")
     ] = True,
@@ -70,7 +70,7 @@ def main(
     verbose: VerboseOption = False,
 ) -> None:
     """Run COMMAND against an AWS of its own, and wait for what it started there."""
-    puts = [parsed(text) for text in put_ or ()]
+    puts = [parse_put(text) for text in put_ or ()]
     with (
         serving(
             *(port, state, python, internet, keep_gb, verbose, no_capacity),
@@ -78,21 +78,21 @@ def main(
             control=control_policies(scp),
             containers=containers,
         ) as endpoint,
-        applied(endpoint.env),
+        apply_environment(endpoint.env),
     ):
         if state == STATE:
             people.print("to look at it meanwhile: trainyard console, watch or why, from here")
         for line in put(client("s3"), puts):
             people.print(line, markup=False)
-        begun = datetime.now(UTC)
-        status = failed = _run(command)
+        start_time = datetime.now(UTC)
+        status = command_status = _run(command)
         for region in endpoint.app.worlds.names:
-            with applied(endpoint.env | {name: region for name in REGION_NAMES}):
-                if failed:
-                    _tell(begun)
+            with apply_environment(endpoint.env | {name: region for name in REGION_NAMES}):
+                if command_status:
+                    _print_failures(start_time)
                 elif wait:
-                    status = status or _conclude(begun)
-        for line in missed(endpoint.app.objects) if status else ():
+                    status = status or _conclude(start_time)
+        for line in describe_misses(endpoint.app.objects) if status else ():
             people.print(line, markup=False)
     raise typer.Exit(status)
 
@@ -127,28 +127,33 @@ def _pass_signals(child: subprocess.Popen) -> None:
         signal.signal(number, pass_on)
 
 
-def _conclude(begun: datetime) -> int:
-    """Wait for everything that still runs; return 1 if something started since ``begun`` failed."""
+def _conclude(start_time: datetime) -> int:
+    """Wait for everything that still runs; return 1 if something started since ``start_time``
+    failed.
+    """
     sagemaker = client("sagemaker")
     status = 0
-    for found in list(_executions(sagemaker)):
-        arn, state = found["PipelineExecutionArn"], found["PipelineExecutionStatus"]
-        if state not in ENDED:
+    for execution in list(_executions(sagemaker)):
+        arn, state = execution["PipelineExecutionArn"], execution["PipelineExecutionStatus"]
+        if state not in END_STATUSES:
             people.print(f"waiting for {arn}")
             status = watch(arn, stop_on_interrupt=True) or status
-        elif found["StartTime"] >= begun:
-            reason = found.get("PipelineExecutionFailureReason")
+        elif execution["StartTime"] >= start_time:
+            reason = execution.get("PipelineExecutionFailureReason")
             people.print(f"{arn} {state}{f': {reason}' if reason else ''}")
             status = status or int(state != "Succeeded")
     return _wait_for_jobs(sagemaker) or status
 
 
-def _tell(begun: datetime) -> None:
-    """Print why executions since ``begun`` failed: the failed command often does not say."""
-    for found in _executions(client("sagemaker")):
-        if found["StartTime"] >= begun and found["PipelineExecutionStatus"] == "Failed":
-            reason = found.get("PipelineExecutionFailureReason", "")
-            people.print(f"{found['PipelineExecutionArn']} Failed: {reason}", markup=False)
+def _print_failures(start_time: datetime) -> None:
+    """Print why executions since ``start_time`` failed: the failed command often does not say."""
+    for execution in _executions(client("sagemaker")):
+        if (
+            execution["StartTime"] >= start_time
+            and execution["PipelineExecutionStatus"] == "Failed"
+        ):
+            reason = execution.get("PipelineExecutionFailureReason", "")
+            people.print(f"{execution['PipelineExecutionArn']} Failed: {reason}", markup=False)
 
 
 def _executions(sagemaker: Any) -> Iterator[dict[str, Any]]:
@@ -157,8 +162,8 @@ def _executions(sagemaker: Any) -> Iterator[dict[str, Any]]:
     names = [item["PipelineName"] for page in pages for item in page["PipelineSummaries"]]
     listing = sagemaker.get_paginator("list_pipeline_executions")
     pages = (page for name in names for page in listing.paginate(PipelineName=name))
-    found = [item for page in pages for item in page["PipelineExecutionSummaries"]]
-    return iter(sorted(found, key=lambda item: item["StartTime"]))
+    summaries = [item for page in pages for item in page["PipelineExecutionSummaries"]]
+    return iter(sorted(summaries, key=lambda item: item["StartTime"]))
 
 
 def _wait_for_jobs(sagemaker: Any) -> int:
@@ -173,8 +178,8 @@ def _wait_for_jobs(sagemaker: Any) -> int:
             people.print(f"waiting for {kind.lower()} job {name}")
             waiter = sagemaker.get_waiter(f"{kind.lower()}_job_completed_or_stopped")
             try:
-                asked = {f"{kind}JobName": name}
-                waiter.wait(**asked, WaiterConfig={"Delay": 1, "MaxAttempts": sys.maxsize})
+                request = {f"{kind}JobName": name}
+                waiter.wait(**request, WaiterConfig={"Delay": 1, "MaxAttempts": sys.maxsize})
             except WaiterError as failure:
                 people.print(f"{name} {failure.last_response.get('FailureReason', failure)}")
                 status = 1
@@ -205,7 +210,7 @@ class Put:
                 yield path, f"{prefix}{path.relative_to(self.source).as_posix()}"
 
 
-def parsed(text: str) -> Put:
+def parse_put(text: str) -> Put:
     """Parse one ``--put``. Raises :class:`EmulatorError`."""
     address, equals, file = text.partition("=")
     scheme, _, rest = address.partition("://")
@@ -220,21 +225,21 @@ def parsed(text: str) -> Put:
 
 def put(s3: Any, puts: list[Put]) -> Iterator[str]:
     """Create the buckets and upload the files; yield a line for each ``--put``."""
-    for each in puts:
-        s3.create_bucket(Bucket=each.bucket)
+    for upload in puts:
+        s3.create_bucket(Bucket=upload.bucket)
         count = 0
-        for file, key in each.files():
-            s3.upload_file(str(file), each.bucket, key)
+        for file, key in upload.files():
+            s3.upload_file(str(file), upload.bucket, key)
             count += 1
-        yield f"put s3://{each.bucket}/{each.key}: {count} object{'s' * (count != 1)}"
+        yield f"put s3://{upload.bucket}/{upload.key}: {count} object{'s' * (count != 1)}"
 
 
-def missed(objects: Any) -> list[str]:
+def describe_misses(objects: Any) -> list[str]:
     """Return lines for people about requested objects whose buckets do not exist here."""
-    asked = [found for found in objects.missed if not objects.has_bucket(found[0])]
-    names = [f"s3://{bucket}/{key}" if key else f"s3://{bucket}" for bucket, key in asked]
+    missing = [address for address in objects.missing_buckets if not objects.has_bucket(address[0])]
+    names = [f"s3://{bucket}/{key}" if key else f"s3://{bucket}" for bucket, key in missing]
     if not names:
         return []
-    shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    text = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
     hint = f"put what it needs there: trainyard run --put {names[0]}=FILE_OR_FOLDER -- ..."
-    return [f"not in this AWS, which has no public buckets: {shown}", hint]
+    return [f"not in this AWS, which has no public buckets: {text}", hint]

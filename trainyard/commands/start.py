@@ -14,7 +14,7 @@ import typer
 from trainyard.definition_source import RegionOption
 from trainyard.runs import selective_rerun
 from trainyard.runs.live_watch import watch
-from trainyard.runs.selective_rerun import Again
+from trainyard.runs.selective_rerun import RerunPlan
 from trainyard.terminal import Need, console, needs, pairs
 
 WaitOption = Annotated[
@@ -25,12 +25,12 @@ StopOption = Annotated[
 ]
 
 
-def start_again(parameters: Mapping[str, str], again: Again | None, region: str | None) -> str:
+def start_again(parameters: Mapping[str, str], rerun: RerunPlan | None, region: str | None) -> str:
     """Start any pipeline from one of its steps; return the execution's ARN."""
-    assert again is not None  # noqa: S101 (the verb needs a step)
-    for line in again.lines(parameters):
+    assert rerun is not None  # noqa: S101 (the verb needs a step)
+    for line in rerun.lines(parameters):
         console.print(line, highlight=False, markup=False)
-    arn = selective_rerun.start(again, parameters, region)
+    arn = selective_rerun.start(rerun, parameters, region)
     console.print(f"started {arn}", highlight=False)
     return arn
 
@@ -60,7 +60,7 @@ def main(
     wait: WaitOption = False,
     stop_on_interrupt: StopOption = False,
     *,
-    start: Callable[[Mapping[str, str], Again | None, str | None], str] = start_again,
+    start: Callable[[Mapping[str, str], RerunPlan | None, str | None], str] = start_again,
     follow: Callable[..., int] = lambda arn, parameters, **options: watch(arn, **options),
 ) -> None:
     """Start a pipeline, or again from one of its steps with the results that it needs.
@@ -69,8 +69,8 @@ def main(
     comes after the end.
     """
     parameters = pairs("--parameter", parameter or [])
-    again = selective_rerun.plan(step, execution, pipeline, region) if step else None
-    arn = start(parameters, again, region)
+    rerun = selective_rerun.plan(step, execution, pipeline, region) if step else None
+    arn = start(parameters, rerun, region)
     if wait:
         status = follow(arn, parameters, region=region, stop_on_interrupt=stop_on_interrupt)
         raise typer.Exit(status)

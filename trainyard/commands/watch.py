@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from trainyard.definition_source import RegionOption
-from trainyard.local_state import served
+from trainyard.local_state import serve_local_state
 from trainyard.runs.execution import START, latest_execution
 from trainyard.runs.live_watch import ANY, watch
 from trainyard.runs.run_display import Display
@@ -17,7 +17,7 @@ from trainyard.terminal import ExecutionArgument, NewestOfPipeline
 PollOption = Annotated[float, typer.Option("--poll", min=0.1, help="Seconds between two looks.")]
 
 
-@served()
+@serve_local_state()
 def main(
     execution: ExecutionArgument = None,
     pipeline: NewestOfPipeline = None,

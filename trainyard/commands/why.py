@@ -20,8 +20,8 @@ import typer
 from rich.console import Console
 
 from trainyard.common.errors import TrainyardError
-from trainyard.language.statuses import ENDED
-from trainyard.local_state import served
+from trainyard.language.statuses import END_STATUSES
+from trainyard.local_state import serve_local_state
 from trainyard.runs.execution import Execution, latest_execution
 from trainyard.runs.why.cause_display import add_to_summary, print_cause
 from trainyard.runs.why.diagnosis import Cause, diagnose
@@ -62,7 +62,7 @@ def main(
     raise typer.Exit(0 if any(_is_known(cause) for cause in causes) else UNKNOWN)
 
 
-@served()
+@serve_local_state()
 def _causes(execution: str | None, pipeline: str | None, out: Console) -> list[Cause]:
     """Return the causes; none, and say so, if nothing failed."""
     run = Execution(execution or latest_execution(pipeline))
@@ -72,7 +72,7 @@ def _causes(execution: str | None, pipeline: str | None, out: Console) -> list[C
     if reason := answer.get("FailureReason"):  # of the execution itself: no step had begun
         return [diagnose(Evidence(step="", reason=reason))]
     status = answer["PipelineExecutionStatus"]
-    until = "" if status in ENDED else " so far"
+    until = "" if status in END_STATUSES else " so far"
     out.print(f"nothing failed{until}: {run.arn} {status}", markup=False, highlight=False)
     return []
 
@@ -85,10 +85,10 @@ def _read(path: Path) -> str:
     """Return the file's text; of a long file only the end, with a note on standard error."""
     try:
         with nullcontext(sys.stdin.buffer) if str(path) == "-" else path.open("rb") as file:
-            end, skipped = _end(file)
+            end, is_cut = _end(file)
     except OSError as error:
         raise TrainyardError(f"--text {path}: {error.strerror}") from None
-    if skipped:
+    if is_cut:
         first, newline, rest = end.partition(b"\n")
         end = rest if newline else first
         print(f"--text {path}: only its last {LONGEST >> 20} MiB are looked at", file=sys.stderr)
@@ -101,9 +101,9 @@ def _end(file: BinaryIO) -> tuple[bytes, bool]:
         before = max(0, file.seek(0, os.SEEK_END) - LONGEST)
         file.seek(before)
         return file.read(), before > 0
-    kept = b""
-    skipped = False
+    tail = b""
+    is_cut = False
     while read := file.read(LONGEST):
-        skipped = skipped or len(kept) + len(read) > LONGEST
-        kept = (kept + read)[-LONGEST:]
-    return kept, skipped
+        is_cut = is_cut or len(tail) + len(read) > LONGEST
+        tail = (tail + read)[-LONGEST:]
+    return tail, is_cut

@@ -28,20 +28,21 @@ REMEDIES = {
 """Why no more can be written → what to do."""
 
 
-def storage_error(path: Path, error: OSError, size: int = 0, kept: int = 0) -> StorageError:
+def storage_error(path: Path, error: OSError, size: int = 0, freed_bytes: int = 0) -> StorageError:
     """Return the error to raise in place of one whose ``errno`` is in ``REMEDIES``.
 
     Args:
         size: bytes of the whole file, if known.
-        kept: bytes on the disk that are free again after the error.
+        freed_bytes: bytes on the disk that are free again after the error.
     """
     folder = next(parent for parent in path.absolute().parents if parent.is_dir())
-    found = os.statvfs(folder)
-    needed = f"{size:,} bytes are needed, " if size else ""
-    files = ", but no further file" if found.f_files and not found.f_favail else ""
+    stats = os.statvfs(folder)
+    size_note = f"{size:,} bytes are needed, " if size else ""
+    files = ", but no further file" if stats.f_files and not stats.f_favail else ""
     found_error = StorageError(
-        f"{path}: cannot be written: {os.strerror(error.errno or 0)}: {needed}"
-        f"{found.f_bavail * found.f_frsize + kept:,} are free{files}; {REMEDIES[error.errno or 0]}"
+        f"{path}: cannot be written: {os.strerror(error.errno or 0)}: {size_note}"
+        f"{stats.f_bavail * stats.f_frsize + freed_bytes:,} are free{files}; "
+        f"{REMEDIES[error.errno or 0]}"
     )
     found_error.errno, found_error.strerror = error.errno, error.strerror
     return found_error
@@ -75,8 +76,8 @@ class _Descriptor(io.FileIO):
         except OSError as error:
             if error.errno not in REMEDIES:
                 raise
-            kept = os.fstat(self.fileno()).st_blocks * 512  # units of stat(2)
-            raise storage_error(self._path, error, self._size, kept) from error
+            freed_bytes = os.fstat(self.fileno()).st_blocks * 512  # units of stat(2)
+            raise storage_error(self._path, error, self._size, freed_bytes) from error
 
 
 class Draft:
@@ -141,10 +142,10 @@ class Draft:
 
 def begin(path: Path, *parts: str | bytes | memoryview) -> Draft:
     """Write a draft of all parts; ``finish`` waits for the disk and gives it its name."""
-    whole = [memoryview(part.encode() if isinstance(part, str) else part) for part in parts]
-    draft = Draft(path, size=sum(part.nbytes for part in whole))
+    views = [memoryview(part.encode() if isinstance(part, str) else part) for part in parts]
+    draft = Draft(path, size=sum(part.nbytes for part in views))
     try:
-        for part in whole:
+        for part in views:
             draft.file.write(part)
         draft.file.flush()
     except BaseException:

@@ -92,10 +92,12 @@ def edits(first: str, second: str) -> int:
 def nearest(name: str, valid: list[str]) -> str:
     """Return ``nearest valid name: x`` when one is close, else the nearest few of all."""
     if close := get_close_matches(name, valid, n=FEW, cutoff=0.5):
-        return f"nearest valid name: {min(close, key=lambda one: edits(name, one))}"
+        return f"nearest valid name: {min(close, key=lambda candidate: edits(name, candidate))}"
     if not valid:
         return "there is none to choose"
     if len(valid) <= FEW:
         return f"valid names: {', '.join(valid)}"
-    alike = sorted(valid, key=lambda one: -SequenceMatcher(None, name, one).ratio())
-    return f"the nearest of {len(valid)} valid names: {', '.join(alike[:FEW])}"
+    candidates = sorted(
+        valid, key=lambda candidate: -SequenceMatcher(None, name, candidate).ratio()
+    )
+    return f"the nearest of {len(valid)} valid names: {', '.join(candidates[:FEW])}"

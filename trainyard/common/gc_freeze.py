@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def uncollected() -> Iterator[None]:
+def exclude_from_gc() -> Iterator[None]:
     """Exclude objects created in the block from garbage collection, now and later."""
     gc.disable()
     try:

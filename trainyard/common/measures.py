@@ -148,9 +148,9 @@ OF_TRAINING = (
 ALL = (*OF_SERVICE, *OF_TRAINING)
 
 
-def text(found: Iterable[tuple[Measure, Sequence[Sample]]]) -> str:
+def text(series: Iterable[tuple[Measure, Sequence[Sample]]]) -> str:
     """Return the body of a /metrics response."""
-    return "".join(line + "\n" for measure, samples in found for line in _lines(measure, samples))
+    return "".join(line + "\n" for measure, samples in series for line in _lines(measure, samples))
 
 
 def _lines(measure: Measure, samples: Sequence[Sample]) -> Iterator[str]:
@@ -159,14 +159,16 @@ def _lines(measure: Measure, samples: Sequence[Sample]) -> Iterator[str]:
     yield f"# HELP {measure.name} {measure.says}."
     yield f"# TYPE {measure.name} {measure.kind}"
     for sample in samples:
-        labels = ",".join(f'{name}="{_escaped(value)}"' for name, value in sample.labels.items())
-        shown = f"{{{labels}}}" if labels else ""
+        labels = ",".join(
+            f'{name}="{_escape_value(value)}"' for name, value in sample.labels.items()
+        )
+        label_text = f"{{{labels}}}" if labels else ""
         values = (sample.value, sample.count)[: len(measure.series)]
         for series, value in zip(measure.series, values, strict=True):
-            yield f"{series}{shown} {_number(value)}"
+            yield f"{series}{label_text} {_number(value)}"
 
 
-def _escaped(value: str) -> str:
+def _escape_value(value: str) -> str:
     return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 

@@ -44,12 +44,14 @@ def unpack(tar: tarfile.TarFile, folder: Path) -> None:
 
 def _link(folder: Path, links: dict[str, str], files: set[str]) -> None:
     """Make the links, each when what it leads to is there; ``files``: those that are."""
-    while ready := {name: found for name in links if (found := _found(links, name, files))}:
-        for name, found in ready.items():
-            for source, target in found.items():
+    while ready := {
+        name: resolution for name in links if (resolution := _resolve_link(links, name, files))
+    }:
+        for name, resolution in ready.items():
+            for source, target in resolution.items():
                 if source != target:
                     os.link(folder / source, _free(folder / target))
-            files.update(found.values())
+            files.update(resolution.values())
             del links[name]
     for name, target in links.items():
         raise tarfile.ExtractError(f"{name}: links to {target}, which is not in the archive")
@@ -63,7 +65,7 @@ def _check_end(tar: tarfile.TarFile) -> None:
         raise tarfile.ReadError(f"is cut off or damaged at byte {tar.offset} of its content")
 
 
-def _found(links: dict[str, str], name: str, files: set[str]) -> dict[str, str]:
+def _resolve_link(links: dict[str, str], name: str, files: set[str]) -> dict[str, str]:
     """Map each file that the link ``name`` leads to to its own path.
 
     The map is empty while a file of the folder that it leads to may still come from another link.

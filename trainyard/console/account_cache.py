@@ -20,13 +20,13 @@ from flask import current_app, g
 
 from trainyard.aws_clients import client, service_errors
 from trainyard.common.errors import ServiceError
-from trainyard.language.statuses import ENDED
+from trainyard.language.statuses import END_STATUSES
 from trainyard.runs.execution import Execution, Step, search
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-KEPT = 4_096  # most answers remembered; the least recently used is dropped first
+CACHE_SIZE = 4_096  # most answers remembered; the least recently used is dropped first
 
 EMULATOR, AWS = 0.5, 5.0
 """Seconds for which an answer is reused: AWS throttles clients that ask more often for long."""
@@ -34,16 +34,18 @@ EMULATOR, AWS = 0.5, 5.0
 SERVICES = ("sagemaker", "logs", "s3", "cloudwatch", "sts")
 THREADS = 8  # readings at a time, in the background or for one page
 A_DAY = 86_400.0  # seconds for which an answer that never changes is reused
-SETTLED = 5.0  # seconds for which the answer about an ended execution is reused: it may be retried
-_UNNAMED = re.compile(r"execution-\d{13}")
+SETTLED_SECONDS = (
+    5.0  # seconds for which the answer about an ended execution is reused: it may be retried
+)
+_DEFAULT_NAME = re.compile(r"execution-\d{13}")
 """Display name that SageMaker gives where people give none."""
 
 
-def run_title(pipeline: str, name: str, started: datetime | None, execution: str) -> str:
+def run_title(pipeline: str, name: str, start_time: datetime | None, execution: str) -> str:
     """Return the name that people gave a run; else its pipeline and the time of its start."""
-    if name and name != execution and not _UNNAMED.fullmatch(name):
+    if name and name != execution and not _DEFAULT_NAME.fullmatch(name):
         return name
-    return f"{pipeline} {started.astimezone():%d %b %H:%M}" if started else execution
+    return f"{pipeline} {start_time.astimezone():%d %b %H:%M}" if start_time else execution
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class Snapshot:
     @property
     def is_ended(self) -> bool:
         """True if no part of it runs any more."""
-        return self.status in ENDED
+        return self.status in END_STATUSES
 
     def title(self, pipeline: str, execution: str) -> str:
         """Return the name that people gave the run, or pipeline and time."""
@@ -102,8 +104,8 @@ class Account:
         if service not in SERVICES:
             raise AttributeError(service)
         with self._lock:
-            made = self.__dict__.setdefault(service, client(service, self.region))
-        return made
+            service_client = self.__dict__.setdefault(service, client(service, self.region))
+        return service_client
 
     def connect(self) -> None:
         """Create all clients, for the present environment; later changes of it have no effect."""
@@ -118,9 +120,9 @@ class Account:
             with service_errors("asking who the caller is"):
                 return str(self.sts.get_caller_identity().get("Arn", "unknown"))
 
-        return self.lately("caller", read, 60)
+        return self.read_cached("caller", read, 60)
 
-    def lately(
+    def read_cached(
         self,
         key: Hashable,
         read: Callable[[], Result],
@@ -134,7 +136,7 @@ class Account:
         with self._lock:
             answer = self._answers.setdefault(key, _Answer())
             self._answers.move_to_end(key)
-            while len(self._answers) > KEPT:
+            while len(self._answers) > CACHE_SIZE:
                 self._answers.popitem(last=False)
         with answer.lock:
             if time.monotonic() >= answer.until:
@@ -151,11 +153,11 @@ class Account:
             if key not in self._readings:
                 self._readings[key] = self._threads.submit(read)
             self._readings.move_to_end(key)
-            while len(self._readings) > KEPT:
+            while len(self._readings) > CACHE_SIZE:
                 self._readings.popitem(last=False)
-            found = self._readings[key]
-        if self._patient or found.done():
-            return cast(Result, found.result())
+            future = self._readings[key]
+        if self._patient or future.done():
+            return cast(Result, future.result())
         ask_again()
         return instead
 
@@ -170,8 +172,8 @@ class Account:
 
     def arn(self, pipeline: str, execution: str) -> str:
         """Return the ARN of the execution with that id."""
-        found = self.ask("describe_pipeline", PipelineName=pipeline)
-        if not (arn := found.get("PipelineArn")):
+        description = self.ask("describe_pipeline", PipelineName=pipeline)
+        if not (arn := description.get("PipelineArn")):
             raise ServiceError(f"the service does not return the ARN of pipeline {pipeline}")
         return f"{arn}/execution/{execution}"
 
@@ -188,7 +190,7 @@ class Account:
                 answer: dict[str, Any] = getattr(self.sagemaker, operation)(**request)
             return {key: value for key, value in answer.items() if key != "ResponseMetadata"}
 
-        return self.lately((operation, *request.items()), read, seconds)
+        return self.read_cached((operation, *request.items()), read, seconds)
 
     def all_of(self, operation: str, member: str, **request: Any) -> list[dict[str, Any]]:
         """Return the items of all pages of a List operation, which are its answer's ``member``."""
@@ -196,18 +198,18 @@ class Account:
         def read() -> list[dict[str, Any]]:
             with service_errors(_words(operation, request)):
                 pages = self.sagemaker.get_paginator(operation).paginate(**request)
-                return [one for page in pages for one in page.get(member) or ()]
+                return [item for page in pages for item in page.get(member) or ()]
 
-        return self.lately((operation, *request.items()), read)
+        return self.read_cached((operation, *request.items()), read)
 
     def pipelines(self) -> list[dict[str, Any]]:
         """Return PipelineSummaries of all pipelines."""
-        found = self.all_of("list_pipelines", "PipelineSummaries")
-        return [one for one in found if one.get("PipelineName")]
+        summaries = self.all_of("list_pipelines", "PipelineSummaries")
+        return [summary for summary in summaries if summary.get("PipelineName")]
 
     def execution(self, pipeline: str, execution: str) -> Execution:
         """Return the execution with that id, for data beyond its snapshot."""
-        return self.lately(
+        return self.read_cached(
             ("execution", pipeline, execution),
             lambda: self.execution_of(self.arn(pipeline, execution)),
             3_600,
@@ -219,11 +221,13 @@ class Account:
 
     def snapshot(self, pipeline: str, execution: str) -> Snapshot:
         """Return the execution's state, at most ``seconds`` old."""
-        one = self.execution(pipeline, execution)
-        return self.lately(
-            ("snapshot", one.arn),
-            lambda: Snapshot(one.describe(), tuple(one.steps())),
-            lambda found: max(SETTLED, self.seconds) if found.is_ended else self.seconds,
+        run = self.execution(pipeline, execution)
+        return self.read_cached(
+            ("snapshot", run.arn),
+            lambda: Snapshot(run.describe(), tuple(run.steps())),
+            lambda snapshot: (
+                max(SETTLED_SECONDS, self.seconds) if snapshot.is_ended else self.seconds
+            ),
         )
 
     def job(self, step: Step) -> dict[str, Any]:
@@ -235,14 +239,16 @@ class Account:
         good = A_DAY if is_over else 2 * self.seconds
         return self.ask(f"describe_{xform_name(kind)}", good, **{f"{kind}Name": name})
 
-    def charged(self, step: Step) -> dict[str, Any]:
+    def describe_charged(self, step: Step) -> dict[str, Any]:
         """Return the description of what the step is charged for: of its job, or of its tuning job
         with all training jobs; empty without one.
         """
         if (name := step.tuning_job) is None:
             return self.job(step)
         good = 2 * self.seconds if step.ended is None else A_DAY
-        return self.lately(("search", name, step.ended), lambda: search(self.sagemaker, name), good)
+        return self.read_cached(
+            ("search", name, step.ended), lambda: search(self.sagemaker, name), good
+        )
 
 
 def account() -> Account:
@@ -255,7 +261,7 @@ def _words(operation: str, request: Mapping[str, Any]) -> str:
     return " ".join([*operation.split("_"), *map(str, request.values())])
 
 
-def each(read: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+def read_items(read: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
     """Return what ``read`` returns for each item, in order; several are read at a time."""
     with ThreadPoolExecutor(THREADS) as threads:
         return list(threads.map(read, items))

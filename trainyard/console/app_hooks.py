@@ -51,8 +51,8 @@ def read_panels(
     """Return the HTML of each panel of a run."""
     panels = tuple(panels)
     readers = {name: read for panel in panels for name, read in panel.reads.items()}
-    known = {name: read(execution, steps) for name, read in readers.items()}
-    return tuple(Markup(panel.html(known)) for panel in panels)  # the panel has escaped it
+    readings = {name: read(execution, steps) for name, read in readers.items()}
+    return tuple(Markup(panel.html(readings)) for panel in panels)  # the panel has escaped it
 
 
 def templates(folder: Path, **filters: Callable[..., Any]) -> Environment:
@@ -60,14 +60,14 @@ def templates(folder: Path, **filters: Callable[..., Any]) -> Environment:
 
     It has the console's filters, and ``image(description)``.
     """
-    found = Environment(
+    environment = Environment(
         loader=FileSystemLoader(folder),
         autoescape=select_autoescape(default=True, default_for_string=True),
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters |= {**FILTERS, "image": image, **filters}
-    return found
+    environment.filters |= {**FILTERS, "image": image, **filters}
+    return environment
 
 
 def image(svg: str | None, description: str) -> Markup:
@@ -83,15 +83,15 @@ def image(svg: str | None, description: str) -> Markup:
     )
 
 
-def _metrics(known: Mapping[str, Any]) -> str:
+def _metrics(readings: Mapping[str, Any]) -> str:
     page = templates(Path(__file__).with_name("templates")).get_template("metrics.html.j2")
-    return page.render(known) if known["metrics"] else ""
+    return page.render(readings) if readings["metrics"] else ""
 
 
 METRICS = Panel(reads={"metrics": training_metrics}, html=_metrics)
 
 
-Described = Mapping[str, Any]
+Description = Mapping[str, Any]
 """AWS's description of the thing that an action is about, such as DescribeModelPackage's answer."""
 
 
@@ -100,10 +100,10 @@ class Owner:
     """An action that an application carries out on its own things, by its own rules."""
 
     action: str
-    owns: Callable[[Described], bool]
-    says: Callable[[Described], Sequence[str]]
+    owns: Callable[[Description], bool]
+    says: Callable[[Description], Sequence[str]]
     """Returns sentences about the effects; raises TrainyardError if it would refuse."""
-    do: Callable[[Described, Mapping[str, str]], Mapping[str, Any]]
+    do: Callable[[Description, Mapping[str, str]], Mapping[str, Any]]
     """(description, typed values) → the answer that AWS's call would have given, as far as known;
     raises TrainyardError if it refuses."""
 
@@ -125,7 +125,7 @@ def application() -> Application:
     return cast(Application, current_app.extensions["trainyard-application"])
 
 
-def owner(action: str, described: Described) -> Owner | None:
+def owner(action: str, description: Description) -> Owner | None:
     """Return the owner of the action on that thing; None if no application owns it."""
-    found = (o for o in application().owners if o.action == action and o.owns(described))
-    return next(found, None)
+    owners = (o for o in application().owners if o.action == action and o.owns(description))
+    return next(owners, None)

@@ -33,14 +33,18 @@ def write(arn: str, out: Path, panels: Panels = (METRICS,), region: str | None =
 
 def page(arn: str, panels: Panels = (METRICS,), region: str | None = None) -> str:
     """Return the page of an execution as it is now."""
-    where = place(arn)
-    if where is None:
+    address = place(arn)
+    if address is None:
         raise ServiceError(f"{arn}: expected arn:…:pipeline/<name>/execution/<id>")
     account = Account(region or arn.split(":")[3], patient=True)
-    one = account.lately(("execution", *where.values()), lambda: account.execution_of(arn), A_DAY)
-    run = read_run(account, **where, panels=panels)
+    execution = account.read_cached(
+        ("execution", *address.values()), lambda: account.execution_of(arn), A_DAY
+    )
+    run = read_run(account, **address, panels=panels)
     logs = {
-        step.title: {h: last_words(lines) for h, lines in one.last_lines(step, LOG_TAIL).items()}
+        step.title: {
+            h: last_words(lines) for h, lines in execution.last_lines(step, LOG_TAIL).items()
+        }
         for step in run.snapshot.steps
         if step.status == "Failed"
     }
@@ -52,10 +56,10 @@ def render(run: Overview, logs: Logs, account: Account) -> str:
     app = create(account, "")
     style = (files("trainyard.console") / "static/console.css").read_text(encoding="utf-8")
     with app.test_request_context():
-        found = fragments(run)
+        parts = fragments(run)
         html = render_template(
             "run.html.j2",
-            live=lambda name: Markup(f"<div>{found[name]}</div>"),  # escaped by its template
+            live=lambda name: Markup(f"<div>{parts[name]}</div>"),  # escaped by its template
             frozen=Markup(style),
             pipeline=run.pipeline,
             execution=run.execution,

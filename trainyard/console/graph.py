@@ -14,8 +14,8 @@ from unicodedata import east_asian_width
 
 import graphlay
 
-from trainyard.language.statuses import ENDED
-from trainyard.language.steps import Step as Declared
+from trainyard.language.statuses import END_STATUSES
+from trainyard.language.steps import Step as StepDefinition
 from trainyard.language.steps import steps_of
 from trainyard.runs.execution import Step
 
@@ -75,85 +75,98 @@ class Flow:
     @property
     def counts(self) -> dict[str, int]:
         """Status → number of steps: first those that need attention, last those that never ran."""
-        found = Counter(node.status for node in self.nodes.values())
+        counts = Counter(node.status for node in self.nodes.values())
         order = {status: place for place, status in enumerate(ORDER)}
-        return dict(sorted(found.items(), key=lambda each: order.get(each[0], 0)))
+        return dict(sorted(counts.items(), key=lambda item: order.get(item[0], 0)))
 
     def before(self, name: str) -> Iterator[str]:
         """Iterate over the steps that it waits for."""
         return (edge.source for edge in self.edges if edge.target == name)
 
 
-def flow(document: Mapping[str, Any], status: str, begun: Sequence[Step]) -> Flow:
+def flow(document: Mapping[str, Any], status: str, started_steps: Sequence[Step]) -> Flow:
     """Return the steps of the definition ``document`` in an execution of that status.
 
-    ``begun``: steps that have begun. A step that is not in the definition (an iteration of a loop,
-    or any step without a known definition) takes the place of its loop's body step, or is alone.
+    ``started_steps``: steps that have begun. A step that is not in the definition (an iteration of
+    a loop, or any step without a known definition) takes the place of its loop's body step, or is
+    alone.
     """
-    known = {step.name: step for step in begun}
-    declared = {step.name: step for step in steps_of(document.get("Steps"))}
+    steps_by_name = {step.name: step for step in started_steps}
+    definitions = {step.name: step for step in steps_of(document.get("Steps"))}
     bodies = {
         name: [
             step.name
-            for step in begun
-            if step.loop == one.loop and step.name.rpartition("-")[0] == name
+            for step in started_steps
+            if step.loop == definition.loop and step.name.rpartition("-")[0] == name
         ]
-        for name, one in declared.items()
-        if one.loop is not None
+        for name, definition in definitions.items()
+        if definition.loop is not None
     }
     nodes = {}
-    for name, one in declared.items():
-        for made in bodies.get(name) or [name]:
-            nodes[made] = _node(made, one, known.get(made), _unbegun(one, declared, known, status))
-    for step in begun:
+    for name, definition in definitions.items():
+        for node_name in bodies.get(name) or [name]:
+            nodes[node_name] = _node(
+                node_name,
+                definition,
+                steps_by_name.get(node_name),
+                _unbegun(definition, definitions, steps_by_name, status),
+            )
+    for step in started_steps:
         if step.name not in nodes:
             nodes[step.name] = _node(step.name, None, step, status)
-    edges = [edge for one in declared.values() for edge in _edges(one)]
+    edges = [edge for definition in definitions.values() for edge in _edges(definition)]
     return Flow(nodes, tuple(_instances(edges, bodies, nodes)))
 
 
-def _node(name: str, declared: Declared | None, step: Step | None, unbegun: str) -> Node:
-    document = declared.document if declared else {}
+def _node(name: str, definition: StepDefinition | None, step: Step | None, unbegun: str) -> Node:
+    document = definition.document if definition else {}
     status = step.status if step else unbegun
     if step and status == "Executing" and step.metadata.get("Callback", {}).get("CallbackToken"):
         status = "Waiting"
     return Node(
         name=name,
         title=step.title if step else str(document.get("DisplayName") or name),
-        type=declared.type if declared else "",
+        type=definition.type if definition else "",
         status=status,
         step=step,
     )
 
 
 def _unbegun(
-    one: Declared, declared: Mapping[str, Declared], known: Mapping[str, Step], status: str
+    definition: StepDefinition,
+    definitions: Mapping[str, StepDefinition],
+    steps_by_name: Mapping[str, Step],
+    status: str,
 ) -> str:
     """Return the status of a step that has not begun."""
-    seen = set()
-    holder: Declared | None = one
-    while holder and holder.branch and holder.name not in seen:
-        seen.add(holder.name)
-        condition, wanted = holder.branch
-        outcome = known[condition].metadata.get("Condition", {}) if condition in known else {}
-        if outcome.get("Outcome", str(wanted)).lower() != str(wanted).lower():
+    names = set()
+    holder: StepDefinition | None = definition
+    while holder and holder.branch and holder.name not in names:
+        names.add(holder.name)
+        condition, branch_outcome = holder.branch
+        outcome = (
+            steps_by_name[condition].metadata.get("Condition", {})
+            if condition in steps_by_name
+            else {}
+        )
+        if outcome.get("Outcome", str(branch_outcome)).lower() != str(branch_outcome).lower():
             return "NotTaken"
-        holder = declared.get(condition)
-    return "NotRun" if status in ENDED else "NotStarted"
+        holder = definitions.get(condition)
+    return "NotRun" if status in END_STATUSES else "NotStarted"
 
 
-def _edges(one: Declared) -> Iterator[Edge]:
-    data = dict.fromkeys(one.reads)
+def _edges(definition: StepDefinition) -> Iterator[Edge]:
+    data = dict.fromkeys(definition.reads)
     for source in data:
-        yield Edge(source=source, target=one.name, kind="data")
-    for source in dict.fromkeys(one.depends_on):
+        yield Edge(source=source, target=definition.name, kind="data")
+    for source in dict.fromkeys(definition.depends_on):
         if source not in data:
-            yield Edge(source=source, target=one.name, kind="order")
-    if one.branch:
-        label = "if" if one.branch[1] else "else"
-        yield Edge(source=one.branch[0], target=one.name, kind="branch", label=label)
-    if one.loop:
-        yield Edge(source=one.loop, target=one.name, kind="loop", label="each")
+            yield Edge(source=source, target=definition.name, kind="order")
+    if definition.branch:
+        label = "if" if definition.branch[1] else "else"
+        yield Edge(source=definition.branch[0], target=definition.name, kind="branch", label=label)
+    if definition.loop:
+        yield Edge(source=definition.loop, target=definition.name, kind="loop", label="each")
 
 
 def _instances(
@@ -165,12 +178,12 @@ def _instances(
     for edge in edges:
         targets = bodies.get(edge.target) or [edge.target]
         sources = bodies.get(edge.source) or [edge.source]
-        within = len(sources) > 1 and len(targets) > 1
+        has_instances = len(sources) > 1 and len(targets) > 1
         for target in targets:
             for source in sources:
-                alike = source.rpartition("-")[2] == target.rpartition("-")[2]
-                known = source in nodes and target in nodes and source != target
-                if known and (alike or not within):
+                is_same_instance = source.rpartition("-")[2] == target.rpartition("-")[2]
+                is_known = source in nodes and target in nodes and source != target
+                if is_known and (is_same_instance or not has_instances):
                     yield Edge(source=source, target=target, kind=edge.kind, label=edge.label)
 
 
@@ -179,11 +192,11 @@ def ends_last(flow: Flow, ends: Mapping[str, float]) -> list[str]:
     predecessor that ended last. ``ends``: step → end, for steps that have begun.
     """
     path = []
-    name = max(ends, key=lambda each: ends[each], default=None)
+    name = max(ends, key=lambda step_name: ends[step_name], default=None)
     while name is not None and name not in path:
         path.append(name)
-        waited = [each for each in flow.before(name) if each in ends]
-        name = max(waited, key=lambda each: ends[each], default=None)
+        predecessors = [predecessor for predecessor in flow.before(name) if predecessor in ends]
+        name = max(predecessors, key=lambda predecessor: ends[predecessor], default=None)
     return path[::-1]
 
 
@@ -192,7 +205,7 @@ HEIGHT = 44  # height of a box
 NARROWEST, WIDEST = 150, 320
 """Widths of boxes; the style sheet ends a longer title with an ellipsis."""
 
-LETTER, SMALL, BESIDE = 7.6, 6.2, 44
+LETTER, SMALL, SIDE_WIDTH = 7.6, 6.2, 44
 """Width of a letter of a title, of one of the line below it, and of everything beside them."""
 
 TIME, BELOW = 14, 9  # letters of that line for the time, and for ``cached`` or ``reused``
@@ -246,7 +259,7 @@ def graph(flow: Flow, critical: Collection[tuple[str, str]], path: Collection[st
         return None
     sizes = tuple((name, _width(node)) for name, node in flow.nodes.items())
     edges = tuple((edge.source, edge.target) for edge in flow.edges)
-    spots, ways, (width, height) = placed(sizes, edges)
+    spots, ways, (width, height) = compute_layout(sizes, edges)
     boxes = [
         Box(node=node, x=x - wide / 2, y=y - HEIGHT / 2, width=wide, critical=name in path)
         for (name, wide), (x, y), node in zip(sizes, spots, flow.nodes.values(), strict=True)
@@ -268,39 +281,45 @@ def graph(flow: Flow, critical: Collection[tuple[str, str]], path: Collection[st
 
 
 def _width(node: Node) -> float:
-    columns = sum(2 if east_asian_width(one) in "WF" else 1 for one in node.title)
+    columns = sum(2 if east_asian_width(letter) in "WF" else 1 for letter in node.title)
     below = len(node.type) + BELOW * bool(node.step and (node.step.cached or node.step.reused))
-    return min(WIDEST, max(NARROWEST, BESIDE + LETTER * columns, BESIDE + SMALL * (TIME + below)))
+    return min(
+        WIDEST, max(NARROWEST, SIDE_WIDTH + LETTER * columns, SIDE_WIDTH + SMALL * (TIME + below))
+    )
 
 
 @lru_cache(maxsize=64)
-def placed(
+def compute_layout(
     sizes: tuple[tuple[str, float], ...], edges: tuple[tuple[str, str], ...]
 ) -> tuple[list[Place], list[list[Place]], Place]:
     """Return the centre of each box, the points of each edge, and the picture's lower right corner.
 
     ``sizes``: (name, width) of each box. The layout is kept: a page is drawn at every change.
     """
-    asked = graphlay.Graph()
+    graph = graphlay.Graph()
     for name, width in sizes:
-        asked.node(name, width=width, height=HEIGHT)
+        graph.node(name, width=width, height=HEIGHT)
     for source, target in edges:
-        asked.edge(source, target)
-    found = graphlay.layout(asked, options=OPTIONS)
-    ways = [[(point["x"], point["y"]) for point in edge["points"]] for edge in found.edges]
-    spots = [(node["center"]["x"], node["center"]["y"]) for node in found.nodes]
+        graph.edge(source, target)
+    layout = graphlay.layout(graph, options=OPTIONS)
+    ways = [[(point["x"], point["y"]) for point in edge["points"]] for edge in layout.edges]
+    spots = [(node["center"]["x"], node["center"]["y"]) for node in layout.nodes]
     halves = [width / 2 for _, width in sizes]
     every = [place for way in ways for place in way]
     boxes = [(x - half, x + half) for (x, _), half in zip(spots, halves, strict=True)]
-    left = min([start for start, _ in boxes] + [x for x, _ in every])
+    left_edge = min([start for start, _ in boxes] + [x for x, _ in every])
     right = max([end for _, end in boxes] + [x for x, _ in every])
     top, bottom = min(y for _, y in spots) - HEIGHT / 2, max(y for _, y in spots) + HEIGHT / 2
 
-    def moved(place: Place) -> Place:
-        return place[0] - left + MARGIN, place[1] - top + MARGIN
+    def move_place(place: Place) -> Place:
+        return place[0] - left_edge + MARGIN, place[1] - top + MARGIN
 
-    ends = right - left + 2 * MARGIN, bottom - top + 2 * MARGIN
-    return [moved(one) for one in spots], [[moved(one) for one in way] for way in ways], ends
+    ends = right - left_edge + 2 * MARGIN, bottom - top + 2 * MARGIN
+    return (
+        [move_place(spot) for spot in spots],
+        [[move_place(spot) for spot in way] for way in ways],
+        ends,
+    )
 
 
 NICE = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
@@ -353,35 +372,40 @@ def timeline(
     ``machines``: step → time when its machines were ready, None while they are not; only for steps
     whose job the service described.
     """
-    begun = {n: node for n, node in flow.nodes.items() if node.step and node.step.started}
-    if not begun:
+    started_nodes = {n: node for n, node in flow.nodes.items() if node.step and node.step.started}
+    if not started_nodes:
         return None
-    began = {n: node.step.started for n, node in begun.items() if node.step and node.step.started}
+    began = {
+        n: node.step.started for n, node in started_nodes.items() if node.step and node.step.started
+    }
     origin = min(origin, *began.values())
     start = {name: (when - origin).total_seconds() for name, when in began.items()}
     end = {
         name: (node.step.ended - origin).total_seconds()
-        for name, node in begun.items()
+        for name, node in started_nodes.items()
         if node.step and node.step.ended
     }
-    elapsed = max((now - origin).total_seconds(), *start.values())
-    path = ends_last(flow, {name: end.get(name, elapsed) for name in begun})
+    elapsed_seconds = max((now - origin).total_seconds(), *start.values())
+    path = ends_last(flow, {name: end.get(name, elapsed_seconds) for name in started_nodes})
     bars = []
-    for name, node in sorted(begun.items(), key=lambda each: start[each[0]]):
-        there = machines.get(name)
-        at = None if there is None else (there - origin).total_seconds()
+    for name, node in sorted(started_nodes.items(), key=lambda item: start[item[0]]):
+        machines_time = machines.get(name)
+        machines_start = None if machines_time is None else (machines_time - origin).total_seconds()
         bars.append(
             Bar(
                 node=node,
                 start=start[name],
                 end=end.get(name),
-                machines=at if at and start[name] + SHORT < at <= end.get(name, elapsed) else None,
+                machines=machines_start
+                if machines_start
+                and start[name] + SHORT < machines_start <= end.get(name, elapsed_seconds)
+                else None,
                 critical=name in path,
-                waits=name in machines and there is None and name not in end,
+                waits=name in machines and machines_time is None and name not in end,
             )
         )
-    runs = len(end) < len(begun)
-    widest = max([*end.values(), *([elapsed] if runs else [])])
+    runs = len(end) < len(started_nodes)
+    widest = max([*end.values(), *([elapsed_seconds] if runs else [])])
     ticks, span = _ticks(origin, max(widest, 1.0), runs)
     return Timeline(origin=origin, span=span, runs=runs, bars=bars, ticks=ticks, critical=path)
 
@@ -394,11 +418,13 @@ def _ticks(origin: datetime, widest: float, runs: bool) -> tuple[list[Tick], flo
     return [_tick(origin, every * i, widest) for i in range(int(span / every) + 1)], span
 
 
-def _tick(origin: datetime, at: float, widest: float) -> Tick:
-    when = (origin + timedelta(seconds=at)).astimezone()
+def _tick(origin: datetime, offset: float, widest: float) -> Tick:
+    when = (origin + timedelta(seconds=offset)).astimezone()
     absolute = when.strftime("%H:%M:%S" if widest < 3600 else "%H:%M")
     if widest > 86400:
         absolute = when.strftime("%m-%d %H:%M")
-    minutes, seconds = divmod(round(at), 60)
-    relative = f"{minutes // 60}:{minutes % 60:02d} h" if at >= 3600 else f"{minutes}:{seconds:02d}"
-    return Tick(at=at, relative=relative, absolute=absolute)
+    minutes, seconds = divmod(round(offset), 60)
+    relative = (
+        f"{minutes // 60}:{minutes % 60:02d} h" if offset >= 3600 else f"{minutes}:{seconds:02d}"
+    )
+    return Tick(at=offset, relative=relative, absolute=absolute)

@@ -16,7 +16,7 @@ from trainyard.console.account_cache import account
 
 Fragments = Mapping[str, str]  # id of an element → HTML inside it
 EVERY = 2.0  # least seconds between two requests of a browser for one page
-_COUNTED = re.compile(r"<span data-(?:paid-)?since=[^>]*>[^<]*")
+_COUNTER = re.compile(r"<span data-(?:paid-)?since=[^>]*>[^<]*")
 """Text that the browser counts on: it differs at each reading although nothing has changed."""
 
 
@@ -47,4 +47,4 @@ def answer(template: str, fragments: Fragments, *, goes_on: bool, **values: Any)
 
 
 def _digest(html: str) -> str:
-    return hashlib.sha256(_COUNTED.sub("", html).encode()).hexdigest()[:12]
+    return hashlib.sha256(_COUNTER.sub("", html).encode()).hexdigest()[:12]

@@ -29,7 +29,7 @@ class Stream:
 
     group: str
     name: str  # name of the stream, ``job/algo-1-1700000000``
-    created: int  # time of creation, in milliseconds since the epoch
+    creation_time: int  # time of creation, in milliseconds since the epoch
 
     @property
     def job(self) -> str:
@@ -37,15 +37,15 @@ class Stream:
         return self.name.partition("/")[0]
 
     @property
-    def own(self) -> str:
+    def suffix(self) -> str:
         """Part of the name after the job's: ``algo-1-1700000000``."""
         return self.name.partition("/")[2]
 
     @property
     def host(self) -> str:
         """Host, ``algo-1``."""
-        match = _HOST.match(self.own)
-        return match[1] if match else self.own
+        match = _HOST.match(self.suffix)
+        return match[1] if match else self.suffix
 
 
 def streams(account: Account, step: Step) -> list[Stream]:
@@ -55,10 +55,12 @@ def streams(account: Account, step: Step) -> list[Stream]:
         tuning = tuning_of(step)
         key = ("streams of a tuning", tuning)
         return (
-            account.lately(key, lambda: _of_trainings(account, tuning), seconds) if tuning else []
+            account.read_cached(key, lambda: _of_trainings(account, tuning), seconds)
+            if tuning
+            else []
         )
     kind, job = step.job
-    return account.lately(
+    return account.read_cached(
         ("streams", job), lambda: _streams(account, LOG_GROUPS[kind], job), seconds
     )
 
@@ -74,34 +76,37 @@ def of_job(account: Account, group: str, job: str) -> list[Stream]:
     """Return the streams of one job, by the host's number, then the newest first."""
 
     def read() -> list[Stream]:
-        found = _described(account, group, f"{job}/")
-        return sorted(found, key=lambda one: (_number(one), -one.created))
+        candidates = _list_streams(account, group, f"{job}/")
+        return sorted(candidates, key=lambda stream: (_number(stream), -stream.creation_time))
 
-    return account.lately(("streams of", group, job), read, max(2.0, account.seconds))
+    return account.read_cached(("streams of", group, job), read, max(2.0, account.seconds))
 
 
-def chosen(found: Sequence[Stream], host: str, job: str) -> Stream | None:
+def choose_stream(candidates: Sequence[Stream], host: str, job: str) -> Stream | None:
     """Return the stream of that job (empty: the newest attempt) and host: ``algo-1``, or its own
     name.
     """
-    for one in found:
-        if host == one.name:
-            return one
-    of_job = [one for one in found if one.job == (job or found[0].job)]
-    for one in of_job:
-        if host in ("", one.host, one.own):
-            return one
-    if not found:
+    for stream in candidates:
+        if host == stream.name:
+            return stream
+    of_job = [stream for stream in candidates if stream.job == (job or candidates[0].job)]
+    for stream in of_job:
+        if host in ("", stream.host, stream.suffix):
+            return stream
+    if not candidates:
         return None
-    known = ", ".join(dict.fromkeys(one.host for one in found[:20]))
-    which = f"host {host!r} of job {job or found[0].job!r}"
-    raise ServiceError(f"there is no log of {which}: expected one of {known}")
+    hosts = ", ".join(dict.fromkeys(stream.host for stream in candidates[:20]))
+    which = f"host {host!r} of job {job or candidates[0].job!r}"
+    raise ServiceError(f"there is no log of {which}: expected one of {hosts}")
 
 
-def labels(found: Sequence[Stream]) -> list[tuple[Stream, str]]:
+def labels(candidates: Sequence[Stream]) -> list[tuple[Stream, str]]:
     """Return each stream with its label: the host, and the job if there are several."""
-    several = len({one.job for one in found}) > 1
-    return [(one, f"{one.own}, {one.job}" if several else one.own) for one in found]
+    several = len({stream.job for stream in candidates}) > 1
+    return [
+        (stream, f"{stream.suffix}, {stream.job}" if several else stream.suffix)
+        for stream in candidates
+    ]
 
 
 def _streams(account: Account, group: str, job: str) -> list[Stream]:
@@ -109,28 +114,43 @@ def _streams(account: Account, group: str, job: str) -> list[Stream]:
     match = _OWN_NAME.match(job)
     prefix = match[1] if match else f"{job}/"
     of_step = re.compile(re.escape(match[1]) + r"[A-Za-z0-9]+/") if match else re.compile("")
-    found = [one for one in _described(account, group, prefix) if of_step.match(one.name)]
-    begun = {one.job: min(o.created for o in found if o.job == one.job) for one in found}
-    return sorted(found, key=lambda one: (-begun[one.job], one.job, _number(one), -one.created))
+    candidates = [
+        stream for stream in _list_streams(account, group, prefix) if of_step.match(stream.name)
+    ]
+    first_starts = {
+        stream.job: min(o.creation_time for o in candidates if o.job == stream.job)
+        for stream in candidates
+    }
+    return sorted(
+        candidates,
+        key=lambda stream: (
+            -first_starts[stream.job],
+            stream.job,
+            _number(stream),
+            -stream.creation_time,
+        ),
+    )
 
 
 def _of_trainings(account: Account, tuning: str) -> list[Stream]:
     """Return the streams of a tuning job's trainings, whose names start with its own, in order."""
-    found = _described(account, LOG_GROUPS["TrainingJob"], f"{tuning}-")
-    return sorted(found, key=lambda one: (one.job, _number(one), -one.created))
+    candidates = _list_streams(account, LOG_GROUPS["TrainingJob"], f"{tuning}-")
+    return sorted(
+        candidates, key=lambda stream: (stream.job, _number(stream), -stream.creation_time)
+    )
 
 
-def _described(account: Account, group: str, prefix: str) -> list[Stream]:
+def _list_streams(account: Account, group: str, prefix: str) -> list[Stream]:
     with service_errors(f"looking for the log streams of {prefix}"):
         pages = account.logs.get_paginator("describe_log_streams").paginate(
             logGroupName=group, logStreamNamePrefix=prefix, PaginationConfig={"MaxItems": MOST}
         )
         try:
-            found = [one for page in pages for one in page.get("logStreams", ())]
+            entries = [entry for page in pages for entry in page.get("logStreams", ())]
             return [
-                Stream(group, name, one.get("creationTime", 0))
-                for one in found
-                if (name := one.get("logStreamName"))
+                Stream(group, name, entry.get("creationTime", 0))
+                for entry in entries
+                if (name := entry.get("logStreamName"))
             ]
         except ClientError as error:
             if error_code(error) == "ResourceNotFoundException":
@@ -138,12 +158,12 @@ def _described(account: Account, group: str, prefix: str) -> list[Stream]:
             raise
 
 
-def _number(one: Stream) -> tuple[int, str]:
-    digits = re.search(r"(\d+)$", one.host)
-    return int(digits[1]) if digits else 0, one.host
+def _number(stream: Stream) -> tuple[int, str]:
+    digits = re.search(r"(\d+)$", stream.host)
+    return int(digits[1]) if digits else 0, stream.host
 
 
-KEPT = 500  # lines on a page of a log when it is opened
+LINE_LIMIT = 500  # lines on a page of a log when it is opened
 CUT = 2_000  # most characters shown of a line; the rest is behind a link
 PAGES = 40  # most requests for one page of the console: CloudWatch may answer with empty pages
 LONGEST = 200  # most characters of a search; a pattern of CloudWatch's has at most 1,024
@@ -154,20 +174,20 @@ _ID = re.compile(r"(\d{1,15})-([0-9a-f]{8})")
 class Line:
     """An event of the log."""
 
-    at: int  # time in milliseconds since the epoch
+    timestamp: int  # time in milliseconds since the epoch
     id: str
     text: str  # text as a terminal would show it, at most ``CUT`` characters
     length: int  # number of characters of the whole message
     overwritten: int  # number of carriage returns that overwrote it, as progress bars do
 
     @classmethod
-    def of(cls, event: dict[str, Any]) -> "Line":
+    def from_event(cls, event: dict[str, Any]) -> "Line":
         """Return the line of an event of CloudWatch."""
-        at, message = event.get("timestamp", 0), event.get("message", "")
+        timestamp, message = event.get("timestamp", 0), event.get("message", "")
         parts = message.rstrip("\r\n").rsplit("\r", 1)
-        again = message.rstrip("\r\n").count("\r")
+        overwrite_count = message.rstrip("\r\n").count("\r")
         text = plain(parts[-1][: CUT * 2])[:CUT]
-        return cls(at, event_id(event), text, len(message), again)
+        return cls(timestamp, event_id(event), text, len(message), overwrite_count)
 
     @property
     def is_whole(self) -> bool:
@@ -196,18 +216,20 @@ def end(account: Account, stream: Stream, count: int) -> Page:
     how = {"limit": _limit(count), "startFromHead": False}
     last = fetch(account, stream, **how)
     back = last.get("nextBackwardToken", "")
-    found = [Line.of(one) for one in reversed(last.get("events", []))]
-    if len(found) <= count and back:
+    lines = [Line.from_event(item) for item in reversed(last.get("events", []))]
+    if len(lines) <= count and back:
         earlier = events(account, stream, **how, nextToken=back)
-        found += map(Line.of, islice(earlier, count + 1 - len(found)))
+        lines += map(Line.from_event, islice(earlier, count + 1 - len(lines)))
     token = last.get("nextForwardToken", "")
-    return Page(tuple(found[:count][::-1]), len(found) > count, False, token)
+    return Page(tuple(lines[:count][::-1]), len(lines) > count, False, token)
 
 
 def newer(account: Account, stream: Stream, token: str) -> tuple[list[Line], str]:
     """Return the lines from a token on, at most 1 MB, and the token of those that will follow."""
     page = fetch(account, stream, nextToken=token, startFromHead=True)
-    return [Line.of(one) for one in page.get("events", [])], page.get("nextForwardToken", token)
+    return [Line.from_event(item) for item in page.get("events", [])], page.get(
+        "nextForwardToken", token
+    )
 
 
 def before(account: Account, stream: Stream, line: str, count: int) -> Page:
@@ -224,18 +246,20 @@ def after(account: Account, stream: Stream, line: str, count: int) -> Page:
 
 def around(account: Account, stream: Stream, line: str, count: int) -> Page:
     """Return that line with the lines around it."""
-    marked = Line.of(event(account, stream, line))
+    marked_line = Line.from_event(event(account, stream, line))
     older = before(account, stream, line, count // 2)
     newer = after(account, stream, line, count - count // 2)
-    return Page((*older.lines, marked, *newer.lines), older.has_older, newer.has_newer)
+    return Page((*older.lines, marked_line, *newer.lines), older.has_older, newer.has_newer)
 
 
 def event(account: Account, stream: Stream, line: str) -> dict[str, Any]:
     """Return the whole event of a line."""
-    at = _time(line)
-    for one in events(account, stream, startTime=at, endTime=at + 1, startFromHead=True):
-        if Line.of(one).id == line:
-            return one
+    timestamp = _time(line)
+    for item in events(
+        account, stream, startTime=timestamp, endTime=timestamp + 1, startFromHead=True
+    ):
+        if Line.from_event(item).id == line:
+            return item
     raise ServiceError(f"line {line} is not in log stream {stream.name}: it may have expired")
 
 
@@ -245,23 +269,23 @@ def search(
     """Return the first lines that contain the words literally, and the token to continue with;
     empty at the end.
     """
-    kept = "".join(c for c in words[:LONGEST] if c.isprintable())
-    pattern = '"' + kept.replace("\\", "\\\\").replace('"', '\\"') + '"'
-    found: list[dict[str, Any]] = []
+    phrase = "".join(c for c in words[:LONGEST] if c.isprintable())
+    pattern = '"' + phrase.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    matches: list[dict[str, Any]] = []
     for _ in range(PAGES):
         with service_errors(f"searching log stream {stream.name}"):
             page = account.logs.filter_log_events(
                 logGroupName=stream.group,
                 logStreamNames=[stream.name],
                 filterPattern=pattern,
-                limit=count - len(found),
+                limit=count - len(matches),
                 **({"nextToken": token} if token else {}),
             )
-        found += page.get("events", [])
+        matches += page.get("events", [])
         token = page.get("nextToken", "")
-        if not token or len(found) >= count:
+        if not token or len(matches) >= count:
             break
-    return tuple(Line.of(event) for event in found), token
+    return tuple(Line.from_event(event) for event in matches), token
 
 
 def _read(
@@ -270,22 +294,22 @@ def _read(
     """Return lines from the beginning or the end on, or from that line on, in the log's order; and
     whether there are more.
     """
-    at = _time(line) if line else 0
+    timestamp = _time(line) if line else 0
     how: dict[str, Any] = {"startFromHead": forth, "limit": _limit(count)}
-    how |= {} if not line else {"startTime": at} if forth else {"endTime": at + 1}
-    found = map(Line.of, events(account, stream, **how))
-    some = list(islice(_past(found, line, at) if line else found, count + 1))
+    how |= {} if not line else {"startTime": timestamp} if forth else {"endTime": timestamp + 1}
+    lines = map(Line.from_event, events(account, stream, **how))
+    some = list(islice(_past(lines, line, timestamp) if line else lines, count + 1))
     return tuple(some[:count][:: 1 if forth else -1]), len(some) > count
 
 
-def _past(lines: Iterable[Line], line: str, at: int) -> Iterator[Line]:
+def _past(lines: Iterable[Line], line: str, timestamp: int) -> Iterator[Line]:
     """Iterate over the lines after that one, including those of its millisecond."""
     is_past = False
-    for one in lines:
-        if is_past or one.at != at:
+    for log_line in lines:
+        if is_past or log_line.timestamp != timestamp:
             is_past = True
-            yield one
-        is_past = is_past or one.id == line
+            yield log_line
+        is_past = is_past or log_line.id == line
 
 
 def _limit(count: int) -> int:
@@ -297,28 +321,28 @@ def events(
 ) -> Iterator[dict[str, Any]]:
     """Iterate over events in the given direction; a repeated token means the end."""
     forth = how["startFromHead"]
-    asked = 0
-    while pages is None or asked < pages:
+    page_count = 0
+    while pages is None or page_count < pages:
         page = fetch(account, stream, **how)
-        found = page.get("events", [])
-        yield from found if forth else reversed(found)
+        items = page.get("events", [])
+        yield from items if forth else reversed(items)
         following = page.get("nextForwardToken" if forth else "nextBackwardToken")
         if not following or following == how.get("nextToken"):
             return
-        how["nextToken"], asked = following, asked + 1
+        how["nextToken"], page_count = following, page_count + 1
 
 
 def fetch(account: Account, stream: Stream, **how: Any) -> dict[str, Any]:
     """Return GetLogEvents' answer."""
     with service_errors(f"reading log stream {stream.name}"):
-        found: dict[str, Any] = account.logs.get_log_events(
+        response: dict[str, Any] = account.logs.get_log_events(
             logGroupName=stream.group, logStreamName=stream.name, **how
         )
-        return found
+        return response
 
 
 def _time(line: str) -> int:
     if (match := _ID.fullmatch(line)) is None:
-        said = f"line={line[:40]!r} is not a line's id"
-        raise ServiceError(f"{said}: expected <milliseconds>-<8 hexadecimal digits>")
+        message = f"line={line[:40]!r} is not a line's id"
+        raise ServiceError(f"{message}: expected <milliseconds>-<8 hexadecimal digits>")
     return int(match[1])

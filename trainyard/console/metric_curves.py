@@ -18,20 +18,20 @@ from typing import Any
 from trainyard.console.account_cache import Account
 from trainyard.console.log_lines import Stream, fetch, of_job
 from trainyard.runs.execution import LOG_GROUPS
-from trainyard.runs.metric_lines import Definition, Found, definitions, given_up, metrics_in
+from trainyard.runs.metric_lines import Definition, LineMetrics, definitions, given_up, metrics_in
 from trainyard.runs.metric_series import Sample, final, of_cloudwatch
 
 MOST = 64 << 20  # most characters of a log that are read
 SECONDS = 0.25  # approximate seconds of reading per call
 RANKS = 64  # most ranks with a curve of their own
-ENDED = ("Completed", "Failed", "Stopped")
+END_STATUSES = ("Completed", "Failed", "Stopped")
 
 
 @dataclass(slots=True)
 class Samples:
     """The values of one metric, in the order of the log: 24 bytes each."""
 
-    at: "array[float]" = field(
+    timestamps: "array[float]" = field(
         default_factory=lambda: array("d")
     )  # time of each value (ms since 1970)
     steps: "array[float]" = field(default_factory=lambda: array("d"))
@@ -46,16 +46,16 @@ class Samples:
         """Number of values."""
         return len(self.values)
 
-    def add(self, one: Sample) -> None:
+    def add(self, sample: Sample) -> None:
         """Take in the next value of the log."""
-        self.at.append(one.at)
-        self.steps.append(math.nan if one.step is None else one.step)
+        self.timestamps.append(sample.timestamp)
+        self.steps.append(math.nan if sample.step is None else sample.step)
         self.is_counted = self.is_counted and math.isfinite(self.steps[-1])
-        self.values.append(one.value)
-        if math.isfinite(one.value):
-            if self.lowest is None or one.value < self.values[self.lowest]:
+        self.values.append(sample.value)
+        if math.isfinite(sample.value):
+            if self.lowest is None or sample.value < self.values[self.lowest]:
                 self.lowest = self.count - 1
-            if self.highest is None or one.value > self.values[self.highest]:
+            if self.highest is None or sample.value > self.values[self.highest]:
                 self.highest = self.count - 1
 
 
@@ -77,18 +77,20 @@ class Metrics:
     @property
     def begin(self) -> float:
         """Time of the job's first value (ms since 1970); 0 without values."""
-        return min((some.at[0] for some in list(self.samples.values()) if some.count), default=0.0)
+        return min(
+            (some.timestamps[0] for some in list(self.samples.values()) if some.count), default=0.0
+        )
 
-    def add(self, at: float, one: Found) -> None:
+    def add(self, timestamp: float, line_metrics: LineMetrics) -> None:
         """Add the values found in a line."""
-        self.counter = self.counter or one.counter
-        step = one.step if one.counter == self.counter else None
-        for name, value in one.values.items():
-            self.samples[name].add(Sample(at, step, value))
-        for name, rank, value in one.by_rank:
+        self.counter = self.counter or line_metrics.counter
+        step = line_metrics.step if line_metrics.counter == self.counter else None
+        for name, value in line_metrics.values.items():
+            self.samples[name].add(Sample(timestamp, step, value))
+        for name, rank, value in line_metrics.by_rank:
             ranks = self.by_rank[name]
             if rank in ranks or len(ranks) < RANKS:
-                ranks.setdefault(rank, Samples()).add(Sample(at, step, value))
+                ranks.setdefault(rank, Samples()).add(Sample(timestamp, step, value))
 
 
 class Reader:
@@ -99,7 +101,7 @@ class Reader:
         self._account, self._job = account, job
         self._lock = threading.Lock()
         self._tokens: dict[str, str] = {}
-        self._known: list[Definition] | None = None
+        self._metric_definitions: list[Definition] | None = None
         self._unread: deque[dict[str, Any]] = deque()
         """Events fetched but not yet processed."""
         self._size = 0
@@ -107,8 +109,8 @@ class Reader:
     def read(self) -> Metrics:
         """Return the known metrics after reading for about ``SECONDS``."""
         with self._lock:
-            job = described(self._account, self._job)
-            is_ended = job.get("TrainingJobStatus") in ENDED
+            job = describe_training(self._account, self._job)
+            is_ended = job.get("TrainingJobStatus") in END_STATUSES
             if self.metrics.source == "log" and self._size < MOST:
                 self._read_on(job)
             has_any = bool(self.metrics.samples)
@@ -118,25 +120,29 @@ class Reader:
 
     def _read_on(self, job: Mapping[str, Any]) -> None:
         """Read more of the first host's log: if every rank prints its metrics, one is enough."""
-        if self._known is None:
-            self._known = definitions(job)
-        if not self._known:
+        if self._metric_definitions is None:
+            self._metric_definitions = definitions(job)
+        if not self._metric_definitions:
             return
         limit = time.monotonic() + SECONDS
         for events in self._pages():
             self._unread.extend(events)
-            until = self._look(self._known, limit)
+            until = self._process_events(self._metric_definitions, limit)
             if until is not None:
                 break
-        self.metrics.until, self.metrics.slow = until, given_up(self._known)
+        self.metrics.until, self.metrics.slow = until, given_up(self._metric_definitions)
 
-    def _look(self, known: Sequence[Definition], limit: float) -> float | None:
+    def _process_events(
+        self, metric_definitions: Sequence[Definition], limit: float
+    ) -> float | None:
         """Process fetched events; return up to when (ms), if the time is up."""
         while self._unread:
             event = self._unread.popleft()
             self._size += len(event.get("message", ""))
-            if (one := metrics_in(known, event.get("message", ""))) is not None:
-                self.metrics.add(event.get("timestamp", 0), one)
+            if (
+                line_metrics := metrics_in(metric_definitions, event.get("message", ""))
+            ) is not None:
+                self.metrics.add(event.get("timestamp", 0), line_metrics)
             if time.monotonic() > limit:
                 return float(event.get("timestamp", 0))
         return None
@@ -145,7 +151,9 @@ class Reader:
         """Iterate over new events; the first list is empty, for events left from the last call."""
         yield []
         streams = of_job(self._account, LOG_GROUPS["TrainingJob"], self._job)
-        for stream in [one for one in streams if one.host == streams[0].host][::-1]:
+        for stream in [candidate for candidate in streams if candidate.host == streams[0].host][
+            ::-1
+        ]:
             is_end = False
             while not is_end:
                 events, is_end = self._page(stream)
@@ -162,14 +170,14 @@ class Reader:
 
     def _of_cloudwatch(self, job: Mapping[str, Any]) -> None:
         """Read at most 500 metrics, the limit of one request."""
-        names = [one.name for one in definitions(job)]
+        names = [definition.name for definition in definitions(job)]
         last = final(job)
         names = list(dict.fromkeys([*names, *last]))[:500]
         samples = of_cloudwatch(self._account.cloudwatch, self._job, names, job)
         source = "CloudWatch"
         if not samples:
             source = "last values"
-            samples = {name: [one] for name, one in last.items()}
+            samples = {name: [sample] for name, sample in last.items()}
         metrics = Metrics(source=source, slow=self.metrics.slow)
         for name, values in samples.items():
             for value in values:
@@ -177,15 +185,15 @@ class Reader:
         self.metrics = metrics
 
 
-def described(account: Account, job: str) -> dict[str, Any]:
+def describe_training(account: Account, job: str) -> dict[str, Any]:
     """Return DescribeTrainingJob's answer."""
     return account.ask("describe_training_job", max(2.0, account.seconds), TrainingJobName=job)
 
 
 def read(account: Account, job: str) -> Metrics:
     """Return the recent metrics of a training job; one reader serves all callers."""
-    reader = account.lately(("metrics of", job), lambda: Reader(account, job), 24 * 3_600)
-    ended = described(account, job).get("TrainingJobStatus") in ENDED
-    is_done = ended and reader.metrics.until is None and reader.metrics.samples
+    reader = account.read_cached(("metrics of", job), lambda: Reader(account, job), 24 * 3_600)
+    is_ended = describe_training(account, job).get("TrainingJobStatus") in END_STATUSES
+    is_done = is_ended and reader.metrics.until is None and reader.metrics.samples
     seconds = 60.0 if is_done else account.seconds
-    return account.lately(("metrics read of", job), reader.read, seconds)
+    return account.read_cached(("metrics read of", job), reader.read, seconds)

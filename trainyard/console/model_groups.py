@@ -10,7 +10,7 @@ from trainyard.runs.evaluation_numbers import in_report, of_package
 
 EXECUTION = re.compile(r"arn:[^/]+:pipeline/(?P<pipeline>[^/]+)/execution/(?P<execution>[^/]+)")
 
-UNGROUPED = "-"  # placeholder for the group in addresses of packages without a group
+NO_GROUP = "-"  # placeholder for the group in addresses of packages without a group
 AT_ONCE = 50  # groups on the page of all, and versions on a group's: the newest
 NEWEST = {"SortBy": "CreationTime", "SortOrder": "Descending"}
 
@@ -29,7 +29,7 @@ def place_of(arn: str) -> tuple[str, str]:
     """Return (group, version) of a package's ARN; (``-``, name) for a package without a group."""
     _, _, rest = arn.partition(":model-package/")
     group, slash, version = (rest or arn).partition("/")
-    return (group, version) if slash else (UNGROUPED, group)
+    return (group, version) if slash else (NO_GROUP, group)
 
 
 def groups(account: Account) -> list[dict[str, Any]]:
@@ -45,15 +45,15 @@ def versions(account: Account, group: str | None) -> list[dict[str, Any]]:
 
 def champion(account: Account, group: str) -> Champion:
     """Return the group's present champion."""
-    approved = [
-        one["ModelPackageArn"]
-        for one in versions(account, group)
-        if one.get("ModelApprovalStatus") == "Approved"
+    approved_arns = [
+        version["ModelPackageArn"]
+        for version in versions(account, group)
+        if version.get("ModelApprovalStatus") == "Approved"
     ]
-    return Champion(*(approved + [None, None])[:2])
+    return Champion(*(approved_arns + [None, None])[:2])
 
 
-def described(account: Account, package: str) -> dict[str, Any]:
+def describe_package(account: Account, package: str) -> dict[str, Any]:
     """Return DescribeModelPackage's answer; ``package``: an ARN, or the name of a package without a
     group.
     """
@@ -62,10 +62,10 @@ def described(account: Account, package: str) -> dict[str, Any]:
 
 def arn_of(account: Account, group: str, version: str) -> str:
     """Return a package's ARN by its group and version; its name if it has no group."""
-    if group == UNGROUPED:
+    if group == NO_GROUP:
         return version
-    found = account.ask("describe_model_package_group", 60, ModelPackageGroupName=group)
-    of_group: str = found["ModelPackageGroupArn"]
+    description = account.ask("describe_model_package_group", 60, ModelPackageGroupName=group)
+    of_group: str = description["ModelPackageGroupArn"]
     return f"{of_group.replace(':model-package-group/', ':model-package/', 1)}/{version}"
 
 
@@ -75,28 +75,28 @@ def metrics(account: Account, package: Mapping[str, Any]) -> dict[str, float]:
 
     Unreadable reports are skipped, and reports written again after the package was registered.
     """
-    registered = package.get("CreationTime")
+    registration_time = package.get("CreationTime")
 
     def report(uri: str) -> dict[str, float]:
-        key = ("models report", uri, registered)
-        return account.lately(key, lambda: in_report(account.s3, uri, registered), 300)
+        key = ("models report", uri, registration_time)
+        return account.read_cached(key, lambda: in_report(account.s3, uri, registration_time), 300)
 
-    found = of_package(package, report)
-    return dict(list(found.items())[:MOST])
+    numbers = of_package(package, report)
+    return dict(list(numbers.items())[:MOST])
 
 
-def decided(package: Mapping[str, Any]) -> tuple[str, Any]:
+def find_decision(package: Mapping[str, Any]) -> tuple[str, Any]:
     """Return (user, time) of the package's last change; empty if AWS does not report it."""
     user = package.get("LastModifiedBy") or {}
-    who = user.get("UserProfileName") or (user.get("IamIdentity") or {}).get("Arn") or ""
-    return str(who), package.get("LastModifiedTime")
+    user_name = user.get("UserProfileName") or (user.get("IamIdentity") or {}).get("Arn") or ""
+    return str(user_name), package.get("LastModifiedTime")
 
 
-def named(package: Mapping[str, Any]) -> tuple[str, str] | None:
+def find_execution(package: Mapping[str, Any]) -> tuple[str, str] | None:
     """Return (pipeline, id) of the execution in the package's metadata, or None."""
     arns = [
         (package.get("MetadataProperties") or {}).get("GeneratedBy"),
         *(package.get("CustomerMetadataProperties") or {}).values(),
     ]
-    found = (EXECUTION.fullmatch(arn) for arn in arns if isinstance(arn, str))
-    return next(((run["pipeline"], run["execution"]) for run in found if run), None)
+    matches = (EXECUTION.fullmatch(arn) for arn in arns if isinstance(arn, str))
+    return next(((run["pipeline"], run["execution"]) for run in matches if run), None)

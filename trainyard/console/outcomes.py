@@ -8,10 +8,10 @@ from typing import Any
 
 from trainyard.common.errors import ServiceError
 from trainyard.console.account_cache import A_DAY, Account
-from trainyard.console.model_groups import champion, described, metrics, place_of
+from trainyard.console.model_groups import champion, describe_package, metrics, place_of
 from trainyard.plan.prices import Prices, load
 from trainyard.runs.execution import Execution, Step
-from trainyard.runs.job_cost import CHARGED, Spent, spent
+from trainyard.runs.job_cost import CHARGED_KEYS, Spent, spent
 from trainyard.runs.run_display import latest
 from trainyard.runs.run_summary import model_package
 
@@ -33,28 +33,30 @@ def costs(
     steps: Iterable[Step],
     jobs: Mapping[str, Mapping[str, Any]],
     prices: Prices | None,
-    at: datetime,
+    now: datetime,
 ) -> dict[str, Spent | None]:
-    """Return step that has begun → its cost until ``at``; None if it is not known."""
+    """Return step that has begun → its cost until ``now``; None if it is not known."""
     free = Spent(machines="", seconds=0.0, usd=0.0, usd_a_second=0.0, estimated=False)
-    found: dict[str, Spent | None] = {}
+    costs_by_step: dict[str, Spent | None] = {}
     for step in steps:
-        if step.charged and jobs.get(step.name) and prices and not (step.cached or step.reused):
-            found[step.name] = spent(step.charged[0], jobs[step.name], prices, at)
+        if step.charged_job and jobs.get(step.name) and prices and not (step.cached or step.reused):
+            costs_by_step[step.name] = spent(step.charged_job[0], jobs[step.name], prices, now)
         else:
-            is_free = step.cached or step.reused or not CHARGED & set(step.metadata)
-            found[step.name] = free if is_free else None
-    return found
+            is_free = step.cached or step.reused or not CHARGED_KEYS & set(step.metadata)
+            costs_by_step[step.name] = free if is_free else None
+    return costs_by_step
 
 
 def cost(of_steps: Mapping[str, Spent | None]) -> Cost:
     """Return the sum of the steps' costs."""
-    known = [one for one in of_steps.values() if one]
+    known_costs = [step_cost for step_cost in of_steps.values() if step_cost]
     return Cost(
-        so_far=sum(one.usd or 0.0 for one in known),
-        a_second=sum(one.usd_a_second or 0.0 for one in known),
-        unknown=tuple(n for n, one in of_steps.items() if one is None or one.usd is None),
-        estimated=any(one.estimated for one in known),
+        so_far=sum(step_cost.usd or 0.0 for step_cost in known_costs),
+        a_second=sum(step_cost.usd_a_second or 0.0 for step_cost in known_costs),
+        unknown=tuple(
+            n for n, step_cost in of_steps.items() if step_cost is None or step_cost.usd is None
+        ),
+        estimated=any(step_cost.estimated for step_cost in known_costs),
     )
 
 
@@ -111,44 +113,50 @@ def no_judge(execution: Execution, steps: Mapping[str, Step]) -> Outcome | None:
     return None
 
 
-def outcome(here: Account, pipeline: str, execution: str, judge: Judge) -> Outcome:
+def outcome(account: Account, pipeline: str, execution: str, judge: Judge) -> Outcome:
     """Read the outcome of an ended run; parts that AWS refuses are left out."""
     try:
-        steps = {step.name: step for step in here.snapshot(pipeline, execution).steps}
+        steps = {step.name: step for step in account.snapshot(pipeline, execution).steps}
     except ServiceError:
         return Outcome()
     jobs: Jobs = {}
     for name, step in steps.items():
         try:
-            jobs[name] = here.charged(step)
+            jobs[name] = account.describe_charged(step)
         except ServiceError:  # jobs may have been deleted
             continue
-    region = str(here.sagemaker.meta.region_name)
-    prices = here.lately(("prices", region), lambda: load(region), A_DAY)
+    region = str(account.sagemaker.meta.region_name)
+    prices = account.read_cached(("prices", region), lambda: load(region), A_DAY)
     paid = cost(costs(steps.values(), jobs, prices, datetime.now(UTC)))
     try:
-        found = judge(here.execution(pipeline, execution), steps)
-        found = found or _registered(here, model_package(list(steps.values()))) or _trained(jobs)
+        result = judge(account.execution(pipeline, execution), steps)
+        result = (
+            result
+            or _judge_package(account, model_package(list(steps.values())))
+            or _judge_training(jobs)
+        )
     except ServiceError:
-        found = _trained(jobs)
-    return replace(found, cost=paid)
+        result = _judge_training(jobs)
+    return replace(result, cost=paid)
 
 
-def _registered(here: Account, package: str | None) -> Outcome | None:
+def _judge_package(account: Account, package: str | None) -> Outcome | None:
     """Return the outcome by the metrics of the registered package, beside its group's champion."""
     if package is None:
         return None
-    known = metrics(here, described(here, package))
-    name = next(iter(by_importance(known)), "")
-    found = Outcome(metric=name, value=known.get(name), verdict="registered")
+    values = metrics(account, describe_package(account, package))
+    name = next(iter(by_importance(values)), "")
+    result = Outcome(metric=name, value=values.get(name), verdict="registered")
     group = place_of(package)[0]
-    best = champion(here, group).arn if group != "-" else None
+    best = champion(account, group).arn if group != "-" else None
     if best and best != package:
-        found = replace(found, champion=metrics(here, described(here, best)).get(name))
-    return found
+        result = replace(
+            result, champion=metrics(account, describe_package(account, best)).get(name)
+        )
+    return result
 
 
-def _trained(jobs: Jobs) -> Outcome:
+def _judge_training(jobs: Jobs) -> Outcome:
     values = {name: value for job in jobs.values() for name, value in latest(job).items()}
     name = next(iter(by_importance(values)), "")
     return Outcome(metric=name, value=values.get(name))

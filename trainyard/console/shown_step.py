@@ -18,15 +18,15 @@ from botocore import xform_name
 from botocore.exceptions import BotoCoreError, ClientError
 
 from trainyard.common.errors import ServiceError
-from trainyard.console.account_cache import A_DAY, Account, Snapshot, each
+from trainyard.console.account_cache import A_DAY, Account, Snapshot, read_items
 from trainyard.language import steps as language
 from trainyard.language.evaluation import Unknown, evaluate
 from trainyard.language.parameters import values
 from trainyard.language.statuses import JOB_ENDED
-from trainyard.language.steps import Step as Declared
-from trainyard.language.steps import named
+from trainyard.language.steps import Step as StepDefinition
+from trainyard.language.steps import find_step
 from trainyard.plan.definition_diff import label
-from trainyard.plan.s3_listing import listed
+from trainyard.plan.s3_listing import list_objects
 from trainyard.plan.step_fields import HIDDEN, flat
 from trainyard.runs.evaluation_numbers import LARGEST, read_object
 from trainyard.runs.execution import Execution, Step
@@ -39,47 +39,47 @@ UNCHANGING = 3_600.0  # seconds for which unchanging data are kept
 
 
 @dataclass(frozen=True, slots=True)
-class Defined:
+class RunDefinition:
     """The definition and parameters of an execution."""
 
     document: Mapping[str, Any]
     parameters: Mapping[str, Any]  # name → value, in its type
 
-    def step(self, name: str) -> Declared | None:
+    def step(self, name: str) -> StepDefinition | None:
         """Return the step of that name, or the step in a loop's body of which ``<body>-<index>`` is
         a run.
         """
-        return named(self.document.get("Steps"), name)
+        return find_step(self.document.get("Steps"), name)
 
 
-def defined(here: Account, arn: str) -> Defined:
+def read_definition(account: Account, arn: str) -> RunDefinition:
     """Return the definition and the parameters of the execution with that ARN."""
 
-    def read() -> Defined:
-        one = here.execution_of(arn)
-        document = one.definition()
-        return Defined(document, values(document, one.parameters()))
+    def read() -> RunDefinition:
+        execution = account.execution_of(arn)
+        document = execution.definition()
+        return RunDefinition(document, values(document, execution.parameters()))
 
-    return here.lately(("step: defined", arn), read, UNCHANGING)
+    return account.read_cached(("step: defined", arn), read, UNCHANGING)
 
 
-def describe(here: Account, resource: Resource, seconds: float | None = None) -> dict[str, Any]:
+def describe(account: Account, resource: Resource, seconds: float | None = None) -> dict[str, Any]:
     """Return what :func:`describe_resource` does, kept for some seconds."""
     key = ("step: resource", resource.operation, resource.arn or resource.name)
-    return here.lately(key, lambda: describe_resource(here.sagemaker, resource), seconds)
+    return account.read_cached(key, lambda: describe_resource(account.sagemaker, resource), seconds)
 
 
-SETTLED = 60.0  # seconds for which data of an ended step are reused: it may be retried
+SETTLED_SECONDS = 60.0  # seconds for which data of an ended step are reused: it may be retried
 LATE = timedelta(minutes=5)  # time after which a log is complete, and results from it are final
 
 
-class Shown:
+class StepView:
     """A step of one execution, as it is now."""
 
-    def __init__(self, here: Account, pipeline: str, execution: str, name: str) -> None:
-        self.here, self.name = here, name
-        self.execution: Execution = here.execution(pipeline, execution)
-        self.snapshot: Snapshot = here.snapshot(pipeline, execution)
+    def __init__(self, account: Account, pipeline: str, execution: str, name: str) -> None:
+        self.account, self.name = account, name
+        self.execution: Execution = account.execution(pipeline, execution)
+        self.snapshot: Snapshot = account.snapshot(pipeline, execution)
         self.address = {"pipeline": pipeline, "execution": execution, "step": name}
 
     @property
@@ -95,18 +95,18 @@ class Shown:
     @cached_property
     def step(self) -> Step | None:
         """The step; None before it has begun."""
-        return next((one for one in self.snapshot.steps if one.name == self.name), None)
+        return next((step for step in self.snapshot.steps if step.name == self.name), None)
 
     @cached_property
-    def defined(self) -> Defined:
+    def run_definition(self) -> RunDefinition:
         """The definition of the execution."""
-        return defined(self.here, self.arn)
+        return read_definition(self.account, self.arn)
 
     @cached_property
-    def declared(self) -> Declared | None:
+    def step_definition(self) -> StepDefinition | None:
         """The step in the definition; None if that cannot be read, or lacks the step."""
         try:
-            return self.defined.step(self.name)
+            return self.run_definition.step(self.name)
         except ServiceError:
             return None
 
@@ -118,52 +118,52 @@ class Shown:
     @cached_property
     def description(self) -> dict[str, Any]:
         """The service's description of that resource; empty if there is none."""
-        seconds = SETTLED if self.step and self.step.ended else None
-        return describe(self.here, self.resource, seconds) if self.resource else {}
+        seconds = SETTLED_SECONDS if self.step and self.step.ended else None
+        return describe(self.account, self.resource, seconds) if self.resource else {}
 
     @property
     def type(self) -> str:
         """Type, such as ``Training``; if the definition cannot be read, from the Metadata."""
-        if self.declared:
-            return self.declared.type
+        if self.step_definition:
+            return self.step_definition.type
         return next(iter(self.step.metadata), "") if self.step else ""
 
     def cause(self) -> Cause | None:
         """Return why it failed; None if it has not failed."""
-        one = self.step
-        if one is None or one.status != "Failed":
+        step = self.step
+        if step is None or step.status != "Failed":
             return None
-        key = ("cause", self.arn, one.name, one.ended)
-        is_late = one.ended is not None and datetime.now(UTC) - one.ended > LATE
-        good = A_DAY if is_late else SETTLED
-        return self.here.lately(key, lambda: cause_of(self.execution, one), good)
+        key = ("cause", self.arn, step.name, step.ended)
+        is_late = step.ended is not None and datetime.now(UTC) - step.ended > LATE
+        good = A_DAY if is_late else SETTLED_SECONDS
+        return self.account.read_cached(key, lambda: cause_of(self.execution, step), good)
 
 
-def run_values(shown: Shown) -> RunValues:
+def run_values(view: StepView) -> RunValues:
     """Return the values of the step's execution."""
-    here = shown.here
+    account = view.account
 
     def read(uri: str) -> bytes:
         try:
-            found = here.lately(("step: file", uri), lambda: read_object(here.s3, uri))
+            result = account.read_cached(("step: file", uri), lambda: read_object(account.s3, uri))
         except (ClientError, BotoCoreError) as error:
             raise ServiceError(f"{uri}: {error}") from None
-        if len(found[1]) > LARGEST:
+        if len(result[1]) > LARGEST:
             raise ServiceError(f"{uri} is too large to be read here")
-        return found[1]
+        return result[1]
 
     return RunValues(
-        arn=shown.arn,
-        answer=shown.snapshot.described,
-        steps=shown.snapshot.steps,
-        document=shown.defined.document,
-        parameters=shown.defined.parameters,
-        describe=lambda resource: describe(here, resource),
+        arn=view.arn,
+        answer=view.snapshot.described,
+        steps=view.snapshot.steps,
+        document=view.run_definition.document,
+        parameters=view.run_definition.parameters,
+        describe=lambda resource: describe(account, resource),
         read=read,
     )
 
 
-def resolved(step: language.Step, values: RunValues) -> dict[str, Any]:
+def resolve_entry(step: language.Step, values: RunValues) -> dict[str, Any]:
     """Return the step's whole entry in the definition, expressions replaced, without nested steps.
 
     Values not known yet are shown as ``(not known: why)``; secrets as ``(hidden)``.
@@ -174,13 +174,13 @@ def resolved(step: language.Step, values: RunValues) -> dict[str, Any]:
 
 def public(value: Any) -> Any:
     """Return a copy that may be shown: secrets hidden, unknown values as text that says so."""
-    shown = _without_unknowns(copy.deepcopy(value))
-    for path in list(find(shown)):
-        holder = shown
+    public_value = _without_unknowns(copy.deepcopy(value))
+    for path in list(find(public_value)):
+        holder = public_value
         for key in path[:-1]:
             holder = holder[key]
         holder[path[-1]] = HIDDEN
-    return shown
+    return public_value
 
 
 def _without_unknowns(value: Any) -> Any:
@@ -218,70 +218,72 @@ class Attempts:
     note: str = ""  # message about attempts that cannot be found
 
 
-def attempts(here: Account, snapshot: Snapshot, step: Step) -> Attempts:
+def attempts(account: Account, snapshot: Snapshot, step: Step) -> Attempts:
     """Return the step's attempts; none for a step that started no job."""
     resource = resource_of(step)
     if step.job is None or resource is None or step.source:
         return Attempts(found=())
-    others = {one.job[1] for one in snapshot.steps if one.job and one.name != step.name}
-    names = _names(here, resource, others)
-    found = tuple(_attempt(here, step, replace(resource, name=name)) for name in names[-MOST:])
-    return Attempts(found=found, note=_note(step, found))
+    others = {other.job[1] for other in snapshot.steps if other.job and other.name != step.name}
+    names = _names(account, resource, others)
+    attempt_list = tuple(
+        _attempt(account, step, replace(resource, name=name)) for name in names[-MOST:]
+    )
+    return Attempts(found=attempt_list, note=_note(step, attempt_list))
 
 
-def _names(here: Account, resource: Resource, others: set[str]) -> list[str]:
+def _names(account: Account, resource: Resource, others: set[str]) -> list[str]:
     """Return the names of the step's jobs, in the order of creation; only its own if the names of
     other steps' jobs are not distinguishable.
     """
-    matched = _NAME.fullmatch(resource.name)
-    if matched is None:
+    match = _NAME.fullmatch(resource.name)
+    if match is None:
         return [resource.name]
-    prefix = matched["prefix"]
+    prefix = match["prefix"]
     clash = any((other := _NAME.fullmatch(name)) and other["prefix"] == prefix for name in others)
     if clash:  # these are the last jobs; the owners of earlier ones are not known
         return [resource.name]
-    mine = [
+    own_names = [
         name
-        for name in _listed(here, resource.kind, prefix)
-        if (found := _NAME.fullmatch(name)) and found[1] == prefix
+        for name in _list_jobs(account, resource.kind, prefix)
+        if (name_match := _NAME.fullmatch(name)) and name_match[1] == prefix
     ]
-    return [*(name for name in mine if name != resource.name), resource.name]
+    return [*(name for name in own_names if name != resource.name), resource.name]
 
 
-def _listed(here: Account, kind: str, prefix: str) -> list[str]:
+def _list_jobs(account: Account, kind: str, prefix: str) -> list[str]:
     """Return names of jobs that contain the prefix, the oldest first."""
     operation = f"list_{xform_name(kind)}s"
     order = {"SortBy": "CreationTime", "SortOrder": "Descending", "MaxResults": 100}
-    answer = here.ask(operation, NameContains=prefix, **order)
-    names = [one.get(f"{kind}Name", "") for one in answer.get(f"{kind}Summaries", [])]
+    answer = account.ask(operation, NameContains=prefix, **order)
+    names = [summary.get(f"{kind}Name", "") for summary in answer.get(f"{kind}Summaries", [])]
     return names[::-1]
 
 
-def _attempt(here: Account, step: Step, resource: Resource) -> Attempt:
+def _attempt(account: Account, step: Step, resource: Resource) -> Attempt:
     job = describe(
-        here, replace(resource, arn=f"{resource.arn.rpartition('/')[0]}/{resource.name}")
+        account, replace(resource, arn=f"{resource.arn.rpartition('/')[0]}/{resource.name}")
     )
     status = job.get(f"{resource.kind}Status", "Unknown")
-    created = job.get("CreationTime")
+    creation_time = job.get("CreationTime")
     return Attempt(
         job=resource.name,
         status=status,
-        started=created,
-        ended=ended(job, resource.kind) if status in JOB_ENDED else None,
+        started=creation_time,
+        ended=find_end_time(job, resource.kind) if status in JOB_ENDED else None,
         reason=job.get("FailureReason") or job.get("ExitMessage") or "",
         description=job,
-        is_earlier=bool(created and step.started and created < step.started),
+        is_earlier=bool(creation_time and step.started and creation_time < step.started),
     )
 
 
-def ended(job: Mapping[str, Any], kind: str) -> datetime | None:
+def find_end_time(job: Mapping[str, Any], kind: str) -> datetime | None:
     """Return when a job that no longer runs ended, by its description."""
-    own: datetime | None = job.get(f"{kind.removesuffix('Job')}EndTime")
-    return own or job.get("LastModifiedTime")
+    end_time: datetime | None = job.get(f"{kind.removesuffix('Job')}EndTime")
+    return end_time or job.get("LastModifiedTime")
 
 
-def _note(step: Step, found: tuple[Attempt, ...]) -> str:
-    missing = step.attempts - sum(not one.is_earlier for one in found)
+def _note(step: Step, attempt_list: tuple[Attempt, ...]) -> str:
+    missing = step.attempts - sum(not attempt.is_earlier for attempt in attempt_list)
     if missing > 0:
         return (
             f"The service counts {step.attempts} attempts. {missing} of them have no listed job: "
@@ -300,7 +302,9 @@ Use = Literal["input", "output", "named"]
 _SAYS = re.compile(
     r"(?P<input>Input|ModelData|Supplied)|Output|Artifacts|Checkpoint|Calculated|Viol"
 )
-_NAMED = re.compile(r"^(?:Environment|HyperParameters|Container(?:Arguments|Entrypoint)|Tags)\b")
+_NAMED_FIELDS = re.compile(
+    r"^(?:Environment|HyperParameters|Container(?:Arguments|Entrypoint)|Tags)\b"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,21 +320,24 @@ class Place:
     error: str = ""  # why it could not be listed
 
 
-def places(here: Account, description: Mapping[str, Any], job: str = "") -> list[Place]:
+def places(account: Account, description: Mapping[str, Any], job: str = "") -> list[Place]:
     """Return every S3 URI in a step's description, inputs first, each with its objects' sizes.
 
     Args:
         description: the job's own description, or the step's arguments.
         job: its name: a training job writes into a folder of that name.
     """
-    found = list(_uris(description, job))[:PLACES]
+    entries = list(_uris(description, job))[:PLACES]
     order = {"input": 0, "output": 1, "named": 2}
-    return sorted(each(lambda one: _place(here, *one), found), key=lambda place: order[place.use])
+    return sorted(
+        read_items(lambda entry: _place(account, *entry), entries),
+        key=lambda place: order[place.use],
+    )
 
 
 def _uris(description: Mapping[str, Any], job: str) -> Iterator[tuple[str, Use, str]]:
     """Iterate over (name, use, URI), each URI once for each use."""
-    seen = set()
+    pairs = set()
     texts = json.loads(json.dumps(description, default=str))  # times have no URI
     for path, field in flat(texts).items():
         uri = field.raw.strip('"') if isinstance(field.raw, str) else ""
@@ -339,24 +346,24 @@ def _uris(description: Mapping[str, Any], job: str) -> Iterator[tuple[str, Use, 
         if path.endswith("OutputDataConfig.S3OutputPath") and job:
             uri = f"{uri.rstrip('/')}/{job}/"
         use = _use(path)
-        if (use, uri) not in seen:
-            seen.add((use, uri))
+        if (use, uri) not in pairs:
+            pairs.add((use, uri))
             yield label(path), use, uri
 
 
 def _use(path: str) -> Use:
-    says = None if _NAMED.search(path) else _SAYS.search(path)
+    says = None if _NAMED_FIELDS.search(path) else _SAYS.search(path)
     if says is None:
         return "named"
     return "input" if says["input"] else "output"
 
 
-def _place(here: Account, name: str, use: Use, uri: str) -> Place:
+def _place(account: Account, name: str, use: Use, uri: str) -> Place:
     def read() -> list[int]:
-        return [one.get("Size", 0) for one in listed(here.s3, uri, KEYS)]
+        return [item.get("Size", 0) for item in list_objects(account.s3, uri, KEYS)]
 
     try:
-        sizes = here.lately(("step: listing", uri), read, SECONDS)
+        sizes = account.read_cached(("step: listing", uri), read, SECONDS)
     except (ClientError, BotoCoreError) as error:
         return Place(name=name, use=use, uri=uri, error=str(error))
     return Place(name=name, use=use, uri=uri, sizes=sizes)
@@ -374,9 +381,9 @@ class Trials:
     more: bool
 
 
-def trials(here: Account, tuning_job: str) -> Trials:
+def trials(account: Account, tuning_job: str) -> Trials:
     """Return the training jobs that a tuning job has started."""
-    answer = here.ask(
+    answer = account.ask(
         "list_training_jobs_for_hyper_parameter_tuning_job",
         HyperParameterTuningJobName=tuning_job,
         MaxResults=TRAININGS,
@@ -388,8 +395,8 @@ def trials(here: Account, tuning_job: str) -> Trials:
 
 def _rank(job: Mapping[str, Any]) -> tuple[bool, float]:
     """Return the sort key: the best objective first, jobs without one last."""
-    found = job.get("FinalHyperParameterTuningJobObjectiveMetric") or {}
-    value = found.get("Value")
+    metric = job.get("FinalHyperParameterTuningJobObjectiveMetric") or {}
+    value = metric.get("Value")
     if value is None or job.get("ObjectiveStatus") == "Failed":
         return (True, 0.0)
-    return (False, -value if found.get("Type") == "Maximize" else value)
+    return (False, -value if metric.get("Type") == "Maximize" else value)

@@ -27,17 +27,17 @@ def moment(when: datetime | None) -> Markup:
     )
 
 
-def lasting(started: datetime | None, ended: datetime | None) -> Markup:
+def lasting(start_time: datetime | None, end_time: datetime | None) -> Markup:
     """Return a duration; that of a running thing counts on in the browser. Empty before the
     start.
     """
-    if started is None:
+    if start_time is None:
         return Markup()
-    if ended is None:
-        now = datetime.now(started.tzinfo)
-        said = duration((now - started).total_seconds())
-        return Markup('<span data-since="{}">{}</span>').format(started.isoformat(), said)
-    return Markup("<span>{}</span>").format(duration((ended - started).total_seconds()))
+    if end_time is None:
+        now = datetime.now(start_time.tzinfo)
+        text = duration((now - start_time).total_seconds())
+        return Markup('<span data-since="{}">{}</span>').format(start_time.isoformat(), text)
+    return Markup("<span>{}</span>").format(duration((end_time - start_time).total_seconds()))
 
 
 def size(count: float | None) -> str:
@@ -78,7 +78,7 @@ _INVISIBLE = re.compile(
 def exact_json(value: Any) -> str:
     """Return indented JSON with invisible characters escaped."""
     return _INVISIBLE.sub(
-        lambda found: f"\\u{ord(found[0]):04x}",
+        lambda match: f"\\u{ord(match[0]):04x}",
         json.dumps(value, indent=2, default=str, ensure_ascii=False),
     )
 

@@ -64,35 +64,37 @@ def guard(app: Flask, key: str) -> None:
     def admit() -> Response | None:
         _refuse_foreign(request)
         cookie = f"trainyard-{request.host.rpartition(':')[2]}"  # cookies are not separated by port
-        mine = hmac.new(key.encode(), cookie.encode(), hashlib.sha256).hexdigest()
+        token = hmac.new(key.encode(), cookie.encode(), hashlib.sha256).hexdigest()
         if hmac.compare_digest(request.args.get("key", "").encode(), key.encode()):
             answer = redirect(_without_key(request))
-            answer.set_cookie(cookie, mine, httponly=True, samesite="Strict")
+            answer.set_cookie(cookie, token, httponly=True, samesite="Strict")
             return answer
-        if not hmac.compare_digest(request.cookies.get(cookie, "").encode(), mine.encode()):
+        if not hmac.compare_digest(request.cookies.get(cookie, "").encode(), token.encode()):
             raise Forbidden("Open the address that trainyard console printed: it has the key.")
         return None
 
     @app.after_request
-    def closed(answer: Response) -> Response:
+    def add_headers(answer: Response) -> Response:
         for name, value in HEADERS.items():
             answer.headers.setdefault(name, value)
         return answer
 
 
-def _refuse_foreign(asked: Request) -> None:
-    if urlsplit(f"//{asked.host}").hostname not in HOSTS:
-        raise Forbidden(f"Only this machine is served, not {asked.host}.")
-    origin = asked.headers.get("Origin")
-    if origin not in (None, asked.host_url.rstrip("/")):
+def _refuse_foreign(http_request: Request) -> None:
+    if urlsplit(f"//{http_request.host}").hostname not in HOSTS:
+        raise Forbidden(f"Only this machine is served, not {http_request.host}.")
+    origin = http_request.headers.get("Origin")
+    if origin not in (None, http_request.host_url.rstrip("/")):
         raise Forbidden(f"Pages of {origin} are not served.")
-    if asked.method not in ("GET", "HEAD") and origin is None:
+    if http_request.method not in ("GET", "HEAD") and origin is None:
         raise Forbidden("Only the console's own pages may change something.")
 
 
-def _without_key(asked: Request) -> str:
-    rest = "&".join(part for part in asked.query_string.decode().split("&") if part[:4] != "key=")
-    return f"{asked.path}?{rest}" if rest else asked.path
+def _without_key(http_request: Request) -> str:
+    rest = "&".join(
+        part for part in http_request.query_string.decode().split("&") if part[:4] != "key="
+    )
+    return f"{http_request.path}?{rest}" if rest else http_request.path
 
 
 LOOPBACK = "127.0.0.1"
@@ -168,23 +170,25 @@ def create(account: Account, key: str, application: Application = NONE) -> Flask
     for module in iter_modules(pages.__path__):
         app.register_blueprint(import_module(f"{pages.__name__}.{module.name}").page)
     app.add_url_rule("/", "home", lambda: redirect(url_for("runs.runs")))
-    app.register_error_handler(TrainyardError, lambda said: _failed("Not available", said, 502))
+    app.register_error_handler(
+        TrainyardError, lambda error: _render_error("Not available", error, 502)
+    )
     app.register_error_handler(HTTPException, _http)
     app.register_error_handler(InternalServerError, _defect)
     return app
 
 
-def _failed(title: str, said: object, status: int) -> tuple[str, int]:
-    return render_template("error.html.j2", title=title, said=str(said)), status
+def _render_error(title: str, message: object, status: int) -> tuple[str, int]:
+    return render_template("error.html.j2", title=title, said=str(message)), status
 
 
 def _http(error: Exception) -> tuple[str, int]:
     assert isinstance(error, HTTPException)  # what it is registered for
     status = error.code or 500
-    return _failed(f"{status} {error.name}", error.description or "", status)
+    return _render_error(f"{status} {error.name}", error.description or "", status)
 
 
 def _defect(error: Exception) -> tuple[str, int]:
     """Show a page for the console's own defect; Flask has logged the traceback."""
-    said = "This is a defect of the console. The terminal that started it shows the traceback."
-    return _failed("This page failed", said, 500)
+    message = "This is a defect of the console. The terminal that started it shows the traceback."
+    return _render_error("This page failed", message, 500)

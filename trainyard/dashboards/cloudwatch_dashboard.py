@@ -35,20 +35,26 @@ def template() -> dict[str, Any]:
     }
 
 
-def metrics(found: dict[str, Any]) -> list[tuple[str, str]]:
+def metrics(template_body: dict[str, Any]) -> list[tuple[str, str]]:
     """Return (namespace, name) of every metric that the template's dashboard and alarms use."""
-    body = json.loads(found["Resources"]["Dashboard"]["Properties"]["DashboardBody"]["Fn::Sub"])
-    of_widgets = [tuple(one[:2]) for w in body["widgets"] for one in w["properties"]["metrics"]
-                  if isinstance(one[0], str)]  # fmt: skip
-    searched = [
+    body = json.loads(
+        template_body["Resources"]["Dashboard"]["Properties"]["DashboardBody"]["Fn::Sub"]
+    )
+    of_widgets = [
+        tuple(metric[:2])
+        for w in body["widgets"]
+        for metric in w["properties"]["metrics"]
+        if isinstance(metric[0], str)
+    ]
+    search_metrics = [
         (expression.split("{")[1].split(",")[0], expression.split('MetricName="')[1].split('"')[0])
         for widget in body["widgets"]
-        for one in widget["properties"]["metrics"]
-        if isinstance(one[0], dict)
-        for expression in [one[0]["expression"]]
+        for metric in widget["properties"]["metrics"]
+        if isinstance(metric[0], dict)
+        for expression in [metric[0]["expression"]]
     ]
-    alarms = [r["Properties"] for r in found["Resources"].values() if "Alarm" in r["Type"]]
-    return [*of_widgets, *searched, *((a["Namespace"], a["MetricName"]) for a in alarms)]
+    alarms = [r["Properties"] for r in template_body["Resources"].values() if "Alarm" in r["Type"]]
+    return [*of_widgets, *search_metrics, *((a["Namespace"], a["MetricName"]) for a in alarms)]
 
 
 def _dashboard() -> dict[str, Any]:
@@ -77,7 +83,9 @@ def _widget(measure: Measure, place: int) -> dict[str, Any]:
             "region": "${AWS::Region}",
             "period": MINUTE,
             "stat": "Average" if measure.kind != "counter" else "Sum",
-            "metrics": [one for source in measure.sources for one in _lines(measure, source.name)],
+            "metrics": [
+                line for source in measure.sources for line in _lines(measure, source.name)
+            ],
         },
     }
 

@@ -29,12 +29,12 @@ def dashboard() -> dict[str, Any]:
     }
 
 
-def expressions(found: dict[str, Any]) -> list[str]:
+def expressions(board: dict[str, Any]) -> list[str]:
     """Return every expression of a dashboard."""
-    return [one["expr"] for panel in found["panels"] for one in panel.get("targets", ())]
+    return [target["expr"] for panel in board["panels"] for target in panel.get("targets", ())]
 
 
-def named(expression: str) -> set[str]:
+def find_series(expression: str) -> set[str]:
     """Return the names of the series in an expression."""
     return set(re.findall(r"trainyard_\w+", expression))
 

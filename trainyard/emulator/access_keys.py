@@ -22,9 +22,9 @@ CREDENTIALS_PATH = "/v2/credentials/"
 """Start of a container's AWS_CONTAINER_CREDENTIALS_RELATIVE_URI, as on ECS."""
 SESSION = "SageMaker"
 """The name of the session in which SageMaker assumes a job's role."""
-_GIVEN = re.compile(r"<(AccessKeyId|SecretAccessKey)>([^<]+)</")
+_CREDENTIAL_TAG = re.compile(r"<(AccessKeyId|SecretAccessKey)>([^<]+)</")
 ROLE = re.compile(r"arn:[\w-]+:iam::\d{12}:role/(?:[^/]+/)*(?P<name>[\w+=,.@-]+)")
-REFRESHED = 3600  # seconds after which a client asks for a job's credentials again
+REFRESH_SECONDS = 3600  # seconds after which a client asks for a job's credentials again
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Loan:
         """Return the credentials document that a container gets, in the form of ECS, which AWS's
         clients read.
         """
-        until = time.gmtime(time.time() + REFRESHED)
+        until = time.gmtime(time.time() + REFRESH_SECONDS)
         return {
             "RoleArn": self.role,
             "AccessKeyId": self.access_key,
@@ -92,13 +92,13 @@ class Keys:
 
     def __init__(self, state: Path) -> None:
         path = state / FILE
-        self.own: tuple[str, str] = _read(path) if path.exists() else _make(path)
-        self._secrets = dict([self.own])
+        self.own_pair: tuple[str, str] = _read(path) if path.exists() else _make(path)
+        self._secrets = dict([self.own_pair])
         self._tokens: dict[str, str] = {}
         self._loans: dict[str, Loan] = {}
         self._accounts: dict[str, str] = {}
         self._administrators: dict[str, Loan] = {}
-        self._ended: set[str] = set()
+        self._ended_keys: set[str] = set()
         self._sessions: dict[str, Session] = {}
         self._users: set[str] = set()
 
@@ -117,15 +117,15 @@ class Keys:
     def administrator(self) -> tuple[str, str, str | None]:
         """Return access key, secret and session token of the current account's administrator."""
         if account() == ACCOUNT:
-            return *self.own, None
+            return *self.own_pair, None
         if account() not in self._administrators:
             self._administrators[account()] = self.lend(own_role.arn())
         loan = self._administrators[account()]
         return loan.access_key, loan.secret, loan.token
 
-    def ended(self, access_key: str) -> str:
+    def explain_end(self, access_key: str) -> str:
         """Return why the key is no longer valid; empty for another."""
-        if access_key in self._ended:
+        if access_key in self._ended_keys:
             return "its job ended"
         session = self._sessions.get(access_key)
         return "its DurationSeconds are over" if session and time.time() > session.until else ""
@@ -169,7 +169,7 @@ class Keys:
 
     def take_back(self, loan: Loan) -> None:
         """Refuse requests signed with the loan's key from now on, as expired."""
-        self._ended.add(loan.access_key)
+        self._ended_keys.add(loan.access_key)
         del self._loans[loan.access_key], self._loans[loan.path]
 
     def loan(self, name: str) -> Loan | None:
@@ -182,7 +182,7 @@ class Keys:
 
         The user of our own key is a session of a role, as people are in Studio.
         """
-        if access_key == self.own[0]:
+        if access_key == self.own_pair[0]:
             return _identity(own_role.arn(), ACCOUNT)
         if session := self._sessions.get(access_key):
             return {"Arn": session.arn, "UserId": session.user_id, "Account": session.account}
@@ -191,11 +191,11 @@ class Keys:
 
     def note(self, answer: bytes) -> None:
         """Remember the key in moto's ``answer`` to CreateAccessKey."""
-        given = dict(_GIVEN.findall(answer.decode("latin-1")))
-        if {"AccessKeyId", "SecretAccessKey"} <= given.keys():
-            self._secrets[given["AccessKeyId"]] = given["SecretAccessKey"]
-            self._accounts[given["AccessKeyId"]] = account()
-            self._users.add(given["AccessKeyId"])
+        fields = dict(_CREDENTIAL_TAG.findall(answer.decode("latin-1")))
+        if {"AccessKeyId", "SecretAccessKey"} <= fields.keys():
+            self._secrets[fields["AccessKeyId"]] = fields["SecretAccessKey"]
+            self._accounts[fields["AccessKeyId"]] = account()
+            self._users.add(fields["AccessKeyId"])
 
 
 def role_id(name: str) -> str:
@@ -203,25 +203,25 @@ def role_id(name: str) -> str:
     return f"AROA{hashlib.sha256(name.encode()).hexdigest()[:17].upper()}"
 
 
-def _identity(role: str, of: str) -> dict[str, str]:
+def _identity(role: str, account_id: str) -> dict[str, str]:
     """Return the identity of the session ``SageMaker`` of the role with that ARN, in account
-    ``of``, whatever the role's ARN says: a pipeline may name any account's.
+    ``account_id``, whatever the role's ARN says: a pipeline may name any account's.
     """
-    found = ROLE.fullmatch(role)
-    name = found["name"] if found else role.rpartition("/")[2]
+    match = ROLE.fullmatch(role)
+    name = match["name"] if match else role.rpartition("/")[2]
     return {
-        "Arn": f"arn:aws:sts::{of}:assumed-role/{name}/{SESSION}",
+        "Arn": f"arn:aws:sts::{account_id}:assumed-role/{name}/{SESSION}",
         "UserId": f"{role_id(name)}:{SESSION}",
-        "Account": of,
+        "Account": account_id,
     }
 
 
 def _make(path: Path) -> tuple[str, str]:
     """Create ``path`` with a key and a secret of 20 and 40 characters, like AWS's."""
-    own = f"TRAINYARD{secrets.token_hex(6).upper()[:11]}", secrets.token_urlsafe(30)
+    pair = f"TRAINYARD{secrets.token_hex(6).upper()[:11]}", secrets.token_urlsafe(30)
     with Draft(path, mode=0o600) as file:
-        file.write(json.dumps({"AccessKeyId": own[0], "SecretAccessKey": own[1]}).encode())
-    return own
+        file.write(json.dumps({"AccessKeyId": pair[0], "SecretAccessKey": pair[1]}).encode())
+    return pair
 
 
 def _read(path: Path) -> tuple[str, str]:
@@ -232,9 +232,9 @@ def _read(path: Path) -> tuple[str, str]:
             "secret that lets its owner run code here: remove it, and a new one is made"
         )
     try:
-        kept = json.loads(path.read_bytes())
-        own = kept["AccessKeyId"], kept["SecretAccessKey"]
-        if not all(isinstance(value, str) and value for value in own):
+        document = json.loads(path.read_bytes())
+        pair = document["AccessKeyId"], document["SecretAccessKey"]
+        if not all(isinstance(value, str) and value for value in pair):
             raise ValueError("AccessKeyId and SecretAccessKey must be texts")
     except (ValueError, KeyError, TypeError) as damage:
         raise EmulatorError(
@@ -242,4 +242,4 @@ def _read(path: Path) -> tuple[str, str]:
             "AccessKeyId and SecretAccessKey. Remove it, and a new one is made: clients then need "
             "the new values"
         ) from None
-    return own
+    return pair

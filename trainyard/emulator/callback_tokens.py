@@ -21,9 +21,9 @@ class Waiting:
     token: str
     execution: str
     arguments: dict
-    declared: list[str]
+    output_parameters: list[str]
     """Names of the output parameters that a success must bring."""
-    answered: threading.Event = field(default_factory=threading.Event)
+    answer_event: threading.Event = field(default_factory=threading.Event)
     answer: dict | None = None
     request: str | None = None
     """ClientRequestToken of the call that answered it."""
@@ -43,15 +43,15 @@ class Callbacks:
 
     def operations(self) -> dict[str, Callable[[dict], dict]]:
         return {
-            "SendPipelineExecutionStepSuccess": self.succeed,
+            "SendPipelineExecutionStepSuccess": self.accept_success,
             "SendPipelineExecutionStepFailure": self.fail,
         }
 
-    def open(self, execution: str, arguments: dict, declared: list[str]) -> Waiting:
+    def open(self, execution: str, arguments: dict, output_parameters: list[str]) -> Waiting:
         """Create a new token: ten letters and digits, as on AWS."""
         token = "".join(secrets.choice(_LETTERS) for _ in range(10))
         with self._lock:
-            self._all[token] = Waiting(token, execution, arguments, declared)
+            self._all[token] = Waiting(token, execution, arguments, output_parameters)
             return self._all[token]
 
     def waits(self, token: str) -> Waiting | None:
@@ -59,17 +59,17 @@ class Callbacks:
         emulator's.
         """
         waiting = self._all.get(token)
-        return None if waiting is None or waiting.answered.is_set() else waiting
+        return None if waiting is None or waiting.answer_event.is_set() else waiting
 
-    def succeed(self, request: dict) -> dict:
+    def accept_success(self, request: dict) -> dict:
         """Raise ``ValidationException`` if a declared output is missing; the step then waits on."""
         outputs = request.get("OutputParameters", [])
-        given = {output["Name"]: output["Value"] for output in outputs}
+        values = {output["Name"]: output["Value"] for output in outputs}
         if len(outputs) > MOST:
             raise _invalid(f"OutputParameters has {len(outputs)} members; {MOST} are allowed")
-        for value in given.values():
+        for value in values.values():
             _check_length("Value", value)
-        return self._take(request, {"outputs": given})
+        return self._take(request, {"outputs": values})
 
     def fail(self, request: dict) -> dict:
         reason = request.get("FailureReason", "")
@@ -80,7 +80,7 @@ class Callbacks:
         """End all waiting."""
         with self._lock:
             for waiting in self._all.values():
-                waiting.answered.set()
+                waiting.answer_event.set()
 
     def _take(self, request: dict, answer: dict) -> dict:
         token, id_ = request["CallbackToken"], request.get("ClientRequestToken")
@@ -89,20 +89,20 @@ class Callbacks:
                 message = f"Callback token '{token}' does not exist."
                 raise ApiError("ResourceNotFound", message)
             waiting = self._all[token]
-            if waiting.answered.is_set() and not (id_ and waiting.request == id_):
+            if waiting.answer_event.is_set() and not (id_ and waiting.request == id_):
                 raise _invalid(f"Callback token '{token}' was answered already.")
             if "outputs" in answer:
                 _check_given(waiting, answer["outputs"])
-            if not waiting.answered.is_set():
+            if not waiting.answer_event.is_set():
                 waiting.answer, waiting.request = answer, id_
-                waiting.answered.set()
+                waiting.answer_event.set()
         return {"PipelineExecutionArn": waiting.execution}
 
 
 def _check_given(waiting: Waiting, outputs: dict[str, str]) -> None:
-    missing = set(waiting.declared) - outputs.keys()
+    missing = set(waiting.output_parameters) - outputs.keys()
     if missing:
-        message = f"the step declares OutputParameters {sorted(waiting.declared)}"
+        message = f"the step declares OutputParameters {sorted(waiting.output_parameters)}"
         raise _invalid(f"{message}; not given: {sorted(missing)}")
 
 

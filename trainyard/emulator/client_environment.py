@@ -45,7 +45,7 @@ _START_S = 10  # longest wait for an emulator that has locked its state to say w
 
 
 @contextlib.contextmanager
-def announced(url: str, state: Path) -> Iterator[None]:
+def announce_endpoint(url: str, state: Path) -> Iterator[None]:
     """Context in which the state directory says where it is served. The key lies beside it."""
     draft = Draft(state / ADDRESS, mode=0o600)
     draft.file.write(url.encode())
@@ -69,7 +69,7 @@ def environment_of_running(state: Path) -> dict[str, str] | None:
             return None
         with contextlib.suppress(FileNotFoundError):
             url = (state / ADDRESS).read_text()
-            return environment(url, state.resolve(), Keys(state).own)
+            return environment(url, state.resolve(), Keys(state).own_pair)
     raise EmulatorError(f"the emulator that has {state} does not say where it serves")
 
 
@@ -100,23 +100,24 @@ def environment(url: str, state: Path, keys: tuple[str, str]) -> dict[str, str]:
     return values
 
 
-def foreign(outer: Mapping[str, str], ours: Mapping[str, str]) -> list[str]:
-    """Return the names in ``outer`` that must not reach a client beside ``ours``: real credentials
-    and settings that lead elsewhere (a profile, a session token, an endpoint for one service).
+def foreign(outer: Mapping[str, str], replacements: Mapping[str, str]) -> list[str]:
+    """Return the names in ``outer`` that must not reach a client beside ``replacements``: real
+    credentials and settings that lead elsewhere (a profile, a session token, an endpoint for one
+    service).
     """
     names = {name for name in outer if name.startswith("AWS_") or name == "BOTO_CONFIG"}
-    return sorted(name for name in names - ours.keys() if not _HARMLESS.fullmatch(name))
+    return sorted(name for name in names - replacements.keys() if not _HARMLESS.fullmatch(name))
 
 
 @contextlib.contextmanager
-def applied(ours: Mapping[str, str]) -> Iterator[None]:
+def apply_environment(replacements: Mapping[str, str]) -> Iterator[None]:
     """Use the endpoint instead of AWS in this process's environment until the block ends."""
-    names = {*ours, *foreign(os.environ, ours)}
+    names = {*replacements, *foreign(os.environ, replacements)}
     before = {name: os.environ[name] for name in names if name in os.environ}
     try:
         for name in before:
             del os.environ[name]
-        os.environ.update(ours)
+        os.environ.update(replacements)
         yield
     finally:
         for name in names:

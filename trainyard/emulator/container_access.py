@@ -37,18 +37,18 @@ class Access:
         path, url = self._loan.path, self._aws.url
         uri = {"RELATIVE_URI": path} if isolation.loopback else {"FULL_URI": f"{url}{path}"}
         credentials = {f"AWS_CONTAINER_CREDENTIALS_{name}": value for name, value in uri.items()}
-        found = {"AWS_ENDPOINT_URL": url, "PYTHONPATH": REDIRECT}
+        variables = {"AWS_ENDPOINT_URL": url, "PYTHONPATH": REDIRECT}
         pip = online() if self._aws.internet else {}
-        return found | credentials | SDK | pip
+        return variables | credentials | SDK | pip
 
 
 @contextlib.contextmanager
-def granted(aws: Aws, role: str, isolated: bool) -> Iterator[Access | None]:
+def grant_access(aws: Aws, role: str, is_isolated: bool) -> Iterator[Access | None]:
     """Yield access for a container with that role; its credentials end with the block.
 
-    ``isolated``: EnableNetworkIsolation was asked for, so the container gets no access: None.
+    ``is_isolated``: EnableNetworkIsolation was asked for, so the container gets no access: None.
     """
-    if isolated:
+    if is_isolated:
         yield None
         return
     loan = aws.keys.lend(role)

@@ -75,9 +75,9 @@ def set_aside(state: Path) -> None:
 def refuse_pruning(state: Path) -> None:
     """Raise EmulatorError while documents are set aside: what they refer to is unknown."""
     for folder in [root / FOLDER for root in folders(state)]:
-        if found := [path for path in folder.rglob("*") if path.is_file()]:
+        if files := [path for path in folder.rglob("*") if path.is_file()]:
             raise EmulatorError(
-                f"{folder} holds {len(found)} files that could not be read, and what they refer to "
+                f"{folder} holds {len(files)} files that could not be read, and what they refer to "
                 "may still be wanted, so nothing is pruned: put them right and back in their "
                 "places, or move that folder away"
             )
@@ -119,10 +119,10 @@ def _readable(definition: bytes) -> None:
 
 
 def _move(state: Path, path: Path, damage: Exception) -> None:
-    whole = path.parent if path.name in _OF_A_FOLDER else path
-    target = state / FOLDER / whole.relative_to(state)
+    unit = path.parent if path.name in _OF_A_FOLDER else path
+    target = state / FOLDER / unit.relative_to(state)
     while target.exists():
         target = target.with_name(f"{target.name}~")
     target.parent.mkdir(parents=True, exist_ok=True)
-    whole.replace(target)
+    unit.replace(target)
     log.error("%s cannot be read: %r; it is lost and was moved to %s", path, damage, target)

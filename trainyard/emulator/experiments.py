@@ -68,10 +68,10 @@ class Experiments:
         except ApiError as failure:  # reported twice, or the trial was deleted meanwhile
             log.warning("%s: its trial component: %s", arn, failure)
 
-    def _ensure(self, kind: str, named: dict[str, str], more: dict[str, str]) -> None:
+    def _ensure(self, kind: str, names: dict[str, str], more: dict[str, str]) -> None:
         try:
-            self._forward(f"Describe{kind}", named)
+            self._forward(f"Describe{kind}", names)
         except ApiError as failure:
             if failure.code != "ResourceNotFound":
                 raise
-            self._forward(f"Create{kind}", named | more)
+            self._forward(f"Create{kind}", names | more)

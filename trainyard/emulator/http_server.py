@@ -93,7 +93,7 @@ def _listen(port: int) -> socket.socket:
         ) from failure
 
 
-UNDERSCORED = "trainyard.underscored_headers"
+UNDERSCORE_HEADERS = "trainyard.underscored_headers"
 """Key of the WSGI environment: (name, value) of each header with an underscore in its name."""
 
 
@@ -110,12 +110,13 @@ class Handler(WSGIRequestHandler):
         self.server.connections.add(self.connection)
 
     def make_environ(self) -> WSGIEnvironment:
-        """The WSGI environment; ``UNDERSCORED`` holds the headers that werkzeug leaves out of it.
+        """The WSGI environment; ``UNDERSCORE_HEADERS`` holds the headers that werkzeug leaves out
+        of it.
 
         CGI cannot tell ``run_id`` from ``run-id``. S3's clients can, and they sign the former.
         """
-        underscored = [(name, value) for name, value in self.headers.items() if "_" in name]
-        return super().make_environ() | {UNDERSCORED: underscored}
+        headers = [(name, value) for name, value in self.headers.items() if "_" in name]
+        return super().make_environ() | {UNDERSCORE_HEADERS: headers}
 
     def finish(self) -> None:
         self.server.connections.discard(self.connection)

@@ -35,7 +35,7 @@ class Aws:
         """True if jobs may reach the internet."""
         self.without_capacity: frozenset[str] = frozenset()
         """Instance types without capacity: their jobs fail as on AWS."""
-        self.staged: Callable[[str, str, Path], None] = lambda job, host, folder: None  # noqa: E731
+        self.on_stage: Callable[[str, str, Path], None] = lambda job, host, folder: None  # noqa: E731
         """Called with a job's name, a host, and the folder that the job sees there as /opt/ml, when
         its inputs are complete and before it runs."""
         self._clients: dict[tuple[str, str, str], Any] = {}

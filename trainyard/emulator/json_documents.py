@@ -18,13 +18,13 @@ def read_json(path: Path) -> Any:
     return json.loads(path.read_bytes())
 
 
-class Kept:
+class DocumentStore:
     """Documents by name, each in a file. Only one thread at a time may call it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         documents = map(read_json, sorted(folder.glob("*.json")))
-        self.all: dict[str, dict[str, Any]] = {each["name"]: each for each in documents}
+        self.all: dict[str, dict[str, Any]] = {document["name"]: document for document in documents}
 
     def put(self, document: dict[str, Any]) -> None:
         """Keep the document under its ``name``."""

@@ -28,7 +28,7 @@ from trainyard.emulator.stored.store import Operation, Store, summary
 from trainyard.permissions.policy_documents import MalformedPolicy, read_policy
 
 _TAGGING = frozenset({"AddTags", "ListTags", "DeleteTags"})
-_UPDATED = (
+_UPDATE_MEMBERS = (
     "ModelApprovalStatus",
     "ApprovalDescription",
     "InferenceSpecification",
@@ -39,7 +39,7 @@ _UPDATED = (
 )
 
 
-class _Registered(Kind):
+class _RegistryKind(Kind):
     """A kind of the registry, with SageMaker's other words for what is missing or there."""
 
     def missing(self, arn: str, verb: str = "Describe") -> ApiError:
@@ -50,10 +50,10 @@ class _Registered(Kind):
 
 
 # the largest page, and the oldest first: API reference
-GROUP = _Registered(
+GROUP = _RegistryKind(
     "ModelPackageGroup", "model-package-group", "a name for versions", "Ascending", 100
 )
-PACKAGE = _Registered("ModelPackage", "model-package", "a record of a model", "Ascending", 100)
+PACKAGE = _RegistryKind("ModelPackage", "model-package", "a record of a model", "Ascending", 100)
 
 
 class Registry(Store):
@@ -62,9 +62,11 @@ class Registry(Store):
     Raises :class:`ApiError` ``ValidationException`` or ``ConflictException``, as AWS does.
     """
 
-    def __init__(self, root: Path, changed: Callable[[dict], None] = lambda package: None) -> None:
+    def __init__(
+        self, root: Path, on_change: Callable[[dict], None] = lambda package: None
+    ) -> None:
         super().__init__(root, (GROUP, PACKAGE))
-        self._changed = changed
+        self._on_change = on_change
 
     def _special(self) -> dict[str, Operation]:
         return {
@@ -122,11 +124,11 @@ class Registry(Store):
     # packages
 
     def _create_package(self, request: dict) -> dict:
-        named, name = request.get("ModelPackageGroupName"), request.get("ModelPackageName")
-        if named and name:
+        group_name, name = request.get("ModelPackageGroupName"), request.get("ModelPackageName")
+        if group_name and name:
             message = "Both ModelPackageName and ModelPackageGroupName are provided in the input. "
             raise _invalid(message + "Cannot determine which one to use.")
-        if not named and not name:
+        if not group_name and not name:
             raise _invalid("Missing ARN.")
         package = {
             **request,
@@ -134,50 +136,50 @@ class Registry(Store):
             "ModelPackageStatus": "Completed",
             "ModelPackageStatusDetails": {"ValidationStatuses": []},
         }
-        if named:
+        if group_name:
             group = self._find(GROUP, request)
-            version, own = group["_next"], group["ModelPackageGroupName"]
+            version, package_group = group["_next"], group["ModelPackageGroupName"]
             self._save(GROUP, group | {"_next": version + 1})
-            package |= {"ModelPackageGroupName": own, "ModelPackageVersion": version}
+            package |= {"ModelPackageGroupName": package_group, "ModelPackageVersion": version}
             package.setdefault("ModelApprovalStatus", "PendingManualApproval")  # AWS's default
-            name = f"{own}/{version}"
-        made = self._add(PACKAGE, str(name), package)
-        self._tell(made)
-        return made
+            name = f"{package_group}/{version}"
+        answer = self._add(PACKAGE, str(name), package)
+        self._notify_change(answer)
+        return answer
 
-    def _tell(self, made: dict) -> None:
-        request = {"ModelPackageName": made["ModelPackageArn"]}
-        self._changed(self._describe(PACKAGE, request))
+    def _notify_change(self, answer: dict) -> None:
+        request = {"ModelPackageName": answer["ModelPackageArn"]}
+        self._on_change(self._describe(PACKAGE, request))
 
     def _batch_describe(self, request: dict) -> dict:
         answer = model().operation_model("BatchDescribeModelPackage").output_shape.members
         members = frozenset(answer["ModelPackageSummaries"].value.members)
-        found, errors = {}, {}
+        summaries, errors = {}, {}
         for arn in request["ModelPackageArnList"]:
             try:
                 package = self._find(PACKAGE, {"ModelPackageName": arn})
             except ApiError as failure:
                 errors[arn] = {"ErrorCode": failure.code, "ErrorResponse": failure.message}
                 continue
-            found[arn] = {"InferenceSpecification": {}} | summary(PACKAGE, package, members)
-        return {"ModelPackageSummaries": found, "BatchDescribeModelPackageErrorMap": errors}
+            summaries[arn] = {"InferenceSpecification": {}} | summary(PACKAGE, package, members)
+        return {"ModelPackageSummaries": summaries, "BatchDescribeModelPackageErrorMap": errors}
 
     def _update_package(self, request: dict) -> dict:
         """Change only the members that the call names."""
         package = dict(self._find(PACKAGE, {"ModelPackageName": request["ModelPackageArn"]}))
-        package |= {k: request[k] for k in _UPDATED if k in request}
+        package |= {k: request[k] for k in _UPDATE_MEMBERS if k in request}
         metadata = package.get("CustomerMetadataProperties", {})
         metadata = metadata | request.get("CustomerMetadataProperties", {})
         for key in request.get("CustomerMetadataPropertiesToRemove", []):
             metadata.pop(key, None)
         if metadata or "CustomerMetadataProperties" in package:
             package["CustomerMetadataProperties"] = metadata
-        if added := request.get("AdditionalInferenceSpecificationsToAdd"):
+        if additions := request.get("AdditionalInferenceSpecificationsToAdd"):
             old = package.get("AdditionalInferenceSpecifications", [])
-            package["AdditionalInferenceSpecifications"] = old + added
+            package["AdditionalInferenceSpecifications"] = old + additions
         self._save(PACKAGE, package | {"LastModifiedTime": time.time(), "LastModifiedBy": _user()})
         if "ModelApprovalStatus" in request:
-            self._tell(package)
+            self._notify_change(package)
         return {"ModelPackageArn": package["ModelPackageArn"]}
 
     # inside
@@ -189,25 +191,25 @@ class Registry(Store):
 
     def _list(self, kind: Kind, request: dict) -> dict:
         if "ModelPackageGroupName" in request:
-            own = self._find(GROUP, request)["ModelPackageGroupName"]
-            request = request | {"ModelPackageGroupName": own}
+            group_name = self._find(GROUP, request)["ModelPackageGroupName"]
+            request = request | {"ModelPackageGroupName": group_name}
         return super()._list(kind, request)
 
     def _matches(self, kind: Kind, record: dict, request: dict) -> bool:
         if kind is GROUP:
             return super()._matches(kind, record, request)
         group = request.get("ModelPackageGroupName")
-        versioned = "Versioned" if "ModelPackageVersion" in record else "Unversioned"
+        version_type = "Versioned" if "ModelPackageVersion" in record else "Unversioned"
         return (
             super()._matches(kind, record, request)
             and group in (None, record.get("ModelPackageGroupName"))
             and request.get("ModelApprovalStatus") in (None, record.get("ModelApprovalStatus"))
             and request.get("ModelPackageType", "Versioned" if group else "Unversioned")
-            in ("Both", versioned)
+            in ("Both", version_type)
         )
 
 
-def named(operation: str, request: dict) -> str:
+def find_arn(operation: str, request: dict) -> str:
     """Return the ARN of the group or package of a request to the registry, if it has one."""
     if operation not in _TAGGING and "ModelPackage" not in operation:
         return ""

@@ -5,19 +5,19 @@ from collections.abc import Callable, Sequence
 from trainyard.emulator.api import ApiError
 
 
-def ordered(
+def sort_items(
     items: Sequence[dict], request: dict, keys: dict[str, str], by: str, order: str
 ) -> list[dict]:
     """Return ``items`` sorted as ``SortBy`` and ``SortOrder`` ask.
 
     ``keys``: SortBy value -> member of the items; ``by`` and ``order`` are the defaults.
     """
-    wanted = request.get("SortBy", by)
-    if wanted not in keys:
-        raise ApiError("ValidationException", f"SortBy {wanted!r}: expected one of {list(keys)}")
+    sort_key = request.get("SortBy", by)
+    if sort_key not in keys:
+        raise ApiError("ValidationException", f"SortBy {sort_key!r}: expected one of {list(keys)}")
     descending = request.get("SortOrder", order) == "Descending"
-    found = sorted(items, key=lambda item: item[keys[wanted]])
-    return found[::-1] if descending else found
+    result = sorted(items, key=lambda item: item[keys[sort_key]])
+    return result[::-1] if descending else result
 
 
 def page(

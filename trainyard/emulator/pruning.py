@@ -36,16 +36,16 @@ class Unit:
     """Records that are kept or deleted together. ``directories``: of executions and jobs."""
 
     name: str
-    made: float
+    creation_time: float
     """Creation time, in seconds since the epoch."""
     directories: list[Path] = field(default_factory=list)
     jobs: list[str] = field(default_factory=list)
     """Names of the jobs that the unit started."""
     uses: set[str] = field(default_factory=set)
     """Names of all jobs whose results it holds, including those reused by the cache."""
-    registered: str = ""
+    package_arn: str = ""
     """ARN of an existing package that the unit produced; empty if there is none."""
-    cached: str = ""
+    cached_step: str = ""
     """A step whose result the cache may still reuse; empty if there is none."""
 
 
@@ -55,30 +55,36 @@ class References:
     def __init__(self, state: Path) -> None:
         self._jobs = {p.parent.name: read_json(p) for p in state.glob("jobs/*/job.json")}
         packages = [read_json(path) for path in state.glob("registry/ModelPackage/**/*.json")]
-        self._registered = {package["ModelPackageArn"] for package in packages}
+        self._package_arns = {package["ModelPackageArn"] for package in packages}
         self._always = set(uris([packages, _models(state), _pipelines(state)]))
         self._tunings = {p.parent.name: read_json(p) for p in state.glob("tuning/*/tuning.json")}
         self._executions = {
             path.parent: read_json(path) for path in state.glob("executions/*/execution.json")
         }
-        self.units = sorted([*self._of_executions(), *self._of_jobs(state)], key=lambda u: u.made)
+        self.units = sorted(
+            [*self._of_executions(), *self._of_jobs(state)], key=lambda u: u.creation_time
+        )
         """The units, the oldest first."""
 
-    def written(self, unit: Unit) -> set[str]:
+    def list_outputs(self, unit: Unit) -> set[str]:
         """Return URIs that the unit's own jobs wrote to."""
-        return {uri for name in unit.jobs for uri in _written(self._jobs[name])}
+        return {uri for name in unit.jobs for uri in _iterate_outputs(self._jobs[name])}
 
     def read(self, unit: Unit) -> set[str]:
         """Return URIs that the unit's jobs read: uploads for them, and results of other jobs."""
-        return self._named(unit.jobs) - self.written(unit)
+        return self._list_uris(unit.jobs) - self.list_outputs(unit)
 
-    def referenced(self, units: Iterable[Unit]) -> set[str]:
+    def list_references(self, units: Iterable[Unit]) -> set[str]:
         """Return URIs referenced by these units, and by packages, models and current pipelines."""
-        return self._always | self._named({j for unit in units for j in (*unit.jobs, *unit.uses)})
+        return self._always | self._list_uris(
+            {j for unit in units for j in (*unit.jobs, *unit.uses)}
+        )
 
-    def _named(self, jobs: Iterable[str]) -> set[str]:
-        known = [self._jobs[name] for name in jobs if name in self._jobs]
-        return {uri for job in known for uri in (*uris(job["describe"]), *_written(job))}
+    def _list_uris(self, jobs: Iterable[str]) -> set[str]:
+        known_jobs = [self._jobs[name] for name in jobs if name in self._jobs]
+        return {
+            uri for job in known_jobs for uri in (*uris(job["describe"]), *_iterate_outputs(job))
+        }
 
     def _of_executions(self) -> Iterator[Unit]:
         for directory, record in self._executions.items():
@@ -88,26 +94,26 @@ class References:
             for step in record["steps"].values():
                 for kind, body in step["Metadata"].items():
                     if kind == "TuningJob":
-                        unit.uses |= self._tuned(body["Arn"].rpartition("/")[2])
+                        unit.uses |= self._list_trials(body["Arn"].rpartition("/")[2])
                     elif kind.endswith("Job"):
                         unit.uses.add(body["Arn"].rpartition("/")[2])
-                    if kind == "RegisterModel" and body["Arn"] in self._registered:
-                        unit.registered = body["Arn"].rpartition("model-package/")[2]
+                    if kind == "RegisterModel" and body["Arn"] in self._package_arns:
+                        unit.package_arn = body["Arn"].rpartition("model-package/")[2]
             unit.jobs = [name for name in self._jobs if _made_by(number, name)]
             tunings = [name for name in self._tunings if _made_by(number, name)]
             unit.directories += [directory.parents[1] / "jobs" / name for name in unit.jobs]
             unit.directories += [directory.parents[1] / "tuning" / name for name in tunings]
-            unit.cached = _cached(directory, record)
+            unit.cached_step = _find_cached_step(directory, record)
             yield unit
 
     def _of_jobs(self, state: Path) -> Iterator[Unit]:
-        ours = {directory.name for directory in self._executions}
+        executions = {directory.name for directory in self._executions}
         for name, document in self._jobs.items():
-            if not any(_made_by(number, name) for number in ours):
-                made = document["describe"]["CreationTime"]
-                yield Unit(f"job {name}", made, [state / "jobs" / name], [name])
+            if not any(_made_by(number, name) for number in executions):
+                creation_time = document["describe"]["CreationTime"]
+                yield Unit(f"job {name}", creation_time, [state / "jobs" / name], [name])
 
-    def _tuned(self, tuning: str) -> set[str]:
+    def _list_trials(self, tuning: str) -> set[str]:
         """Return the names of the training jobs of a tuning job."""
         trials = self._tunings.get(tuning, {"trials": []})["trials"]
         return {trial["name"] for trial in trials}
@@ -131,46 +137,46 @@ def uris(document: Any) -> Iterator[str]:
         yield document
 
 
-def _written(job: dict) -> Iterator[str]:
+def _iterate_outputs(job: dict) -> Iterator[str]:
     """Iterate over URIs that the job wrote to: outputs (also of a failed job) and checkpoints."""
-    described = job["describe"]
+    description = job["describe"]
     yield from job["outputs"]
-    for output in described.get("ProcessingOutputConfig", {}).get("Outputs", []):
+    for output in description.get("ProcessingOutputConfig", {}).get("Outputs", []):
         yield output["S3Output"]["S3Uri"]
-    if uri := described.get("CheckpointConfig", {}).get("S3Uri"):
+    if uri := description.get("CheckpointConfig", {}).get("S3Uri"):
         yield uri
     for key in ("OutputDataConfig", "TensorBoardOutputConfig"):
-        if root := described.get(key, {}).get("S3OutputPath"):
-            yield f"{root.rstrip('/')}/{described['TrainingJobName']}/"
+        if root := description.get(key, {}).get("S3OutputPath"):
+            yield f"{root.rstrip('/')}/{description['TrainingJobName']}/"
 
 
-def _cached(directory: Path, record: dict) -> str:
+def _find_cached_step(directory: Path, record: dict) -> str:
     """Return a step whose result the cache may still reuse; empty when there is none."""
     for name, step in record["steps"].items():
         if step.get("signature") and step["StepStatus"] == "Succeeded":
-            steps = _parsed((directory / "definition.json").read_text()).steps
+            steps = _parse_cached((directory / "definition.json").read_text()).steps
             body = name.rpartition("-")[0] if "IterationContext" in step else name
             if time.time() - step["EndTime"] <= step_cache.expiry(steps[body]):
                 return name
     return ""
 
 
-_parsed = functools.lru_cache(maxsize=64)(parse)  # most executions share a few definitions
+_parse_cached = functools.lru_cache(maxsize=64)(parse)  # most executions share a few definitions
 
 
 def _pipelines(state: Path) -> list[dict]:
     """Return the latest definition of each pipeline."""
-    found = []
+    definitions = []
     for path in state.glob("pipelines/*/pipeline.json"):
         number = read_json(path)["versions"][-1]["PipelineVersionId"]
-        found.append(read_json(path.with_name(f"definition-{number}.json")))
-    return found
+        definitions.append(read_json(path.with_name(f"definition-{number}.json")))
+    return definitions
 
 
 def _models(state: Path) -> list[dict]:
     """Return models, which name their artifacts, and others but where endpoints are to write."""
-    stored = state.glob("stored/*/*.json")
-    return [read_json(path) for path in stored if path.parent.name != "EndpointConfig"]
+    paths = state.glob("stored/*/*.json")
+    return [read_json(path) for path in paths if path.parent.name != "EndpointConfig"]
 
 
 GB = 1_000_000_000
@@ -178,7 +184,7 @@ DAY = 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Pruned:
+class PruningPlan:
     """Units and objects to delete, objects as (bucket, key). ``size``: bytes of the state
     before.
     """
@@ -186,14 +192,14 @@ class Pruned:
     size: int
     units: list[Unit] = field(default_factory=list)
     objects: set[tuple[str, str]] = field(default_factory=set)
-    freed: int = 0
+    freed_bytes: int = 0
     """Bytes that deleting the units and objects frees."""
 
     def summary(self, verb: str) -> str:
         """Return one line: number of units and objects, bytes freed and total bytes."""
         return (
             f"{len(self.units)} executions and single jobs with {len(self.objects)} objects "
-            f"{verb}: {self.freed / 1e6:,.1f} of {self.size / 1e6:,.1f} MB"
+            f"{verb}: {self.freed_bytes / 1e6:,.1f} of {self.size / 1e6:,.1f} MB"
         )
 
 
@@ -203,49 +209,51 @@ def choose(
     seconds: float | None,
     limit: int | None,
     *,
-    cached: bool = False,
+    include_cached: bool = False,
     inputs: bool = False,
-) -> Pruned:
+) -> PruningPlan:
     """Choose units older than ``seconds``, and the oldest until at most ``limit`` bytes are left.
 
-    ``store``: the objects of that state. ``cached``: also delete what the step cache may answer
-    from. ``inputs``: also delete uploads for deleted jobs that nothing else reads.
+    ``store``: the objects of that state. ``include_cached``: also delete what the step cache may
+    answer from. ``inputs``: also delete uploads for deleted jobs that nothing else reads.
 
     Raises:
         EmulatorError: unreadable records are set aside; they may refer to what would be deleted.
     """
     size = size_of(state)
     if seconds is None and (limit is None or size <= limit):
-        return Pruned(size)
+        return PruningPlan(size)
     refuse_pruning(state)
     references = References(state)
     elsewhere = _elsewhere(state)
-    free = [u for u in references.units if not u.registered and (cached or not u.cached)]
+    free = [
+        u for u in references.units if not u.package_arn and (include_cached or not u.cached_step)
+    ]
     now = time.time()
-    old = sum(now - unit.made > seconds for unit in free) if seconds is not None else 0
+    old = sum(now - unit.creation_time > seconds for unit in free) if seconds is not None else 0
 
     @functools.cache
-    def of_oldest(count: int) -> Pruned:
-        units = _unused(free[:count], references)
+    def of_oldest(count: int) -> PruningPlan:
+        units = _drop_needed(free[:count], references)
         objects = _objects(units, references, store, inputs, elsewhere)
-        freed = sum(_size_of(unit, state) for unit in units) + sum(objects.values())
-        return Pruned(size, units, set(objects), freed)
+        freed_bytes = sum(_size_of(unit, state) for unit in units) + sum(objects.values())
+        return PruningPlan(size, units, set(objects), freed_bytes)
 
     if limit is None:
         return of_oldest(old)
     counts = range(old, len(free) + 1)
-    least = bisect.bisect_left(counts, True, key=lambda n: size - of_oldest(n).freed <= limit)
+    least = bisect.bisect_left(counts, True, key=lambda n: size - of_oldest(n).freed_bytes <= limit)
     return of_oldest(counts[min(least, len(counts) - 1)])
 
 
-def remove(found: Pruned, state: Path, store: ObjectStore) -> None:
+def remove(plan: PruningPlan, state: Path, store: ObjectStore) -> None:
     """Delete what was chosen, objects first, so that a step without results is not a cache hit.
 
     An interrupted deletion is completed by the next.
     """
-    for bucket, key in sorted(found.objects):
+    for bucket, key in sorted(plan.objects):
         store.delete(bucket, key)
-    for unit in found.units:
+    for unit in plan.units:
         for stream in _streams(unit, state):
             stream.unlink()
         for directory in reversed(unit.directories):  # the execution last: it names its jobs
@@ -257,21 +265,21 @@ def bound(state: Path, store: ObjectStore, keep_gb: float) -> list[str]:
     messages.
     """
     try:
-        found = choose(state, store, None, int(keep_gb * GB))
+        plan = choose(state, store, None, int(keep_gb * GB))
     except EmulatorError as set_aside:
         return [str(set_aside)]
-    remove(found, state, store)
-    said = [found.summary("that nothing needs removed")] if found.units else []
-    if (left := found.size - found.freed) > keep_gb * GB:
-        said.append(
-            f"{state} has {left / GB:.1f} GB, more than --keep-gb {keep_gb:g}, and all of it may "
+    remove(plan, state, store)
+    lines = [plan.summary("that nothing needs removed")] if plan.units else []
+    if (rest := plan.size - plan.freed_bytes) > keep_gb * GB:
+        lines.append(
+            f"{state} has {rest / GB:.1f} GB, more than --keep-gb {keep_gb:g}, and all of it may "
             "be needed; python -m trainyard prune --cached --dry-run says what the cache alone "
             "needs"
         )
-    return said
+    return lines
 
 
-def _unused(going: list[Unit], references: References) -> list[Unit]:
+def _drop_needed(going: list[Unit], references: References) -> list[Unit]:
     """Return the units without those whose results a kept unit uses."""
     while True:
         leaving = {unit.name for unit in going}
@@ -294,19 +302,23 @@ def _objects(
     ``elsewhere``: objects that other regions and accounts refer to.
     """
     leaving = {unit.name for unit in going}
-    kept = _keys(references.referenced(u for u in references.units if u.name not in leaving))
-    kept |= elsewhere
-    wanted = set()
+    kept_keys = _keys(
+        references.list_references(u for u in references.units if u.name not in leaving)
+    )
+    kept_keys |= elsewhere
+    uris_to_prune = set()
     for unit in going:
-        wanted |= references.written(unit) | (references.read(unit) if inputs else set())
-    found = {}
-    for bucket, prefix in _keys(wanted):
+        uris_to_prune |= references.list_outputs(unit) | (
+            references.read(unit) if inputs else set()
+        )
+    sizes = {}
+    for bucket, prefix in _keys(uris_to_prune):
         if prefix and store.has_bucket(bucket):
             for info in store.list(bucket, prefix):
                 beginnings = (info.key[:length] for length in range(len(info.key) + 1))
-                if not any((bucket, beginning) in kept for beginning in beginnings):
-                    found[bucket, info.key] = info.size
-    return found
+                if not any((bucket, beginning) in kept_keys for beginning in beginnings):
+                    sizes[bucket, info.key] = info.size
+    return sizes
 
 
 def _elsewhere(state: Path) -> set[tuple[str, str]]:
@@ -314,18 +326,18 @@ def _elsewhere(state: Path) -> set[tuple[str, str]]:
     shared.
     """
     others = [References(path) for path in folders(state)[1:]]
-    return {key for other in others for key in _keys(other.referenced(other.units))}
+    return {key for other in others for key in _keys(other.list_references(other.units))}
 
 
 def _keys(uris: Iterable[str]) -> set[tuple[str, str]]:
     """Return (bucket, key) of each valid S3 URI."""
-    found = set()
+    keys = set()
     for uri in uris:
         try:
-            found.add(split_uri(uri))
+            keys.add(split_uri(uri))
         except ClientFault:
             continue  # a text that only starts like a URI
-    return found
+    return keys
 
 
 def _streams(unit: Unit, state: Path) -> list[Path]:
@@ -341,4 +353,4 @@ def size_of(path: Path) -> int:
     """Return the bytes of a file, or of all files below a folder."""
     if not path.is_dir():
         return path.stat().st_size
-    return sum(found.lstat().st_size for found in path.rglob("*") if found.is_file())
+    return sum(file.lstat().st_size for file in path.rglob("*") if file.is_file())

@@ -43,13 +43,14 @@ def caller() -> str:
 
 
 @contextlib.contextmanager
-def within(name: str, of: str = "") -> Iterator[None]:
-    """Work for the region ``name`` inside the block, of the account ``of``, or of the current one.
+def enter_scope(name: str, account_id: str = "") -> Iterator[None]:
+    """Work for the region ``name`` inside the block, of the account ``account_id``, or of the
+    current one.
 
     An invalid name means the default region.
     """
     region_token = _region.set(name if _NAME.fullmatch(name) else REGION)
-    account_token = _account.set(of or account())
+    account_token = _account.set(account_id or account())
     try:
         yield
     finally:
@@ -71,28 +72,33 @@ def acting(by: Callable[[], str]) -> Iterator[None]:
 
 def region_of(arn: str) -> str:
     """Return the region in an ARN; the default region if it has none."""
-    found = _ARN.match(arn)
-    return (found["region"] if found else "") or REGION
+    match = _ARN.match(arn)
+    return (match["region"] if match else "") or REGION
 
 
 def account_of(arn: str) -> str:
     """Return the account number in an ARN; empty if it has none."""
-    found = _ARN.match(arn)
-    return (found["account"] if found else "") or ""
+    match = _ARN.match(arn)
+    return (match["account"] if match else "") or ""
 
 
 def foreign(arn: str) -> str:
     """Return the account in an ARN if it exists here and is not the current one; else an empty
     text. A number that no account here has is a placeholder, as in most examples: it means ours.
     """
-    return found if (found := account_of(arn)) in EXISTING and found != account() else ""
+    return owner if (owner := account_of(arn)) in EXISTING and owner != account() else ""
 
 
 def partition() -> str:
     """Return the current region's partition, which follows ``arn:`` in an ARN."""
     names = {"cn": "aws-cn", "us-gov": "aws-us-gov"}
     return next(
-        (found for start, found in names.items() if region().startswith(f"{start}-")), "aws"
+        (
+            partition_name
+            for start, partition_name in names.items()
+            if region().startswith(f"{start}-")
+        ),
+        "aws",
     )
 
 
@@ -101,7 +107,7 @@ class Thread(threading.Thread):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._ours = contextvars.copy_context()
+        self._scope_context = contextvars.copy_context()
 
     def run(self) -> None:
-        self._ours.run(super().run)
+        self._scope_context.run(super().run)

@@ -32,26 +32,26 @@ def check(operation: str, request: dict) -> None:
         many = "error" if len(broken) == 1 else "errors"
         message = f"{len(broken)} validation {many} detected: {'; '.join(broken)}"
         raise ApiError("ValidationException", message)
-    if why := report(shape, request):
-        raise ApiError("ValidationException", f"{operation}: {why}")
+    if reason := report(shape, request):
+        raise ApiError("ValidationException", f"{operation}: {reason}")
 
 
-def shown(operation: str, record: dict) -> dict:
+def select_members(operation: str, record: dict) -> dict:
     """Return the members of ``record`` that the answer of the operation has."""
     members = model().operation_model(operation).output_shape.members
     return {name: value for name, value in record.items() if name in members}
 
 
-def _violations(shape: Shape, value: Any, where: str) -> Iterator[str]:
+def _violations(shape: Shape, value: Any, location: str) -> Iterator[str]:
     """Iterate over what breaks the shape's limits; of a value of another type :func:`report`
     speaks.
     """
-    shown = "null" if value is None else f"'{str(value)[:300]}'"
+    value_text = "null" if value is None else f"'{str(value)[:300]}'"
     for broken in _broken(value, shape.metadata):
-        yield f"Value {shown} at '{where}' failed to satisfy constraint: {broken}"
+        yield f"Value {value_text} at '{location}' failed to satisfy constraint: {broken}"
     if isinstance(shape, StructureShape) and isinstance(value, dict):
         for name, member in shape.members.items():
-            path = f"{where}.{_lower(name)}" if where else _lower(name)
+            path = f"{location}.{_lower(name)}" if location else _lower(name)
             if value.get(name) is not None:
                 yield from _violations(member, value[name], path)
             elif name in shape.required_members:
@@ -59,7 +59,7 @@ def _violations(shape: Shape, value: Any, where: str) -> Iterator[str]:
                 yield f"Value null at '{path}' {text}"
     elif isinstance(shape, ListShape) and isinstance(value, list):
         for number, entry in enumerate(value, 1):
-            yield from _violations(shape.member, entry, f"{where}.{number}.member")
+            yield from _violations(shape.member, entry, f"{location}.{number}.member")
 
 
 def _lower(name: str) -> str:
@@ -70,12 +70,12 @@ def _broken(value: Any, limits: dict) -> Iterator[str]:
     if limits.get("enum") and isinstance(value, str) and value not in limits["enum"]:
         yield f"Member must satisfy enum value set: [{', '.join(limits['enum'])}]"
     size = len(value) if isinstance(value, str | list) else value
-    what = "length" if isinstance(value, str | list) else "value"
+    measure = "length" if isinstance(value, str | list) else "value"
     if isinstance(size, int | float) and not isinstance(size, bool):
         if size > limits.get("max", size):
-            yield f"Member must have {what} less than or equal to {limits['max']}"
+            yield f"Member must have {measure} less than or equal to {limits['max']}"
         if size < limits.get("min", size):
-            yield f"Member must have {what} greater than or equal to {limits['min']}"
+            yield f"Member must have {measure} greater than or equal to {limits['min']}"
     pattern = limits.get("pattern")
     if pattern and isinstance(value, str) and not _expression(pattern).fullmatch(value):
         yield f"Member must satisfy regular expression pattern: {pattern}"
@@ -95,13 +95,13 @@ def _expression(pattern: str) -> re.Pattern:
 _CLASSES = {"L": r"\w", "N": r"\d", "Z": r"\s"}
 
 
-def refuse_choice(shape: str, where: str, value: str) -> None:
+def refuse_choice(shape: str, location: str, value: str) -> None:
     """Raise ``ValidationException`` if ``value`` is not one of that shape's choices."""
-    for broken in _violations(model().shape_for(shape), value, where):
+    for broken in _violations(model().shape_for(shape), value, location):
         raise ApiError("ValidationException", f"1 validation error detected: {broken}")
 
 
 def report(shape: Shape | None, request: dict) -> str:
     """Return the missing, unknown or mistyped members of the request; empty if it is valid."""
-    found = ParamValidator().validate(request, shape)
-    return "; ".join(found.generate_report().splitlines()) if found.has_errors() else ""
+    result = ParamValidator().validate(request, shape)
+    return "; ".join(result.generate_report().splitlines()) if result.has_errors() else ""

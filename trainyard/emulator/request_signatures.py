@@ -65,26 +65,26 @@ CODES = {
 """Fault → AWS's error code for it in S3, in the query protocol, and in the JSON protocols."""
 
 
-class Refused(Exception):
+class RequestRefusal(Exception):
     """A refused request. ``why``: a key of CODES; the message is for people, ``fields`` for S3's
     answer.
     """
 
-    def __init__(self, why: str, message: str, fields: dict[str, str] | None = None) -> None:
+    def __init__(self, reason: str, message: str, fields: dict[str, str] | None = None) -> None:
         super().__init__(message)
-        self.why = why
+        self.reason = reason
         self.fields = fields
 
     def error(self, form: int) -> ApiError:
         """Return the error as the service answers it: 0 S3, 1 the query protocol, 2 the JSON
         protocols.
         """
-        status = 400 if self.why == "malformed" else 403
-        return S3Error(CODES[self.why][form], str(self), status, fields=self.fields)
+        status = 400 if self.reason == "malformed" else 403
+        return S3Error(CODES[self.reason][form], str(self), status, fields=self.fields)
 
 
 @dataclass(frozen=True, slots=True)
-class Signed:
+class RequestSignature:
     """A valid signature: its service and key, and the start for the signatures of an upload's
     chunks.
 
@@ -112,7 +112,7 @@ class Signed:
 
 def check(
     request: Request, secret: Callable[[str], str | None], now: float | None = None
-) -> Signed:
+) -> RequestSignature:
     """Return the valid signature of the request. Raises :class:`Refused`.
 
     ``secret``: returns the secret of an access key, None for an unknown key. ``now``: seconds since
@@ -121,34 +121,40 @@ def check(
     now = time.time() if now is None else now
     header, query = request.headers.get("Authorization", ""), request.args
     if header and not {"X-Amz-Signature", "Signature"}.isdisjoint(query.keys()):
-        raise Refused("malformed", "Only one auth mechanism allowed, in the header or in the query")
+        raise RequestRefusal(
+            "malformed", "Only one auth mechanism allowed, in the header or in the query"
+        )
     if "X-Amz-Signature" in query:
-        found = re.fullmatch(_SCOPE, query.get("X-Amz-Credential", ""))
-        if not found or query.get("X-Amz-Algorithm") != "AWS4-HMAC-SHA256":
-            raise Refused("malformed", "X-Amz-Algorithm or X-Amz-Credential is missing or wrong")
+        match = re.fullmatch(_SCOPE, query.get("X-Amz-Credential", ""))
+        if not match or query.get("X-Amz-Algorithm") != "AWS4-HMAC-SHA256":
+            raise RequestRefusal(
+                "malformed", "X-Amz-Algorithm or X-Amz-Credential is missing or wrong"
+            )
         moment = _moment(query.get("X-Amz-Date", ""))
         lifetime = query.get("X-Amz-Expires", "0")
         if not _LIFETIME.fullmatch(lifetime) or int(lifetime) > LONGEST:
-            raise Refused("expired", f"X-Amz-Expires must be from 1 to {LONGEST} seconds")
+            raise RequestRefusal("expired", f"X-Amz-Expires must be from 1 to {LONGEST} seconds")
         if not moment - SKEW <= now <= moment + int(lifetime):
-            raise Refused("expired", "Request has expired")
+            raise RequestRefusal("expired", "Request has expired")
         names, signature = query.get("X-Amz-SignedHeaders", ""), query["X-Amz-Signature"]
-        return _same(request, found, names, signature, query["X-Amz-Date"], secret)
-    if found := _HEADER.fullmatch(header):
+        return _same(request, match, names, signature, query["X-Amz-Date"], secret)
+    if match := _HEADER.fullmatch(header):
         date = request.headers.get("X-Amz-Date", "")
         if abs(_moment(date) - now) > SKEW:
-            raise Refused("late", f"X-Amz-Date {date} is more than 15 minutes from this clock")
-        return _same(request, found, found["names"], found["signature"], date, secret)
+            raise RequestRefusal(
+                "late", f"X-Amz-Date {date} is more than 15 minutes from this clock"
+            )
+        return _same(request, match, match["names"], match["signature"], date, secret)
     if {"AWSAccessKeyId", "Signature", "Expires"} <= query.keys():
         _check_version_2(request, secret, now)
-        return Signed("s3", query["AWSAccessKeyId"])
+        return RequestSignature("s3", query["AWSAccessKeyId"])
     if header:
-        raise Refused(
+        raise RequestRefusal(
             "malformed",
             "The authorization mechanism you have provided is not supported. Please use "
             "AWS4-HMAC-SHA256.",
         )
-    raise Refused(
+    raise RequestRefusal(
         "missing",
         "The request is not signed: give the client the environment that the emulator prints",
     )
@@ -158,13 +164,15 @@ def check_session(request: Request, key: str, keys: Keys) -> None:
     """Check that temporary credentials come with their token, and are valid. Raises
     :class:`Refused`.
     """
-    if why := keys.ended(key):
-        raise Refused("ended", f"The security token included in the request is expired: {why}")
-    given = request.headers.get(_TOKEN) or next(
+    if reason := keys.explain_end(key):
+        raise RequestRefusal(
+            "ended", f"The security token included in the request is expired: {reason}"
+        )
+    token = request.headers.get(_TOKEN) or next(
         (value for name, value in request.args.items() if name.lower() == _TOKEN), ""
     )
-    if not hmac.compare_digest(given.encode(), keys.token(key).encode()):
-        raise Refused("token", "The security token included in the request is invalid.")
+    if not hmac.compare_digest(token.encode(), keys.token(key).encode()):
+        raise RequestRefusal("token", "The security token included in the request is invalid.")
 
 
 def _same(
@@ -174,30 +182,32 @@ def _same(
     signature: str,
     date: str,
     secret: Callable[[str], str | None],
-) -> Signed:
+) -> RequestSignature:
     """Compute the signature again from the received request. Raises :class:`Refused`."""
     credentials = _credentials(scope["key"], secret)
-    signed = names.split(";")
-    if "host" not in signed or date[:8] != scope["day"]:
-        raise Refused("malformed", "host must be signed, on the scope's day")
-    if bare := ", ".join(sorted(_commands(request) - set(signed))):
+    header_names = names.split(";")
+    if "host" not in header_names or date[:8] != scope["day"]:
+        raise RequestRefusal("malformed", "host must be signed, on the scope's day")
+    if bare := ", ".join(sorted(_commands(request) - set(header_names))):
         message = "There were headers present in the request which were not signed"
-        raise Refused("unsigned", f"{message}: {bare}", {"HeadersNotSigned": bare})
-    presigned, s3 = "X-Amz-Signature" in request.args, scope["service"].lower() == "s3"
-    arrived = AWSRequest(
+        raise RequestRefusal("unsigned", f"{message}: {bare}", {"HeadersNotSigned": bare})
+    is_presigned, s3 = "X-Amz-Signature" in request.args, scope["service"].lower() == "s3"
+    signed_request = AWSRequest(
         request.method,
         _url(request),
-        {name: _text(request.headers.get(name, "")) for name in signed},
+        {name: _text(request.headers.get(name, "")) for name in header_names},
         b"" if s3 else request.get_data(),
     )
-    arrived.context["timestamp"] = date
+    signed_request.context["timestamp"] = date
     kinds = (S3SigV4QueryAuth if s3 else SigV4QueryAuth), (S3SigV4Auth if s3 else SigV4Auth)
-    auth = kinds[not presigned](credentials, scope["service"], scope["region"])
-    _check_payload(request, signed, s3=s3, presigned=presigned)
-    text = auth.string_to_sign(arrived, auth.canonical_request(arrived))
-    if not hmac.compare_digest(auth.signature(text, arrived), signature):
+    auth = kinds[not is_presigned](credentials, scope["service"], scope["region"])
+    _check_payload(request, header_names, s3=s3, is_presigned=is_presigned)
+    text = auth.string_to_sign(signed_request, auth.canonical_request(signed_request))
+    if not hmac.compare_digest(auth.signature(text, signed_request), signature):
         raise _wrong()
-    return Signed(scope["service"].lower(), scope["key"], scope["region"], signature, auth, arrived)
+    return RequestSignature(
+        scope["service"].lower(), scope["key"], scope["region"], signature, auth, signed_request
+    )
 
 
 def _commands(request: Request) -> set[str]:
@@ -206,13 +216,15 @@ def _commands(request: Request) -> set[str]:
     return {name for name in names if name.startswith("x-amz-")} - {_PAYLOAD}
 
 
-def _check_payload(request: Request, signed: list[str], *, s3: bool, presigned: bool) -> None:
+def _check_payload(
+    request: Request, header_names: list[str], *, s3: bool, is_presigned: bool
+) -> None:
     """Check the signed hash of the body. S3 checks it itself, as the body arrives."""
-    claimed = request.headers.get(_PAYLOAD, "")
-    if s3 and not presigned and (not claimed or _PAYLOAD not in signed):
-        raise Refused("malformed", f"the header {_PAYLOAD} is required, and must be signed")
-    checked = not s3 and _DIGEST.fullmatch(claimed)
-    if checked and hashlib.sha256(request.get_data()).hexdigest() != claimed:
+    digest = request.headers.get(_PAYLOAD, "")
+    if s3 and not is_presigned and (not digest or _PAYLOAD not in header_names):
+        raise RequestRefusal("malformed", f"the header {_PAYLOAD} is required, and must be signed")
+    is_body_hashed = not s3 and _DIGEST.fullmatch(digest)
+    if is_body_hashed and hashlib.sha256(request.get_data()).hexdigest() != digest:
         raise _wrong()
 
 
@@ -221,32 +233,34 @@ def _check_version_2(request: Request, secret: Callable[[str], str | None], now:
     query = request.args
     credentials = _credentials(query["AWSAccessKeyId"], secret)
     if not query["Expires"].isdecimal() or now > int(query["Expires"]):
-        raise Refused("expired", "Request has expired")
-    wanted = ("content-md5", "content-type")
+        raise RequestRefusal("expired", "Request has expired")
+    header_names = ("content-md5", "content-type")
     both = [*query.items(), *request.headers.items()]
-    named = {k.lower(): v for k, v in both if k.lower().startswith("x-amz-") or k.lower() in wanted}
-    arrived = AWSRequest(request.method, _url(request), named)
+    headers = {
+        k.lower(): v for k, v in both if k.lower().startswith("x-amz-") or k.lower() in header_names
+    }
+    signed_request = AWSRequest(request.method, _url(request), headers)
     auth = HmacV1QueryAuth(credentials)
     auth._get_date = lambda: query["Expires"]  # takes the place of a header's date
-    split, bucket = urlsplit(arrived.url), virtual_bucket(request)
+    split, bucket = urlsplit(signed_request.url), virtual_bucket(request)
     path = f"/{bucket}{split.path}" if bucket else None
-    ours = auth.get_signature(request.method, split, arrived.headers, auth_path=path)
-    if not hmac.compare_digest(ours, query["Signature"]):
+    signature = auth.get_signature(request.method, split, signed_request.headers, auth_path=path)
+    if not hmac.compare_digest(signature, query["Signature"]):
         raise _wrong()
 
 
 def _credentials(key: str, secret: Callable[[str], str | None]) -> Credentials:
-    if (known := secret(key)) is None:
-        raise Refused(
+    if (secret_key := secret(key)) is None:
+        raise RequestRefusal(
             "unknown",
             f"The access key {key!r} is not this emulator's, or is no longer active: give the "
             "client the environment that it prints when it starts",
         )
-    return Credentials(key, known)
+    return Credentials(key, secret_key)
 
 
-def _wrong() -> Refused:
-    return Refused(
+def _wrong() -> RequestRefusal:
+    return RequestRefusal(
         "wrong",
         "The request signature we calculated does not match the signature you provided. Check "
         "your secret access key and signing method.",
@@ -258,14 +272,16 @@ def _moment(date: str) -> float:
     try:
         return timegm(time.strptime(date, "%Y%m%dT%H%M%SZ"))
     except ValueError:
-        raise Refused("malformed", f"X-Amz-Date {date!r}: expected YYYYMMDDTHHMMSSZ") from None
+        raise RequestRefusal(
+            "malformed", f"X-Amz-Date {date!r}: expected YYYYMMDDTHHMMSSZ"
+        ) from None
 
 
 def _url(request: Request) -> str:
     """Return the URL as it was received, without the signature in its query."""
     path, _, query = _TARGET.sub("", request.environ["RAW_URI"]).partition("?")
-    kept = [p for p in query.split("&") if p and p.partition("=")[0] != "X-Amz-Signature"]
-    return f"http://emulator{path}?{'&'.join(kept)}"
+    pairs = [p for p in query.split("&") if p and p.partition("=")[0] != "X-Amz-Signature"]
+    return f"http://emulator{path}?{'&'.join(pairs)}"
 
 
 def _text(value: str) -> str:

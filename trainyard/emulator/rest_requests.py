@@ -33,9 +33,9 @@ class Rest:
         if operation is None:
             message = f"{self._service} has no operation {request.method} {request.path}"
             raise ApiError("UnknownOperationException", message, 404)
-        found = _parameters(operation, request, path)
-        check(operation, found)
-        return operation.name, found
+        parameters = _parameters(operation, request, path)
+        check(operation, parameters)
+        return operation.name, parameters
 
     def find(self, request: Request) -> tuple[OperationModel | None, dict[str, str]]:
         """Return the operation with the request's method and path, or None, and the path's
@@ -79,13 +79,13 @@ class Rest:
 def json_object(data: bytes) -> dict:
     """Return a request's body. Raises ``SerializationException`` if it is not a JSON object."""
     try:
-        found = json.loads(data or b"{}")
+        document = json.loads(data or b"{}")
     except (ValueError, RecursionError) as wrong:
         message = f"The request is not JSON: {wrong}"
         raise ApiError("SerializationException", message) from None
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise ApiError("SerializationException", "The request must be a JSON object.")
-    return found
+    return document
 
 
 def error(failure: ApiError) -> Response:
@@ -113,26 +113,26 @@ def _parameters(model: OperationModel, request: Request, path: dict[str, str]) -
     if shape is None:
         return {}
     payload = shape.serialization.get("payload")
-    found: dict[str, Any] = {payload: request.get_data()} if payload else _body(request, shape)
+    parameters: dict[str, Any] = {payload: request.get_data()} if payload else _body(request, shape)
     for name, member in shape.members.items():
-        where = member.serialization.get("location")
+        location = member.serialization.get("location")
         wire = member.serialization.get("name", name)
-        if where == "uri":
-            found[name] = path[wire]
-        elif where == "querystring" and wire in request.args:
-            found[name] = _scalar(request.args.getlist(wire), member)
-        elif where == "header" and wire in request.headers:
-            found[name] = request.headers[wire]
-    return found
+        if location == "uri":
+            parameters[name] = path[wire]
+        elif location == "querystring" and wire in request.args:
+            parameters[name] = _scalar(request.args.getlist(wire), member)
+        elif location == "header" and wire in request.headers:
+            parameters[name] = request.headers[wire]
+    return parameters
 
 
 def _body(request: Request, shape: Any) -> dict:
     members = shape.members
     wires = {member.serialization.get("name", name): name for name, member in members.items()}
     body = json_object(request.get_data())
-    known = {wires.get(key, key): value for key, value in body.items()}
+    renamed_members = {wires.get(key, key): value for key, value in body.items()}
     try:
-        return {k: _blobs(v, members[k]) if k in members else v for k, v in known.items()}
+        return {k: _blobs(v, members[k]) if k in members else v for k, v in renamed_members.items()}
     except ValueError as wrong:
         message = f"The request holds a blob that is not base64: {wrong}"
         raise ApiError("SerializationException", message) from None

@@ -17,8 +17,8 @@ class Late:
     disk is full.
     """
 
-    def __init__(self, write: Callable[[], None], what: str, every: float = EVERY) -> None:
-        self._write, self._what, self._every = write, what, every
+    def __init__(self, write: Callable[[], None], label: str, every: float = EVERY) -> None:
+        self._write, self._label, self._every = write, label, every
         self._lock = threading.Lock()
         self.pending = False
         """True while the disk has an older record, or none."""
@@ -26,15 +26,15 @@ class Late:
     def __call__(self) -> None:
         try:
             self._write()
-        except OSError as refused:
+        except OSError as error:
             with self._lock:
                 if self.pending:
                     return
                 self.pending = True
-            log.error("%s is not on disk: %s; retrying until it is", self._what, refused)
-            threading.Thread(target=self._again, daemon=True).start()
+            log.error("%s is not on disk: %s; retrying until it is", self._label, error)
+            threading.Thread(target=self._retry_write, daemon=True).start()
 
-    def _again(self) -> None:
+    def _retry_write(self) -> None:
         pause = threading.Event()
         while self.pending:
             pause.wait(self._every)
@@ -43,4 +43,4 @@ class Late:
             except OSError:
                 continue
             self.pending = False
-        log.warning("%s is on disk", self._what)
+        log.warning("%s is on disk", self._label)

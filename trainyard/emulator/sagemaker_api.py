@@ -18,7 +18,7 @@ from trainyard.emulator.pipelines.step_runners import Work
 from trainyard.emulator.pipelines.steps import Services
 from trainyard.emulator.request_shapes import check
 from trainyard.emulator.resource_tags import Tags
-from trainyard.emulator.runtime.interpreter import OWN
+from trainyard.emulator.runtime.interpreter import OWN_PYTHON
 from trainyard.emulator.search_api import search
 from trainyard.emulator.services.cloudwatch import own_metrics
 from trainyard.emulator.services.cloudwatch.cloudwatch_api import CloudWatch
@@ -35,7 +35,7 @@ from trainyard.emulator.storage.object_store import ObjectStore
 from trainyard.emulator.tuning.tuning_api import Tunings
 
 Operation = Callable[[dict], dict]
-_OWN = (
+_OWN_KINDS = (
     *("pipeline", "training-job", "processing-job", "transform-job"),
     *("hyper-parameter-tuning-job", "endpoint"),
 )
@@ -62,7 +62,7 @@ class SageMaker:
         aws: Aws,
         forward: Callable[..., dict],
         stop_grace: float = STOP_GRACE,
-        python: Path = OWN,
+        python: Path = OWN_PYTHON,
     ) -> None:
         self._forward = forward
         self._models = Models(forward, python)
@@ -72,7 +72,7 @@ class SageMaker:
         changes = self._events.changes
         self._experiments = Experiments(forward)
 
-        def changed(kind: str, record: dict) -> None:
+        def on_change(kind: str, record: dict) -> None:
             changes.of_job(kind, record)
             self._experiments.of_job(kind, record)
 
@@ -85,7 +85,7 @@ class SageMaker:
             metrics,
             stop_grace,
             python,
-            changed,
+            on_change,
         )
         self._configs = EndpointConfigs(forward, self._models)
         self._jobs, self._endpoints = Jobs(place), Endpoints(place, self._configs, alarms)
@@ -175,15 +175,18 @@ class SageMaker:
         yield self._pipelines.operations()
         yield self._executions.operations()
         yield self._endpoints.operations()
-        yield {name: self._kept(answer) for name, answer in self._callbacks.operations().items()}
+        yield {
+            name: self._settle_callback(answer)
+            for name, answer in self._callbacks.operations().items()
+        }
         yield self._tunings.operations()
         yield from (self._job_table(kind) for kind in KINDS)
         yield {
-            "CreateEndpoint": self._tagged(self._endpoints.create, "EndpointArn"),
+            "CreateEndpoint": self._store_tags(self._endpoints.create, "EndpointArn"),
             "CreateEndpointConfig": self._configs.create,
             "CreateModel": self._models.create,
-            "CreatePipeline": self._tagged(self._pipelines.create, "PipelineArn"),
-            "DeleteEndpoint": self._untagged("Endpoint", self._endpoints.delete),
+            "CreatePipeline": self._store_tags(self._pipelines.create, "PipelineArn"),
+            "DeleteEndpoint": self._drop_tags("Endpoint", self._endpoints.delete),
             "DeletePipeline": self._delete_pipeline,
             "Search": functools.partial(search, self._answer, self._executions),
             "AddTags": self._for_own("AddTags", self._tags.add),
@@ -203,19 +206,19 @@ class SageMaker:
 
         deletes = {} if kind == "Transform" else {f"Delete{kind}Job": delete}  # as SageMaker has it
         return deletes | {
-            f"Create{kind}Job": self._tagged(plain, key),
+            f"Create{kind}Job": self._store_tags(plain, key),
             f"Describe{kind}Job": lambda request: jobs.describe(kind, request[name]),
             f"List{kind}Jobs": lambda request: jobs.list_jobs(kind, request),
             f"Stop{kind}Job": lambda request: jobs.stop(kind, request[name]),
         }
 
-    def _kept(self, answer: Operation) -> Operation:
+    def _settle_callback(self, answer: Operation) -> Operation:
         """Return ``answer`` for a callback, which waits until its step's end is on disk."""
 
         def answer_and_wait(request: dict) -> dict:
-            found = answer(request)
-            self._executions.settle(found["PipelineExecutionArn"], request["CallbackToken"])
-            return found
+            result = answer(request)
+            self._executions.settle(result["PipelineExecutionArn"], request["CallbackToken"])
+            return result
 
         return answer_and_wait
 
@@ -228,7 +231,7 @@ class SageMaker:
         self._tags.forget(arn)
         return answer
 
-    def _tagged(self, create: Operation, key: str) -> Operation:
+    def _store_tags(self, create: Operation, key: str) -> Operation:
         """Return ``create`` extended to store the request's Tags on the new resource."""
 
         def create_with_tags(request: dict) -> dict:
@@ -239,7 +242,7 @@ class SageMaker:
 
         return create_with_tags
 
-    def _untagged(self, kind: str, delete: Operation) -> Operation:
+    def _drop_tags(self, kind: str, delete: Operation) -> Operation:
         """Return ``delete`` extended to delete the resource's tags."""
 
         def delete_with_tags(request: dict) -> dict:
@@ -256,8 +259,8 @@ class SageMaker:
         """
 
         def dispatch(request: dict) -> dict:
-            own = tuple(make_arn("sagemaker", f"{kind}/") for kind in _OWN)
-            if request["ResourceArn"].startswith(own):
+            prefixes = tuple(make_arn("sagemaker", f"{kind}/") for kind in _OWN_KINDS)
+            if request["ResourceArn"].startswith(prefixes):
                 return handle(request)
             return self._forward(operation, request)
 

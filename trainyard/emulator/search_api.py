@@ -72,7 +72,7 @@ class Executions(Protocol):
         """Return DescribePipelineExecution's answer for each execution whose pipeline exists."""
         ...
 
-    def given(self, arn: str) -> list[dict[str, str]]:
+    def list_parameters(self, arn: str) -> list[dict[str, str]]:
         """Return all parameters of the execution with that ARN."""
         ...
 
@@ -93,25 +93,31 @@ def search(ask: Ask, executions: Executions, request: dict) -> dict:
     shape: Any = model().shape_for("SearchRecord")
     form = shape.members[kind]
 
-    def whole(record: Record) -> Record:
+    def add_parameters(record: Record) -> Record:
         if kind == EXECUTION:
-            return record | {PARAMETERS: executions.given(record["PipelineExecutionArn"])}
+            return record | {PARAMETERS: executions.list_parameters(record["PipelineExecutionArn"])}
         return record | (
             {TAGS: _tags(ask, record[KINDS[kind].arn])} if TAGS in form.members else {}
         )
 
-    found = executions.answers() if kind == EXECUTION else _all(ask, KINDS[kind])
+    records = executions.answers() if kind == EXECUTION else _all(ask, KINDS[kind])
     if expression := request.get("SearchExpression"):
-        found = [record for record in found if _holds(expression, whole(record))]
+        records = [record for record in records if _holds(expression, add_parameters(record))]
     if request.get("SortBy", "").partition(".")[0] in (PARAMETERS, TAGS):
-        found = map(whole, found)
-    found = _sorted(list(found), request)
-    answer = page("Results", found, request, 10, lambda record: {kind: _shown(whole(record), form)})
-    return answer | {"TotalHits": {"Value": len(found), "Relation": "EqualTo"}}
+        records = map(add_parameters, records)
+    records = _sort_records(list(records), request)
+    answer = page(
+        "Results",
+        records,
+        request,
+        10,
+        lambda record: {kind: _select_members(add_parameters(record), form)},
+    )
+    return answer | {"TotalHits": {"Value": len(records), "Relation": "EqualTo"}}
 
 
 def _all(ask: Ask, how: Kind) -> Iterator[Record]:
-    for summary in _listed(ask, how):
+    for summary in _list_records(ask, how):
         try:
             record = ask(how.describe, {how.parameter: summary[how.key]})
         except ApiError as error:  # it was deleted meanwhile
@@ -122,11 +128,11 @@ def _all(ask: Ask, how: Kind) -> Iterator[Record]:
 
 
 def _tags(ask: Ask, arn: str) -> list[dict[str, str]]:
-    found = ask("ListTags", {"ResourceArn": arn})
-    return found.get("Tags", [])
+    tags = ask("ListTags", {"ResourceArn": arn})
+    return tags.get("Tags", [])
 
 
-def _listed(ask: Ask, how: Kind) -> Iterator[Record]:
+def _list_records(ask: Ask, how: Kind) -> Iterator[Record]:
     return _pages(ask, how.listing, how.field, _MOST.get(how.listing, {}))
 
 
@@ -140,7 +146,7 @@ def _pages(ask: Ask, operation: str, field: str, request: dict) -> Iterator[Reco
         more = {"NextToken": answer["NextToken"]}
 
 
-def _shown(record: Record, form: Any) -> Record:
+def _select_members(record: Record, form: Any) -> Record:
     return {name: value for name, value in record.items() if name in form.members}
 
 
@@ -151,33 +157,42 @@ def _holds(expression: dict, record: Record) -> bool:
     """Return whether all filters, nested filters and sub-expressions match; with Or, whether any
     does.
     """
-    parts = [_passes(one, _values(record, one["Name"])) for one in expression.get("Filters", [])]
-    parts += [_nested(one, record) for one in expression.get("NestedFilters", [])]
-    parts += [_holds(one, record) for one in expression.get("SubExpressions", [])]
+    parts = [
+        _passes(condition, _values(record, condition["Name"]))
+        for condition in expression.get("Filters", [])
+    ]
+    parts += [
+        _has_nested_match(condition, record) for condition in expression.get("NestedFilters", [])
+    ]
+    parts += [
+        _holds(subexpression, record) for subexpression in expression.get("SubExpressions", [])
+    ]
     if not parts:
         return True
     return any(parts) if expression.get("Operator") == "Or" else all(parts)
 
 
-def _nested(nested: dict, record: Record) -> bool:
+def _has_nested_match(nested_filter: dict, record: Record) -> bool:
     """Return whether one element of the list passes all filters."""
-    name = nested["NestedPropertyName"]
+    name = nested_filter["NestedPropertyName"]
     for element in _elements(record, name):
-        names = (one["Name"].removeprefix(f"{name}.") for one in nested["Filters"])
-        pairs = zip(nested["Filters"], names, strict=True)
-        if all(_passes(one, _values(element, inner)) for one, inner in pairs):
+        names = (
+            condition["Name"].removeprefix(f"{name}.") for condition in nested_filter["Filters"]
+        )
+        pairs = zip(nested_filter["Filters"], names, strict=True)
+        if all(_passes(condition, _values(element, inner)) for condition, inner in pairs):
             return True
     return False
 
 
 def _elements(record: Any, name: str) -> list[Any]:
     """Return the values at a dotted name, with the elements of lists on the way and at its end."""
-    found = [record]
+    values = [record]
     for part in name.split("."):
-        inner = [value.get(part) for value in found if isinstance(value, dict)]
-        found = [e for value in inner for e in (value if isinstance(value, list) else [value])]
-        found = [value for value in found if value is not None]
-    return found
+        inner = [value.get(part) for value in values if isinstance(value, dict)]
+        values = [e for value in inner for e in (value if isinstance(value, list) else [value])]
+        values = [value for value in values if value is not None]
+    return values
 
 
 def _values(record: Record, name: str) -> list[Any]:
@@ -197,23 +212,23 @@ def _values(record: Record, name: str) -> list[Any]:
     return _elements(record, name)
 
 
-def _passes(one: dict, values: list[Any]) -> bool:
-    operator, wanted = one.get("Operator", "Equals"), one.get("Value")
+def _passes(condition: dict, values: list[Any]) -> bool:
+    operator, operand = condition.get("Operator", "Equals"), condition.get("Value")
     if operator in ("Exists", "NotExists"):
         return bool(values) == (operator == "Exists")
-    if wanted is None:
-        raise _invalid(f"Filter {one['Name']}: {operator} needs a Value")
+    if operand is None:
+        raise _invalid(f"Filter {condition['Name']}: {operator} needs a Value")
     if operator == "NotEquals":
-        return not any(_order(value, wanted) == 0 for value in values)
-    return any(_compares(operator, value, wanted) for value in values)
+        return not any(_order(value, operand) == 0 for value in values)
+    return any(_compares(operator, value, operand) for value in values)
 
 
-def _compares(operator: str, value: Any, wanted: str) -> bool:
+def _compares(operator: str, value: Any, operand: str) -> bool:
     if operator == "Contains":
-        return wanted.lower() in _text(value).lower()
+        return operand.lower() in _text(value).lower()
     if operator == "In":
-        return any(_order(value, one.strip()) == 0 for one in wanted.split(","))
-    order = _order(value, wanted)
+        return any(_order(value, part.strip()) == 0 for part in operand.split(","))
+    order = _order(value, operand)
     return {
         "Equals": order == 0,
         "GreaterThan": order > 0,
@@ -223,13 +238,13 @@ def _compares(operator: str, value: Any, wanted: str) -> bool:
     }[operator]
 
 
-def _order(value: Any, wanted: Any) -> int:
+def _order(value: Any, operand: Any) -> int:
     """Return -1, 0 or 1: compare as numbers or times if both are, else as text."""
-    one, other = _number(value), _number(wanted)
-    if one is not None and other is not None:
-        return (one > other) - (one < other)
-    left, right = _text(value), _text(wanted)
-    return (left > right) - (left < right)
+    number, other = _number(value), _number(operand)
+    if number is not None and other is not None:
+        return (number > other) - (number < other)
+    left_text, right = _text(value), _text(operand)
+    return (left_text > right) - (left_text < right)
 
 
 def _number(value: Any) -> float | None:
@@ -251,12 +266,12 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _sorted(found: list[Record], request: dict) -> list[Record]:
+def _sort_records(records: list[Record], request: dict) -> list[Record]:
     """Sort by SortBy, default LastModifiedTime with newest first; missing values come last."""
     name = request.get("SortBy", "LastModifiedTime")
     newest = request.get("SortOrder", "Descending") == "Descending"
     having, lacking = [], []
-    for record in found:
+    for record in records:
         if values := _values(record, name):
             having.append((values[0], record))
         else:

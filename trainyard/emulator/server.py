@@ -31,35 +31,40 @@ from trainyard.emulator.api import ApiError, make_arn
 from trainyard.emulator.authorization import account_policies, service_calls
 from trainyard.emulator.authorization.authority import Authority, Mode
 from trainyard.emulator.authorization.incoming import refusal
-from trainyard.emulator.client_environment import announced, environment
-from trainyard.emulator.http_server import UNDERSCORED, Server
+from trainyard.emulator.client_environment import announce_endpoint, environment
+from trainyard.emulator.http_server import UNDERSCORE_HEADERS, Server
 from trainyard.emulator.internal_client import Aws
 from trainyard.emulator.request_scope import (
     ACCOUNT,
     account,
     acting,
+    enter_scope,
     foreign,
     region,
     region_of,
-    within,
 )
-from trainyard.emulator.request_signatures import Refused, Signed, check, check_session
+from trainyard.emulator.request_signatures import (
+    RequestRefusal,
+    RequestSignature,
+    check,
+    check_session,
+)
 from trainyard.emulator.rest_requests import json_object
 from trainyard.emulator.runtime import container_engine
-from trainyard.emulator.runtime.interpreter import OWN, checked
+from trainyard.emulator.runtime.interpreter import OWN_PYTHON, check_python
 from trainyard.emulator.runtime.isolation import refuse
 from trainyard.emulator.services import moto_operations, own_role
 from trainyard.emulator.services.cloudwatch import prometheus
 from trainyard.emulator.services.dropped_members import dropped_members
 from trainyard.emulator.services.log_store import LogStore
-from trainyard.emulator.services.moto_app import Moto, query_error, unimplemented
+from trainyard.emulator.services.moto_app import Moto, query_error, refuse_operation
 from trainyard.emulator.services.security_tokens import SecurityTokens
 from trainyard.emulator.serving.serving_instance import Answer
 from trainyard.emulator.storage import S3, s3_xml
 from trainyard.emulator.storage.object_store import ObjectStore
-from trainyard.emulator.storage.upload_body import SIGNED
+from trainyard.emulator.storage.upload_body import SIGNATURE_KEY
 from trainyard.emulator.worlds import MakeSageMaker, SageMaker, Worlds
-from trainyard.language.statuses import ENDED
+from trainyard.language.statuses import END_STATUSES
 from trainyard.permissions.policy_documents import Policy
 
 log = logging.getLogger(__name__)
@@ -97,10 +102,10 @@ class Endpoint:
         arn = _execution_arn(execution)
         request = {"PipelineExecutionArn": arn}
         while time.monotonic() < end:
-            with within(region_of(arn), foreign(arn)):
-                found = self.app.sagemaker.handle("DescribePipelineExecution", request)
-            if found["PipelineExecutionStatus"] in ENDED:
-                return found
+            with enter_scope(region_of(arn), foreign(arn)):
+                description = self.app.sagemaker.handle("DescribePipelineExecution", request)
+            if description["PipelineExecutionStatus"] in END_STATUSES:
+                return description
             time.sleep(0.05)
         raise TimeoutError(f"{arn} still runs after {seconds:g} s")
 
@@ -132,88 +137,91 @@ class App:
 
     @property
     def logs(self) -> LogStore:
-        return self.worlds.here().logs
+        return self.worlds.get_world().logs
 
     @property
     def sagemaker(self) -> SageMaker:
-        return self.worlds.here().sagemaker
+        return self.worlds.get_world().sagemaker
 
     def forward(self, operation: str, request: dict) -> dict:
         """Answer a SageMaker operation that does not run anything. Raises :class:`ApiError`."""
-        return self.worlds.here().forward(operation, request)
+        return self.worlds.get_world().forward(operation, request)
 
     def __call__(self, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
         request = Request(environ)
-        request.headers = Headers([*request.headers.items(), *environ.get(UNDERSCORED, ())])
+        request.headers = Headers([*request.headers.items(), *environ.get(UNDERSCORE_HEADERS, ())])
         try:
             response = self._answer(request)
         except Exception as cause:
             # the edge of the program: the cause goes to the log, the client gets AWS's form
             log.exception("%s %s failed", request.method, request.path)
-            response = _failed(request, damaged_state.full(cause))
+            response = _answer_failure(request, damaged_state.full(cause))
         response.headers.setdefault("x-amzn-RequestId", str(uuid.uuid4()))
         return response(environ, start)
 
     def _answer(self, request: Request) -> Response:
-        refused = _refuse(request)
-        if refused:
-            return refused
+        refusal_answer = _refuse(request)
+        if refusal_answer:
+            return refusal_answer
         if loan := self.keys.loan(request.path):
             return Response(json.dumps(loan.document()), content_type="application/json")
         if request.method == "OPTIONS":
             return self._s3.preflight(request)
         if prometheus.is_scrape(request):
-            return prometheus.answer(request, self.keys.own[1], self.worlds.metrics)
+            return prometheus.answer(request, self.keys.own_pair[1], self.worlds.metrics)
         try:
-            signed = check(request, self._secret)
-            check_session(request, signed.key, self.keys)
-        except Refused as why:
-            return _unauthorized(request, why)
-        request.environ[SIGNED] = signed
-        of = self.keys.account(signed.key)
-        with within(signed.region, of), acting(lambda: self._who(signed.key)):
-            if signed.service == "sts":
-                if wrong := self._tokens.refusal(request, signed.key):
-                    return _denied(request, "sts", wrong)
+            signature = check(request, self._secret)
+            check_session(request, signature.key, self.keys)
+        except RequestRefusal as error:
+            return _answer_unauthorized(request, error)
+        request.environ[SIGNATURE_KEY] = signature
+        account_id = self.keys.account(signature.key)
+        with (
+            enter_scope(signature.region, account_id),
+            acting(lambda: self._find_caller(signature.key)),
+        ):
+            if signature.service == "sts":
+                if wrong := self._tokens.refusal(request, signature.key):
+                    return _answer_denial(request, "sts", wrong)
                 self._open_account(request)
-            if denied := refusal(self.aws.authority, self.keys, request, signed):
-                return _denied(request, signed.service, denied)
-            return self._serve(request, signed)
+            if denial := refusal(self.aws.authority, self.keys, request, signature):
+                return _answer_denial(request, signature.service, denial)
+            return self._serve(request, signature)
 
     def _open_account(self, request: Request) -> None:
         """Create the account whose entry role the request assumes, unless it exists."""
-        number = own_role.opened(request.values.get("RoleArn", ""))
+        number = own_role.find_account(request.values.get("RoleArn", ""))
         if number and account() == ACCOUNT:
             self.worlds.open(number)
 
     def _secret(self, access_key: str) -> str | None:
         """Return the secret of a valid key. A user's is valid while IAM says so."""
-        if self.keys.is_user(access_key) and not self._who(access_key):
+        if self.keys.is_user(access_key) and not self._find_caller(access_key):
             return None
         return self.keys.secret(access_key)
 
-    def _who(self, access_key: str) -> str:
+    def _find_caller(self, access_key: str) -> str:
         """Return the ARN of the user or session whose key it is."""
-        if known := self.keys.identity(access_key):
-            return known["Arn"]
-        with within(region(), self.keys.account(access_key)):
-            found = account_policies.user(access_key)
-        return found.arn if found else ""
+        if identity := self.keys.identity(access_key):
+            return identity["Arn"]
+        with enter_scope(region(), self.keys.account(access_key)):
+            user = account_policies.user(access_key)
+        return user.arn if user else ""
 
-    def _serve(self, request: Request, signed: Signed) -> Response:
-        service, target = signed.service, request.headers.get("X-Amz-Target", "")
+    def _serve(self, request: Request, signature: RequestSignature) -> Response:
+        service, target = signature.service, request.headers.get("X-Amz-Target", "")
         if service == "sagemaker" and target.startswith("SageMaker."):
             return _json(request, self._sagemaker)
         if service == "sagemaker" and request.path.startswith("/endpoints/"):
             return self._invoke(request)
         if service == "sagemaker":  # moto's SageMaker does not know this state
-            return unimplemented(request, "")
+            return refuse_operation(request, "")
         if service == "logs":
-            return _json(request, self.worlds.here().logs_api.handle)
+            return _json(request, self.worlds.get_world().logs_api.handle)
         if service == "s3":
             return self._s3.answer(request)
         if service == "sts":
-            return self._tokens.answer(request, signed.key)
+            return self._tokens.answer(request, signature.key)
         if response := self.sagemaker.other(service, request):
             return response
         if service == "cloudformation":
@@ -239,10 +247,12 @@ class App:
 
     def _other(self, service: str, request: Request) -> Response:
         """Answer a request to one of moto's services."""
-        if found := moto_operations.refusal(service, request):
-            return unimplemented(request, f"It would need {found[1]}.", found[0])
+        if reason := moto_operations.refusal(service, request):
+            return refuse_operation(request, f"It would need {reason[1]}.", reason[0])
         if service == "iam" and (names := dropped_members(request)):
-            return unimplemented(request, f"{', '.join(names)} would have no effect: leave it out.")
+            return refuse_operation(
+                request, f"{', '.join(names)} would have no effect: leave it out."
+            )
         response = self._moto.answer(request, service, service_calls.owner(service, request))
         if service == "iam" and request.values.get("Action") == "CreateAccessKey":
             self.keys.note(response.get_data())
@@ -250,9 +260,9 @@ class App:
 
     def _invoke(self, request: Request) -> Response:
         """Answer InvokeEndpoint: return the container's answer; an error becomes a ModelError."""
-        given = dict(request.headers.items())
+        headers = dict(request.headers.items())
         try:
-            reply = self.sagemaker.invoke(request.path, request.get_data(), given)
+            reply = self.sagemaker.invoke(request.path, request.get_data(), headers)
         except ApiError as failure:
             return _error(failure)
         answer = reply.answer
@@ -272,7 +282,7 @@ def serve(
     port: int = 0,
     make_sagemaker: MakeSageMaker | None = None,
     prepare: Prepare | None = None,
-    python: Path = OWN,
+    python: Path = OWN_PYTHON,
     internet: bool = False,
     without_capacity: Collection[str] = (),
     iam: Mode = "derived",
@@ -293,7 +303,7 @@ def serve(
     Raises :class:`EmulatorError` when the port or the state directory is in use, or when no job
     could run in that directory or with that interpreter.
     """
-    state, python = state.resolve(), checked(python)
+    state, python = state.resolve(), check_python(python)
     refuse(state, python, internet)
     damaged_state.check_writable(state)
     with contextlib.ExitStack() as stack:  # closed from the last to the first
@@ -315,8 +325,8 @@ def serve(
         server.start()
         serving.callback(server.stop)
         app.worlds.begin()
-        serving.enter_context(announced(url, state))
-        yield Endpoint(url, environment(url, state, app.keys.own), app)
+        serving.enter_context(announce_endpoint(url, state))
+        yield Endpoint(url, environment(url, state, app.keys.own_pair), app)
 
 
 def _real_sagemaker(python: Path) -> MakeSageMaker:
@@ -325,41 +335,41 @@ def _real_sagemaker(python: Path) -> MakeSageMaker:
     return functools.partial(Real, python=python)
 
 
-def _failed(request: Request, full: bool) -> Response:
+def _answer_failure(request: Request, full: bool) -> Response:
     """Return the answer for a defect, or for a full disk, which botocore does not retry."""
     message = "The emulator failed on this request: its log has the traceback."
     error = ApiError("InternalFailure", message, 500)
     if full:
         message = "The disk that the emulator keeps its state on is full: delete something."
         error = ApiError("InsufficientStorage", message, 507)
-    s3 = "X-Amz-Target" not in request.headers and SIGNED in request.environ
-    s3 = s3 and request.environ[SIGNED].service == "s3"
+    s3 = "X-Amz-Target" not in request.headers and SIGNATURE_KEY in request.environ
+    s3 = s3 and request.environ[SIGNATURE_KEY].service == "s3"
     return s3_xml.error(error, request.path) if s3 else _error(error)
 
 
-def _unauthorized(request: Request, why: Refused) -> Response:
+def _answer_unauthorized(request: Request, error: RequestRefusal) -> Response:
     """Return the refusal in the form of the service that the request names, else probably S3's."""
-    if why.why == "missing" and request.mimetype == "multipart/form-data":
+    if error.reason == "missing" and request.mimetype == "multipart/form-data":
         message = "The emulator's S3 does not implement POST forms."
         return s3_xml.error(ApiError("NotImplemented", message, 501), request.path)
-    named = request.headers.get("Authorization") or request.args.get("X-Amz-Credential", "")
-    scope = _SCOPE.search(named)
+    credential = request.headers.get("Authorization") or request.args.get("X-Amz-Credential", "")
+    scope = _SCOPE.search(credential)
     form = request.headers.get("Content-Type", "").startswith("application/x-www-form-urlencoded")
     named_s3 = scope is not None and scope["service"].lower() == "s3"
     if not named_s3 and (form or "Action" in request.args):
-        failure = why.error(1)
+        failure = error.error(1)
         return query_error(failure.code, failure.message, failure.status)
     s3 = named_s3 or (not scope and "X-Amz-Target" not in request.headers)
-    return s3_xml.error(why.error(0), request.path) if s3 else _error(why.error(2))
+    return s3_xml.error(error.error(0), request.path) if s3 else _error(error.error(2))
 
 
-def _denied(request: Request, service: str, why: ApiError) -> Response:
+def _answer_denial(request: Request, service: str, denial: ApiError) -> Response:
     """Return the answer to a call that IAM's policies deny, in the service's own form."""
     if service == "s3":
-        return s3_xml.error(why, request.path)
+        return s3_xml.error(denial, request.path)
     if "Action" in request.values:
-        return query_error(why.code, why.message, why.status)
-    return _error(ApiError("AccessDeniedException", why.message, why.status))
+        return query_error(denial.code, denial.message, denial.status)
+    return _error(ApiError("AccessDeniedException", denial.message, denial.status))
 
 
 def _refuse(request: Request) -> Response | None:
@@ -383,16 +393,16 @@ def _json(request: Request, handle: Callable[[str, dict], dict]) -> Response:
 
 def _model_error(answer: Answer, endpoint: str) -> Response:
     """Return the container's refusal as SageMaker passes it on, with where its log is."""
-    said, place, group = answer.body.decode(errors="replace"), region(), _LOGS + endpoint
-    whose = "client" if 400 <= answer.status < 500 else "server"
+    text, place, group = answer.body.decode(errors="replace"), region(), _LOGS + endpoint
+    side = "client" if 400 <= answer.status < 500 else "server"
     console = f"https://{place}.console.aws.amazon.com/cloudwatch/home?region={place}"
     message = (
-        f'Received {whose} error ({answer.status}) from primary with message "{said}". See '
+        f'Received {side} error ({answer.status}) from primary with message "{text}". See '
         f"{console}#logEventViewer:group={group} in account {account()} for more information."
     )
     body = {
         "OriginalStatusCode": answer.status,
-        "OriginalMessage": said,
+        "OriginalMessage": text,
         "Message": message,
         "LogStreamArn": make_arn("logs", f"log-group:{group}"),
     }

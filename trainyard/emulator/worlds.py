@@ -11,24 +11,24 @@ from werkzeug import Request, Response
 
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.internal_client import Aws
-from trainyard.emulator.model_registry import Registry, named
+from trainyard.emulator.model_registry import Registry, find_arn
 from trainyard.emulator.request_scope import (
     ACCOUNT,
     EXISTING,
     REGION,
     account,
     account_of,
+    enter_scope,
     foreign,
     region,
     region_of,
-    within,
 )
 from trainyard.emulator.services.cloudwatch.metric_store import Metrics
 from trainyard.emulator.services.log_store import LogStore
 from trainyard.emulator.services.logs_api import Logs
 from trainyard.emulator.serving.invocations import Reply
 from trainyard.emulator.storage.object_store import ObjectStore
-from trainyard.emulator.stored import Stored, refusal
+from trainyard.emulator.stored import ResourceStore, refusal
 
 REGIONS = "regions"
 """Folder in an account's state directory that holds the state of other regions."""
@@ -40,7 +40,11 @@ Forward = Callable[..., dict]
 def folders(state: Path) -> list[Path]:
     """Return the directory of each world below a state directory; the first is the state's own."""
     accounts = [state, *sorted(state.glob(f"{ACCOUNTS}/*/"))]
-    return [folder for own in accounts for folder in (own, *sorted(own.glob(f"{REGIONS}/*/")))]
+    return [
+        folder
+        for account_folder in accounts
+        for folder in (account_folder, *sorted(account_folder.glob(f"{REGIONS}/*/")))
+    ]
 
 
 class SageMaker(Protocol):
@@ -86,24 +90,24 @@ class World:
         self.logs_api = Logs(self.logs)
         self.registry = Registry(state / "registry", self._package_changed)
         self._others = others
-        self._kept = self.registry, Stored(state / "stored")
+        self._stores = self.registry, ResourceStore(state / "stored")
         self.sagemaker = make(state, objects, self.logs, aws, self.forward)
 
     def _package_changed(self, package: dict) -> None:
         self.sagemaker.package_changed(package)
 
-    def forward(self, operation: str, request: dict, own: dict | None = None) -> dict:
+    def forward(self, operation: str, request: dict, own_members: dict | None = None) -> dict:
         """Answer a SageMaker operation that does not run anything. Raises :class:`ApiError`.
 
-        ``own``: members of what is created that only SageMaker itself sets. What is named by the
-        ARN of another account is that account's: its groups and packages can be shared.
+        ``own_members``: members of what is created that only SageMaker itself sets. What is named
+        by the ARN of another account is that account's: its groups and packages can be shared.
         """
-        if owner := foreign(named(operation, request)):
-            with within(region(), owner):
-                return self._others(owner).forward(operation, request, own)
-        for room in self._kept:
+        if owner := foreign(find_arn(operation, request)):
+            with enter_scope(region(), owner):
+                return self._others(owner).forward(operation, request, own_members)
+        for room in self._stores:
             if room.owns(operation, request):
-                return room.handle(operation, request, own)
+                return room.handle(operation, request, own_members)
         raise refusal(operation, request)
 
 
@@ -115,78 +119,78 @@ class Worlds:
 
     def __init__(self, state: Path, objects: ObjectStore, aws: Aws, make: MakeSageMaker) -> None:
         self._state, self._objects, self._aws, self._make = state, objects, aws, make
-        self._made: dict[tuple[str, str], World] = {}
+        self._worlds: dict[tuple[str, str], World] = {}
         self._lock = threading.RLock()
-        self._serves = self._closed = False
+        self._serves = self._is_closed = False
         aws.authority.group_policy = self._group_policy
         EXISTING.clear()
         for number in [ACCOUNT, *sorted(path.name for path in (state / ACCOUNTS).glob("*/"))]:
             EXISTING.add(number)
             regions = (self._folder(number) / REGIONS).glob("*/")
             for name in [REGION, *sorted(path.name for path in regions)]:
-                with within(name, number):
-                    self.here()
+                with enter_scope(name, number):
+                    self.get_world()
 
     @property
     def metrics(self) -> list[Metrics]:
         """Metrics measured in each region."""
         with self._lock:
-            return [world.sagemaker.metrics for world in self._made.values()]
+            return [world.sagemaker.metrics for world in self._worlds.values()]
 
     @property
     def names(self) -> list[str]:
         """Names of the regions of the emulator's own account."""
-        return [name for number, name in self._made if number == ACCOUNT]
+        return [name for number, name in self._worlds if number == ACCOUNT]
 
-    def here(self) -> World:
+    def get_world(self) -> World:
         """Return the world of the account and region that this thread works for.
 
         Raises ``ServiceUnavailable`` for a new one while the emulator stops.
         """
-        where = account(), region()
+        world_key = account(), region()
         with self._lock:
-            if where not in self._made:
-                if self._closed:
+            if world_key not in self._worlds:
+                if self._is_closed:
                     raise ApiError("ServiceUnavailable", "The emulator is stopping.", 503)
                 state = self._folder(account())
                 place = state if region() == REGION else state / REGIONS / region()
                 place.mkdir(parents=True, exist_ok=True)
-                made = World(place, self._objects, self._aws, self._make, self._of)
-                self._made[where] = made
+                world = World(place, self._objects, self._aws, self._make, self._get_account_world)
+                self._worlds[world_key] = world
                 if self._serves:
-                    made.sagemaker.begin()
-            return self._made[where]
+                    world.sagemaker.begin()
+            return self._worlds[world_key]
 
     def open(self, number: str) -> None:
         """Create the account with that number, unless it exists."""
-        with within(region(), number):
-            self.here()
+        with enter_scope(region(), number):
+            self.get_world()
         EXISTING.add(number)
 
     def _folder(self, number: str) -> Path:
         return self._state if number == ACCOUNT else self._state / ACCOUNTS / number
 
-    def _of(self, number: str) -> World:
-        with within(region(), number):
-            return self.here()
+    def _get_account_world(self, number: str) -> World:
+        with enter_scope(region(), number):
+            return self.get_world()
 
     def _group_policy(self, arn: str) -> str | None:
         """Return the resource policy of the model package group with that ARN."""
-        with within(region_of(arn), account_of(arn)):
-            return self.here().registry.policy(arn)
+        with enter_scope(region_of(arn), account_of(arn)):
+            return self.get_world().registry.policy(arn)
 
     def begin(self) -> None:
         """Resume what an earlier emulator left. To be called when the endpoint serves."""
         with self._lock:
             self._serves = True
-            for (number, name), world in self._made.items():
-                with within(name, number):
+            for (number, name), world in self._worlds.items():
+                with enter_scope(name, number):
                     world.sagemaker.begin()
 
     def close(self) -> None:
         """Stop every world; return when no process of any job is left."""
         with self._lock:
-            self._closed = True
-        for (number, name), world in self._made.items():
-            with within(name, number):
+            self._is_closed = True
+        for (number, name), world in self._worlds.items():
+            with enter_scope(name, number):
                 world.sagemaker.close()

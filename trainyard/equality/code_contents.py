@@ -16,26 +16,28 @@ def content_digest(path: Path, name: str) -> str:
     """Return the SHA-256 of the file that is known as ``name``; of an archive, one over its
     members.
     """
-    whole = file_sha256(path)
+    file_digest = file_sha256(path)
     if not name.endswith(ARCHIVES) or path.stat().st_size > LARGEST:
-        return whole
-    return archive_digest(path.read_bytes()) or whole
+        return file_digest
+    return archive_digest(path.read_bytes()) or file_digest
 
 
 def archive_digest(archive: bytes) -> str | None:
     """Return a digest of the members of a ``.tar.gz``; None if it cannot be read to its end."""
-    found = contents(archive)
-    if found.fault:
+    archive_contents = contents(archive)
+    if archive_contents.fault:
         return None
     try:
         with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
             members = list(tar)
     except FAULTS:
         return None
-    if any(one.issparse() for one in members):  # contents() leaves them out
+    if any(member.issparse() for member in members):  # contents() leaves them out
         return None
-    forms = [(one.name, str(one.type), one.mode & 0o111, one.linkname) for one in members]
-    return json_sha256([found.files, sorted(forms)])
+    forms = [
+        (member.name, str(member.type), member.mode & 0o111, member.linkname) for member in members
+    ]
+    return json_sha256([archive_contents.files, sorted(forms)])
 
 
 class Files:
@@ -46,13 +48,15 @@ class Files:
 
     def digest(self, uri: str) -> str | None:
         """Return a digest of what a job sees that gets ``uri``; None if nothing is known there."""
-        if found := self._below(uri):
-            each = {name: content_digest(path, name) for name, path in sorted(found.items())}
-            return json_sha256(each)[:16]
+        if files := self._below(uri):
+            digests = {name: content_digest(path, name) for name, path in sorted(files.items())}
+            return json_sha256(digests)[:16]
         return None
 
     def _below(self, uri: str) -> dict[str, Path]:
         """Return path below the mount → file."""
         return {
-            local_path(uri, one): path for one, path in self._files.items() if one.startswith(uri)
+            local_path(uri, file_uri): path
+            for file_uri, path in self._files.items()
+            if file_uri.startswith(uri)
         }

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainyard.common.hashes import json_sha256
-from trainyard.equality.training_requests import unwatched, without_defaults
+from trainyard.equality.training_requests import remove_unwatched, without_defaults
 from trainyard.language.expressions import (
     GET,
     JOIN,
@@ -51,7 +51,7 @@ STEP_DEFAULTS: dict[str, Any] = {"CacheConfig": {"Enabled": False}, "RetryPolici
 OWN_NAMES = ("Environment", "HyperParameters", "StaticHyperParameters")
 """Members whose keys are the user's own: nothing in them is left out or sorted."""
 
-UNORDERED = {
+UNORDERED_LISTS = {
     "InputDataConfig": "ChannelName",
     "ProcessingInputs": "InputName",
     "Outputs": "OutputName",
@@ -76,7 +76,7 @@ class Normal:
     """Step, ``""`` for the definition → what changes no work: descriptions, tags, code's place."""
 
 
-def normalised(
+def normalise_definition(
     document: Mapping[str, Any],
     parameters: Mapping[str, Mapping[str, Any]],
     constants: Mapping[str, Any],
@@ -90,26 +90,32 @@ def normalised(
         constants: parameter → the value that replaces it.
         digest: of the code at a URI.
     """
-    found = list(steps_of(document["Steps"]))
-    before = _ancestors(found)
-    folding = _Folding(constants, {step.name: step for step in found})
+    step_list = list(steps_of(document["Steps"]))
+    before = _ancestors(step_list)
+    folding = _Folding(constants, {step.name: step for step in step_list})
     outputs = {
         step.name: list(output_places(folding.fold(step.own_arguments)))
         if step_type(step.type).job
         else []
-        for step in found
+        for step in step_list
     }
-    folding.generated = _generated([place for places in outputs.values() for place in places])
-    found.sort(key=lambda step: len(before[step.name]))
-    sorts = not any(_AT_INDEX.search(one.path) for one in known_references(document["Steps"]))
-    apart = ("Parameters", "Steps", "Metadata")
-    top = {k: v for k, v in document.items() if k not in apart and v is not None}
+    folding.generated_names = _find_generated(
+        [place for places in outputs.values() for place in places]
+    )
+    step_list.sort(key=lambda step: len(before[step.name]))
+    sorts = not any(
+        _AT_INDEX.search(reference.path) for reference in known_references(document["Steps"])
+    )
+    separate_keys = ("Parameters", "Steps", "Metadata")
+    top = {k: v for k, v in document.items() if k not in separate_keys and v is not None}
     cosmetics: dict[str, dict[str, Any]] = {"": {"Metadata": document.get("Metadata") or {}}}
     steps = {}
-    for step in found:
+    for step in step_list:
         cosmetics[step.name] = {k: step.document[k] for k in COSMETIC if step.document.get(k)}
-        if stamped := [place for place in outputs[step.name] if place in folding.generated]:
-            cosmetics[step.name]["generated places of outputs"] = stamped
+        if stamped_places := [
+            place for place in outputs[step.name] if place in folding.generated_names
+        ]:
+            cosmetics[step.name]["generated places of outputs"] = stamped_places
         rules = Rules(digest, sorts, cosmetics[step.name])
         steps[step.name] = _step(step, before[step.name], folding, rules)
     return Normal(folding.fold(top), parameters, steps, cosmetics)
@@ -125,7 +131,7 @@ def output_places(job: Mapping[str, Any]) -> Iterator[str]:
     yield from (uri.rstrip("/") for uri in uris if isinstance(uri, str))
 
 
-def _generated(places: Sequence[str]) -> dict[str, str]:
+def _find_generated(places: Sequence[str]) -> dict[str, str]:
     """Return place of an output in whose name an SDK wrote the time → the place without the time.
 
     None is left out where two places would become one: their times tell them apart.
@@ -163,7 +169,7 @@ _AT_INDEX = re.compile(r"\[\d+\]")
 
 
 def _step(step: Step, before: set[str], folding: "_Folding", rules: Rules) -> dict[str, Any]:
-    own = {
+    members = {
         key: folding.fold(value)
         for key, value in step.document.items()
         if key not in ("Name", "Arguments", "DependsOn", *COSMETIC)
@@ -172,10 +178,10 @@ def _step(step: Step, before: set[str], folding: "_Folding", rules: Rules) -> di
     if step_type(step.type).job:
         if tags := arguments.pop("Tags", None):
             rules.cosmetic["Tags"] = tags
-        arguments = request(unwatched(arguments, rules.cosmetic), rules)
+        arguments = request(remove_unwatched(arguments, rules.cosmetic), rules)
     triggers = [entry for entry in _waits(step) if isinstance(entry, dict)]
     return {
-        **{k: v for k, v in own.items() if v != STEP_DEFAULTS.get(k, _NOTHING)},
+        **{k: v for k, v in members.items() if v != STEP_DEFAULTS.get(k, _NOTHING)},
         "Arguments": arguments,
         "branch": list(step.branch or ()),
         "loop": step.loop,
@@ -195,26 +201,26 @@ def _waits(step: Step) -> list[Any]:
     return list(step.document.get("DependsOn") or ())
 
 
-def _ancestors(found: Sequence[Step]) -> dict[str, set[str]]:
+def _ancestors(step_list: Sequence[Step]) -> dict[str, set[str]]:
     """Return step → all that must have succeeded before, whether DependsOn says so or not.
 
     An entry of DependsOn with a trigger is no such wait.
     """
     direct = {}
-    for step in found:
+    for step in step_list:
         holders = [step.branch[0] if step.branch else None, step.loop]
         plain = [entry for entry in _waits(step) if isinstance(entry, str)]
         direct[step.name] = {*step.reads, *plain, *filter(None, holders)}
-    known: dict[str, set[str]] = {}
+    ancestors: dict[str, set[str]] = {}
 
     def visit(name: str) -> set[str]:
-        if name not in known:
-            known[name] = set()
+        if name not in ancestors:
+            ancestors[name] = set()
             nearest = direct.get(name, set())
-            known[name] = nearest.union(*(visit(other) for other in nearest))
-        return known[name]
+            ancestors[name] = nearest.union(*(visit(other) for other in nearest))
+        return ancestors[name]
 
-    return {step.name: visit(step.name) for step in found}
+    return {step.name: visit(step.name) for step in step_list}
 
 
 class _Folding:
@@ -222,7 +228,7 @@ class _Folding:
 
     def __init__(self, constants: Mapping[str, Any], steps: Mapping[str, Step]) -> None:
         self._constants, self._steps = constants, steps
-        self.generated: Mapping[str, str] = {}
+        self.generated_names: Mapping[str, str] = {}
         """Place of an output → its name without the time at which an SDK generated it."""
 
     def fold(self, value: Any) -> Any:
@@ -239,7 +245,7 @@ class _Folding:
         return {key: self.fold(item) for key, item in value.items()}
 
     def _without_time(self, text: str) -> str:
-        for place, name in self.generated.items():
+        for place, name in self.generated_names.items():
             if text == place or text.startswith(f"{place}/"):
                 return name + text[len(place) :]
         return text
@@ -251,8 +257,8 @@ class _Folding:
             return value
         if target.kind == "Parameters" and target.name in self._constants:
             return self._constants[target.name]
-        known = self._property(target) if target.kind == "Steps" else None
-        return value if known is None else known
+        known_value = self._property(target) if target.kind == "Steps" else None
+        return value if known_value is None else known_value
 
     def _property(self, target: Reference) -> str | None:
         """Return a URI in the request of a job, which its Describe repeats; None for the rest."""
@@ -260,19 +266,21 @@ class _Folding:
         if step is None or not step_type(step.type).sole_job or not target.path.endswith("Uri"):
             return None
         try:
-            found = self.fold(lookup(step.own_arguments, target.path, step.name))
+            argument = self.fold(lookup(step.own_arguments, target.path, step.name))
         except ExpressionError:
             return None
-        return found if isinstance(found, str) else None
+        return argument if isinstance(argument, str) else None
 
     def _join(self, body: dict[str, Any]) -> Any:
         """Return a join with neither separator nor inner joins; a text if all of it is constant."""
         parts: list[Any] = []
         for position, value in enumerate(body["Values"]):
             inner = self.fold(value)
-            nested = inner[JOIN]["Values"] if is_expression(inner) and JOIN in inner else [inner]
+            inner_parts = (
+                inner[JOIN]["Values"] if is_expression(inner) and JOIN in inner else [inner]
+            )
             between = [str(body.get("On", ""))] if position else []
-            for part in (*between, *nested):
+            for part in (*between, *inner_parts):
                 text = part if isinstance(part, dict | list) else as_text(part)
                 if parts and isinstance(parts[-1], str) and isinstance(text, str):
                     parts[-1] += text
@@ -290,17 +298,17 @@ def request(value: Any, rules: Rules) -> Any:
         return [request(item, rules) for item in value]
     if not isinstance(value, dict) or is_expression(value):
         return value
-    found = {key: _member(key, item, rules) for key, item in value.items()}
-    return {key: item for key, item in found.items() if item != DEFAULTS.get(key, _NOTHING)}
+    members = {key: _member(key, item, rules) for key, item in value.items()}
+    return {key: item for key, item in members.items() if item != DEFAULTS.get(key, _NOTHING)}
 
 
 def _member(key: str, item: Any, rules: Rules) -> Any:
     if key in OWN_NAMES and isinstance(item, dict) and not is_expression(item):
         return {k: _place(k, v, rules) if is_submitted(k) else v for k, v in item.items()}
-    if key in UNORDERED and isinstance(item, list):
-        name = UNORDERED[key]
-        inside = request([_input(one, name, rules) for one in item], rules)
-        return _ordered(inside, name) if rules.sorts else inside
+    if key in UNORDERED_LISTS and isinstance(item, list):
+        name = UNORDERED_LISTS[key]
+        inside = request([_input(entry, name, rules) for entry in item], rules)
+        return _sort_items(inside, name) if rules.sorts else inside
     return request(item, rules)
 
 
@@ -314,8 +322,10 @@ def _input(item: Any, name: str, rules: Rules) -> Any:
     is_folder = source.get("S3DataType", "S3Prefix") == "S3Prefix"
     if not isinstance(uri, str) or not is_folder or not is_code(title, uri):
         return item
-    own = {**source, "S3Uri": _place(title, uri, rules)}
-    return item | ({"S3Input": own} if "S3Input" in item else {"DataSource": {"S3DataSource": own}})
+    s3_source = {**source, "S3Uri": _place(title, uri, rules)}
+    return item | (
+        {"S3Input": s3_source} if "S3Input" in item else {"DataSource": {"S3DataSource": s3_source}}
+    )
 
 
 def _place(title: str, uri: Any, rules: Rules) -> Any:
@@ -327,13 +337,13 @@ def _place(title: str, uri: Any, rules: Rules) -> Any:
     return uri.replace(bare, f"code with the content {content}")
 
 
-def _ordered(items: list[Any], name: str) -> list[Any]:
+def _sort_items(items: list[Any], name: str) -> list[Any]:
     """Return the items by name, unless two share a name, or a folder of one lies in another's."""
     if not all(isinstance(item, dict) and isinstance(item.get(name), str) for item in items):
         return items
     names = [item[name] for item in items]
-    apart = all(_apart([_inside(item, member) for item in items]) for member in _PLACES)
-    if len(set(names)) < len(names) or not apart:
+    is_separate = all(_is_separate([_inside(item, member) for item in items]) for member in _PLACES)
+    if len(set(names)) < len(names) or not is_separate:
         return items
     return sorted(items, key=lambda item: item[name])
 
@@ -343,45 +353,45 @@ _PLACES = (("S3Input", "LocalPath"), ("S3Output", "S3Uri"))
 
 def _inside(item: Mapping[str, Any], path: Sequence[str]) -> str | None:
     holder = item.get(path[0])
-    found = holder.get(path[1]) if isinstance(holder, dict) else None
-    return found if found is None or isinstance(found, str) else _json(found)
+    value = holder.get(path[1]) if isinstance(holder, dict) else None
+    return value if value is None or isinstance(value, str) else _json(value)
 
 
-def _apart(places: Sequence[str | None]) -> bool:
+def _is_separate(places: Sequence[str | None]) -> bool:
     folders = sorted(place.rstrip("/") + "/" for place in places if place)
     return not any(b.startswith(a) for a, b in zip(folders, folders[1:], strict=False))
 
 
-def renamed(old: Normal, new: Normal) -> dict[str, str]:
+def match_renames(old: Normal, new: Normal) -> dict[str, str]:
     """Return step of ``new`` → the only step of ``old`` that is the same under another name."""
     first, second = _digests(old, new), _digests(new, old)
-    found = {}
+    renames = {}
     for name, digest in second.items():
         same = [other for other, mark in first.items() if mark == digest]
         if len(same) == 1 and list(second.values()).count(digest) == 1:
-            found[name] = same[0]
-    return found
+            renames[name] = same[0]
+    return renames
 
 
-def _digests(mine: Normal, others: Normal) -> dict[str, str]:
-    """Return step that only ``mine`` has → digest in which such steps are not named."""
-    found: dict[str, str] = {}
-    for name, form in mine.steps.items():
+def _digests(normal: Normal, others: Normal) -> dict[str, str]:
+    """Return step that only ``normal`` has → digest in which such steps are not named."""
+    digests: dict[str, str] = {}
+    for name, form in normal.steps.items():
         if name not in others.steps:
-            marks = dict(found)
-            found[name] = json_sha256(with_names(form, marks))
-    return found
+            marks = dict(digests)
+            digests[name] = json_sha256(with_names(form, marks))
+    return digests
 
 
 def with_names(form: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     """Return a step's normal form with other names of the steps that it refers to."""
-    found = {key: _with_names(item, names) for key, item in form.items()}
-    found["after"] = sorted(names.get(one, one) for one in form["after"])
-    found["branch"] = [names.get(one, one) for one in form["branch"]]
-    found["loop"] = names.get(form["loop"], form["loop"])
-    for entry in found.get("triggers", ()):
+    result = {key: _with_names(item, names) for key, item in form.items()}
+    result["after"] = sorted(names.get(name, name) for name in form["after"])
+    result["branch"] = [names.get(name, name) for name in form["branch"]]
+    result["loop"] = names.get(form["loop"], form["loop"])
+    for entry in result.get("triggers", ()):
         entry["Step"] = names.get(entry.get("Step"), entry.get("Step"))
-    return found
+    return result
 
 
 def _with_names(value: Any, names: Mapping[str, str]) -> Any:

@@ -14,13 +14,13 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from trainyard.emulator.request_scope import REGION, within
-from trainyard.emulator.runtime.interpreter import OWN
+from trainyard.emulator.request_scope import REGION, enter_scope
+from trainyard.emulator.runtime.interpreter import OWN_PYTHON
 from trainyard.emulator.server import Endpoint, serve
 from trainyard.equality.code_contents import Files, content_digest
 from trainyard.equality.normal_form import Rules, output_places, request
-from trainyard.equality.training_requests import unwatched, without_defaults
-from trainyard.language.steps import named, steps_of
+from trainyard.equality.training_requests import remove_unwatched, without_defaults
+from trainyard.language.steps import find_step, steps_of
 from trainyard.plan.step_fields import HIDDEN, flat
 from trainyard.runs.execution import Execution, Step
 from trainyard.runs.run_differences import EXECUTION, key
@@ -42,7 +42,7 @@ class NotRunError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class Observation:
     """What happened: step → fact → value, in the order in which the facts came about."""
 
     facts: Mapping[str, Mapping[str, str]]
@@ -56,14 +56,14 @@ class Setting:
     files: Mapping[str, Path]
     """URI in S3 → file to put there first."""
     parameters: Mapping[str, str] = field(default_factory=dict)
-    python: Path = OWN
+    python: Path = OWN_PYTHON
     seconds: float = 3600
     """Longest duration of an execution."""
 
 
 def observe(
     document: Mapping[str, Any], setting: Setting, names: Mapping[str, str] | None = None
-) -> Observed:
+) -> Observation:
     """Execute a valid definition, and return what happened.
 
     Args:
@@ -76,26 +76,26 @@ def observe(
     for step in steps_of(document["Steps"]):
         if step.type in _WAITING:
             raise NotRunError(f"step {step.name} ({step.type}) waits for an answer from outside")
-    seen: dict[str, dict[str, str]] = {}
+    file_facts: dict[str, dict[str, str]] = {}
 
-    def look(job: str, host: str, folder: Path) -> None:
-        found = dict(_files(folder))
-        seen.setdefault(job, {}).update({f"file {host}:{k}": v for k, v in found.items()})
+    def record_files(job: str, host: str, folder: Path) -> None:
+        files = dict(_files(folder))
+        file_facts.setdefault(job, {}).update({f"file {host}:{k}": v for k, v in files.items()})
 
     with (
         tempfile.TemporaryDirectory(prefix="trainyard-equal-") as state,
         serve(Path(state), python=setting.python) as endpoint,
-        within(REGION),
+        enter_scope(REGION),
     ):
-        endpoint.app.aws.staged = look
+        endpoint.app.aws.on_stage = record_files
         _put(endpoint, setting.files, document)
-        arn = _started(endpoint, document, setting)
+        arn = _start_execution(endpoint, document, setting)
         try:
-            ended = endpoint.wait(arn, setting.seconds)
+            outcome = endpoint.wait(arn, setting.seconds)
         except TimeoutError as late:
             raise NotRunError(str(late)) from None
-        reader = _Reader(endpoint, document, setting, seen)
-        return Observed(reader.read(arn, names or {}), ended["PipelineExecutionStatus"])
+        reader = _Reader(endpoint, document, setting, file_facts)
+        return Observation(reader.read(arn, names or {}), outcome["PipelineExecutionStatus"])
 
 
 def _files(ml: Path) -> Iterator[tuple[str, str]]:
@@ -116,10 +116,10 @@ def _put(endpoint: Endpoint, files: Mapping[str, Path], document: Mapping[str, A
         objects.put_file(bucket, name, path)
 
 
-def _started(endpoint: Endpoint, document: Mapping[str, Any], setting: Setting) -> str:
+def _start_execution(endpoint: Endpoint, document: Mapping[str, Any], setting: Setting) -> str:
     sagemaker = endpoint.app.aws.client("sagemaker")
-    declared = {entry["Name"] for entry in document.get("Parameters") or ()}
-    given = [{"Name": k, "Value": v} for k, v in setting.parameters.items() if k in declared]
+    names = {entry["Name"] for entry in document.get("Parameters") or ()}
+    parameters = [{"Name": k, "Value": v} for k, v in setting.parameters.items() if k in names]
     try:
         sagemaker.create_pipeline(
             PipelineName=NAME,
@@ -128,10 +128,10 @@ def _started(endpoint: Endpoint, document: Mapping[str, Any], setting: Setting) 
             ClientRequestToken="e" * 32,
         )
         return sagemaker.start_pipeline_execution(
-            PipelineName=NAME, PipelineParameters=given, ClientRequestToken="e" * 32
+            PipelineName=NAME, PipelineParameters=parameters, ClientRequestToken="e" * 32
         )["PipelineExecutionArn"]
-    except ClientError as refused:
-        raise NotRunError(refused.response["Error"]["Message"]) from None
+    except ClientError as error:
+        raise NotRunError(error.response["Error"]["Message"]) from None
 
 
 class _Reader:
@@ -142,42 +142,47 @@ class _Reader:
         endpoint: Endpoint,
         document: Mapping[str, Any],
         setting: Setting,
-        seen: Mapping[str, Mapping[str, str]],
+        file_facts: Mapping[str, Mapping[str, str]],
     ) -> None:
-        self._app, self._document, self._seen = endpoint.app, document, seen
+        self._app, self._document, self._file_facts = endpoint.app, document, file_facts
         self._setting, self._code = setting, Files(setting.files)
-        self._own: dict[str, str] = {}
+        self._stand_ins: dict[str, str] = {}
         self._execution = ""
 
     def read(self, arn: str, names: Mapping[str, str]) -> dict[str, dict[str, str]]:
         """Return the facts of each step; the objects that belong to none come last."""
         steps = Execution(arn, make=lambda service, _: self._app.aws.client(service)).steps()
         self._execution = arn.rpartition("/")[2]
-        self._own = {self._execution: EXECUTION}
+        self._stand_ins = {self._execution: EXECUTION}
         for step in steps:
             if job := _job_name(step):
-                self._own[job] = f"{{job of {_titled(step.name, names)}}}"
+                self._stand_ins[job] = f"{{job of {_title_step(step.name, names)}}}"
         objects = dict(self._objects())
-        found = {}
+        facts_by_step = {}
         for step in steps:
             facts = dict(self._before(step))
             facts |= self._outcome(step)
             facts |= self._outputs(step, objects)
-            found[_titled(step.name, names)] = facts
-        found[REST] = self._digests("object", objects)
-        return found
+            facts_by_step[_title_step(step.name, names)] = facts
+        facts_by_step[REST] = self._digests("object", objects)
+        return facts_by_step
 
     def _before(self, step: Step) -> Iterator[tuple[str, str]]:
         """Iterate over the job's request, and the files that it saw."""
-        declared = named(self._document["Steps"], step.name)
-        if not step.job or declared is None:
+        definition = find_step(self._document["Steps"], step.name)
+        if not step.job or definition is None:
             return
         rules = Rules(self._code.digest, sorts=True, cosmetic={})
-        job = without_defaults(unwatched(self._job(step, declared.arguments), rules.cosmetic))
-        for path, one in flat(request(job, rules)).items():
-            said = self._text(one.raw)
-            yield f"request {path}", f"(hidden) {_mark(said)}" if one.text == HIDDEN else said
-        yield from self._seen.get(step.job[1], {}).items()
+        job = without_defaults(
+            remove_unwatched(self._job(step, definition.arguments), rules.cosmetic)
+        )
+        for path, shown_value in flat(request(job, rules)).items():
+            text = self._text(shown_value.raw)
+            yield (
+                f"request {path}",
+                f"(hidden) {_mark(text)}" if shown_value.text == HIDDEN else text,
+            )
+        yield from self._file_facts.get(step.job[1], {}).items()
 
     def _job(self, step: Step, arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return Describe's answer for the step's job; only the members of ``arguments``."""
@@ -186,8 +191,8 @@ class _Reader:
         sagemaker = self._app.aws.client("sagemaker")
         ask = getattr(sagemaker, "describe_" + re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind).lower())
         answer = ask(**{f"{kind}Name": name})
-        wanted = answer if arguments is None else arguments
-        return {k: v for k, v in answer.items() if k in wanted and k != f"{kind}Name"}
+        members = answer if arguments is None else arguments
+        return {k: v for k, v in answer.items() if k in members and k != f"{kind}Name"}
 
     def _outcome(self, step: Step) -> dict[str, str]:
         return {
@@ -201,15 +206,15 @@ class _Reader:
     def _outputs(self, step: Step, objects: dict[str, str]) -> dict[str, str]:
         """Return the objects below the job's outputs, and take them out of ``objects``."""
         folders = tuple(_output_folders(self._job(step))) if step.job else ()
-        mine = [uri for uri in objects if folders and uri.startswith(folders)]
-        return self._digests("output", {uri: objects.pop(uri) for uri in mine})
+        own_uris = [uri for uri in objects if folders and uri.startswith(folders)]
+        return self._digests("output", {uri: objects.pop(uri) for uri in own_uris})
 
-    def _digests(self, what: str, objects: Mapping[str, str]) -> dict[str, str]:
+    def _digests(self, kind: str, objects: Mapping[str, str]) -> dict[str, str]:
         """Return a fact for each object; those that only generated names tell apart share one."""
-        found: dict[str, list[str]] = {}
+        digests_by_fact: dict[str, list[str]] = {}
         for uri, digest in objects.items():
-            found.setdefault(f"{what} {self._text(uri)}", []).append(digest)
-        return {fact: " ".join(sorted(digests)) for fact, digests in found.items()}
+            digests_by_fact.setdefault(f"{kind} {self._text(uri)}", []).append(digest)
+        return {fact: " ".join(sorted(digests)) for fact, digests in digests_by_fact.items()}
 
     def _objects(self) -> Iterator[tuple[str, str]]:
         """Iterate over (URI, digest) of what the execution wrote."""
@@ -223,10 +228,10 @@ class _Reader:
                     yield uri, digest
 
     def _text(self, value: Any) -> str:
-        found = key(value, self._own)
-        made = re.escape(f"-{EXECUTION}-")
-        found = re.sub(rf"[\w-]*{made}[\w-]+", "{generated name}", _TRIAL.sub(r"\1", found))
-        return _TIME.sub("{time}", found)
+        result = key(value, self._stand_ins)
+        suffix = re.escape(f"-{EXECUTION}-")
+        result = re.sub(rf"[\w-]*{suffix}[\w-]+", "{generated name}", _TRIAL.sub(r"\1", result))
+        return _TIME.sub("{time}", result)
 
 
 def _job_name(step: Step) -> str | None:
@@ -239,7 +244,7 @@ def _mark(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()[:8]
 
 
-def _titled(step: str, names: Mapping[str, str]) -> str:
+def _title_step(step: str, names: Mapping[str, str]) -> str:
     """Return the step's name in the facts; an iteration of a loop is called after its body."""
     body, _, index = step.rpartition("-")
     if body in names and index.isdigit():

@@ -10,11 +10,17 @@ from types import MappingProxyType
 from typing import Any
 
 from trainyard.common.errors import DefinitionError
-from trainyard.equality.normal_form import CodeDigest, Normal, normalised, renamed, with_names
+from trainyard.equality.normal_form import (
+    CodeDigest,
+    Normal,
+    match_renames,
+    normalise_definition,
+    with_names,
+)
 from trainyard.language.expressions import GET
-from trainyard.language.parameters import UNTYPED, declared, values
-from trainyard.plan.definition_diff import changed, label
-from trainyard.plan.step_fields import Fields, fields, shown, top
+from trainyard.language.parameters import DEFAULT_TYPE, index_parameters, values
+from trainyard.plan.definition_diff import compare_fields, label
+from trainyard.plan.step_fields import Fields, fields, format_value, top
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +35,7 @@ class Cause:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class StaticComparison:
     """What the comparison of two definitions found."""
 
     cause: Cause | None
@@ -44,56 +50,68 @@ class Written:
 def compare(
     first: Mapping[str, Any],
     second: Mapping[str, Any],
-    given: Mapping[str, str],
+    parameters: Mapping[str, str],
     digest: CodeDigest,
-) -> Written:
+) -> StaticComparison:
     """Return the differences between two valid definitions.
 
     Args:
-        given: parameter → value of the runs.
+        parameters: parameter → value of the runs.
         digest: of the code at a URI; where it knows none, the URI counts.
 
     Raises:
         DefinitionError: a given parameter is declared nowhere, or its value is not of its type.
     """
-    _check(given, first, second)
-    here, there = declared(first), declared(second)
-    called = _same_parameters(here, there)
-    shared = {*(here.keys() & there.keys()), *called.values()}
-    old, old_constants = _normal(first, shared, given, digest)
-    new, new_constants = _normal(second, shared, given, digest, called)
-    names = renamed(old, new)
+    _check(parameters, first, second)
+    first_parameters, second_parameters = index_parameters(first), index_parameters(second)
+    parameter_names = _same_parameters(first_parameters, second_parameters)
+    shared_names = {
+        *(first_parameters.keys() & second_parameters.keys()),
+        *parameter_names.values(),
+    }
+    old, old_constants = _normal(first, shared_names, parameters, digest)
+    new, new_constants = _normal(second, shared_names, parameters, digest, parameter_names)
+    names = match_renames(old, new)
     new = replace(
         new,
         steps={names.get(name, name): with_names(form, names) for name, form in new.steps.items()},
-        cosmetics={names.get(name, name): found for name, found in new.cosmetics.items()},
+        cosmetics={names.get(name, name): cosmetic for name, cosmetic in new.cosmetics.items()},
     )
     but_for = [f"the name of step {names[name]}: {name} in the second" for name in names]
-    but_for += [f"the name of parameter {o}: {name} in the second" for name, o in called.items()]
+    but_for += [
+        f"the name of parameter {o}: {name} in the second" for name, o in parameter_names.items()
+    ]
     for which, constants in (("first", old_constants), ("second", new_constants)):
         but_for += [
-            f"parameters declared: {name} ({shown(name, value)}) only in the {which}"
+            f"parameters declared: {name} ({format_value(name, value)}) only in the {which}"
             for name, value in constants.items()
         ]
     but_for += _cosmetic(old, new)
-    return Written(next(_causes(old, new), None), tuple(but_for), names, called)
+    return StaticComparison(next(_causes(old, new), None), tuple(but_for), names, parameter_names)
 
 
-def _check(given: Mapping[str, str], *documents: Mapping[str, Any]) -> None:
-    known = {name for document in documents for name in declared(document)}
-    for name in given:
-        if name not in known:
+def _check(parameters: Mapping[str, str], *documents: Mapping[str, Any]) -> None:
+    names = {name for document in documents for name in index_parameters(document)}
+    for name in parameters:
+        if name not in names:
             raise DefinitionError(
-                f"--parameter {name}: neither definition declares it; there are {sorted(known)}"
+                f"--parameter {name}: neither definition declares it; there are {sorted(names)}"
             )
 
 
 def _same_parameters(
-    here: Mapping[str, Mapping[str, Any]], there: Mapping[str, Mapping[str, Any]]
+    first_parameters: Mapping[str, Mapping[str, Any]],
+    second_parameters: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, str]:
     """Return parameter that only the second declares → the only one of the first that is alike."""
-    old = {name: _json(_declaration(here[name])) for name in here.keys() - there.keys()}
-    new = {name: _json(_declaration(there[name])) for name in there.keys() - here.keys()}
+    old = {
+        name: _json(_declaration(first_parameters[name]))
+        for name in first_parameters.keys() - second_parameters.keys()
+    }
+    new = {
+        name: _json(_declaration(second_parameters[name]))
+        for name in second_parameters.keys() - first_parameters.keys()
+    }
     return {
         name: next(other for other, form in old.items() if form == declaration)
         for name, declaration in new.items()
@@ -103,29 +121,35 @@ def _same_parameters(
 
 def _normal(
     document: Mapping[str, Any],
-    shared: set[str],
-    given: Mapping[str, str],
+    shared_names: set[str],
+    parameters: Mapping[str, str],
     digest: CodeDigest,
-    called: Mapping[str, str] = MappingProxyType({}),
+    parameter_names: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Normal, dict[str, Any]]:
     """Return the normal form, and parameter → value of those that it has as constants.
 
-    ``called``: parameter → its name in the normal form.
+    ``parameter_names``: parameter → its name in the normal form.
     """
-    own = declared(document)
+    declarations = index_parameters(document)
     try:
-        known = values(document, {name: text for name, text in given.items() if name in own})
+        parameter_values = values(
+            document, {name: text for name, text in parameters.items() if name in declarations}
+        )
     except ValueError as error:
         raise DefinitionError(f"--parameter: {error}") from None
-    kept = {called.get(name, name): entry for name, entry in own.items()}
+    remaining = {parameter_names.get(name, name): entry for name, entry in declarations.items()}
     constants = {}
-    for name, entry in own.items():
-        if name not in called and name not in shared and _is_sure(entry, known[name]):
-            constants[name] = known[name]
-            del kept[name]
-    instead = {name: {GET: f"Parameters.{other}"} for name, other in called.items()}
-    forms = {name: _declaration(entry) for name, entry in kept.items()}
-    return normalised(document, forms, constants | instead, digest), constants
+    for name, entry in declarations.items():
+        if (
+            name not in parameter_names
+            and name not in shared_names
+            and _is_sure(entry, parameter_values[name])
+        ):
+            constants[name] = parameter_values[name]
+            del remaining[name]
+    instead = {name: {GET: f"Parameters.{other}"} for name, other in parameter_names.items()}
+    forms = {name: _declaration(entry) for name, entry in remaining.items()}
+    return normalise_definition(document, forms, constants | instead, digest), constants
 
 
 def _is_sure(entry: Mapping[str, Any], value: Any) -> bool:
@@ -134,10 +158,10 @@ def _is_sure(entry: Mapping[str, Any], value: Any) -> bool:
 
 
 def _declaration(entry: Mapping[str, Any]) -> dict[str, Any]:
-    found = {"Type": UNTYPED, **{k: v for k, v in entry.items() if k != "Name"}}
-    if isinstance(found.get("EnumValues"), list):
-        found["EnumValues"] = sorted(found["EnumValues"], key=json.dumps)
-    return found
+    form = {"Type": DEFAULT_TYPE, **{k: v for k, v in entry.items() if k != "Name"}}
+    if isinstance(form.get("EnumValues"), list):
+        form["EnumValues"] = sorted(form["EnumValues"], key=json.dumps)
+    return form
 
 
 def _causes(old: Normal, new: Normal) -> Iterator[Cause]:
@@ -151,21 +175,21 @@ def _causes(old: Normal, new: Normal) -> Iterator[Cause]:
     for name in _in_order(old, new):
         was, now = old.steps.get(name), new.steps.get(name)
         if was is None or now is None:
-            kinds = [one["Type"] if one else None for one in (was, now)]
+            kinds = [entry["Type"] if entry else None for entry in (was, now)]
             yield Cause(step=name, what="step", first=kinds[0], second=kinds[1])
         elif _json(was) != _json(now):
             yield from _fields_of(name, "", fields(was), fields(now))
 
 
-def _fields_of(step: str, what: str, old: Fields, new: Fields) -> Iterator[Cause]:
+def _fields_of(step: str, subject: str, old: Fields, new: Fields) -> Iterator[Cause]:
     """Iterate over the fields that differ; there is always at least one."""
-    found = list(changed(old, new))
-    for change in found:
+    changes = list(compare_fields(old, new))
+    for change in changes:
         path = {"after": "steps that it waits for"}.get(change.path, label(change.path))
-        title = f"{what} {path}".strip()
+        title = f"{subject} {path}".strip()
         yield Cause(step=step, what=title, first=change.old, second=change.new)
-    if not found:
-        title = what or "the order of its items, an empty member, or spaces in a JSON text"
+    if not changes:
+        title = subject or "the order of its items, an empty member, or spaces in a JSON text"
         yield Cause(step=step, what=title, first="one way", second="another")
 
 

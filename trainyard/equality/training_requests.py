@@ -12,7 +12,7 @@ _MACHINES = "HyperParameterTuningResourceConfig"
 _PLAIN = {"InstanceCount", "InstanceType", "VolumeSizeInGB", "VolumeKmsKeyId"}
 
 
-def unwatched(arguments: dict[str, Any], cosmetic: dict[str, Any]) -> dict[str, Any]:
+def remove_unwatched(arguments: dict[str, Any], cosmetic: dict[str, Any]) -> dict[str, Any]:
     """Return the request without members that no job reads; they go into ``cosmetic``."""
     collections = (arguments.get("DebugHookConfig") or {}).get("CollectionConfigurations")
     if collections or any(arguments.get(name) for name in _RULES):
@@ -26,29 +26,29 @@ def without_defaults(arguments: dict[str, Any]) -> dict[str, Any]:
     training's, the compression of a model that is not said otherwise, and a tuning job's lists
     of no ranges.
     """
-    found = dict(arguments)
+    result = dict(arguments)
     for key in ("TrainingJobDefinition", "TrainingJobDefinitions"):  # a tuning job's
-        if isinstance(inside := found.get(key), dict):
-            found[key] = without_defaults(inside)
+        if isinstance(inside := result.get(key), dict):
+            result[key] = without_defaults(inside)
         elif isinstance(inside, list):
-            found[key] = [without_defaults(one) for one in inside]
-    config = found.get("HyperParameterTuningJobConfig")
+            result[key] = [without_defaults(item) for item in inside]
+    config = result.get("HyperParameterTuningJobConfig")
     if isinstance(config, dict) and isinstance(ranges := config.get("ParameterRanges"), dict):
-        some = {key: listed for key, listed in ranges.items() if listed != []}
-        found["HyperParameterTuningJobConfig"] = {**config, "ParameterRanges": some}
-    machines = found.get(_MACHINES)
-    if isinstance(machines, dict) and machines.keys() <= _PLAIN and "ResourceConfig" not in found:
-        found["ResourceConfig"] = found.pop(_MACHINES)
-    output = found.get("OutputDataConfig")
+        some = {key: range_list for key, range_list in ranges.items() if range_list != []}
+        result["HyperParameterTuningJobConfig"] = {**config, "ParameterRanges": some}
+    machines = result.get(_MACHINES)
+    if isinstance(machines, dict) and machines.keys() <= _PLAIN and "ResourceConfig" not in result:
+        result["ResourceConfig"] = result.pop(_MACHINES)
+    output = result.get("OutputDataConfig")
     if isinstance(output, dict) and output.get("CompressionType") == "GZIP":
-        found["OutputDataConfig"] = _less(output, "CompressionType", "GZIP")
-    mode = (found.get("AlgorithmSpecification") or {}).get("TrainingInputMode")
-    if mode is not None and isinstance(found.get("InputDataConfig"), list):
-        found["InputDataConfig"] = [_less(c, "InputMode", mode) for c in found["InputDataConfig"]]
-    return found
+        result["OutputDataConfig"] = _less(output, "CompressionType", "GZIP")
+    mode = (result.get("AlgorithmSpecification") or {}).get("TrainingInputMode")
+    if mode is not None and isinstance(result.get("InputDataConfig"), list):
+        result["InputDataConfig"] = [_less(c, "InputMode", mode) for c in result["InputDataConfig"]]
+    return result
 
 
 def _less(item: Any, name: str, value: Any) -> Any:
     if not isinstance(item, dict) or item.get(name) != value:
         return item
-    return {key: one for key, one in item.items() if key != name}
+    return {key: entry for key, entry in item.items() if key != name}

@@ -19,7 +19,7 @@ from trainyard.foresight.question import Offer, Question
 from trainyard.foresight.setting import Setting
 from trainyard.foresight.step_time import Time
 
-ALIKE = 1.02
+SIMILARITY = 1.02
 """Layouts whose aims differ by less are ordered by their simplicity: two releases of the
 same framework differ by 1.3 % on the same table (median; NeMo's performance summaries)."""
 NEVER = 10**6
@@ -71,7 +71,7 @@ class Advice:
     """The answer to a question."""
 
     question: Question
-    ranked: tuple[Candidate, ...]
+    ranking: tuple[Candidate, ...]
     """Layouts that fit or may fit, the best first."""
 
     count: Count
@@ -84,7 +84,7 @@ class Advice:
 
 def advise(question: Question) -> Advice:
     """Predict and rank all layouts that fit."""
-    count, found = Count(), list[Candidate]()
+    count, all_candidates = Count(), list[Candidate]()
     nearest: Nearest | None = None
 
     def ask(setting: Setting) -> Memory:
@@ -97,10 +97,10 @@ def advise(question: Question) -> Advice:
     for offer in question.offers:
         for nodes in node_counts(question.max_nodes):
             layouts = _fitting(question, offer, nodes, ask, count)
-            found += candidates(question, offer, nodes, layouts)
-    ranked = _ranked(found, question)
-    change = () if found else tuple(remedies(question))
-    return Advice(question, ranked, count, None if found else nearest, change)
+            all_candidates += candidates(question, offer, nodes, layouts)
+    ranking = _rank_candidates(all_candidates, question)
+    change = () if all_candidates else tuple(remedies(question))
+    return Advice(question, ranking, count, None if all_candidates else nearest, change)
 
 
 def _lacks(needs: Memory) -> float:
@@ -113,16 +113,16 @@ def candidates(
     """Return the predictions for layouts on ``nodes`` machines, with the waits, losses and saves of
     a run: computed for the fastest, and scaled for the others by how much longer their steps take.
     """
-    timed = [(it, needs, question.time(it, question.shapes)) for it, needs in layouts]
-    if not timed:
+    timings = [(it, needs, question.time(it, question.shapes)) for it, needs in layouts]
+    if not timings:
         return []
-    fastest = min((time.step_seconds for _, _, time in timed), key=lambda step: step.p50)
+    fastest = min((time.step_seconds for _, _, time in timings), key=lambda step: step.p50)
     run = interrupted_run.foresee(
         machines(offer.name, nodes, question.how, region=question.region, usd_hour=offer.usd_hour),
         question.parameters,
         fastest,
         question.steps,
-        saved_bytes=TABLE["checkpoints"]["bytes"] * question.trained,
+        saved_bytes=TABLE["checkpoints"]["bytes"] * question.trained_parameters,
     )
     return [
         Candidate(
@@ -135,26 +135,29 @@ def candidates(
             usd=run.usd.times(time.step_seconds.p50 / fastest.p50),
             run=run,
         )
-        for setting, needs, time in timed
+        for setting, needs, time in timings
     ]
 
 
-def _ranked(found: list[Candidate], question: Question) -> tuple[Candidate, ...]:
+def _rank_candidates(all_candidates: list[Candidate], question: Question) -> tuple[Candidate, ...]:
     """Sort: layouts that surely fit first, then those that keep the bounds nine times of ten, then
     by the aim; where aims are alike, the simpler first.
     """
-    keys = {id(one): (*_refusals(one, question), _aim(one, question)) for one in found}
+    keys = {
+        id(candidate): (*_refusals(candidate, question), _aim(candidate, question))
+        for candidate in all_candidates
+    }
     least: dict[tuple[bool, bool], float] = {}
-    for unsure, missed, aim in keys.values():
-        least[unsure, missed] = min(aim, least.get((unsure, missed), aim))
+    for unsure, is_missed, aim in keys.values():
+        least[unsure, is_missed] = min(aim, least.get((unsure, is_missed), aim))
 
-    def key(one: Candidate) -> tuple[Any, ...]:
-        unsure, missed, aim = keys[id(one)]
-        apart = aim / least[unsure, missed]
-        alike = int(log(apart) / log(ALIKE)) if isfinite(apart) else NEVER
-        return unsure, missed, alike, complexity(one.setting), aim
+    def key(candidate: Candidate) -> tuple[Any, ...]:
+        unsure, is_missed, aim = keys[id(candidate)]
+        ratio = aim / least[unsure, is_missed]
+        tier = int(log(ratio) / log(SIMILARITY)) if isfinite(ratio) else NEVER
+        return unsure, is_missed, tier, complexity(candidate.setting), aim
 
-    return tuple(sorted(found, key=key))
+    return tuple(sorted(all_candidates, key=key))
 
 
 def complexity(it: Setting) -> int:
@@ -163,31 +166,33 @@ def complexity(it: Setting) -> int:
     return sum(degree > 1 for degree in degrees) * 2 + (it.shard_degree > 0)
 
 
-def _refusals(one: Candidate, question: Question) -> tuple[bool, bool]:
-    late = question.deadline is not None and one.hours.p90 > question.deadline
-    dear = question.budget is not None and one.usd.p90 > question.budget
-    return one.memory.fits != "yes", late or dear
+def _refusals(candidate: Candidate, question: Question) -> tuple[bool, bool]:
+    late = question.deadline is not None and candidate.hours.p90 > question.deadline
+    dear = question.budget is not None and candidate.usd.p90 > question.budget
+    return candidate.memory.fits != "yes", late or dear
 
 
-def _aim(one: Candidate, question: Question) -> float:
+def _aim(candidate: Candidate, question: Question) -> float:
     """Return the figure to minimise: cost where a deadline is kept, time where it is missed or
     where there is a budget; the product of both where there is neither.
     """
     if question.deadline is not None:
-        late = one.hours.p90 > question.deadline
-        return one.hours.p50 if late else one.usd.p50
-    return one.hours.p50 * (1 if question.budget is not None else one.usd.p50)
+        late = candidate.hours.p90 > question.deadline
+        return candidate.hours.p50 if late else candidate.usd.p50
+    return candidate.hours.p50 * (1 if question.budget is not None else candidate.usd.p50)
 
 
-def shown(advice: Advice, most: int = 8) -> list[Candidate]:
+def select_layouts(advice: Advice, most: int = 8) -> list[Candidate]:
     """Return the best layout of each strategy on the first one's machines, at most four, and the
     best on each other number or type of machines.
     """
     kinds: dict[Any, Candidate] = {}
-    for one in advice.ranked:
-        here = one.place == advice.ranked[0].place
-        if not here or sum(kind.place == one.place for kind in kinds.values()) < 4:
-            kinds.setdefault((one.place, one.strategy if here else None), one)
+    for candidate in advice.ranking:
+        is_same_place = candidate.place == advice.ranking[0].place
+        if not is_same_place or sum(kind.place == candidate.place for kind in kinds.values()) < 4:
+            kinds.setdefault(
+                (candidate.place, candidate.strategy if is_same_place else None), candidate
+            )
     return [*kinds.values()][:most]
 
 
@@ -207,8 +212,10 @@ def remedies(question: Question) -> Iterator[str]:
     other machines, another training. Empty where none of them is enough.
     """
     few = node_counts(question.max_nodes)[::-1]
-    beyond = [(o, n) for n in node_counts(MOST) if n > question.max_nodes for o in question.offers]
-    for offer, nodes in beyond:
+    larger_offers = [
+        (o, n) for n in node_counts(MOST) if n > question.max_nodes for o in question.offers
+    ]
+    for offer, nodes in larger_offers:
         if _fits(question, offer, [nodes]):
             yield f"{nodes} × {offer.name}"
             break
@@ -216,10 +223,10 @@ def remedies(question: Question) -> Iterator[str]:
         if _fits(question, offer, few):
             yield f"{offer.name} in their place"
             break
-    for what, change in CHANGES:
-        changed = replace(question, model=question.model.model_copy(update=change))
-        if any(_fits(changed, offer, few) for offer in question.offers):
-            yield what
+    for remedy, change in CHANGES:
+        variant = replace(question, model=question.model.model_copy(update=change))
+        if any(_fits(variant, offer, few) for offer in question.offers):
+            yield remedy
             return
 
 

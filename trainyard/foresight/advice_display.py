@@ -8,7 +8,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from trainyard.foresight.advice import Advice, Candidate, shown
+from trainyard.foresight.advice import Advice, Candidate, select_layouts
 from trainyard.foresight.interval import Spread
 from trainyard.foresight.memory import Memory
 from trainyard.foresight.question import Question
@@ -23,14 +23,14 @@ EQUAL = 0.01
 
 def picture(advice: Advice) -> Group:
     """Return the whole answer, from the question to the reasons."""
-    parts: list[Text | Table] = [*map(Text, _asked(advice)), Text()]
-    if best := shown(advice):
+    parts: list[Text | Table] = [*map(Text, _describe_question(advice)), Text()]
+    if best := select_layouts(advice):
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
         table.add_column("")
         for number, name in enumerate(heads(best[0])):
             table.add_column(name, justify="left" if number < WORDS else "right", overflow="fold")
-        for number, one in enumerate(best, 1):
-            row = (str(number), *cells(one, best[0]))
+        for number, candidate in enumerate(best, 1):
+            row = (str(number), *cells(candidate, best[0]))
             table.add_row(*row, style="bold" if number == 1 else "")
         parts += [table, Text(), Text(f"1  {running(best[0])}")]
         for number, other in enumerate(best[1:], 2):
@@ -42,8 +42,8 @@ def picture(advice: Advice) -> Group:
     return Group(*parts)
 
 
-def _asked(advice: Advice) -> Iterator[str]:
-    question, looked = advice.question, advice.count
+def _describe_question(advice: Advice) -> Iterator[str]:
+    question, layout_count = advice.question, advice.count
     batch = question.global_batch * question.model.sequence
     yield (
         f"{count(question.parameters)} parameters on {count(question.tokens)} tokens: "
@@ -52,19 +52,20 @@ def _asked(advice: Advice) -> Iterator[str]:
     )
     types = ", ".join(offer.name for offer in question.offers)
     yield (
-        f"{looked.layouts:,} layouts on up to {question.max_nodes} × {types}; {looked.fit:,} fit. "
+        f"{layout_count.layouts:,} layouts on up to {question.max_nodes} × {types}; "
+        f"{layout_count.fit:,} fit. "
         f"{aim(question)}"
     )
-    if advice.ranked and (missed := misses(advice.ranked[0], question)):
-        yield f"None does: the first {missed}. The fastest of all is first."
+    if advice.ranking and (miss := misses(advice.ranking[0], question)):
+        yield f"None does: the first {miss}. The fastest of all is first."
 
 
 def aim(question: Question) -> str:
     """Return a sentence that says how the layouts are ranked."""
     if question.deadline is not None:
-        within = f"that keep {lasting(question.deadline)}"
-        within += f" and {dollars(question.budget)}" if question.budget is not None else ""
-        return f"First the cheapest of those {within} at p90."
+        bounds = f"that keep {lasting(question.deadline)}"
+        bounds += f" and {dollars(question.budget)}" if question.budget is not None else ""
+        return f"First the cheapest of those {bounds} at p90."
     if question.budget is not None:
         return f"First the fastest of those that keep {dollars(question.budget)} at p90."
     return "Neither --deadline nor --budget: first the smallest product of time and cost."
@@ -77,29 +78,29 @@ def heads(first: Candidate) -> tuple[str, ...]:
     return (*words, memory, "step s", f"{unit} (p10–p90)", "USD (p10–p90)")
 
 
-def cells(one: Candidate, first: Candidate) -> tuple[str, ...]:
+def cells(candidate: Candidate, first: Candidate) -> tuple[str, ...]:
     """Return a candidate's row of that table."""
-    it = one.setting
+    it = candidate.setting
     _, unit = span(first.hours.p50)
-    mark = "~" if one.offer.estimated else ""
-    peak = one.memory.peak
+    mark = "~" if candidate.offer.is_estimated else ""
+    peak = candidate.memory.peak
     low, middle, high = (f"{g:.{0 if g > 10 else 1}f}" for g in (peak.p10, peak.p50, peak.p90))
-    there = f"{middle} ({low}–{high}) of {one.memory.usable_gib:.0f}"
+    memory_text = f"{middle} ({low}–{high}) of {candidate.memory.usable_gib:.0f}"
     return (
-        f"{one.nodes} × {one.offer.name.removeprefix('ml.')}",
+        f"{candidate.nodes} × {candidate.offer.name.removeprefix('ml.')}",
         layout(it) + ("" if it.recompute == "none" else f", recompute {it.recompute}"),
         f"{it.micro_batch} × {it.accumulation}",
-        there + ("" if one.memory.fits == "yes" else "?"),
-        figure(one.time.step_seconds.p50),
-        _range(one.hours.times(1 / unit)),
-        mark + _money(one.usd),
+        memory_text + ("" if candidate.memory.fits == "yes" else "?"),
+        figure(candidate.time.step_seconds.p50),
+        _range(candidate.hours.times(1 / unit)),
+        mark + _money(candidate.usd),
     )
 
 
-def days(one: Candidate) -> str:
+def days(candidate: Candidate) -> str:
     """Return time and cost, such as ``18 (16–20) days, $3.4 M (3.0–3.7)``."""
-    unit, size = span(one.hours.p50)
-    return f"{_range(one.hours.times(1 / size))} {unit}, {_money(one.usd)}"
+    unit, size = span(candidate.hours.p50)
+    return f"{_range(candidate.hours.times(1 / size))} {unit}, {_money(candidate.usd)}"
 
 
 NAMES = {"none": "DDP", "optimizer": "ZeRO-1", "gradients": "ZeRO-2", "full": "FSDP"}
@@ -109,8 +110,8 @@ FSDP that does not reshard after the forward pass is ZeRO-2 for memory and traff
 
 def layout(it: Setting) -> str:
     """Return ``ZeRO-2/64 TP8 PP2×4 CP2``: what is shared by how many ranks, and the degrees."""
-    over = it.sharded_over if it.shard != "none" else it.data_parallel
-    words = [f"{NAMES[it.shard]}/{over}" if over > 1 else "one GPU" if it.gpus == 1 else ""]
+    degree = it.sharded_over if it.shard != "none" else it.data_parallel
+    words = [f"{NAMES[it.shard]}/{degree}" if degree > 1 else "one GPU" if it.gpus == 1 else ""]
     chunks = f"×{it.interleave}" if it.interleave > 1 else ""
     words += [f"TP{it.tensor}"] if it.tensor > 1 else []
     words += [f"PP{it.pipeline}{chunks}"] if it.pipeline > 1 else []
@@ -119,11 +120,11 @@ def layout(it: Setting) -> str:
     return " ".join(filter(None, words))
 
 
-def running(one: Candidate) -> str:
+def running(candidate: Candidate) -> str:
     """Return what interruptions and saves make of a run."""
-    stops, every = one.run.interruptions, lasting(one.run.save_interval / 3600)
+    stops, every = candidate.run.interruptions, lasting(candidate.run.save_interval / 3600)
     return (
-        f"the run: {one.run.useful:.0%} of the time useful; {stops.p50:,.1f} "
+        f"the run: {candidate.run.useful:.0%} of the time useful; {stops.p50:,.1f} "
         f"({stops.p10:,.1f}–{stops.p90:,.1f}) interruptions, a save every {every}"
     )
 
@@ -151,18 +152,18 @@ def why_not(other: Candidate, best: Candidate, question: Question) -> str:
         return _slower(other, best)
     cost = other.usd.p50 / best.usd.p50 - 1
     later = other.hours.p50 / best.hours.p50 - 1
-    said = f"{_by(cost, 'dearer', 'cheaper')}, {_by(later, 'later', 'sooner')}"
+    text = f"{_by(cost, 'dearer', 'cheaper')}, {_by(later, 'later', 'sooner')}"
     overlap = other.usd.p10 <= best.usd.p90 and best.usd.p10 <= other.usd.p90
     if overlap and abs(cost) < TENTH:
-        said += "; their costs are too close to say"
-    return f"{said}: MFU {other.time.mfu:.0%}, {best.time.mfu:.0%} in the first"
+        text += "; their costs are too close to say"
+    return f"{text}: MFU {other.time.mfu:.0%}, {best.time.mfu:.0%} in the first"
 
 
 def misses(other: Candidate, question: Question) -> str | None:
     """Return the bound that it breaks at p90, and by how much; None if it keeps the bounds."""
     if question.deadline is not None and other.hours.p90 > question.deadline:
-        late, asked = lasting(other.hours.p90), lasting(question.deadline)
-        return f"misses the deadline: {late} at p90, for {asked}"
+        late, deadline = lasting(other.hours.p90), lasting(question.deadline)
+        return f"misses the deadline: {late} at p90, for {deadline}"
     if question.budget is not None and other.usd.p90 > question.budget:
         return f"over the budget: {dollars(other.usd.p90)} at p90, for {dollars(question.budget)}"
     return None
@@ -176,15 +177,15 @@ def _slower(other: Candidate, best: Candidate) -> str:
         return "as fast as the first"
     error = (step.p90 - step.p10) / 2 / step.p50
     close = f"too close to say at ±{error:.0%}: " if abs(slower) < error else ""
-    said = f"{_by(slower, 'slower', 'faster')} a step, {close}"
+    text = f"{_by(slower, 'slower', 'faster')} a step, {close}"
     if slower < 0:
-        return f"{said}more to set up"
+        return f"{text}more to set up"
     before = best.time.parts
     part = max(other.time.parts, key=lambda name: other.time.parts[name] - before.get(name, 0.0))
     if part == "compute" and other.setting.recompute != best.setting.recompute:
-        return f"{said}recompute {other.setting.recompute}, {best.setting.recompute} in the first"
+        return f"{text}recompute {other.setting.recompute}, {best.setting.recompute} in the first"
     share, earlier = other.time.parts[part] / step.p50, before.get(part, 0.0) / first.p50
-    return f"{said}{share:.0%} of it is {part}, {earlier:.0%} in the first"
+    return f"{text}{share:.0%} of it is {part}, {earlier:.0%} in the first"
 
 
 def _by(share: float, more: str, less: str) -> str:

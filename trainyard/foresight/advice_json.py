@@ -5,26 +5,30 @@ from dataclasses import asdict, is_dataclass
 from math import isfinite
 from typing import Any
 
-from trainyard.foresight.advice import Advice, Candidate, shown
+from trainyard.foresight.advice import Advice, Candidate, select_layouts
 from trainyard.foresight.advice_display import why_not
 from trainyard.foresight.memory import Memory
 from trainyard.foresight.question import Question
 
-RANKED = 20
+RANK_LIMIT = 20
 """Layouts in the output, at most; the advice has examined all of them."""
 
 
 def as_json(advice: Advice) -> dict[str, Any]:
     """Return an advice as a JSON object."""
-    question, count, best = advice.question, advice.count, shown(advice)
-    others = [one for one in advice.ranked[:RANKED] if one not in best]
+    question, count, best = advice.question, advice.count, select_layouts(advice)
+    others = [candidate for candidate in advice.ranking[:RANK_LIMIT] if candidate not in best]
     near = advice.nearest
     return _plain(
         {
-            "question": _asked(question),
-            "layouts": {"looked_at": count.layouts, "fit": count.fit, "refused": count.refused},
-            "advised": [_layout(one, best[0], question) for one in best],
-            "ranked": [_layout(one, best[0], question) for one in others],
+            "question": _format_question(question),
+            "layouts": {
+                "looked_at": count.layouts,
+                "fit": count.fit,
+                "refused": count.refusal_count,
+            },
+            "advised": [_layout(candidate, best[0], question) for candidate in best],
+            "ranked": [_layout(candidate, best[0], question) for candidate in others],
             "nearest": near
             and {
                 "instance_type": near.offer.name,
@@ -37,7 +41,7 @@ def as_json(advice: Advice) -> dict[str, Any]:
     )
 
 
-def _asked(question: Question) -> dict[str, Any]:
+def _format_question(question: Question) -> dict[str, Any]:
     return {
         "parameters": question.parameters,
         "tokens": question.tokens,
@@ -54,26 +58,26 @@ def _asked(question: Question) -> dict[str, Any]:
     }
 
 
-def _layout(one: Candidate, best: Candidate, question: Question) -> dict[str, Any]:
+def _layout(candidate: Candidate, best: Candidate, question: Question) -> dict[str, Any]:
     return {
-        "instance_type": one.offer.name,
-        "instances": one.nodes,
-        "hours": one.hours,
-        "usd": one.usd,
-        "price_estimated": one.offer.estimated,
-        "setting": one.setting.model_dump(exclude_defaults=True),  # a row of advise --rows
-        "memory_gib": _memory(one.memory),
-        "step_seconds": one.time.step_seconds,
-        "parts": one.time.parts,
-        "tokens_per_second_per_gpu": one.time.tokens_per_second_per_gpu,
-        "mfu": one.time.mfu,
+        "instance_type": candidate.offer.name,
+        "instances": candidate.nodes,
+        "hours": candidate.hours,
+        "usd": candidate.usd,
+        "price_estimated": candidate.offer.is_estimated,
+        "setting": candidate.setting.model_dump(exclude_defaults=True),  # a row of advise --rows
+        "memory_gib": _memory(candidate.memory),
+        "step_seconds": candidate.time.step_seconds,
+        "parts": candidate.time.parts,
+        "tokens_per_second_per_gpu": candidate.time.tokens_per_second_per_gpu,
+        "mfu": candidate.time.mfu,
         "run": {
-            "interruptions": one.run.interruptions,
-            "useful": one.run.useful,
-            "save_every_seconds": one.run.save_interval,
-            "save_stall_seconds": one.run.save_stall,
+            "interruptions": candidate.run.interruptions,
+            "useful": candidate.run.useful,
+            "save_every_seconds": candidate.run.save_interval,
+            "save_stall_seconds": candidate.run.save_stall,
         },
-        "why_not": None if one is best else why_not(one, best, question),
+        "why_not": None if candidate is best else why_not(candidate, best, question),
     }
 
 
@@ -93,7 +97,7 @@ def _plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         value = asdict(value)
     if isinstance(value, Mapping):
-        return {name: _plain(each) for name, each in value.items()}
+        return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [_plain(item) for item in value]
     return None if isinstance(value, float) and not isfinite(value) else value

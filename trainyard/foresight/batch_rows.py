@@ -22,8 +22,8 @@ from trainyard.foresight import field_aliases, memory, step_time
 from trainyard.foresight.interval import Spread
 from trainyard.foresight.setting import Setting
 
-KNOWN = {*Setting.model_fields, *field_aliases.NAMES}
-MEANT = 0.8
+KNOWN_FIELDS = {*Setting.model_fields, *field_aliases.NAMES}
+CLOSENESS = 0.8
 """How alike a name must be to one of ours to count as a misspelling (difflib's ratio)."""
 
 FIGURES = 4
@@ -43,9 +43,9 @@ def answer_file(path: Path, out: TextIO) -> bool:
             f"--rows {path}: cannot be read: {error}; give a file with a JSON object per line"
         ) from None
     sound = True
-    for found in answers(text.splitlines()):
-        out.write(json.dumps(found, ensure_ascii=False) + "\n")
-        sound &= "error" not in found
+    for answer in answers(text.splitlines()):
+        out.write(json.dumps(answer, ensure_ascii=False) + "\n")
+        sound &= "error" not in answer
     return sound
 
 
@@ -60,26 +60,28 @@ def answers(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
 
 def _answer(line: str) -> dict[str, Any]:
     try:
-        whole = json.loads(line)
+        record = json.loads(line)
     except ValueError as error:
         return {"error": f"is not JSON: {error}"}
-    if not isinstance(whole, dict):
-        return {"error": f"is {type(whole).__name__}; expected an object with a Setting's fields"}
-    nested = whole.get("row")
-    row = nested if isinstance(nested, dict) else whole
-    known = {name: value for name, value in row.items() if name in KNOWN}
-    ignored = [name for name in {**whole, **row} if name not in KNOWN and name not in ("id", "row")]
-    named = {"id": whole.get("id", row.get("id"))} if "id" in {**whole, **row} else {}
+    if not isinstance(record, dict):
+        return {"error": f"is {type(record).__name__}; expected an object with a Setting's fields"}
+    nested_row = record.get("row")
+    row = nested_row if isinstance(nested_row, dict) else record
+    known_fields = {name: value for name, value in row.items() if name in KNOWN_FIELDS}
+    ignored_names = [
+        name for name in {**record, **row} if name not in KNOWN_FIELDS and name not in ("id", "row")
+    ]
+    identity = {"id": record.get("id", row.get("id"))} if "id" in {**record, **row} else {}
     try:
-        for name in ignored:
-            if close := get_close_matches(name, sorted(KNOWN), n=1, cutoff=MEANT):
+        for name in ignored_names:
+            if close := get_close_matches(name, sorted(KNOWN_FIELDS), n=1, cutoff=CLOSENESS):
                 raise ValueError(f"{name}: no such field; nearest valid name: {close[0]}")
-        setting, assumed = _setting(known)
-        return {**named, **foreseen(setting), "ignored": ignored, **assumed}
+        setting, assumption = _setting(known_fields)
+        return {**identity, **foreseen(setting), "ignored": ignored_names, **assumption}
     except ValidationError as error:
-        return {**named, "error": _problem(error, known)}
+        return {**identity, "error": _problem(error, known_fields)}
     except ValueError as error:
-        return {**named, "error": str(error)}
+        return {**identity, "error": str(error)}
 
 
 def _setting(row: Mapping[str, Any]) -> tuple[Setting, dict[str, str]]:
@@ -89,8 +91,8 @@ def _setting(row: Mapping[str, Any]) -> tuple[Setting, dict[str, str]]:
     if stages == 1 or samples % stages or "accumulation" in setting.model_fields_set:
         return setting, {}
     cut = {"micro_batch": samples // stages, "accumulation": stages}
-    said = f"micro_batch {samples} is cut into {stages} micro-batches: accumulation was left out"
-    return setting.model_copy(update=cut), {"assumed": said}
+    note = f"micro_batch {samples} is cut into {stages} micro-batches: accumulation was left out"
+    return setting.model_copy(update=cut), {"assumed": note}
 
 
 def _problem(error: ValidationError, row: Mapping[str, Any]) -> str:
@@ -115,18 +117,18 @@ def foreseen(setting: Setting) -> dict[str, Any]:
             **{name: _figures(part) for name, part in used.categories.items()},
         },
         "fits": used.fits,
-        "usable_gib": _rounded(used.usable_gib),
+        "usable_gib": _round_value(used.usable_gib),
         "peak_in": used.when,
-        "mfu": _rounded(step.mfu),
-        "seconds": {name: _rounded(part) for name, part in step.parts.items()},
+        "mfu": _round_value(step.mfu),
+        "seconds": {name: _round_value(part) for name, part in step.parts.items()},
     }
 
 
 def _figures(spread: Spread) -> dict[str, float]:
-    return {name: _rounded(getattr(spread, name)) for name in ("p10", "p50", "p90")}
+    return {name: _round_value(getattr(spread, name)) for name in ("p10", "p50", "p90")}
 
 
-def _rounded(value: float) -> float:
+def _round_value(value: float) -> float:
     if value == 0 or not math.isfinite(value):
         return 0.0
     return round(value, FIGURES - 1 - math.floor(math.log10(abs(value))))

@@ -33,7 +33,7 @@ def between_failures(nodes: int) -> Spread:
     that of the published rates, which are of nodes with 8 GPUs; a smaller node is assumed to fail
     as often.
     """
-    rates = sorted(one["rate"] for one in TABLE["failures"])
+    rates = sorted(row["rate"] for row in TABLE["failures"])
     hours = [24_000 / (rate * nodes) for rate in rates]
     return Spread(hours[-1], hours[len(hours) // 2], hours[0])
 
@@ -48,9 +48,9 @@ def between_losses(instance_type: str, nodes: int) -> Spread:
     band of all.
     """
     probes = TABLE["probes"]
-    bands = [one for one in TABLE["losses"] if one["family"] == _family(instance_type)]
+    bands = [row for row in TABLE["losses"] if row["family"] == _family(instance_type)]
     often = math.sqrt(probes["low"] * probes["high"])
-    monthly = min((one["low"] + one["high"]) / 200 for one in bands or TABLE["losses"])
+    monthly = min((row["low"] + row["high"]) / 200 for row in bands or TABLE["losses"])
     rarely = HOURS_A_MONTH / -math.log1p(-monthly)
     return Spread(often, math.sqrt(often * rarely), rarely).times(1 / nodes)
 
@@ -62,23 +62,23 @@ def spot_share(instance_type: str, region: str) -> Spread:
     The lowest and highest price seen for the type are the deciles; for a type without, those of the
     type in other regions, of its family, or of all types.
     """
-    seen = TABLE["shares"]
-    of_type = [one for one in seen if one["type"] == instance_type]
+    rows = TABLE["shares"]
+    of_type = [row for row in rows if row["type"] == instance_type]
     near = (
-        [one for one in of_type if one["region"] == region],
+        [row for row in of_type if row["region"] == region],
         of_type,
-        [one for one in seen if _family(one["type"]) == _family(instance_type)],
-        seen,
+        [row for row in rows if _family(row["type"]) == _family(instance_type)],
+        rows,
     )
     shares = next(filter(None, near))
-    low, high = min(one["low"] for one in shares), max(one["high"] for one in shares)
+    low, high = min(row["low"] for row in shares), max(row["high"] for row in shares)
     return Spread(low, math.sqrt(low * high), high)
 
 
 def either(*spreads: Spread) -> Spread:
     """Return the hours between interruptions of several causes together: their rates add up."""
     rates = (tuple(1 / value for value in (s.p10, s.p50, s.p90)) for s in spreads)
-    return Spread(*(1 / sum(each) for each in zip(*rates, strict=True)))
+    return Spread(*(1 / sum(pair) for pair in zip(*rates, strict=True)))
 
 
 def _family(instance_type: str) -> str:
@@ -131,7 +131,9 @@ ELSEWHERE = "us-east-1"
 
 def price(instance_type: str, region: str) -> Price | None:
     """Return USD for an hour of one instance, on demand; None where no region has a price."""
-    here = load(region).hourly("training", instance_type)
-    if here is None and (there := load(ELSEWHERE).hourly("training", instance_type)):
-        return Price(there.usd, estimated=True)
-    return here
+    regional_price = load(region).hourly("training", instance_type)
+    if regional_price is None and (
+        other_price := load(ELSEWHERE).hourly("training", instance_type)
+    ):
+        return Price(other_price.usd, is_estimated=True)
+    return regional_price

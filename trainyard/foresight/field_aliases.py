@@ -15,13 +15,13 @@ TABLE: Mapping[str, Any] = json.loads(
 and its other words, in lower case. devices: names without a memory size, and the device of that
 name's usual instances: the larger A100, the H100 of p5, the V100 of p3."""
 
-NAMES = {name: ours for ours, others in TABLE["names"].items() for name in others}
+NAMES = {name: own_name for own_name, others in TABLE["names"].items() for name in others}
 """Other name of a field → ours."""
 
 _WORDS = {
-    (field, type(word), word): ours  # True and 1 are different keys
+    (field, type(word), word): own_name  # True and 1 are different keys
     for field, values in TABLE["values"].items()
-    for ours, words in values.items()
+    for own_name, words in values.items()
     for word in words
 }
 
@@ -36,33 +36,33 @@ def device(name: str) -> str:
         short = re.sub(r"-+", "-", candidate).strip("-")
         short = TABLE["devices"].get(short, short)
         without = re.sub(r"-\d+$", "", short)
-        for known in (short, without):
-            if known in GPUS:
-                return known
+        for gpu_name in (short, without):
+            if gpu_name in GPUS:
+                return gpu_name
     return name
 
 
-def translated(fields: Mapping[str, Any]) -> dict[str, Any]:
+def translate_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields with our names and values; unknown ones stay as they are.
 
     A field that is null is left out, unless null is one of its values. If ``gpus`` is missing, it
     is the number that the degrees of parallelism need.
     """
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for name, value in fields.items():
-        ours = NAMES.get(name, name)
-        if ours in found:
+        own_name = NAMES.get(name, name)
+        if own_name in result:
             raise ValueError(f"{name}: another field gives the same value; leave one of them out")
         key = value if isinstance(value, bool | None) else str(value).lower()
-        word = _WORDS.get((ours, type(key), key), value)
+        word = _WORDS.get((own_name, type(key), key), value)
         if word is not None:
-            found[ours] = word
-    if isinstance(found.get("gpu"), str):
-        found["gpu"] = device(found["gpu"])
+            result[own_name] = word
+    if isinstance(result.get("gpu"), str):
+        result["gpu"] = device(result["gpu"])
     if str(fields.get("optimizer")).lower().startswith("paged"):
-        found.setdefault("offload", "optimizer")
-    if "gpus" not in found:
-        degrees = [found.get(name) or 1 for name in ("tensor", "pipeline", "context", "data")]
+        result.setdefault("offload", "optimizer")
+    if "gpus" not in result:
+        degrees = [result.get(name) or 1 for name in ("tensor", "pipeline", "context", "data")]
         if all(isinstance(degree, int) for degree in degrees):
-            found["gpus"] = degrees[0] * degrees[1] * degrees[2] * degrees[3]
-    return found
+            result["gpus"] = degrees[0] * degrees[1] * degrees[2] * degrees[3]
+    return result

@@ -60,8 +60,8 @@ def _read(path: Path) -> dict[str, Gpu]:
     with path.open(encoding="utf-8", newline="") as file:
         rows = [*csv.DictReader(file)]
     kinds: dict[str, Any] = {field.name: field.type for field in fields(Gpu)}
-    found = (Gpu(**{name: kind(row[name]) for name, kind in kinds.items()}) for row in rows)
-    return {gpu.name: gpu for gpu in found}
+    gpus = (Gpu(**{name: kind(row[name]) for name, kind in kinds.items()}) for row in rows)
+    return {gpu.name: gpu for gpu in gpus}
 
 
 GPUS: Mapping[str, Gpu] = _read(Path(__file__).with_suffix(".csv"))
@@ -76,9 +76,9 @@ def device_of(machine: Machine) -> Gpu | None:
     """
     if machine.kind != "gpu":
         return None
-    alike = [gpu for gpu in GPUS.values() if machine.accelerator == gpu.accelerator != ""]
+    candidates = [gpu for gpu in GPUS.values() if machine.accelerator == gpu.accelerator != ""]
     return min(
-        alike,
+        candidates,
         key=lambda gpu: abs(gpu.memory_gib - machine.accelerator_memory_gib),
         default=None,
     )

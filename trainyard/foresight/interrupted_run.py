@@ -125,33 +125,35 @@ def foresee(
         stall + write, 0.0, machines.between.p50 * 3600, shortest=stall + write
     )
     interval = max(interval, step_seconds.p50)
-    known = (
+    estimates = (
         step_seconds.times(steps),
         machines.wait,
         START,
         machines.between,
         machines.usd_per_hour,
     )
-    later_wait = fmean(map(machines.wait.at, _normal_values()[1]))  # the mean of many
-    hours, charged, usd, interruptions, useful = [], [], [], [], []
+    later_wait = fmean(map(machines.wait.get_quantile, _normal_values()[1]))  # the mean of many
+    hours, charged_hours, usd, interruptions, useful = [], [], [], [], []
     for unknowns in zip(*_normal_values(), strict=True):
-        pairs = zip(known, unknowns, strict=True)
-        work, wait, begin, between, price = (spread.at(deviations) for spread, deviations in pairs)
+        pairs = zip(estimates, unknowns, strict=True)
+        work, wait, begin, between, price = (
+            spread.get_quantile(deviations) for spread, deviations in pairs
+        )
         begin, between = begin + load, between * 3600
         share = useful_share(min(interval, work), stall, later_wait + begin, between, write)
         life = between + later_wait + begin
         count = work / share / life if share else math.inf
         seconds = begin + count * (between + begin) + write
-        charged.append(seconds / 3600)
+        charged_hours.append(seconds / 3600)
         usd.append(seconds / 3600 * price)
         hours.append((seconds + wait + count * later_wait) / 3600)
         interruptions.append(count)
         useful.append(work / 3600 / hours[-1])
     return Run(
-        hours=Spread.of(hours),
-        charged_hours=Spread.of(charged),
-        usd=Spread.of(usd),
-        interruptions=Spread.of(interruptions),
+        hours=Spread.from_values(hours),
+        charged_hours=Spread.from_values(charged_hours),
+        usd=Spread.from_values(usd),
+        interruptions=Spread.from_values(interruptions),
         useful=fmean(useful),
         save_interval=interval,
         save_stall=stall,

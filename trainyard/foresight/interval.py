@@ -22,12 +22,14 @@ class Spread:
         return cls(value * low, value, value * high)
 
     @classmethod
-    def of(cls, values: Iterable[float]) -> "Spread":
+    def from_values(cls, values: Iterable[float]) -> "Spread":
         """Return the deciles of values, without interpolation: some may be infinite."""
-        ordered = sorted(values)
-        return cls(*(ordered[ceil(share * len(ordered)) - 1] for share in (0.1, 0.5, 0.9)))
+        sorted_values = sorted(values)
+        return cls(
+            *(sorted_values[ceil(share * len(sorted_values)) - 1] for share in (0.1, 0.5, 0.9))
+        )
 
-    def at(self, deviations: float) -> float:
+    def get_quantile(self, deviations: float) -> float:
         """Return the value that many standard deviations from the median: log-normal on either side
         of it, or normal and not below 0 where ``p10`` is 0.
         """

@@ -78,11 +78,11 @@ class Count:
     layouts: int = 0
     """Possible layouts."""
 
-    asked: int = 0
+    attempt_count: int = 0
     """Layouts whose memory was computed; the others were decided by a neighbour."""
 
     fit: int = 0
-    refused: int = 0
+    refusal_count: int = 0
     """Layouts that :attr:`Space.refuse` refused."""
 
     refusal: str = ""
@@ -132,22 +132,22 @@ def fitting(
             family = base.model_copy(
                 update={**degrees, "data": 0, "shard": shard, "shard_degree": shard_degree}
             )
-            asked = count.asked
-            found = list(_stairs(family, per_rank, micro, space, remember, count))
-            yield from found
-            if not found and not shard_degree and count.asked > asked:
+            attempt_count = count.attempt_count
+            layouts = list(_stairs(family, per_rank, micro, space, remember, count))
+            yield from layouts
+            if not layouts and not shard_degree and count.attempt_count > attempt_count:
                 break  # if the least memory is too much, so is more
 
 
 def _sharings(base: Setting, degrees: dict[str, Any], space: Space) -> Iterator[tuple[Shard, int]]:
     """Iterate over (what is shared, by how many ranks), least memory first; 0: all ranks."""
     data, context = degrees["data"], degrees["context"]
-    within = base.node_size // (degrees["tensor"] * context)
+    node_ranks = base.node_size // (degrees["tensor"] * context)
     for shard in reversed(space.shard):
         if shard == "none" or data * context > 1:
             yield shard, 0
-        if shard == "full" and space.hybrid and 1 < within < data and data % within == 0:
-            yield shard, within
+        if shard == "full" and space.hybrid and 1 < node_ranks < data and data % node_ranks == 0:
+            yield shard, node_ranks
 
 
 def _degrees(
@@ -162,8 +162,8 @@ def _degrees(
             if not _cuts(base.sequence, context, space.shortest_share):
                 continue
             for pipeline in space.pipeline:
-                data, left = divmod(gpus, tensor * pipeline * context)
-                if left or not data or global_batch % data:
+                data, remainder = divmod(gpus, tensor * pipeline * context)
+                if remainder or not data or global_batch % data:
                     continue
                 for interleave in space.interleave:
                     if not _stages(base.layers, pipeline, interleave):
@@ -222,8 +222,8 @@ def _shares(per_rank: int, micro_batch: int, degrees: dict[str, Any]) -> bool:
 
     Interleaved schedules take them in rounds of as many as there are ranks (Narayanan 2021).
     """
-    micro_batches, left = divmod(per_rank, micro_batch)
-    if left or micro_batches < degrees["pipeline"]:
+    micro_batches, remainder = divmod(per_rank, micro_batch)
+    if remainder or micro_batches < degrees["pipeline"]:
         return False
     return degrees["interleave"] == 1 or micro_batches % degrees["pipeline"] == 0
 
@@ -250,11 +250,11 @@ def _stairs(
                     "recompute": space.recompute[deeper],
                 }
             )
-            if why := space.refuse(setting):
-                count.refused += 1
-                count.refusal = count.refusal or why
+            if refusal := space.refuse(setting):
+                count.refusal_count += 1
+                count.refusal = count.refusal or refusal
                 continue
-            count.asked += 1
+            count.attempt_count += 1
             answer = remember(setting)
             if answer.fits != "no":
                 count.fit += 1

@@ -39,7 +39,7 @@ PRIOR = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class Measurement:
     """A training that ran."""
 
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
@@ -54,21 +54,21 @@ class Measured:
     """Metric lines that the median was computed from."""
 
 
-def factor(ratios: Sequence[float], shipped: Spread) -> Spread:
+def factor(ratios: Sequence[float], baseline: Spread) -> Spread:
     """Return the factor for the predicted median, and its deciles.
 
     Args:
         ratios: logarithms of measured over predicted time, of trainings on the same device.
-        shipped: the interval that the constants give by themselves; its width is the prior's.
+        baseline: the interval that the constants give by themselves; its width is the prior's.
     """
-    prior = (math.log(shipped.p90 / shipped.p10) / (2 * DECILE)) ** 2
-    between = apart = prior / 2
+    prior = (math.log(baseline.p90 / baseline.p10) / (2 * DECILE)) ** 2
+    between = run_variance = prior / 2
     n = len(ratios)
     mean = math.fsum(ratios) / n
     scatter = math.fsum((ratio - mean) ** 2 for ratio in ratios)
-    apart = (PRIOR * apart + scatter) / (PRIOR + n - 1)
-    weight = n * between / (n * between + apart) if between else 0.0
-    half = DECILE * math.sqrt(apart + between * (1 - weight))
+    run_variance = (PRIOR * run_variance + scatter) / (PRIOR + n - 1)
+    weight = n * between / (n * between + run_variance) if between else 0.0
+    half = DECILE * math.sqrt(run_variance + between * (1 - weight))
     median = math.exp(weight * mean)
     return Spread.around(median, math.exp(-half), math.exp(half))
 
@@ -77,25 +77,25 @@ def factor(ratios: Sequence[float], shipped: Spread) -> Spread:
 class Calibration:
     """Measured trainings, and corrections from them."""
 
-    trainings: tuple[Measured, ...] = ()
+    trainings: tuple[Measurement, ...] = ()
 
     def time(self, setting: Setting, shapes: Shapes | None = None) -> Time:
         """Predict like ``step_time.foresee``, corrected by the device's measurements."""
-        shipped = foresee(setting, shapes)
-        step = self.adjusted(setting, shipped.step_seconds)
-        slower = step.p50 / shipped.step_seconds.p50
+        baseline = foresee(setting, shapes)
+        step = self.adjust_time(setting, baseline.step_seconds)
+        slower = step.p50 / baseline.step_seconds.p50
         return replace(
-            shipped,
+            baseline,
             step_seconds=step,
-            parts={name: seconds * slower for name, seconds in shipped.parts.items()},
+            parts={name: seconds * slower for name, seconds in baseline.parts.items()},
             tokens_per_second_per_gpu=step.inverse(setting.tokens / setting.gpus),
-            mfu=shipped.mfu / slower,
+            mfu=baseline.mfu / slower,
         )
 
-    def adjusted(self, setting: Setting, shipped: Spread) -> Spread:
-        """Return the corrected seconds per step; ``shipped`` is the constants' prediction."""
+    def adjust_time(self, setting: Setting, baseline: Spread) -> Spread:
+        """Return the corrected seconds per step; ``baseline`` is the constants' prediction."""
         ratios = self._ratios.get(setting.gpu)
-        return factor(ratios, shipped).times(shipped.p50) if ratios else shipped
+        return factor(ratios, baseline).times(baseline.p50) if ratios else baseline
 
     def count(self, gpu: str) -> int:
         """Return the number of trainings on the device."""
@@ -104,15 +104,15 @@ class Calibration:
     @cached_property
     def _ratios(self) -> dict[str, list[float]]:
         """Device → logarithms of its trainings' times over today's constants' predictions."""
-        found: dict[str, list[float]] = {}
-        for each in self.trainings:
-            ratio = math.log(each.step_seconds / foresee(each.setting).step_seconds.p50)
-            found.setdefault(each.setting.gpu, []).append(ratio)
-        return found
+        ratios: dict[str, list[float]] = {}
+        for training in self.trainings:
+            ratio = math.log(training.step_seconds / foresee(training.setting).step_seconds.p50)
+            ratios.setdefault(training.setting.gpu, []).append(ratio)
+        return ratios
 
-    def with_trainings(self, more: Iterable[Measured]) -> "Calibration":
+    def with_trainings(self, more: Iterable[Measurement]) -> "Calibration":
         """Return these trainings and ``more``; of the same job, the later one counts."""
-        every = {each.job: each for each in (*self.trainings, *more)}
+        every = {training.job: training for training in (*self.trainings, *more)}
         return Calibration(tuple(every.values()))
 
     def write(self, place: Path = PLACE) -> None:
@@ -121,7 +121,7 @@ class Calibration:
         Raises:
             ForesightError: the file cannot be written.
         """
-        trainings = [_TREE.dump_python(each, mode="json") for each in self.trainings]
+        trainings = [_TREE.dump_python(training, mode="json") for training in self.trainings]
         text = json.dumps({"format": FORMAT, "trainings": trainings}, indent=1) + "\n"
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -130,7 +130,7 @@ class Calibration:
             raise ForesightError(f"{place}: the calibration cannot be written: {error}") from None
 
 
-_TREE = TypeAdapter(Measured)
+_TREE = TypeAdapter(Measurement)
 
 
 def read(place: Path = PLACE) -> Calibration:

@@ -17,7 +17,7 @@ from trainyard.foresight.interval import Spread
 from trainyard.foresight.model_shapes import megatron
 from trainyard.foresight.rank_states import Stage, States, resident, stages_of
 from trainyard.foresight.setting import Setting
-from trainyard.foresight.transformer_formulas import WIDTH, Kept, Shapes
+from trainyard.foresight.transformer_formulas import WIDTH, ActivationBytes, Shapes
 
 GIB = 2**30
 When = Literal["forward", "backward", "step", "save"]
@@ -95,15 +95,15 @@ def foresee(
         shapes: the model's, where it is not the GPT or Llama that the setting's fields describe.
         constants: constants to use instead of those of ``constants.json``.
     """
-    model = shapes or model_shapes.of(setting)
-    found: list[tuple[float, When, Stage, States, dict[str, float]]] = []
+    model = shapes or model_shapes.from_setting(setting)
+    moments: list[tuple[float, When, Stage, States, dict[str, float]]] = []
     for stage in stages_of(setting, model):
         states = resident(setting, stage)
         for when, moving in moving_at(setting, model, stage, states).items():
-            held = _held(setting, states, moving, constants)
-            found.append((sum(held.values()), when, stage, states, held))
-    total, when, stage, states, held = max(found, key=lambda one: one[0])
-    stays, c = sum(held[name] for name in STAYS), constants
+            categories = _list_categories(setting, states, moving, constants)
+            moments.append((sum(categories.values()), when, stage, states, categories))
+    total, when, stage, states, categories = max(moments, key=lambda moment: moment[0])
+    stays, c = sum(categories[name] for name in STAYS), constants
     moves = total - stays
     peak = Spread(
         (stays * (1 - c.states) + moves * c.low) / GIB,
@@ -111,7 +111,7 @@ def foresee(
         (stays * (1 + c.states) + moves * c.high) / GIB,
     )
     return Memory(
-        categories={name: _spread(name, held.get(name, 0.0), c) for name in CATEGORIES},
+        categories={name: _spread(name, categories.get(name, 0.0), c) for name in CATEGORIES},
         peak=peak,
         when=when,
         stage=stage.number,
@@ -125,16 +125,16 @@ def _spread(name: str, size: float, c: Constants) -> Spread:
     return Spread.around(size / GIB, low, high)
 
 
-def _held(
+def _list_categories(
     setting: Setting, states: States, moving: Mapping[str, float], c: Constants
 ) -> dict[str, float]:
     """Return a moment's categories in bytes, with those that stay and the allocator's reserve."""
-    held = {"parameters": states.parameters, "optimizer": states.optimizer, **moving}
-    held.setdefault("gradients", states.gradients)
+    categories = {"parameters": states.parameters, "optimizer": states.optimizer, **moving}
+    categories.setdefault("gradients", states.gradients)
     comes = sum(size for name, size in moving.items() if name != "gradients")
     # A shared gradient's pieces leave gaps that are too small for activations.
-    apart = states.gradients - held["gradients"] if setting.shard == "full" else 0.0
-    return held | {"reserve": c.reserve * comes + apart}
+    gradient_gap = states.gradients - categories["gradients"] if setting.shard == "full" else 0.0
+    return categories | {"reserve": c.reserve * comes + gradient_gap}
 
 
 def _verdict(
@@ -144,8 +144,10 @@ def _verdict(
     if least > usable:
         return "no"
     # PEFT on FSDP saves the whole model's weights unless it is set to save shards.
-    whole = 2.0 * model.parameters / GIB if setting.lora_rank and setting.shard == "full" else 0.0
-    return "yes" if max(most, whole) <= usable else "unsure"
+    full_weights = (
+        2.0 * model.parameters / GIB if setting.lora_rank and setting.shard == "full" else 0.0
+    )
+    return "yes" if max(most, full_weights) <= usable else "unsure"
 
 
 def _usable(setting: Setting) -> float:
@@ -178,28 +180,28 @@ def remedies(setting: Setting, shapes: Shapes | None = None) -> Iterator[Remedy]
     Args:
         shapes: the model's, where it is not the one that the setting's fields describe.
     """
-    for changes in (*_smaller(setting), *_recomputed(setting), *_sharded(setting),
-                    *_split(setting), *_offloaded(setting)):  # fmt: skip
-        changed = Setting.model_validate(setting.model_dump() | changes)
-        memory = foresee(changed, shapes)
+    for changes in (*_smaller(setting), *_raise_recompute(setting), *_raise_sharding(setting),
+                    *_split(setting), *_add_offload(setting)):  # fmt: skip
+        variant = Setting.model_validate(setting.model_dump() | changes)
+        memory = foresee(variant, shapes)
         if memory.fits == "yes":
             yield Remedy(changes, memory)
 
 
 def _smaller(setting: Setting) -> Iterator[dict[str, Any]]:
     """Iterate over changes to fewer samples at a time, more often."""
-    whole = setting.micro_batch * setting.accumulation
+    samples = setting.micro_batch * setting.accumulation
     for micro_batch in range(setting.micro_batch - 1, 0, -1):
-        if whole % micro_batch == 0:
-            yield {"micro_batch": micro_batch, "accumulation": whole // micro_batch}
+        if samples % micro_batch == 0:
+            yield {"micro_batch": micro_batch, "accumulation": samples // micro_batch}
 
 
-def _recomputed(setting: Setting) -> Iterator[dict[str, Any]]:
+def _raise_recompute(setting: Setting) -> Iterator[dict[str, Any]]:
     for policy in RECOMPUTES[RECOMPUTES.index(setting.recompute) + 1 :]:
         yield {"recompute": policy}
 
 
-def _sharded(setting: Setting) -> Iterator[dict[str, Any]]:
+def _raise_sharding(setting: Setting) -> Iterator[dict[str, Any]]:
     """Iterate over changes from copying to sharing, then to sharing by all data ranks."""
     if setting.sharded_over > 1:
         for shard in SHARDS[SHARDS.index(setting.shard) + 1 :]:
@@ -211,23 +213,23 @@ def _sharded(setting: Setting) -> Iterator[dict[str, Any]]:
 def _split(setting: Setting) -> Iterator[dict[str, Any]]:
     """Iterate over twice, four times … the tensor-parallel ranks, within a node."""
     heads = setting.heads or max(1, setting.hidden // 128)
-    shared, times = setting.kv_heads or heads, 2
+    head_count, times = setting.kv_heads or heads, 2
     while setting.tensor * times <= setting.node_size:
         tensor, accumulation = setting.tensor * times, setting.accumulation * times
-        if shared % tensor == 0 and setting.data_parallel % times == 0:
+        if head_count % tensor == 0 and setting.data_parallel % times == 0:
             degree = setting.shard_degree
-            kept = degree and setting.data_parallel // times % degree == 0
+            is_divisible = degree and setting.data_parallel // times % degree == 0
             yield {
                 "tensor": tensor,
                 "accumulation": accumulation,
                 "sequence_parallel": True,
                 "data": 0,
-                "shard_degree": degree if kept else 0,
+                "shard_degree": degree if is_divisible else 0,
             }
         times *= 2
 
 
-def _offloaded(setting: Setting) -> Iterator[dict[str, Any]]:
+def _add_offload(setting: Setting) -> Iterator[dict[str, Any]]:
     if setting.offload == "none" and setting.shard == "full":
         yield {"offload": "all"}
 
@@ -250,27 +252,36 @@ def moving_at(
     forward is its end, where the loss is taken and its gradient begins; backward the fuller of the
     head's and of the block's that comes first.
     """
-    gathered = states.gathered
+    gathered_bytes = states.gathered_bytes
     tokens = setting.micro_batch * setting.sequence / setting.context
-    kept = _kept(setting, stage) * tokens
+    activations = _activation_bytes(setting, stage) * tokens
     logits = model.logits * tokens / setting.tensor if stage.head else 0.0
-    loss = {"activations": kept, "logits": logits * _loss(setting), "gathered": gathered.head}
+    loss = {
+        "activations": activations,
+        "logits": logits * _loss(setting),
+        "gathered": gathered_bytes.head,
+    }
     head = {
-        "activations": kept,
+        "activations": activations,
         "logits": logits * WIDTH[setting.precision],
-        "gathered": gathered.head + gathered.head_gradient,
+        "gathered": gathered_bytes.head + gathered_bytes.head_gradient,
     }
-    again, made = _block(setting, stage)
+    recompute_bytes, buffer_bytes = _block(setting, stage)
     block = {
-        "activations": kept + again * tokens,
+        "activations": activations + recompute_bytes * tokens,
         "logits": logits * (4.0 if megatron(setting) else 0.0),  # its loss leaves them in float32
-        "gathered": gathered.blocks,
-        "buffers": (made + _between(setting, stage)) * tokens + gathered.gradient,
+        "gathered": gathered_bytes.blocks,
+        "buffers": (buffer_bytes + _between(setting, stage)) * tokens + gathered_bytes.gradient,
     }
-    back = max((block, head), key=lambda one: sum(one.values()))
+    back = max((block, head), key=lambda categories: sum(categories.values()))
     if _fresh(setting):
         loss, back = loss | {"gradients": 0.0}, back | {"gradients": 0.0}
-    return {"forward": loss, "backward": back, "step": {}, "save": {"gathered": gathered.saved}}
+    return {
+        "forward": loss,
+        "backward": back,
+        "step": {},
+        "save": {"gathered": gathered_bytes.save_bytes},
+    }
 
 
 def _fresh(setting: Setting) -> bool:
@@ -293,7 +304,7 @@ def _loss(setting: Setting) -> float:
     return LOSS["float" if setting.tensor == 1 else "parallel"]
 
 
-def _kept(setting: Setting, stage: Stage) -> float:
+def _activation_bytes(setting: Setting, stage: Stage) -> float:
     """Return the bytes per token of a micro-batch that the stage's units keep, over all begun
     ones.
     """
@@ -305,8 +316,8 @@ def _kept(setting: Setting, stage: Stage) -> float:
     )
 
 
-def _on(setting: Setting, kept: Kept) -> float:
-    return kept.on(setting.tensor, sequence_parallel=setting.sequence_parallel)
+def _on(setting: Setting, activation: ActivationBytes) -> float:
+    return activation.on(setting.tensor, sequence_parallel=setting.sequence_parallel)
 
 
 def _between(setting: Setting, stage: Stage) -> float:
@@ -315,8 +326,8 @@ def _between(setting: Setting, stage: Stage) -> float:
     """
     if setting.pipeline == 1 or megatron(setting):
         return 0.0
-    given = stage.units[0][0].output_bytes
-    return 2 * stage.flight * given / (setting.tensor if setting.sequence_parallel else 1)
+    output_bytes = stage.units[0][0].output_bytes
+    return 2 * stage.flight * output_bytes / (setting.tensor if setting.sequence_parallel else 1)
 
 
 def _block(setting: Setting, stage: Stage) -> tuple[float, float]:
@@ -327,6 +338,8 @@ def _block(setting: Setting, stage: Stage) -> tuple[float, float]:
     next), and the stream's; ranks that share the sequence also gather the stream's.
     """
     unit = max(stage.units, key=lambda pair: pair[0].matmul_flops * pair[1])[0]
-    again = _on(setting, unit.kept["none"]) - _on(setting, unit.kept[setting.recompute])
-    shared = setting.sequence_parallel and setting.tensor > 1
-    return again, unit.kept["none"].split / 2 / setting.tensor + unit.output_bytes * (1 + shared)
+    recompute_bytes = _on(setting, unit.kept["none"]) - _on(setting, unit.kept[setting.recompute])
+    is_split = setting.sequence_parallel and setting.tensor > 1
+    return recompute_bytes, unit.kept["none"].split / 2 / setting.tensor + unit.output_bytes * (
+        1 + is_split
+    )

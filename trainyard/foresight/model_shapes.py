@@ -1,7 +1,7 @@
 """A model's sizes and work that memory and time depend on, per part and for one token.
 
-``of`` computes them by formula for GPT's and Llama's shapes; ``read`` takes those of any other
-model from the output of ``python -m training.shapes``.
+``from_setting`` computes them by formula for GPT's and Llama's shapes; ``read`` takes those of any
+other model from the output of ``python -m training.shapes``.
 """
 
 from collections.abc import Mapping
@@ -13,9 +13,18 @@ from pydantic import TypeAdapter, ValidationError
 from trainyard.common.errors import TrainingError
 from trainyard.foresight import transformer_formulas
 from trainyard.foresight.setting import Setting
-from trainyard.foresight.transformer_formulas import WIDTH, Kept, Shapes, Unit
+from trainyard.foresight.transformer_formulas import WIDTH, ActivationBytes, Shapes, Unit
 
-__all__ = ["WIDTH", "Kept", "Shapes", "Unit", "megatron", "of", "read", "widths"]
+__all__ = [
+    "WIDTH",
+    "ActivationBytes",
+    "Shapes",
+    "Unit",
+    "megatron",
+    "from_setting",
+    "read",
+    "widths",
+]
 
 _TREE = TypeAdapter(Shapes)
 
@@ -23,7 +32,7 @@ _TREE = TypeAdapter(Shapes)
 def read(tree: Mapping[str, Any]) -> Shapes:
     """Return shapes from JSON with the fields of ``Shapes`` and ``Unit``; totals are optional.
 
-    A field ``of``, which names the model, is ignored.
+    A field ``from_setting``, which names the model, is ignored.
 
     Raises:
         TrainingError: a field is missing, unknown or of another kind.
@@ -32,9 +41,9 @@ def read(tree: Mapping[str, Any]) -> Shapes:
         return _TREE.validate_python({name: v for name, v in tree.items() if name != "of"})
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the whole"
+        location = ".".join(map(str, first["loc"])) or "the whole"
         raise TrainingError(
-            f"shapes: {where}: {first['msg']}; expected the output of python -m training.shapes"
+            f"shapes: {location}: {first['msg']}; expected the output of python -m training.shapes"
         ) from None
 
 
@@ -51,14 +60,14 @@ def megatron(setting: Setting) -> bool:
     return split and setting.shard != "full"
 
 
-def of(setting: Setting) -> Shapes:
+def from_setting(setting: Setting) -> Shapes:
     """Return the shapes of the setting's model: GPT's with learned positions, else Llama's.
 
     GPT: biases everywhere and layer norms, as in Radford et al. 2019. Llama: no biases, RMS norms
     (Touvron et al. 2023).
     """
     heads = setting.heads or max(1, setting.hidden // 128)
-    head, fused = setting.hidden // heads, megatron(setting)
+    head, is_fused = setting.hidden // heads, megatron(setting)
     usual = -(-8 * setting.hidden // 3 // 256) * 256 if setting.gated else 4 * setting.hidden
     width = WIDTH[setting.precision]
     master = setting.master and setting.shard == "none"
@@ -68,26 +77,28 @@ def of(setting: Setting) -> Shapes:
         queries=heads * head,
         keys=(setting.kv_heads or heads) * head,
         ffn=setting.ffn or usual,
-        gated=setting.gated,
-        biased=setting.positions == "learned",
+        is_gated=setting.gated,
+        is_biased=setting.positions == "learned",
         dropout=setting.dropout > 0,
         full_attention=setting.attention == "full",
         sequence=setting.sequence,
         bytes=width,
-        megatron=fused,
-        torch_tensor=setting.tensor > 1 and not fused,
-        autocast=master and not fused and not setting.compile and width == 2,
-        compiled=setting.compile,
+        megatron=is_fused,
+        torch_tensor=setting.tensor > 1 and not is_fused,
+        autocast=master and not is_fused and not setting.compile and width == 2,
+        is_compiled=setting.compile,
         rank=setting.lora_rank,
-        quantized=setting.quantization != "none",
+        is_quantized=setting.quantization != "none",
     )
-    return _of(widths, setting.layers, setting.vocab, setting.tied)
+    return _build_shapes(widths, setting.layers, setting.vocab, setting.tied)
 
 
 @lru_cache(maxsize=4096)
-def _of(widths: transformer_formulas.Widths, layers: int, vocab: int, tied: bool) -> Shapes:
+def _build_shapes(
+    widths: transformer_formulas.Widths, layers: int, vocab: int, tied: bool
+) -> Shapes:
     units = (
-        transformer_formulas.embedding(widths, vocab, widths.biased),
+        transformer_formulas.embedding(widths, vocab, widths.is_biased),
         transformer_formulas.block(widths, layers),
         transformer_formulas.head(widths, vocab, tied),
     )

@@ -47,7 +47,7 @@ with Path(__file__).with_name("models.csv").open(encoding="utf-8", newline="") a
 """Name → model."""
 
 
-def published(name: str) -> Model:
+def get_model(name: str) -> Model:
     """Return the model of that name.
 
     Raises:

@@ -28,7 +28,7 @@ class Offer:
     usd_hour: float
     """Price of one instance per hour, on demand."""
 
-    estimated: bool
+    is_estimated: bool
     """True if the price was derived and not read from AWS's list."""
 
 
@@ -92,13 +92,13 @@ class Question:
         return self._shapes.parameters
 
     @property
-    def trained(self) -> int:
+    def trained_parameters(self) -> int:
         """Parameters that are trained."""
         return self._shapes.trained
 
     @property
     def _shapes(self) -> Shapes:
-        return self.shapes or model_shapes.of(self.model)
+        return self.shapes or model_shapes.from_setting(self.model)
 
     def ask(self, setting: Setting) -> Memory:
         """Return the memory of a layout of this model."""
@@ -111,30 +111,37 @@ def offers(region: str) -> Iterator[Offer]:
         if (gpu := device_of(instance)) and (hourly := price(name, region)):
             gbps = instance.network_gbps
             machine = Machine(gpu=gpu.name, gpus=instance.accelerators, node_gbps=gbps)
-            yield Offer(name=name, machine=machine, usd_hour=hourly.usd, estimated=hourly.estimated)
+            yield Offer(
+                name=name, machine=machine, usd_hour=hourly.usd, is_estimated=hourly.is_estimated
+            )
 
 
-def allowed(text: str, region: str, where: str = "--instances") -> tuple[list[Offer], list[Offer]]:
+def choose_offers(
+    text: str, region: str, option: str = "--instances"
+) -> tuple[list[Offer], list[Offer]]:
     """Return (the instance types to choose from, all others).
 
     Args:
-        where: name of the option or field that has the text, for the message.
+        option: name of the option or field that has the text, for the message.
 
     Raises:
         RecipeError: a type is unknown, or has no GPU or no price in the region; or SageMaker has no
             such region.
     """
     _refuse_region(region)
-    there = {offer.name: offer for offer in offers(region)}
+    regional_offers = {offer.name: offer for offer in offers(region)}
     names = list(dict.fromkeys(name.strip() for name in text.split(",")))
     for name in names:
-        if name not in there:
+        if name not in regional_offers:
             raise RecipeError(
-                f"{where} {name}: no training on it can be predicted in {region}: no such type, "
-                f"no GPU of trainyard/foresight/gpus.csv, or no price; {nearest(name, [*there])}"
-                + ("" if where == "--instances" else "; name types with --instances")
+                f"{option} {name}: no training on it can be predicted in {region}: no such type, "
+                "no GPU of trainyard/foresight/gpus.csv, or no price; "
+                f"{nearest(name, [*regional_offers])}"
+                + ("" if option == "--instances" else "; name types with --instances")
             )
-    return [there[name] for name in names], [o for o in there.values() if o.name not in names]
+    return [regional_offers[name] for name in names], [
+        o for o in regional_offers.values() if o.name not in names
+    ]
 
 
 def _refuse_region(region: str) -> None:
@@ -144,11 +151,11 @@ def _refuse_region(region: str) -> None:
 
     session = Session()
     partitions = session.get_available_partitions()
-    known = {r for name in partitions for r in session.get_available_regions("sagemaker", name)}
-    if region not in known:
+    regions = {r for name in partitions for r in session.get_available_regions("sagemaker", name)}
+    if region not in regions:
         raise RecipeError(
             f"region {region}: SageMaker has no region of that name; "
-            f"{nearest(region, sorted(known))}; set --region, or aws.region in a recipe"
+            f"{nearest(region, sorted(regions))}; set --region, or aws.region in a recipe"
         )
 
 
@@ -158,14 +165,16 @@ def multiplying(offers: Sequence[Offer], precisions: Sequence[str]) -> list[Offe
     Raises:
         RecipeError: no device does.
     """
-    found = [o for o in offers if {*precisions} - {"fp8"} or GPUS[o.machine.gpu].fp8_tflops]
-    if not found:
+    capable_offers = [
+        o for o in offers if {*precisions} - {"fp8"} or GPUS[o.machine.gpu].fp8_tflops
+    ]
+    if not capable_offers:
         names = ", ".join(f"{offer.name} ({offer.machine.gpu})" for offer in offers)
         raise RecipeError(
             f"precision fp8: {names}: expected a device with fp8, such as H100 or L40S; name "
             "other types with --instances, or take precision bf16"
         )
-    return found
+    return capable_offers
 
 
 SIZES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
@@ -208,11 +217,13 @@ def hours(option: str, text: str) -> float:
     return _amount(option, text, HOURS, "a time such as 36h, 30d or 2w", MOST_HOURS)
 
 
-def _amount(option: str, text: str, units: dict[str, float], wanted: str, most: float) -> float:
-    found = _FORM.fullmatch(text.strip().replace(",", ""))
-    unit = units.get(found[2].lower()) if found else None
-    amount = float(found[1]) * unit if found and unit else math.nan
+def _amount(
+    option: str, text: str, units: dict[str, float], expectation: str, most: float
+) -> float:
+    match = _FORM.fullmatch(text.strip().replace(",", ""))
+    unit = units.get(match[2].lower()) if match else None
+    amount = float(match[1]) * unit if match and unit else math.nan
     if not 0 < amount <= most:  # false for nan
-        allowed = f"more than 0 and at most {most / units['']:,.0f}"
-        raise RecipeError(f"{option} {text}: expected {wanted}, {allowed}")
+        bounds = f"more than 0 and at most {most / units['']:,.0f}"
+        raise RecipeError(f"{option} {text}: expected {expectation}, {bounds}")
     return amount

@@ -26,7 +26,7 @@ class Stage:
     flight: float
     """Micro-batches whose forward pass is done, and whose backward pass is not."""
 
-    shared: int
+    shared_parameters: int
     """Weights that the head takes from an embedding of another stage, as a copy."""
 
 
@@ -44,19 +44,21 @@ def stages_of(setting: Setting, model: Shapes) -> list[Stage]:
         share = _share(setting, sum(unit.count for unit in inner), last=number == ranks - 1)
         blocks = tuple((unit, unit.count * share) for unit in inner)
         head = last if number == ranks - 1 else None
-        shared = _embedded(model) if head and model.tied else 0
-        stages.append(Stage(number, (*blocks, *ends), head, _flight(setting, number), shared))
+        shared_parameters = _count_embedding(model) if head and model.tied else 0
+        stages.append(
+            Stage(number, (*blocks, *ends), head, _flight(setting, number), shared_parameters)
+        )
     return stages
 
 
 def _share(setting: Setting, blocks: int, *, last: bool) -> float:
     """Return the share of the blocks on a stage: rounded up, and the last stage gets the rest."""
     chunks = setting.pipeline * setting.interleave
-    each = -(-blocks // chunks) * setting.interleave
-    left = blocks - each * (setting.pipeline - 1)
-    if left < 0:
+    stage_blocks = -(-blocks // chunks) * setting.interleave
+    last_blocks = blocks - stage_blocks * (setting.pipeline - 1)
+    if last_blocks < 0:
         return 1 / setting.pipeline
-    return (left if last else each) / blocks
+    return (last_blocks if last else stage_blocks) / blocks
 
 
 def _flight(setting: Setting, number: int) -> float:
@@ -69,11 +71,11 @@ def _flight(setting: Setting, number: int) -> float:
     behind, parts = setting.pipeline - number - 1, setting.interleave
     if parts == 1:
         return float(min(behind + 1, setting.accumulation))
-    begun = 2 * behind + (parts - 1) * setting.pipeline + 1
-    return min(begun / parts, float(setting.accumulation))
+    started_parts = 2 * behind + (parts - 1) * setting.pipeline + 1
+    return min(started_parts / parts, float(setting.accumulation))
 
 
-def _embedded(model: Shapes) -> int:
+def _count_embedding(model: Shapes) -> int:
     return model.units[-1].widest or model.units[0].parameters
 
 
@@ -88,7 +90,7 @@ FROZEN = {"nf4": 0.5 + 4 / 64, "int8": 1.0}
 
 
 @dataclass(frozen=True, slots=True)
-class Gathered:
+class GatheredBytes:
     """Bytes that come and go with a unit: its gathered weights, and its gradient."""
 
     blocks: float = 0.0
@@ -101,7 +103,7 @@ class Gathered:
     """A block's gradient before it is shared or added."""
 
     head_gradient: float = 0.0
-    saved: float = 0.0
+    save_bytes: float = 0.0
     """The largest unit's float32 weights, put together to be saved."""
 
 
@@ -114,24 +116,26 @@ class States:
     optimizer: float
     """Moments, and the float32 copy where there is one beside 16-bit weights."""
 
-    gathered: Gathered
+    gathered_bytes: GatheredBytes
 
 
 def resident(setting: Setting, stage: Stage) -> States:
     """Return the bytes of the stage's units on one rank."""
     width = WIDTH[setting.precision]
-    full, sharded = setting.shard == "full", setting.shard != "none"
+    full, is_sharded = setting.shard == "full", setting.shard != "none"
     ranks = setting.sharded_over
     alone = full and setting.master and setting.offload != "optimizer"  # no 16 bits beside
-    copied = setting.master and width < 4 and not alone
-    weights, trained = _weights(setting, stage, 4.0 if alone else float(width))
-    kept = _moments(setting) * trained
-    optimizer = (kept + trained * 4.0 * copied) / (ranks if sharded else 1)
-    gradients = trained * (4.0 if alone else WIDTH[setting.gradients_in])
+    has_copy = setting.master and width < 4 and not alone
+    weights, trained_weights = _weights(setting, stage, 4.0 if alone else float(width))
+    moment_bytes = _moments(setting) * trained_weights
+    optimizer = (moment_bytes + trained_weights * 4.0 * has_copy) / (ranks if is_sharded else 1)
+    gradients = trained_weights * (4.0 if alone else WIDTH[setting.gradients_in])
     if setting.shard in ("gradients", "full"):
         gradients /= ranks
     if setting.shard == "gradients" and setting.deepspeed:
-        gradients += trained * width  # DeepSpeed, estimate_zero2_model_states_mem_needs: 4 + 16/N
+        gradients += (
+            trained_weights * width
+        )  # DeepSpeed, estimate_zero2_model_states_mem_needs: 4 + 16/N
     if setting.optimizer_in_backward:
         gradients = 0.0
     parameters = weights / (ranks if full else 1)
@@ -139,7 +143,7 @@ def resident(setting: Setting, stage: Stage) -> States:
         optimizer, gradients = 0.0, 0.0
     if setting.offload == "all":
         parameters = 0.0
-    return States(parameters, gradients, optimizer, _gathered(setting, stage))
+    return States(parameters, gradients, optimizer, _gather_bytes(setting, stage))
 
 
 def _moments(setting: Setting) -> float:
@@ -154,20 +158,23 @@ def on_rank(setting: Setting, unit: Unit) -> float:
     return (unit.parameters - unit.replicated) / setting.tensor + unit.replicated
 
 
-def _weights(setting: Setting, stage: Stage, stored: float) -> tuple[float, float]:
+def _weights(setting: Setting, stage: Stage, weight_bytes: float) -> tuple[float, float]:
     """Return (bytes of the stage's weights on a rank that does not share them, trained weights)."""
     width = float(WIDTH[setting.precision])
-    total, trained = stage.shared / setting.tensor * stored, stage.shared / setting.tensor
+    total, trained_weights = (
+        stage.shared_parameters / setting.tensor * weight_bytes,
+        stage.shared_parameters / setting.tensor,
+    )
     for unit, count in stage.units:
-        here = on_rank(setting, unit) * count
-        learns = here * _trained(unit)
+        rank_weights = on_rank(setting, unit) * count
+        learns = rank_weights * _get_trained_share(unit)
         frozen = width if unit is stage.head else _frozen(setting, unit)
-        total += learns * stored + (here - learns) * frozen
-        trained += learns
-    return total, trained
+        total += learns * weight_bytes + (rank_weights - learns) * frozen
+        trained_weights += learns
+    return total, trained_weights
 
 
-def _trained(unit: Unit) -> float:
+def _get_trained_share(unit: Unit) -> float:
     return unit.trained / max(1, unit.parameters)
 
 
@@ -177,40 +184,43 @@ def _frozen(setting: Setting, unit: Unit) -> float:
     return FROZEN.get(setting.quantization, width) if unit.matmul_flops else width
 
 
-def _gathered(setting: Setting, stage: Stage) -> Gathered:
+def _gather_bytes(setting: Setting, stage: Stage) -> GatheredBytes:
     width = float(WIDTH[setting.precision])
     both = width + (
         WIDTH[setting.gradients_in] if width < 4 else 0
     )  # as computed, and to be reduced
     unit = max(stage.units, key=lambda pair: pair[0].matmul_flops * pair[1])[0]
-    block, learns = on_rank(setting, unit), _trained(unit)
+    block, learns = on_rank(setting, unit), _get_trained_share(unit)
     frozen = _frozen(setting, unit) if setting.lora_rank else width
     # A quantized matrix is expanded to 16 bits for its product.
     wide = width * unit.widest / setting.tensor if frozen < width else 0.0
     if setting.shard != "full":
-        whole = block if setting.shard == "gradients" else unit.widest / setting.tensor
+        gradient_block = block if setting.shard == "gradients" else unit.widest / setting.tensor
         # Where no gradients stay, a unit's are there until they are copied away or used.
         leaves = setting.optimizer_in_backward or setting.offload != "none"
-        return Gathered(
+        return GatheredBytes(
             blocks=wide,
-            gradient=whole * learns * both,
+            gradient=gradient_block * learns * both,
             head_gradient=_head(setting, stage) * both if leaves else 0.0,
         )
-    saved = 4.0 * max(on_rank(setting, one) * _trained(one) for one, _ in stage.units)
+    save_bytes = 4.0 * max(
+        on_rank(setting, stage_unit) * _get_trained_share(stage_unit)
+        for stage_unit, _ in stage.units
+    )
     if setting.pipeline > 1:  # weights stay together for all micro-batches, gradients add up
-        every = sum(on_rank(setting, one) * count for one, count in stage.units)
+        every = sum(on_rank(setting, stage_unit) * count for stage_unit, count in stage.units)
         together = every * (frozen + WIDTH[setting.gradients_in] * learns)
-        return Gathered(together, together, block * learns * both, 0.0, saved)
+        return GatheredBytes(together, together, block * learns * both, 0.0, save_bytes)
     head = on_rank(setting, stage.head) if stage.head else 0.0
-    return Gathered(
+    return GatheredBytes(
         blocks=2 * block * frozen + wide,
         head=head * width + block * frozen,
         gradient=block * learns * both,
         head_gradient=_head(setting, stage) * both,
-        saved=saved,
+        save_bytes=save_bytes,
     )
 
 
 def _head(setting: Setting, stage: Stage) -> float:
     """Return the head's weights with a gradient, on a rank."""
-    return on_rank(setting, stage.head) * _trained(stage.head) if stage.head else 0.0
+    return on_rank(setting, stage.head) * _get_trained_share(stage.head) if stage.head else 0.0

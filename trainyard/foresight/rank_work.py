@@ -1,6 +1,7 @@
 """Compute one rank's work in an optimizer step, in seconds of an ideal device.
 
-``of`` counts operations, bytes and messages (``step_traffic.py``) along the longest path through a
+``from_setting`` counts operations, bytes and messages (``step_traffic.py``) along the longest path
+through a
 step: m micro-batches of the fullest pipeline stage, and each other stage once, 1/v of it where
 stages are interleaved (bubble (p − 1)/(v·m), Narayanan et al. 2021, section 2.2). ``step_time.py``
 knows which share of its ideal a device reaches.
@@ -28,7 +29,7 @@ HOST_BYTES = 1e11
 """Bytes per second that the processors of a node read and write. A guess: eight channels of DDR4
 have 200 GB/s, and half of that is reached."""
 
-DEQUANTIZED = 10.7
+DEQUANTIZED_BYTES = 10.7
 """Bytes that a quantized weight takes per product, at the rate of element-wise kernels. The
 weight and its 16 bits are 4.5; bitsandbytes took longer: 35 ms (3B), 79 (7B) and 191 (13B) more per
 iteration with nf4 in litgpt's table of LoRA on an A100 (tutorials/resource-tables.md, 2023-10-20),
@@ -102,7 +103,7 @@ class Work:
     boundary: float = 0.0
     """Activations between pipeline stages, waited for."""
 
-    exchanged: float = 0.0
+    exchange: float = 0.0
     """Traffic that computation hides: weights gathered, gradients scattered, keys and values that
     go around, boundaries of interleaved stages."""
 
@@ -113,7 +114,7 @@ class Work:
     """Sums of gradients once per step, after the last backward pass."""
 
     optimizer: float = 0.0
-    offloaded: float = 0.0
+    offload: float = 0.0
     """Copies to and from the host's memory, and its optimizer."""
 
     passes: float = 0.0
@@ -152,24 +153,24 @@ def _path(setting: Setting, block: Unit, ends: float) -> _Path:
     return _Path(m * full + (layers - full) * once, m if last_is_fullest else once)
 
 
-def of(setting: Setting, shapes: Shapes | None = None) -> Work:
+def from_setting(setting: Setting, shapes: Shapes | None = None) -> Work:
     """Return the work of a setting's step; ``shapes`` where its model isn't GPT's or Llama's."""
-    model = shapes or model_shapes.of(setting)
+    model = shapes or model_shapes.from_setting(setting)
     block = max(model.units, key=lambda unit: unit.count * unit.matmul_flops)
     ends = [unit for unit in model.units if unit is not block]
     path = _path(setting, block, sum(unit.matmul_flops * unit.count for unit in ends))
-    again = _again(setting)
+    repeats = _count_repeats(setting)
     tokens = setting.micro_batch * model.sequence / setting.context
-    passes = path.blocks * (3 + again)
+    passes = path.blocks * (3 + repeats)
     work = Work(
-        flops=_needed(model),
+        flops=_count_operations(model),
         few=1000 / tokens,
         passes=passes,
         messages=2 * passes if setting.tensor > 1 else 0.0,
         micro_batches=setting.accumulation + setting.pipeline - 1,
         nodes=math.log(setting.nodes),
     )
-    _compute(work, setting, block, path.blocks * tokens, again)
+    _compute(work, setting, block, path.blocks * tokens, repeats)
     for unit in ends:
         _compute(work, setting, unit, path.ends * unit.count * tokens, 0.0)
     _communicate(work, setting, model, block, path.blocks * tokens)
@@ -177,7 +178,7 @@ def of(setting: Setting, shapes: Shapes | None = None) -> Work:
     return work
 
 
-def _needed(model: Shapes) -> float:
+def _count_operations(model: Shapes) -> float:
     """Return operations per token: a frozen weight is multiplied forward and for its input's
     gradient, and not for its own.
     """
@@ -189,7 +190,7 @@ def _needed(model: Shapes) -> float:
     return 3 * model.matmul_flops + 3 * model.attention_flops - frozen
 
 
-def _again(setting: Setting) -> float:
+def _count_repeats(setting: Setting) -> float:
     """Return the forward passes of products that the backward pass repeats; torchtitan's selective
     policy keeps every other product.
     """
@@ -198,26 +199,28 @@ def _again(setting: Setting) -> float:
     return 1.0 if setting.recompute == "full" else 0.0
 
 
-def _compute(work: Work, setting: Setting, unit: Unit, times: float, again: float) -> None:
-    """Add the work of ``times`` tokens through the unit, forward, backward and ``again``."""
-    trained = unit.trained / unit.parameters if unit.parameters else 1.0
-    passes = 2 + trained + again
+def _compute(work: Work, setting: Setting, unit: Unit, times: float, repeats: float) -> None:
+    """Add the work of ``times`` tokens through the unit, forward, backward and ``repeats``."""
+    trained_share = unit.trained / unit.parameters if unit.parameters else 1.0
+    passes = 2 + trained_share + repeats
     fp8 = setting.precision == "fp8" and unit.count > 1 and setting.device.matmul_fp8_tflops > 0
     _multiply(work, setting, unit, times * passes, fp8=fp8)
     _attend(work, setting, unit, times)
     bandwidth = setting.device.bandwidth_tb_s * 1e12
-    kept = unit.kept["none"]
-    both = kept.whole + kept.split
-    whole = kept.whole / both if both else 1.0  # a traced embedding keeps nothing
-    share = whole / (setting.tensor if setting.sequence_parallel else 1)
-    share += (1 - whole) / setting.tensor
-    work.elementwise += unit.elementwise_bytes * times * (3 + again) * share / bandwidth
+    activation = unit.kept["none"]
+    both = activation.whole + activation.split
+    whole_share = activation.whole / both if both else 1.0  # a traced embedding keeps nothing
+    share = whole_share / (setting.tensor if setting.sequence_parallel else 1)
+    share += (1 - whole_share) / setting.tensor
+    work.elementwise += unit.elementwise_bytes * times * (3 + repeats) * share / bandwidth
     if fp8:
         work.casts += both * times * passes * share / bandwidth
     if setting.quantization != "none":
         tokens = setting.micro_batch * setting.sequence
-        moved = DEQUANTIZED * unit.parameters * times / tokens / setting.tensor
-        work.elementwise += moved * passes / bandwidth  # written out in 16 bits before each product
+        traffic = DEQUANTIZED_BYTES * unit.parameters * times / tokens / setting.tensor
+        work.elementwise += (
+            traffic * passes / bandwidth
+        )  # written out in 16 bits before each product
 
 
 def _multiply(work: Work, setting: Setting, unit: Unit, times: float, *, fp8: bool) -> None:
@@ -291,21 +294,23 @@ def _communicate(work: Work, setting: Setting, model: Shapes, block: Unit, times
         work.boundary = boundary
         boundary = 0.0
     data = step_traffic.data(setting, model, block)
-    work.exchanged = data.hidden + boundary + step_traffic.context(setting, block, times)
-    work.reduction, work.hops = data.waited, data.hops
+    work.exchange = data.hidden + boundary + step_traffic.context(setting, block, times)
+    work.reduction, work.hops = data.waiting, data.hops
 
 
 def _update(work: Work, setting: Setting, model: Shapes) -> None:
     """Add the optimizer's work, on the device or on the host, and the copies between them."""
-    shared = setting.sharded_over if setting.shard != "none" else 1
-    trained = model.trained / (setting.tensor * setting.pipeline * shared)
-    moved = trained * OPTIMIZER_BYTES[setting.optimizer]
+    shard_ranks = setting.sharded_over if setting.shard != "none" else 1
+    trained_parameters = model.trained / (setting.tensor * setting.pipeline * shard_ranks)
+    optimizer_bytes = trained_parameters * OPTIMIZER_BYTES[setting.optimizer]
     if setting.offload == "none":
-        work.optimizer = moved / (setting.device.bandwidth_tb_s * 1e12)
+        work.optimizer = optimizer_bytes / (setting.device.bandwidth_tb_s * 1e12)
         return
     width = WIDTH[setting.precision]
-    copied = 2 * width * trained
+    copy_bytes = 2 * width * trained_parameters
     if setting.offload == "all":
-        held = model.parameters / (setting.tensor * setting.pipeline * shared)
-        copied += 2 * width * held * setting.accumulation
-    work.offloaded = copied / step_traffic.PCIE + moved / (HOST_BYTES / setting.node_size)
+        rank_parameters = model.parameters / (setting.tensor * setting.pipeline * shard_ranks)
+        copy_bytes += 2 * width * rank_parameters * setting.accumulation
+    work.offload = copy_bytes / step_traffic.PCIE + optimizer_bytes / (
+        HOST_BYTES / setting.node_size
+    )

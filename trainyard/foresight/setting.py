@@ -162,16 +162,16 @@ class Setting(BaseModel):
     def _in_our_words(cls, fields: Any) -> Any:
         if not isinstance(fields, Mapping):
             return fields
-        found = field_aliases.translated(fields)
-        if found.get("gpu") in BEFORE_AMPERE and "precision" not in found:
-            return {**found, "precision": "fp16"}
-        return found
+        own_fields = field_aliases.translate_fields(fields)
+        if own_fields.get("gpu") in BEFORE_AMPERE and "precision" not in own_fields:
+            return {**own_fields, "precision": "fp16"}
+        return own_fields
 
     @field_validator("gpu")
     @classmethod
-    def _known(cls, name: str) -> str:
+    def _check_gpu(cls, name: str) -> str:
         if name not in GPUS:
-            names = dict.fromkeys((*GPUS, *(known.partition("-")[0] for known in GPUS)))
+            names = dict.fromkeys((*GPUS, *(gpu.partition("-")[0] for gpu in GPUS)))
             raise ValueError(f"no such device; {nearest(name, [*names])}")
         return name
 
@@ -227,8 +227,8 @@ class Setting(BaseModel):
             raise ValueError(
                 f"precision {self.precision}: {self.gpu} does not multiply in it; take {usual}"
             )
-        if refused := kernel_refused(self.gpu, self.attention):
-            raise ValueError(refused)
+        if refusal := kernel_refused(self.gpu, self.attention):
+            raise ValueError(refusal)
         return self
 
     @property

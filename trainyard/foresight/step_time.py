@@ -138,22 +138,22 @@ def seconds(work: Work, c: Constants) -> dict[str, Any]:
         + work.cudnn / c.cudnn
         + work.scores / c.scores
     )
-    moved = work.elementwise * c.elementwise + work.casts * c.casts
+    memory_time = work.elementwise * c.elementwise + work.casts * c.casts
     tensor = (work.tensor + work.tensor_async * c.asynchronous) / c.link
     tensor = tensor + work.tensor_nodes / c.network + work.messages * c.message_us * 1e-6
-    device = compute + attention + moved
+    device = compute + attention + memory_time
     host = _longer(device, work.passes * c.launch_us * 1e-6) - device
     busy = device + host + tensor
-    exchanged = work.exchanged / c.network + work.hops * c.hop_us * 1e-6
+    exchange = work.exchange / c.network + work.hops * c.hop_us * 1e-6
     return {
         "compute": compute,
         "attention": attention,
-        "element-wise": moved,
+        "element-wise": memory_time,
         "host": host + (work.micro_batches * c.micro_batch_ms + c.step_ms) * 1e-3,
         "tensor parallel": tensor,
-        "data parallel": _exposed(busy, exchanged, c.overlap) + work.reduction / c.network,
+        "data parallel": _compute_exposed(busy, exchange, c.overlap) + work.reduction / c.network,
         "pipeline": work.boundary / c.network,
-        "optimizer": work.optimizer / OPTIMIZER + work.offloaded,
+        "optimizer": work.optimizer / OPTIMIZER + work.offload,
         "stragglers": busy * work.nodes * c.nodes,
     }
 
@@ -163,11 +163,11 @@ def _longer(device: Any, host: Any) -> Any:
     return (device**4 + host**4) ** 0.25
 
 
-def _exposed(busy: Any, exchanged: Any, lost: float) -> Any:
+def _compute_exposed(busy: Any, exchange: Any, lost: float) -> Any:
     """Return what an exchange adds to the computation that hides it: the excess, and a share."""
-    apart = abs(exchanged - busy)
-    shorter = (busy + exchanged - apart) / 2
-    longer = (busy + exchanged + apart) / 2
+    gap = abs(exchange - busy)
+    shorter = (busy + exchange - gap) / 2
+    longer = (busy + exchange + gap) / 2
     return longer - busy + lost * shorter
 
 
@@ -181,11 +181,11 @@ def foresee(
         efficiency: constants of a measured machine; else those of ``constants.json``.
     """
     c = efficiency or CONSTANTS
-    work = rank_work.of(setting, shapes)
+    work = rank_work.from_setting(setting, shapes)
     parts = seconds(work, c)
     step = sum(parts.values())
-    known = setting.gpu in FITTED_ON
-    deciles = (c.low, c.high) if known else (c.low_elsewhere, c.high_elsewhere)
+    is_fitted = setting.gpu in FITTED_ON
+    deciles = (c.low, c.high) if is_fitted else (c.low_elsewhere, c.high_elsewhere)
     spread = Spread.around(step, *deciles)
     tokens = setting.tokens / setting.gpus
     peak = setting.device.bf16_tflops * 1e12

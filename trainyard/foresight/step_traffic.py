@@ -20,7 +20,7 @@ class DataTraffic:
     hidden: float = 0.0
     """Seconds that the device's computation hides."""
 
-    waited: float = 0.0
+    waiting: float = 0.0
     """Seconds after the last backward pass."""
 
     hops: float = 0.0
@@ -66,8 +66,8 @@ def context(setting: Setting, block: Unit, times: float) -> float:
     if c == 1:
         return 0.0
     heads = setting.heads or max(1, setting.hidden // 128)
-    shared = (setting.kv_heads or heads) / heads
-    volume = 3 * (c - 1) * 2 * shared * block.output_bytes * times / setting.tensor
+    kv_share = (setting.kv_heads or heads) / heads
+    volume = 3 * (c - 1) * 2 * kv_share * block.output_bytes * times / setting.tensor
     return volume / _to_a_neighbour(setting, setting.tensor * (c - 1))
 
 
@@ -94,26 +94,26 @@ def data(setting: Setting, model: Shapes, block: Unit) -> DataTraffic:
     ranks = setting.data_parallel * setting.context
     if ranks == 1:
         return DataTraffic()
-    held = model.parameters / (setting.tensor * setting.pipeline)
-    trained = model.trained / (setting.tensor * setting.pipeline)
+    rank_parameters = model.parameters / (setting.tensor * setting.pipeline)
+    trained_parameters = model.trained / (setting.tensor * setting.pipeline)
     width, gradient = WIDTH[setting.precision], WIDTH[setting.gradients_in]
     if setting.shard == "none":
-        seconds = _ring(setting, 2 * trained * gradient, ranks)
+        seconds = _ring(setting, 2 * trained_parameters * gradient, ranks)
         alone = setting.tensor * setting.pipeline == 1  # torch's DDP; Megatron's waited
-        return DataTraffic(hidden=seconds) if alone else DataTraffic(waited=seconds)
+        return DataTraffic(hidden=seconds) if alone else DataTraffic(waiting=seconds)
     if setting.shard == "optimizer":
-        return DataTraffic(hidden=_ring(setting, trained * (gradient + width), ranks))
+        return DataTraffic(hidden=_ring(setting, trained_parameters * (gradient + width), ranks))
     full = setting.shard == "full"
-    shared = setting.sharded_over
+    shard_ranks = setting.sharded_over
     times = 1 if setting.pipeline > 1 else setting.accumulation
-    sent = held * width
+    sent_bytes = rank_parameters * width
     if full and setting.float8_gather and setting.precision == "fp8":
         blocks = block.parameters * block.count / (setting.tensor * setting.pipeline)
-        sent -= (width - 1) * blocks  # norms, a ten-thousandth of them, stay in 16 bits
-    volume = (sent * (1 + full) + trained * width) * times
-    hops = (2 + full) * block.count / setting.pipeline * times * (shared - 1)
-    between = _between(setting, 2 * trained * width / shared, ranks // shared)
-    return DataTraffic(_ring(setting, volume, shared), between, hops)
+        sent_bytes -= (width - 1) * blocks  # norms, a ten-thousandth of them, stay in 16 bits
+    volume = (sent_bytes * (1 + full) + trained_parameters * width) * times
+    hops = (2 + full) * block.count / setting.pipeline * times * (shard_ranks - 1)
+    between = _between(setting, 2 * trained_parameters * width / shard_ranks, ranks // shard_ranks)
+    return DataTraffic(_ring(setting, volume, shard_ranks), between, hops)
 
 
 def _ring(setting: Setting, volume: float, ranks: int) -> float:

@@ -15,7 +15,7 @@ STRICT = ConfigDict(extra="forbid")
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class ActivationBytes:
     """Bytes per token that a forward pass leaves for the backward pass."""
 
     __pydantic_config__: ClassVar = STRICT
@@ -28,14 +28,14 @@ class Kept:
     gathered: float = 0.0
     """Bytes that each rank has in full, although they share the sequence."""
 
-    def __add__(self, other: "Kept") -> "Kept":
-        gathered = self.gathered + other.gathered
-        return Kept(self.whole + other.whole, self.split + other.split, gathered)
+    def __add__(self, other: "ActivationBytes") -> "ActivationBytes":
+        gathered_bytes = self.gathered + other.gathered
+        return ActivationBytes(self.whole + other.whole, self.split + other.split, gathered_bytes)
 
     def on(self, tensor: int, *, sequence_parallel: bool) -> float:
         """Return bytes per token on each of ``tensor`` ranks."""
-        shared = self.whole / (tensor if sequence_parallel else 1)
-        return shared + self.split / tensor + self.gathered
+        shared_bytes = self.whole / (tensor if sequence_parallel else 1)
+        return shared_bytes + self.split / tensor + self.gathered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,7 @@ class Unit:
     elementwise_bytes: float
     """Bytes read and written by everything but matrix products."""
 
-    kept: Mapping[Policy, Kept]
+    kept: Mapping[Policy, ActivationBytes]
     output_bytes: float
     """Bytes passed to the next unit."""
 
@@ -100,8 +100,8 @@ class Shapes:
 
     def __post_init__(self) -> None:
         for total in ("parameters", "trained", "matmul_flops", "attention_flops"):
-            found = sum(getattr(unit, total) * unit.count for unit in self.units)
-            object.__setattr__(self, total, found)
+            total_value = sum(getattr(unit, total) * unit.count for unit in self.units)
+            object.__setattr__(self, total, total_value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +113,8 @@ class Widths:
     queries: int
     keys: int
     ffn: int
-    gated: bool
-    biased: bool
+    is_gated: bool
+    is_biased: bool
     dropout: bool
     full_attention: bool
     sequence: int
@@ -122,49 +122,49 @@ class Widths:
     megatron: bool
     torch_tensor: bool
     autocast: bool
-    compiled: bool
+    is_compiled: bool
     rank: int
-    quantized: bool
+    is_quantized: bool
 
     @property
     def linears(self) -> list[tuple[int, int]]:
         """(input width, output width) of each matrix that a token passes."""
         h, f = self.hidden, self.ffn
         return [
-            *self.adapted,
+            *self.adapted_matrices,
             (h, self.keys),
             (self.queries, h),
-            *[(h, f)] * (1 + self.gated),
+            *[(h, f)] * (1 + self.is_gated),
             (f, h),
         ]
 
     @property
-    def adapted(self) -> list[tuple[int, int]]:
+    def adapted_matrices(self) -> list[tuple[int, int]]:
         """Matrices that LoRA adds to: queries and values (Hu et al. 2021, section 4.2)."""
         return [(self.hidden, self.queries), (self.hidden, self.keys)]
 
 
-def embedding(w: Widths, vocab: int, learned: bool) -> Unit:
-    parameters = (vocab + learned * w.sequence) * w.hidden
-    kept = Kept(8 + w.dropout * w.hidden, 0)  # the tokens' numbers; dropout's mask
+def embedding(w: Widths, vocab: int, is_learned: bool) -> Unit:
+    parameters = (vocab + is_learned * w.sequence) * w.hidden
+    activation = ActivationBytes(8 + w.dropout * w.hidden, 0)  # the tokens' numbers; dropout's mask
     return Unit(
         name="embedding",
         parameters=parameters,
         trained=0 if w.rank else parameters,
-        replicated=learned * w.sequence * w.hidden,
+        replicated=is_learned * w.sequence * w.hidden,
         matmul_flops=0,
         attention_flops=0,
         elementwise_bytes=2 * w.bytes * w.hidden,
-        kept=dict.fromkeys(("none", "selective", "full"), kept),
+        kept=dict.fromkeys(("none", "selective", "full"), activation),
         output_bytes=w.bytes * w.hidden,
     )
 
 
 def head(w: Widths, vocab: int, tied: bool) -> Unit:
     """Return the last norm and the product with the vocabulary; memory counts the logits."""
-    norm = w.hidden * (1 + w.biased)
+    norm = w.hidden * (1 + w.is_biased)
     parameters = norm + (0 if tied else vocab * w.hidden)
-    kept = Kept(w.bytes * w.hidden * (1 if w.compiled else 2), 0)
+    activation = ActivationBytes(w.bytes * w.hidden * (1 if w.is_compiled else 2), 0)
     return Unit(
         name="head",
         parameters=parameters,
@@ -173,18 +173,18 @@ def head(w: Widths, vocab: int, tied: bool) -> Unit:
         matmul_flops=2 * vocab * w.hidden,
         attention_flops=0,
         elementwise_bytes=2 * w.bytes * w.hidden + (w.bytes + 12) * vocab,
-        kept=dict.fromkeys(("none", "selective", "full"), kept),
+        kept=dict.fromkeys(("none", "selective", "full"), activation),
         output_bytes=w.bytes * vocab,
         widest=vocab * w.hidden,
     )
 
 
 def block(w: Widths, layers: int) -> Unit:
-    norms = 2 * w.hidden * (1 + w.biased)
-    after = 2 * w.hidden * w.biased  # biases of the outputs of attention and feed-forward
-    inside = (w.queries + 2 * w.keys + w.ffn * (1 + w.gated)) * w.biased
+    norms = 2 * w.hidden * (1 + w.is_biased)
+    after = 2 * w.hidden * w.is_biased  # biases of the outputs of attention and feed-forward
+    inside = (w.queries + 2 * w.keys + w.ffn * (1 + w.is_gated)) * w.is_biased
     matrices = sum(into * out for into, out in w.linears)
-    adapters = w.rank * sum(into + out for into, out in w.adapted)
+    adapters = w.rank * sum(into + out for into, out in w.adapted_matrices)
     parameters = matrices + norms + after + inside + adapters
     return Unit(
         name="block",
@@ -195,9 +195,13 @@ def block(w: Widths, layers: int) -> Unit:
         matmul_flops=2 * (matrices + adapters),
         attention_flops=4 * w.sequence * w.queries,
         elementwise_bytes=_elementwise(w),
-        kept={"none": _kept(w), "selective": _selected(w), "full": Kept(w.bytes * w.hidden, 0)},
+        kept={
+            "none": _compute_activation(w),
+            "selective": _compute_selective(w),
+            "full": ActivationBytes(w.bytes * w.hidden, 0),
+        },
         output_bytes=w.bytes * w.hidden,
-        widest=w.hidden * w.ffn * (1 + w.gated),
+        widest=w.hidden * w.ffn * (1 + w.is_gated),
     )
 
 
@@ -206,15 +210,15 @@ def _elementwise(w: Widths) -> float:
     neighbours are fused.
     """
     stream = (2 * 2 + 2 * 3) * w.hidden * w.bytes
-    rotated = 0 if w.biased else (w.queries + w.keys) * w.bytes * (2 if w.compiled else 6)
-    passes = (3 if w.compiled else 5) if w.gated else 2
+    rotary = 0 if w.is_biased else (w.queries + w.keys) * w.bytes * (2 if w.is_compiled else 6)
+    passes = (3 if w.is_compiled else 5) if w.is_gated else 2
     inner = passes * w.ffn * w.bytes
-    dropped = w.dropout * 2 * (2 * w.bytes + 1) * w.hidden
+    dropout = w.dropout * 2 * (2 * w.bytes + 1) * w.hidden
     scores = w.full_attention * w.heads * w.sequence * (2 * w.bytes + w.dropout * (2 * w.bytes + 1))
-    return stream + rotated + inner + dropped + scores
+    return stream + rotary + inner + dropout + scores
 
 
-def _kept(w: Widths) -> Kept:
+def _compute_activation(w: Widths) -> ActivationBytes:
     """Return what the operators' backward passes read (Korthikanti et al. 2022, section 4.1, for
     GPT).
 
@@ -226,15 +230,17 @@ def _kept(w: Widths) -> Kept:
     the sequence they keep what they have gathered of it; Megatron does neither. Under autocast
     the stream is float32.
     """
-    given = 2 * (4 if w.autocast else w.bytes) * w.hidden + 2 * w.dropout * w.hidden
-    normed = 2 * w.bytes * w.hidden
-    inner = 2 if w.compiled or not w.gated else 4 - w.megatron
+    input_bytes = 2 * (4 if w.autocast else w.bytes) * w.hidden + 2 * w.dropout * w.hidden
+    norm_bytes = 2 * w.bytes * w.hidden
+    inner = 2 if w.is_compiled or not w.is_gated else 4 - w.megatron
     fed = inner * w.bytes * w.ffn
     keys = w.keys if w.megatron else w.queries
     attention = w.bytes * (2 * w.queries + 2 * keys)
-    whole = given + (0 if w.compiled or w.torch_tensor else normed)
-    kept = Kept(whole, attention + fed + _scores(w), normed if w.torch_tensor else 0)
-    return kept + _adapted(w)
+    whole_bytes = input_bytes + (0 if w.is_compiled or w.torch_tensor else norm_bytes)
+    activation = ActivationBytes(
+        whole_bytes, attention + fed + _scores(w), norm_bytes if w.torch_tensor else 0
+    )
+    return activation + _compute_adapters(w)
 
 
 def _scores(w: Widths) -> float:
@@ -247,7 +253,7 @@ def _scores(w: Widths) -> float:
     return w.heads * w.sequence * (w.bytes + w.dropout * (w.bytes + 1))
 
 
-def _selected(w: Widths) -> Kept:
+def _compute_selective(w: Widths) -> ActivationBytes:
     """Return what is kept with selective recomputation.
 
     With full attention, all but the scores (Korthikanti et al. 2022, section 5). Else torchtitan's
@@ -256,15 +262,15 @@ def _selected(w: Widths) -> Kept:
     tensor-parallel rank keeps its whole summand of what comes down, and both sums.
     """
     if w.full_attention:
-        return _kept(w) + Kept(0, -_scores(w))
-    stream, down = w.bytes * w.hidden, w.bytes * w.hidden * w.gated
+        return _compute_activation(w) + ActivationBytes(0, -_scores(w))
+    stream, down = w.bytes * w.hidden, w.bytes * w.hidden * w.is_gated
     inner = w.bytes * (2 * w.queries + w.keys + w.ffn) + 4 * w.heads
     if w.torch_tensor:
-        return Kept(3 * stream, inner, down)
-    return Kept(stream + down, inner)
+        return ActivationBytes(3 * stream, inner, down)
+    return ActivationBytes(stream + down, inner)
 
 
-def _adapted(w: Widths) -> Kept:
+def _compute_adapters(w: Widths) -> ActivationBytes:
     """Return the difference in kept bytes: adapters keep more, and frozen weights less.
 
     More: what comes out of the first of an adapter's two matrices, dropout's copy of what goes in,
@@ -272,11 +278,13 @@ def _adapted(w: Widths) -> Kept:
     whose gradient is not needed, except quantized ones (bitsandbytes' MatMul4Bit keeps it).
     """
     if not w.rank:
-        return Kept(0, 0)
-    inside = sum(w.rank * w.bytes + into * (w.bytes + 1) * w.dropout for into, _ in w.adapted)
-    norms = 0 if w.compiled or not w.gated else 2 * (4 - w.bytes) * w.hidden
-    if w.quantized:
-        return Kept(inside + norms, 0)
-    between = 0 if w.compiled else w.bytes * w.hidden  # of the second norm
-    down = 0 if w.compiled and w.gated else w.bytes * w.ffn
-    return Kept(inside + norms - between, -down)
+        return ActivationBytes(0, 0)
+    inside = sum(
+        w.rank * w.bytes + into * (w.bytes + 1) * w.dropout for into, _ in w.adapted_matrices
+    )
+    norms = 0 if w.is_compiled or not w.is_gated else 2 * (4 - w.bytes) * w.hidden
+    if w.is_quantized:
+        return ActivationBytes(inside + norms, 0)
+    between = 0 if w.is_compiled else w.bytes * w.hidden  # of the second norm
+    down = 0 if w.is_compiled and w.is_gated else w.bytes * w.ffn
+    return ActivationBytes(inside + norms - between, -down)

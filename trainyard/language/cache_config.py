@@ -26,10 +26,10 @@ def key_arguments(document: dict[str, Any], arguments: dict[str, Any]) -> dict[s
     names = step_type(document.get("Type")).cache_key
     if not config.get("Enabled") or not names:
         return None
-    return {name: _at(arguments, name) for name in names}
+    return {name: _get_member(arguments, name) for name in names}
 
 
-def _at(arguments: Any, path: str) -> Any:
+def _get_member(arguments: Any, path: str) -> Any:
     """Return the member at ``A.B``; None if missing, or if only a run knows its container."""
     for name in path.split("."):
         arguments = arguments.get(name) if isinstance(arguments, Mapping) else None

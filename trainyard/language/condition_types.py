@@ -64,26 +64,26 @@ def holds(condition: dict, scope: Scope) -> bool:
     if kind == "In":
         value = evaluate(condition["QueryValue"], scope)
         return any(_equal(kind, value, evaluate(item, scope)) for item in condition["Values"])
-    left = evaluate(condition["LeftValue"], scope)
+    left_value = evaluate(condition["LeftValue"], scope)
     right = evaluate(condition["RightValue"], scope)
     if kind == "Equals":
-        return _equal(kind, left, right)
-    if _type(kind, left, right) == "Boolean":
+        return _equal(kind, left_value, right)
+    if _type(kind, left_value, right) == "Boolean":
         raise ExpressionError(f"condition {kind}: true and false have no order")
-    return ORDER[kind](left, right)
+    return ORDER[kind](left_value, right)
 
 
-def _equal(kind: str, left: Any, right: Any) -> bool:
-    _type(kind, left, right)
-    return left == right
+def _equal(kind: str, left_value: Any, right: Any) -> bool:
+    _type(kind, left_value, right)
+    return left_value == right
 
 
-def _type(kind: str, left: Any, right: Any) -> str:
+def _type(kind: str, left_value: Any, right: Any) -> str:
     """Return the type of both values; integers and floats are both Number."""
-    types = [_type_of(kind, value) for value in (left, right)]
+    types = [_type_of(kind, value) for value in (left_value, right)]
     if types[0] != types[1]:
         raise ExpressionError(
-            f"condition {kind} compares {left!r} ({types[0]}) with {right!r} ({types[1]}): "
+            f"condition {kind} compares {left_value!r} ({types[0]}) with {right!r} ({types[1]}): "
             "both sides must have one type"
         )
     return types[0]

@@ -39,10 +39,10 @@ class Unknown:
     @property
     def reasons(self) -> list[str]:
         """The reasons of all its unknown parts, each once."""
-        found = (part.reason for part in self.parts if isinstance(part, Unknown))
-        return list(dict.fromkeys(found)) or [self.reason]
+        reasons = (part.reason for part in self.parts if isinstance(part, Unknown))
+        return list(dict.fromkeys(reasons)) or [self.reason]
 
-    def filled(self, stand_in: str) -> str:
+    def fill_unknowns(self, stand_in: str) -> str:
         """Return the text with ``stand_in`` in place of every part that is not known."""
         parts = self.parts or (self,)
         return "".join(part if isinstance(part, str) else stand_in for part in parts)
@@ -199,8 +199,8 @@ def unknowns(value: Any) -> Iterator[Unknown]:
             yield from unknowns(item)
 
 
-def read_json(data: bytes, path: str, where: str) -> Any:
-    """Return the value at ``path`` in the JSON file ``data``, which ``where`` names.
+def read_json(data: bytes, path: str, location: str) -> Any:
+    """Return the value at ``path`` in the JSON file ``data``, which ``location`` names.
 
     Raises:
         ExpressionError: it is not valid JSON, or has no value there.
@@ -212,5 +212,5 @@ def read_json(data: bytes, path: str, where: str) -> Any:
     try:
         document = json.loads(data, parse_constant=refuse)
     except ValueError as error:
-        raise ExpressionError(f"{where} is not valid JSON: {error}") from None
-    return lookup(document, path, where)
+        raise ExpressionError(f"{location} is not valid JSON: {error}") from None
+    return lookup(document, path, location)

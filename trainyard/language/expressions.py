@@ -77,16 +77,16 @@ def parse_get(text: object) -> Reference:
     return Reference(kind, step, path)
 
 
-def expressions(value: Any, at: Keys = ()) -> Iterator[tuple[dict[str, Any], Keys]]:
+def expressions(value: Any, keys: Keys = ()) -> Iterator[tuple[dict[str, Any], Keys]]:
     """Iterate over every expression in ``value``, also those inside others, with the path to it."""
     if isinstance(value, list):
         for index, item in enumerate(value):
-            yield from expressions(item, (*at, index))
+            yield from expressions(item, (*keys, index))
     elif isinstance(value, dict):
         if is_expression(value):
-            yield value, at
+            yield value, keys
         for key, item in value.items():
-            yield from expressions(item, (*at, key))
+            yield from expressions(item, (*keys, key))
 
 
 def references(value: Any) -> Iterator[Reference]:
@@ -119,12 +119,14 @@ def check_shape(value: dict) -> None:
 
 
 def _check_json_get(body: Any) -> None:
-    given = body if isinstance(body, dict) else {}
-    if not isinstance(given.get("Path"), str) or ("PropertyFile" in given) == ("S3Uri" in given):
+    members = body if isinstance(body, dict) else {}
+    if not isinstance(members.get("Path"), str) or ("PropertyFile" in members) == (
+        "S3Uri" in members
+    ):
         raise ExpressionError(f"{JSON_GET}: expected Path and PropertyFile or S3Uri, got {body}")
-    split_path(given["Path"])
-    if "PropertyFile" in given:
-        file = given["PropertyFile"]
+    split_path(members["Path"])
+    if "PropertyFile" in members:
+        file = members["PropertyFile"]
         if not is_expression(file) or parse_get(file.get(GET)).kind != "PropertyFiles":
             raise ExpressionError(f"{JSON_GET}: {file} names no property file of a step")
 
@@ -157,7 +159,7 @@ def split_path(path: str) -> list[str | int]:
     return tokens
 
 
-def lookup(document: Any, path: str, where: str) -> Any:
+def lookup(document: Any, path: str, location: str) -> Any:
     """Return the value at ``path``. Raises :class:`ExpressionError` naming the missing part."""
     value = document
     for token in split_path(path):
@@ -165,7 +167,7 @@ def lookup(document: Any, path: str, where: str) -> Any:
             value = _child(value, token)
         except (KeyError, IndexError, TypeError):
             have = f"; there are {sorted(value)}" if isinstance(value, dict) else ""
-            raise ExpressionError(f"{where}: {path!r} has no {token!r}{have}") from None
+            raise ExpressionError(f"{location}: {path!r} has no {token!r}{have}") from None
     return value
 
 
@@ -176,13 +178,13 @@ def _child(value: Any, token: str | int) -> Any:
     if isinstance(value, dict):
         return value[str(token)]
     if isinstance(value, list) and isinstance(token, str):
-        named = (
+        matches = (
             item for item in value for key in item if key.endswith("Name") and item[key] == token
         )
-        found = next(named, None)
-        if found is None:
+        match = next(matches, None)
+        if match is None:
             raise KeyError(token)
-        return found
+        return match
     if isinstance(value, list) and isinstance(token, int):
         return value[token]
     raise TypeError(token)

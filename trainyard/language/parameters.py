@@ -8,7 +8,7 @@ from trainyard.language.expressions import Value
 
 TYPES = {"String": (str,), "Integer": (int,), "Float": (int, float), "Boolean": (bool,)}
 """Parameter type → Python types of its values. ``True`` is an int in Python, not in JSON."""
-UNTYPED = "String"
+DEFAULT_TYPE = "String"
 """Type of a parameter without one, by AWS's JSON schema of definitions."""
 
 
@@ -49,20 +49,20 @@ def as_given(value: Value) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def declared(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def index_parameters(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return every parameter of a valid definition by its name."""
     return {entry["Name"]: entry for entry in document.get("Parameters") or ()}
 
 
-def values(document: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
-    """Return parameter → its value: from ``given`` texts, else its default, else None.
+def values(document: Mapping[str, Any], texts: Mapping[str, str]) -> dict[str, Any]:
+    """Return parameter → its value: from ``texts`` texts, else its default, else None.
 
     Raises:
         ValueError: a given value is not of the parameter's type.
     """
     return {
-        name: parse(given[name], entry.get("Type", UNTYPED))
-        if name in given
+        name: parse(texts[name], entry.get("Type", DEFAULT_TYPE))
+        if name in texts
         else entry.get("DefaultValue")
-        for name, entry in declared(document).items()
+        for name, entry in index_parameters(document).items()
     }

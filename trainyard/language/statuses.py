@@ -1,6 +1,6 @@
 """The statuses in which executions, steps and jobs end, and the triggers that wait for them."""
 
-ENDED = ("Succeeded", "Failed", "Stopped", "CompletedWithFailures")
+END_STATUSES = ("Succeeded", "Failed", "Stopped", "CompletedWithFailures")
 """Statuses of an execution that has ended; the last one, when every failure was handled."""
 
 JOB_ENDED = ("Completed", "Failed", "Stopped")

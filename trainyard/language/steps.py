@@ -41,25 +41,25 @@ class Step(Entry):
     @property
     def own_arguments(self) -> dict[str, Any]:
         """``arguments`` without the steps nested in them, which are steps of their own."""
-        nested = step_type(self.type).nests
-        return {key: value for key, value in self.arguments.items() if key not in nested}
+        nested_keys = step_type(self.type).nests
+        return {key: value for key, value in self.arguments.items() if key not in nested_keys}
 
     @property
     def reads(self) -> list[str]:
         """Names of the steps whose results it refers to, with repetitions."""
-        own = {**self.document, "Arguments": self.own_arguments}
+        own_document = {**self.document, "Arguments": self.own_arguments}
         kinds = ("Steps", "PropertyFiles")
-        return [r.name for r in known_references(own) if r.kind in kinds]
+        return [r.name for r in known_references(own_document) if r.kind in kinds]
 
     @property
     def depends_on(self) -> list[str]:
         """The steps that its DependsOn names."""
         entries = self.document.get("DependsOn")
-        named = [
+        names = [
             entry.get("Step") if isinstance(entry, dict) else entry
             for entry in (entries if isinstance(entries, list) else ())
         ]
-        return [name for name in named if isinstance(name, str)]
+        return [name for name in names if isinstance(name, str)]
 
     @property
     def waits_for(self) -> list[str]:
@@ -78,14 +78,14 @@ def entries(
 ) -> Iterator[Entry]:
     """Iterate over a definition's ``Steps``; nested items follow the step that holds them."""
     for index, document in enumerate(documents if isinstance(documents, list) else ()):
-        here = Entry(document=document, path=f"{path}[{index}]", branch=branch, loop=loop)
-        yield here
+        entry = Entry(document=document, path=f"{path}[{index}]", branch=branch, loop=loop)
+        yield entry
         arguments = document.get("Arguments") if isinstance(document, dict) else None
         if isinstance(arguments, dict):
             name = str(document.get("Name"))
             for key in step_type(document.get("Type")).nests:
                 inside = ((name, BRANCHES[key]), loop) if key in BRANCHES else (branch, name)
-                yield from entries(arguments.get(key), f"{here.path}.Arguments.{key}", *inside)
+                yield from entries(arguments.get(key), f"{entry.path}.Arguments.{key}", *inside)
 
 
 def steps_of(documents: Any) -> Iterator[Step]:
@@ -108,14 +108,14 @@ def steps_of(documents: Any) -> Iterator[Step]:
             )
 
 
-def named(documents: Any, name: str) -> Step | None:
+def find_step(documents: Any, name: str) -> Step | None:
     """Return the step of that name among a definition's ``Steps``, or the step in a loop's body of
     which ``<body>-<index>`` is an iteration.
     """
-    found = {step.name: step for step in steps_of(documents)}
+    steps_by_name = {step.name: step for step in steps_of(documents)}
     body, _, index = name.rpartition("-")
-    of_loop = found.get(body) if index.isdigit() else None
-    return found.get(name) or (of_loop if of_loop and of_loop.loop else None)
+    of_loop = steps_by_name.get(body) if index.isdigit() else None
+    return steps_by_name.get(name) or (of_loop if of_loop and of_loop.loop else None)
 
 
 def _is_step(document: Any) -> bool:

@@ -75,7 +75,7 @@ ESTIMATOR = {
     **_to("source_code:SourceCode", {"entry_point": "entry_script", "source_dir": "source_dir"}),
 }  # fmt: skip
 _ESTIMATOR_SAME = ("role sagemaker_session hyperparameters base_job_name environment").split()
-_UNWATCHED = {
+_UNWATCHED_OPTIONS = {
     "disable_profiler": ("True",),
     "debugger_hook_config": ("False",),
     "enable_sagemaker_metrics": ("False", "None"),
@@ -166,7 +166,7 @@ CLASSES = {
         "sagemaker_session hyperparameters tags subnets security_group_ids".split(),
         places=ESTIMATOR,
         same=_ESTIMATOR_SAME,
-        spent=_UNWATCHED,
+        spent=_UNWATCHED_OPTIONS,
         defaults=_TRAINING_DEFAULTS,
     ),
     **{
@@ -175,7 +175,7 @@ CLASSES = {
             order="entry_point framework_version py_version source_dir hyperparameters".split(),
             places=ESTIMATOR,
             same=_ESTIMATOR_SAME,
-            spent=_UNWATCHED | {"model_dir": ("False",)},
+            spent=_UNWATCHED_OPTIONS | {"model_dir": ("False",)},
             defaults=_TRAINING_DEFAULTS,
         )
         for name in ("PyTorch", "SKLearn", "XGBoost", "TensorFlow", "HuggingFace")

@@ -27,105 +27,125 @@ class Rewriting(Protocol):
 
     facts: Facts
 
-    def left(
-        self, node: cst.CSTNode, what: str, reason: str, *, harmless: bool = False
+    def add_remaining(
+        self, node: cst.CSTNode, construct: str, reason: str, *, harmless: bool = False
     ) -> None: ...
 
     def need(self, name: str) -> str: ...
 
-    def parsed(self, new: NewCall, original: cst.CSTNode) -> cst.BaseExpression: ...
+    def parse_call(self, new: NewCall, original: cst.CSTNode) -> cst.BaseExpression: ...
 
-    def written(
-        self, name: str, rule: Rule, found: dict[str, Argument], original: cst.Call
+    def write_call(
+        self, name: str, rule: Rule, call_arguments: dict[str, Argument], original: cst.Call
     ) -> NewCall: ...
 
 
-def before(to: Rewriting, name: str, found: dict[str, Argument], original: cst.Call) -> None:
+def before(
+    to: Rewriting, name: str, call_arguments: dict[str, Argument], original: cst.Call
+) -> None:
     """Change the arguments of a constructor."""
     if name in FRAMEWORKS:
-        _image(to, FRAMEWORKS[name], found, original)
+        _image(to, FRAMEWORKS[name], call_arguments, original)
     if name == "SKLearnProcessor":
-        found["image_uri"] = Argument(_retrieve(to, "sklearn", found, scope=""))
-        del found["framework_version"]
-    if name == "FrameworkProcessor" and "estimator_cls" in found:
-        cls = found.pop("estimator_cls").code.rpartition(".")[2]
+        call_arguments["image_uri"] = Argument(_retrieve(to, "sklearn", call_arguments, scope=""))
+        del call_arguments["framework_version"]
+    if name == "FrameworkProcessor" and "estimator_cls" in call_arguments:
+        cls = call_arguments.pop("estimator_cls").code.rpartition(".")[2]
         if cls in FRAMEWORKS:
-            _image(to, FRAMEWORKS[cls], found, original, named="image_uri")
+            _image(to, FRAMEWORKS[cls], call_arguments, original, image_argument="image_uri")
         else:
-            to.left(original, f"estimator_cls={cls}", "its image is not known")
+            to.add_remaining(original, f"estimator_cls={cls}", "its image is not known")
     if name == "WarmStartConfig":
-        _parents(to, found, original)
+        _parents(to, call_arguments, original)
     if name != "Estimator" and name not in FRAMEWORKS:
         return
-    _source(to, found, original)
-    if "output_path" not in found:
-        session = found[SESSION].code if SESSION in found else f"{to.need('Session')}()"
-        found["output_path"] = Argument(f'f"s3://{{{session}.default_bucket()}}/"')
-    if "hyperparameters" in found and name == "Estimator":
-        found["hyperparameters"].code = _texts(to, found["hyperparameters"].code)
-    for key in found.keys() & BY_HAND.keys():
-        to.left(original, f"{key}={found.pop(key).code}", BY_HAND[key])
+    _source(to, call_arguments, original)
+    if "output_path" not in call_arguments:
+        session = (
+            call_arguments[SESSION].code if SESSION in call_arguments else f"{to.need('Session')}()"
+        )
+        call_arguments["output_path"] = Argument(f'f"s3://{{{session}.default_bucket()}}/"')
+    if "hyperparameters" in call_arguments and name == "Estimator":
+        call_arguments["hyperparameters"].code = _texts(to, call_arguments["hyperparameters"].code)
+    for key in call_arguments.keys() & BY_HAND.keys():
+        to.add_remaining(original, f"{key}={call_arguments.pop(key).code}", BY_HAND[key])
 
 
-def _parents(to: Rewriting, found: dict[str, Argument], original: cst.Call) -> None:
+def _parents(to: Rewriting, call_arguments: dict[str, Argument], original: cst.Call) -> None:
     """Write the parents of a tuning as v3's shapes."""
-    jobs = cst.parse_expression(found["parents"].code)
+    jobs = cst.parse_expression(call_arguments["parents"].code)
     if not isinstance(jobs, cst.Set | cst.List):
-        to.left(original, f"parents={found.pop('parents').code}", "they are not known from here")
+        to.add_remaining(
+            original,
+            f"parents={call_arguments.pop('parents').code}",
+            "they are not known from here",
+        )
         return
     cls = to.need("ParentHyperParameterTuningJob")
     parents = [f"{cls}(hyper_parameter_tuning_job_name={code(e.value)})" for e in jobs.elements]
-    found["parents"].code = f"[{', '.join(parents)}]"
-    found["warm_start_type"].code += ".value"
+    call_arguments["parents"].code = f"[{', '.join(parents)}]"
+    call_arguments["warm_start_type"].code += ".value"
 
 
 def _image(
     to: Rewriting,
     framework: str,
-    found: dict[str, Argument],
+    call_arguments: dict[str, Argument],
     original: cst.Call,
-    named: str = "image_uri",
+    image_argument: str = "image_uri",
 ) -> None:
     """Put the framework's image in place of its version."""
-    versions = {key: found[key] for key in ("framework_version", "py_version") if key in found}
+    versions = {
+        key: call_arguments[key]
+        for key in ("framework_version", "py_version")
+        if key in call_arguments
+    }
     others = [key for key in ("transformers_version", "pytorch_version", "tensorflow_version",
-                              "compiler_config") if key in found]  # fmt: skip
-    if named not in found and others:
+                              "compiler_config") if key in call_arguments]  # fmt: skip
+    if image_argument not in call_arguments and others:
         reason = "find the image by image_uris.retrieve(base_framework_version=…)"
         for key in others:
-            to.left(original, f"{key}={found.pop(key).code}", reason)
-    if named not in found:
-        found[named] = Argument(_retrieve(to, framework, found, scope="training"))
+            to.add_remaining(original, f"{key}={call_arguments.pop(key).code}", reason)
+    if image_argument not in call_arguments:
+        call_arguments[image_argument] = Argument(
+            _retrieve(to, framework, call_arguments, scope="training")
+        )
     for key in versions:
-        found.pop(key, None)
+        call_arguments.pop(key, None)
 
 
-def _retrieve(to: Rewriting, framework: str, found: dict[str, Argument], *, scope: str) -> str:
-    session = found[SESSION].code if SESSION in found else f"{to.need('Session')}()"
+def _retrieve(
+    to: Rewriting, framework: str, call_arguments: dict[str, Argument], *, scope: str
+) -> str:
+    session = (
+        call_arguments[SESSION].code if SESSION in call_arguments else f"{to.need('Session')}()"
+    )
     module = to.need("image_uris")
     parts = [f'"{framework}"', f"region={session}.boto_region_name"]
     for key, name in (("framework_version", "version"), ("py_version", "py_version"),
                       ("instance_type", "instance_type")):  # fmt: skip
-        if key in found:
-            parts.append(f"{name}={found[key].code}")
+        if key in call_arguments:
+            parts.append(f"{name}={call_arguments[key].code}")
     if scope and framework not in ("sklearn", "xgboost"):
         parts.append(f'image_scope="{scope}"')
     return f"{module}.retrieve({', '.join(parts)})"
 
 
-def _source(to: Rewriting, found: dict[str, Argument], original: cst.Call) -> None:
-    entry = found.get("entry_point")
+def _source(to: Rewriting, call_arguments: dict[str, Argument], original: cst.Call) -> None:
+    entry = call_arguments.get("entry_point")
     if entry is None:
         return
-    to.left(original, f"entry_point={entry.code}", DRIVER)
-    if "source_dir" in found:
+    to.add_remaining(original, f"entry_point={entry.code}", DRIVER)
+    if "source_dir" in call_arguments:
         return
     value = cst.parse_expression(entry.code)
     if not isinstance(value, cst.SimpleString):
-        to.left(original, f"entry_point={entry.code}", "SDK v3 wants the folder, too: source_dir")
+        to.add_remaining(
+            original, f"entry_point={entry.code}", "SDK v3 wants the folder, too: source_dir"
+        )
         return
     folder, name = posixpath.split(str(value.evaluated_value))
-    entry.code, found["source_dir"] = f'"{name}"', Argument(f'"{folder or "."}"')
+    entry.code, call_arguments["source_dir"] = f'"{name}"', Argument(f'"{folder or "."}"')
 
 
 def _texts(to: Rewriting, text: str) -> str:
@@ -152,8 +172,8 @@ def set_hyperparameters(
     to: Rewriting, receiver: str, original: cst.Call, call: cst.Call
 ) -> cst.BaseExpression:
     """Return an update of the trainer's hyperparameters."""
-    found = arguments_of(call, ())
-    if found is None:
+    call_arguments = arguments_of(call, ())
+    if call_arguments is None:
         parts = [
             f'"{a.keyword.value}": {_text(to, code(a.value))}'
             if a.keyword
@@ -162,7 +182,7 @@ def set_hyperparameters(
         ]
         return cst.parse_expression(f"{receiver}.hyperparameters.update({{{', '.join(parts)}}})")
     new = NewCall(f"{receiver}.hyperparameters.update")
-    for name, argument in found.items():
+    for name, argument in call_arguments.items():
         argument.code = _text(to, argument.code)
         new.put(name, argument)
-    return to.parsed(new, original)
+    return to.parse_call(new, original)

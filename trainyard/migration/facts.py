@@ -8,7 +8,7 @@ from libcst.metadata import MetadataWrapper, QualifiedNameProvider, QualifiedNam
 from trainyard.migration.calls import KINDS, STEPS
 from trainyard.migration.names import IN_V3
 
-_NAMED = {"ProcessingInput": ("input", 2), "ProcessingOutput": ("output", 2)}
+_NAMED_ARGUMENTS = {"ProcessingInput": ("input", 2), "ProcessingOutput": ("output", 2)}
 """Class → the begin of the name that v2 generates, and the position of the argument with a name."""
 DEFAULT_CHANNEL = '"training"'
 
@@ -39,14 +39,14 @@ class Facts(cst.CSTVisitor):
     def __init__(self, wrapper: MetadataWrapper) -> None:
         super().__init__()
         self._names = wrapper.resolve(QualifiedNameProvider)
-        self.assigned: dict[str, cst.Call | None] = {}
+        self.assignments: dict[str, cst.Call | None] = {}
         """Variable → the only call that it is assigned from; None if there are several."""
         self.kinds: set[str] = set()
         """Kinds of objects that the script makes."""
         self.classes: dict[str, set[str]] = {}
         """Variable → the classes of SDK v2 that it is an object of; an empty text for others."""
         self.variable: dict[cst.Call, str] = {}
-        self.own: set[str] = set()
+        self.own_names: set[str] = set()
         """Names that the script itself assigns."""
         self.dicts: dict[str, cst.Dict] = {}
         self.channel: dict[cst.Call, str] = {}
@@ -61,11 +61,11 @@ class Facts(cst.CSTVisitor):
 
     def sdk_name(self, node: cst.CSTNode) -> str | None:
         """Return the full name of something of the SDK."""
-        known: Any = self._names.get(node, ())
-        for found in known() if callable(known) else known:
-            imported = found.source is QualifiedNameSource.IMPORT
-            if imported and found.name.split(".")[0] == "sagemaker":
-                return found.name
+        names: Any = self._names.get(node, ())
+        for qualified_name in names() if callable(names) else names:
+            is_import = qualified_name.source is QualifiedNameSource.IMPORT
+            if is_import and qualified_name.name.split(".")[0] == "sagemaker":
+                return qualified_name.name
         return None
 
     def sdk_class(self, node: cst.CSTNode) -> str:
@@ -92,18 +92,18 @@ class Facts(cst.CSTVisitor):
             self._bind(code(node.target), node.value)
 
     def _bind(self, text: str, value: cst.BaseExpression) -> None:
-        known = text in self.own
-        self.own.add(text)
+        is_known = text in self.own_names
+        self.own_names.add(text)
         cls = self.sdk_class(value.func) if isinstance(value, cst.Call) else ""
         self.classes.setdefault(text, set()).add(cls)
         if isinstance(value, cst.Call):
             self.kinds.add(KINDS.get(self.sdk_class(value.func), ""))
-            self.assigned[text] = None if known else value
+            self.assignments[text] = None if is_known else value
             self.variable[value] = text
         elif isinstance(value, cst.Dict):
             self.dicts[text] = value
-        elif text in self.assigned:
-            self.assigned[text] = None
+        elif text in self.assignments:
+            self.assignments[text] = None
 
     def visit_Call(self, node: cst.Call) -> None:
         name = self.sdk_class(node.func)
@@ -128,7 +128,7 @@ class Facts(cst.CSTVisitor):
             call = element.value
             if not isinstance(call, cst.Call):
                 continue
-            prefix, position = _NAMED.get(self.sdk_class(call.func), ("", 0))
+            prefix, position = _NAMED_ARGUMENTS.get(self.sdk_class(call.func), ("", 0))
             if prefix and argument(call, f"{prefix}_name", position) is None:
                 self.name[call] = f'"{prefix}-{index}"'
 
@@ -144,7 +144,7 @@ class Facts(cst.CSTVisitor):
                 self._note_channel(inputs, DEFAULT_CHANNEL)
 
     def _note_channel(self, value: cst.BaseExpression, name: str) -> None:
-        call = value if isinstance(value, cst.Call) else self.assigned.get(code(value))
+        call = value if isinstance(value, cst.Call) else self.assignments.get(code(value))
         if call is not None and self.sdk_class(call.func) == "TrainingInput":
             self.channel[call] = name if self.channel.get(call, name) == name else ""
 

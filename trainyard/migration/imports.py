@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 import libcst as cst
 
 from trainyard.migration.facts import code, is_v3
-from trainyard.migration.names import MODULES, NEEDED, PLACES
+from trainyard.migration.names import MODULES, NAME_MODULES, PLACES
 
 
 class Imports(cst.CSTTransformer):
@@ -18,12 +18,14 @@ class Imports(cst.CSTTransformer):
         needed: name of v3 that it has come to use → how it calls it.
     """
 
-    def __init__(self, old: cst.Module, new: cst.Module, needed: Mapping[str, str]) -> None:
+    def __init__(self, old: cst.Module, new: cst.Module, needed_names: Mapping[str, str]) -> None:
         super().__init__()
         self._old, self._new = _used(old), _used(new)
-        self._needed = {name: own for name, own in needed.items() if own in self._new}
-        self._waiting = bool(self._needed)
-        self.kept: set[str] = set()
+        self._needed_names = {
+            name: own_name for name, own_name in needed_names.items() if own_name in self._new
+        }
+        self._waiting = bool(self._needed_names)
+        self.kept_names: set[str] = set()
         """Full names of v2 that are still imported."""
         self._depth = 0
 
@@ -44,7 +46,12 @@ class Imports(cst.CSTTransformer):
             return updated_node
         if self._waiting and not self._depth:
             self._waiting = False
-            lines = [*_written({(NEEDED[n], n, own) for n, own in self._needed.items()}), *lines]
+            lines = [
+                *_write_imports(
+                    {(NAME_MODULES[n], n, own_name) for n, own_name in self._needed_names.items()}
+                ),
+                *lines,
+            ]
         if not lines:
             return cst.RemoveFromParent()
         statements = [cst.parse_statement(line) for line in lines]
@@ -56,7 +63,9 @@ class Imports(cst.CSTTransformer):
     def leave_Module(self, original_node: cst.Module, updated_node: cst.Module) -> cst.Module:
         if not self._waiting:
             return updated_node
-        lines = _written({(NEEDED[n], n, own) for n, own in self._needed.items()})
+        lines = _write_imports(
+            {(NAME_MODULES[n], n, own_name) for n, own_name in self._needed_names.items()}
+        )
         new = [cst.parse_statement(line) for line in lines]
         return updated_node.with_changes(body=[*new, *updated_node.body])
 
@@ -71,44 +80,46 @@ class Imports(cst.CSTTransformer):
             module = code(node.module)
             if module.split(".")[0] != "sagemaker" or is_v3(module) or node.relative:
                 return None
-            return self._moved(module, node.names)
+            return self._move_names(module, node.names)
         if isinstance(node, cst.Import):
             return self._modules(node)
         return None
 
-    def _moved(self, module: str, aliases: Iterable[cst.ImportAlias]) -> list[str]:
-        found: set[tuple[str, str, str]] = set()
+    def _move_names(self, module: str, aliases: Iterable[cst.ImportAlias]) -> list[str]:
+        moves: set[tuple[str, str, str]] = set()
         for alias in aliases:
             name = code(alias.name)
             bound = alias.evaluated_alias or name
             full = MODULES.get(f"{module}.{name}")
-            if (bound in self._old and bound not in self._new) or bound in self._needed.values():
+            if (
+                bound in self._old and bound not in self._new
+            ) or bound in self._needed_names.values():
                 continue
             if full:
-                found.add((full.rpartition(".")[0], full.rpartition(".")[2], bound))
+                moves.add((full.rpartition(".")[0], full.rpartition(".")[2], bound))
             elif name in PLACES:
-                found.add((PLACES[name], name, bound))
+                moves.add((PLACES[name], name, bound))
             elif bound in self._new:
-                found.add((module, name, bound))
-                self.kept.add(f"{module}.{name}")
-        return _written(found)
+                moves.add((module, name, bound))
+                self.kept_names.add(f"{module}.{name}")
+        return _write_imports(moves)
 
     def _modules(self, node: cst.Import) -> list[str] | None:
         names = [
             (code(a.name), a.evaluated_alias or code(a.name).split(".")[0], a) for a in node.names
         ]
-        ours = [name for name, bound, _ in names if name.split(".")[0] == "sagemaker"]
-        if not ours or all(is_v3(name) for name in ours):
+        sdk_names = [name for name, bound, _ in names if name.split(".")[0] == "sagemaker"]
+        if not sdk_names or all(is_v3(name) for name in sdk_names):
             return None
         stay = [
             code(alias).strip().rstrip(",")
             for name, bound, alias in names
-            if name not in ours or is_v3(name) or bound in self._new or bound not in self._old
+            if name not in sdk_names or is_v3(name) or bound in self._new or bound not in self._old
         ]
         return [f"import {', '.join(stay)}"] if stay else []
 
 
-def _written(names: set[tuple[str, str, str]]) -> list[str]:
+def _write_imports(names: set[tuple[str, str, str]]) -> list[str]:
     """Return the import statements of (module, name, bound name)."""
     by_module = defaultdict(list)
     for module, name, bound in sorted(names):
@@ -128,11 +139,11 @@ def _pass() -> cst.SimpleStatementLine:
 
 def _used(module: cst.Module) -> set[str]:
     """Return the names that are read somewhere but in an import."""
-    found: set[str] = set()
+    names: set[str] = set()
 
     class Names(cst.CSTVisitor):
         def visit_Name(self, node: cst.Name) -> None:
-            found.add(node.value)
+            names.add(node.value)
 
         def visit_Attribute(self, node: cst.Attribute) -> bool:
             node.value.visit(self)
@@ -149,4 +160,4 @@ def _used(module: cst.Module) -> set[str]:
             return False
 
     module.visit(Names())
-    return found
+    return names

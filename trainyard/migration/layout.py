@@ -42,8 +42,10 @@ class NewCall:
 
     def holds(self, place: str) -> bool:
         first, _, rest = place.partition(".")
-        found = self.arguments.get(first.partition(":")[0])
-        return found.holds(rest) if isinstance(found, NewCall) and rest else found is not None
+        argument = self.arguments.get(first.partition(":")[0])
+        return (
+            argument.holds(rest) if isinstance(argument, NewCall) and rest else argument is not None
+        )
 
     def classes(self) -> Iterator[str]:
         """Iterate over the classes that the call's arguments need."""
@@ -73,32 +75,32 @@ class NewCall:
 def _flat(item: "Argument | NewCall") -> str:
     if isinstance(item, Argument):
         return item.code
-    inside = ", ".join(f"{name}={_flat(one)}" for name, one in item.arguments.items())
+    inside = ", ".join(f"{name}={_flat(argument)}" for name, argument in item.arguments.items())
     return f"{item.name}({inside})"
 
 
 def _comments(item: "Argument | NewCall") -> bool:
     if isinstance(item, Argument):
         return bool(item.before or item.after or item.below)
-    return any(_comments(one) for one in item.arguments.values())
+    return any(_comments(argument) for argument in item.arguments.values())
 
 
 def arguments_of(call: cst.Call, order: Sequence[str]) -> dict[str, Argument] | None:
     """Return the arguments by name; None if one is unpacked from a list or a dictionary."""
-    found: dict[str, Argument] = {}
+    arguments: dict[str, Argument] = {}
     before, _ = _comments_in(call.whitespace_before_args)
     for index, arg in enumerate(call.args):
-        unnamed = arg.keyword is None
-        if arg.star or (unnamed and index >= len(order)):
+        is_positional = arg.keyword is None
+        if arg.star or (is_positional and index >= len(order)):
             return None
         name = order[index] if arg.keyword is None else arg.keyword.value
         space = arg.comma.whitespace_after if isinstance(arg.comma, cst.Comma) else None
         following, after = _comments_in(space or arg.whitespace_after_arg)
-        found[name] = Argument(code(arg.value), before, after)
+        arguments[name] = Argument(code(arg.value), before, after)
         before = following
         if index == len(call.args) - 1:
-            found[name].below = following
-    return found
+            arguments[name].below = following
+    return arguments
 
 
 def _comments_in(space: cst.BaseParenthesizableWhitespace) -> tuple[list[str], str]:

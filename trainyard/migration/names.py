@@ -106,7 +106,7 @@ FRAMEWORKS = {
 }
 """v2's estimator of a framework → what image_uris.retrieve calls it."""
 
-NEEDED = {
+NAME_MODULES = {
     "Channel": "sagemaker.core.training.configs",
     "CheckpointConfig": "sagemaker.core.training.configs",
     "Compute": "sagemaker.core.training.configs",

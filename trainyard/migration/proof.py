@@ -23,11 +23,11 @@ from trainyard.equality.verdict import Answer, decide
 from trainyard.validate import refuse_errors
 
 _RECORDER = Path(__file__).with_name("recorder.py")
-_SHOWN = 5
+_LINE_LIMIT = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
+class CompiledScript:
     """A script's definition, and what S3 held after the script: URI → file."""
 
     definition: Mapping[str, Any]
@@ -57,15 +57,15 @@ def prove(old: str, new: str, sides: Sides) -> Answer:
         EmulatorError: the emulator cannot start here.
     """
     with tempfile.TemporaryDirectory(prefix="trainyard-migrate-") as folder:
-        kept, moment = Path(folder), time.time()
+        work_folder, moment = Path(folder), time.time()
         # one moment for both: names are made of the time
-        first = compiled(old, sides.old_python, sides, kept / "old", moment)
-        second = compiled(new, sides.new_python, sides, kept / "new", moment)
+        first = compile_script(old, sides.old_python, sides, work_folder / "old", moment)
+        second = compile_script(new, sides.new_python, sides, work_folder / "new", moment)
         for uri in first.objects.keys() & second.objects.keys():
-            digests = [content_digest(one.objects[uri], uri) for one in (first, second)]
+            digests = [content_digest(side.objects[uri], uri) for side in (first, second)]
             if digests[0] != digests[1]:
-                what = f"object {uri}, which the script uploads"
-                cause = Cause(step="", what=what, first=digests[0], second=digests[1])
+                description = f"object {uri}, which the script uploads"
+                cause = Cause(step="", what=description, first=digests[0], second=digests[1])
                 return Answer(cause=cause, evidence="not executed: the scripts upload other files")
         setting = Setting({**first.objects, **second.objects}, {}, sides.new_python)
         return decide(
@@ -73,32 +73,34 @@ def prove(old: str, new: str, sides: Sides) -> Answer:
         )
 
 
-def compiled(code: str, python: Path, sides: Sides, kept: Path, moment: float) -> Compiled:
+def compile_script(
+    code: str, python: Path, sides: Sides, work_folder: Path, moment: float
+) -> CompiledScript:
     """Run a script under a Python until its pipeline is known.
 
     Raises:
         DefinitionError: it fails, makes no pipeline, or one that SageMaker would refuse.
     """
-    kept.mkdir(parents=True)
-    source, out = kept / "script.py", kept / "definition.json"
+    work_folder.mkdir(parents=True)
+    source, out = work_folder / "script.py", work_folder / "definition.json"
     source.write_text(code, encoding="utf-8")
-    with serve(kept / "state") as endpoint:
+    with serve(work_folder / "state") as endpoint:
         for uri, path in sides.puts.items():
             bucket, _, key = uri.removeprefix("s3://").partition("/")
             endpoint.app.objects.create_bucket(bucket)
             endpoint.app.objects.put_file(bucket, key, path)
         script = sides.script.resolve()
-        ours = foreign(os.environ, endpoint.env)
-        env = {k: v for k, v in os.environ.items() if k not in ours} | endpoint.env
+        foreign_names = foreign(os.environ, endpoint.env)
+        env = {k: v for k, v in os.environ.items() if k not in foreign_names} | endpoint.env
         command = [python, _RECORDER, script, source, out, str(moment)]
-        ended = subprocess.run(
+        process = subprocess.run(
             command, cwd=script.parent, env=env, capture_output=True, text=True, check=False
         )
-        if ended.returncode or not out.exists():
-            message = kept / "definition.json.error"
-            last = "\n  ".join(ended.stderr.strip().splitlines()[-_SHOWN:])
-            why = message.read_text(encoding="utf-8") if message.exists() else last
-            raise DefinitionError(f"{script.name} under {python} fails: {why}")
+        if process.returncode or not out.exists():
+            message = work_folder / "definition.json.error"
+            last = "\n  ".join(process.stderr.strip().splitlines()[-_LINE_LIMIT:])
+            reason = message.read_text(encoding="utf-8") if message.exists() else last
+            raise DefinitionError(f"{script.name} under {python} fails: {reason}")
         objects = {
             f"s3://{bucket}/{info.key}": Path(endpoint.app.objects.path(bucket, info.key))
             for bucket, _ in endpoint.app.objects.buckets()
@@ -106,4 +108,4 @@ def compiled(code: str, python: Path, sides: Sides, kept: Path, moment: float) -
         }
     definition = out.read_text(encoding="utf-8")
     refuse_errors(definition, f"the definition that {script.name} makes under {python}")
-    return Compiled(json.loads(definition), objects)
+    return CompiledScript(json.loads(definition), objects)

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-class _Recorded(BaseException):
+class _ScriptEnd(BaseException):
     """Ends the script: its pipeline is known."""
 
 
@@ -54,7 +54,10 @@ class _Clock:
             sleep(seconds)
 
         setattr(time, "sleep", sleep_on)  # noqa: B010 (of a narrower type)
-        uuid.uuid1, uuid.uuid4 = self._numbered(uuid.uuid1, 1), self._numbered(uuid.uuid4, 4)
+        uuid.uuid1, uuid.uuid4 = (
+            self._number_uuids(uuid.uuid1, 1),
+            self._number_uuids(uuid.uuid4, 4),
+        )
         self._replace_datetime()
 
     def _is_asked(self) -> bool:
@@ -67,7 +70,9 @@ class _Clock:
     def _is_script(self, file: str) -> bool:
         return os.path.abspath(file).startswith(self._folder) and "site-packages" not in file
 
-    def _numbered(self, real: Callable[..., uuid.UUID], version: int) -> Callable[..., uuid.UUID]:
+    def _number_uuids(
+        self, real: Callable[..., uuid.UUID], version: int
+    ) -> Callable[..., uuid.UUID]:
         def draw(*args: Any) -> uuid.UUID:
             if not self._is_asked():
                 return real(*args)
@@ -79,15 +84,17 @@ class _Clock:
 
     def _replace_datetime(self) -> None:
         """Give the script other classes of datetime's; compiled modules need the real ones."""
-        ours, real = types.ModuleType("datetime"), builtins.__import__
-        vars(ours).update(vars(datetime), **_standing(lambda: self._moment))
+        module_copy, real = types.ModuleType("datetime"), builtins.__import__
+        vars(module_copy).update(vars(datetime), **_standing(lambda: self._moment))
 
-        def imported(name: str, globals: Any = None, *args: Any, **more: Any) -> Any:
+        def import_module(name: str, globals: Any = None, *args: Any, **more: Any) -> Any:
             module = real(name, globals, *args, **more)
-            asked = module is datetime and self._is_script((globals or {}).get("__file__") or "")
-            return ours if asked else module
+            is_datetime = module is datetime and self._is_script(
+                (globals or {}).get("__file__") or ""
+            )
+            return module_copy if is_datetime else module
 
-        builtins.__import__ = imported
+        builtins.__import__ = import_module
 
 
 def _standing(present: Callable[[], float]) -> dict[str, type]:
@@ -118,7 +125,7 @@ def _standing(present: Callable[[], float]) -> dict[str, type]:
     return {"datetime": Moment, "date": Day}
 
 
-def _watched() -> list:
+def _watch_pipelines() -> list:
     """Return the list that gets every pipeline the script makes."""
     try:
         module = importlib.import_module("sagemaker.mlops.workflow.pipeline")
@@ -128,15 +135,15 @@ def _watched() -> list:
     pipelines = []
     create = Pipeline.__init__
 
-    def noted(self: Any, *args: Any, **kwargs: Any) -> None:
+    def note_pipeline(self: Any, *args: Any, **kwargs: Any) -> None:
         create(self, *args, **kwargs)
         pipelines.append(self)
 
     def stop(self: Any, *args: Any, **kwargs: Any) -> None:
         pipelines.append(self)
-        raise _Recorded
+        raise _ScriptEnd
 
-    Pipeline.__init__ = noted
+    Pipeline.__init__ = note_pipeline
     for name in ("upsert", "create", "update", "start"):
         setattr(Pipeline, name, stop)
     return pipelines
@@ -145,7 +152,7 @@ def _watched() -> list:
 def main(script: str, code: str, out: str, moment: str) -> None:
     """Run ``code`` as if it were ``script``; write the definition to ``out``."""
     _Clock(float(moment), script).freeze()
-    pipelines = _watched()
+    pipelines = _watch_pipelines()
     with open(code, encoding="utf-8") as file:
         program = compile(file.read(), script, "exec")
     sys.path[0] = os.path.dirname(os.path.abspath(script))
@@ -153,7 +160,7 @@ def main(script: str, code: str, out: str, moment: str) -> None:
     module = type(sys)("__main__")
     module.__file__ = script
     sys.modules["__main__"] = module
-    with contextlib.suppress(_Recorded):
+    with contextlib.suppress(_ScriptEnd):
         exec(program, module.__dict__)
     if not pipelines:
         raise ValueError("the script makes no Pipeline when it is run")
@@ -164,10 +171,10 @@ def main(script: str, code: str, out: str, moment: str) -> None:
 
 def _error_line(failure: Exception, script: str) -> str:
     """Return the error in a line, with the script's own line where it came about."""
-    walked = traceback.walk_tb(failure.__traceback__)
-    lines = [number for frame, number in walked if frame.f_code.co_filename == script]
-    where = f"line {lines[-1]}: " if lines else ""
-    return f"{where}{type(failure).__name__}: {failure}"
+    frames = traceback.walk_tb(failure.__traceback__)
+    lines = [number for frame, number in frames if frame.f_code.co_filename == script]
+    location = f"line {lines[-1]}: " if lines else ""
+    return f"{location}{type(failure).__name__}: {failure}"
 
 
 if __name__ == "__main__":

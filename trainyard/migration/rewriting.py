@@ -29,7 +29,7 @@ RUNTIME = "the function runs in a runtime that each SDK uploads: run it once und
 CHECK_LIMIT = "SDK v3 ends the check's job after 86,400 s: set max_runtime_in_seconds in both"
 _CLASS_ARGUMENTS = {"estimator_cls", "predictor_cls"}
 """Arguments that get a class of SDK v2, and that SDK v3 lacks."""
-_REPLACED = {"CreateModelStep", "RegisterModel"}
+_REPLACED_STEPS = {"CreateModelStep", "RegisterModel"}
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -37,12 +37,12 @@ class Remaining:
     """What could not be moved: the line in the old script, the code, and why."""
 
     line: int
-    what: str
-    why: str
+    construct: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Migrated:
+class Migration:
     """A script in SDK v3's words."""
 
     code: str
@@ -51,7 +51,7 @@ class Migrated:
     """Arguments that were left out because SDK v3 does what they say anyway."""
 
 
-def migrate(source: str) -> Migrated:
+def migrate(source: str) -> Migration:
     """Return the script as SDK v3 has it; what cannot be moved stays as it is.
 
     Raises:
@@ -64,13 +64,17 @@ def migrate(source: str) -> Migrated:
     facts = Facts(wrapper)
     wrapper.module.visit(facts)
     rewriting = Rewriting(facts, source)
-    moved = wrapper.visit(rewriting)
-    imports = Imports(wrapper.module, moved, rewriting.needed)
-    moved = moved.visit(imports)
-    lines = {name: line for name, line in rewriting.import_lines.items() if name in imports.kept}
-    left = [Remaining(line, f"import of {name}", why(name)) for name, line in lines.items()]
-    remaining = sorted({*rewriting.remaining, *left})
-    return Migrated(moved.code, tuple(remaining), tuple(sorted(set(rewriting.without_loss))))
+    new_module = wrapper.visit(rewriting)
+    imports = Imports(wrapper.module, new_module, rewriting.needed_names)
+    new_module = new_module.visit(imports)
+    lines = {
+        name: line for name, line in rewriting.import_lines.items() if name in imports.kept_names
+    }
+    import_remains = [
+        Remaining(line, f"import of {name}", explain_absence(name)) for name, line in lines.items()
+    ]
+    remaining = sorted({*rewriting.remaining, *import_remains})
+    return Migration(new_module.code, tuple(remaining), tuple(sorted(set(rewriting.without_loss))))
 
 
 def _syntax_error(source: str, wrong: cst.ParserSyntaxError) -> str:
@@ -82,12 +86,12 @@ def _syntax_error(source: str, wrong: cst.ParserSyntaxError) -> str:
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None)
         text = (getattr(error, "text", None) or "").strip()
-        shown = f": {text}" if text else ""
-        return f"line {line}: {getattr(error, 'msg', error)}{shown}" if line else str(error)
+        detail = f": {text}" if text else ""
+        return f"line {line}: {getattr(error, 'msg', error)}{detail}" if line else str(error)
     return f"line {wrong.raw_line}: {wrong.message}"
 
 
-def why(name: str) -> str:
+def explain_absence(name: str) -> str:
     """Return why SDK v3 lacks a name of SDK v2."""
     return ABSENT.get(name.rpartition(".")[2], NO_COUNTERPART)
 
@@ -107,16 +111,20 @@ class Rewriting(cst.CSTTransformer):
         self.facts, self._lines = facts, source.splitlines()
         self.remaining: list[Remaining] = []
         self.without_loss: list[Remaining] = []
-        self.needed: dict[str, str] = {}
+        self.needed_names: dict[str, str] = {}
         """Name of v3 → how the script calls it."""
         self.import_lines: dict[str, int] = {}
         """Full name of v2 that is imported → the line."""
 
     # what others ask
 
-    def left(self, node: cst.CSTNode, what: str, reason: str, *, harmless: bool = False) -> None:
+    def add_remaining(
+        self, node: cst.CSTNode, construct: str, reason: str, *, harmless: bool = False
+    ) -> None:
         line = self._start(node).line
-        (self.without_loss if harmless else self.remaining).append(Remaining(line, what, reason))
+        (self.without_loss if harmless else self.remaining).append(
+            Remaining(line, construct, reason)
+        )
 
     def _start(self, node: cst.CSTNode) -> CodePosition:
         place: Any = self.get_metadata(PositionProvider, node)
@@ -124,10 +132,10 @@ class Rewriting(cst.CSTTransformer):
 
     def need(self, name: str) -> str:
         """Return how the script calls a name of v3 that it has to import."""
-        taken = name in self.facts.own
-        return self.needed.setdefault(name, f"sagemaker_{name}" if taken else name)
+        is_taken = name in self.facts.own_names
+        return self.needed_names.setdefault(name, f"sagemaker_{name}" if is_taken else name)
 
-    def parsed(self, new: NewCall, original: cst.CSTNode) -> cst.BaseExpression:
+    def parse_call(self, new: NewCall, original: cst.CSTNode) -> cst.BaseExpression:
         """Return a written call as a node, laid out for the place of the original."""
         for name in new.classes():
             self.need(name)
@@ -140,12 +148,12 @@ class Rewriting(cst.CSTTransformer):
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
         name = self.facts.sdk_class(original_node.func)
-        if name in STEPS or name in _REPLACED:
+        if name in STEPS or name in _REPLACED_STEPS:
             return steps.step(self, name, original_node, updated_node)
         if name in CLASSES:
-            return self._constructed(name, original_node, updated_node)
+            return self._rewrite_constructor(name, original_node, updated_node)
         if name == "CheckJobConfig" and "max_runtime_in_seconds" not in code(original_node):
-            self.left(original_node, code(original_node.func), CHECK_LIMIT)
+            self.add_remaining(original_node, code(original_node.func), CHECK_LIMIT)
         if name in KINDS and self.facts.variable.get(original_node) in self.facts.in_steps:
             return self._with_pipeline_session(original_node, updated_node)
         func = original_node.func
@@ -159,79 +167,91 @@ class Rewriting(cst.CSTTransformer):
             if rule := METHODS.get((kind, method)):
                 return self.method(rule, receiver, original_node, updated_node)
             if self._may_be_estimator(func):
-                self.left(original_node, code(func), "it is not seen in the script what this is")
+                self.add_remaining(
+                    original_node, code(func), "it is not seen in the script what this is"
+                )
         return updated_node
 
     def _may_be_estimator(self, func: cst.Attribute) -> bool:
         """Return whether a method may be an estimator's, made elsewhere or in several places."""
         text = code(func.value)
-        known = self.facts.assigned.get(text, func) is not None and not text.startswith("self.")
-        trained = func.attr.value in ("fit", "set_hyperparameters")
+        is_known = self.facts.assignments.get(text, func) is not None and not text.startswith(
+            "self."
+        )
+        is_training = func.attr.value in ("fit", "set_hyperparameters")
         return (
-            trained
+            is_training
             and "trainer" in self.facts.kinds
-            and not known
+            and not is_known
             and not self.facts.class_of(func.value)
         )
 
     def method(
-        self, rule: Rule, receiver: str, original: cst.Call, updated: cst.Call
+        self, rule: Rule, receiver: str, original: cst.Call, updated_call: cst.Call
     ) -> cst.BaseExpression:
         """Return a call of v3's method; the original where its arguments cannot be seen."""
-        found = self.arguments(rule, original, updated)
-        if found is None:
-            return updated
-        new = self.written(f"{receiver}.{rule.name}", rule, found, original)
-        return self.parsed(new, original)
+        call_arguments = self.arguments(rule, original, updated_call)
+        if call_arguments is None:
+            return updated_call
+        new = self.write_call(f"{receiver}.{rule.name}", rule, call_arguments, original)
+        return self.parse_call(new, original)
 
     def arguments(
-        self, rule: Rule, original: cst.Call, updated: cst.Call
+        self, rule: Rule, original: cst.Call, updated_call: cst.Call
     ) -> dict[str, Argument] | None:
-        found = arguments_of(updated, rule.order)
-        if found is None:
+        call_arguments = arguments_of(updated_call, rule.order)
+        if call_arguments is None:
             why_not = "the arguments are unpacked from a variable, or too many: they are not known"
-            self.left(original, code(original.func), why_not)
+            self.add_remaining(original, code(original.func), why_not)
             return None
-        if rule.name in ("train", "tune") and "inputs" in found:
-            found["inputs"].code = steps.inputs(self, original, found["inputs"].code)
-        return found
+        if rule.name in ("train", "tune") and "inputs" in call_arguments:
+            call_arguments["inputs"].code = steps.inputs(
+                self, original, call_arguments["inputs"].code
+            )
+        return call_arguments
 
-    def written(
-        self, name: str, rule: Rule, found: dict[str, Argument], original: cst.Call
+    def write_call(
+        self, name: str, rule: Rule, call_arguments: dict[str, Argument], original: cst.Call
     ) -> NewCall:
         """Return v3's call with every argument that it has a place for; the others are named."""
         new = NewCall(name)
-        for argument, value in found.items():
-            said = f"{argument}={value.code}"
+        for argument, value in call_arguments.items():
+            argument_text = f"{argument}={value.code}"
             if argument in rule.lost:
-                self.left(original, said, rule.lost[argument], harmless=True)
+                self.add_remaining(original, argument_text, rule.lost[argument], harmless=True)
             elif value.code in rule.spent.get(argument, ()):
-                self.left(original, said, "SDK v3 does so anyway", harmless=True)
+                self.add_remaining(original, argument_text, "SDK v3 does so anyway", harmless=True)
             elif argument in rule.places or argument in rule.order or argument in rule.same:
                 new.put(rule.places.get(argument, argument), value)
             else:
-                self.left(original, said, GONE)
+                self.add_remaining(original, argument_text, GONE)
         for place, value in rule.defaults.items():
             if not new.holds(place):
                 new.put(place, Argument(value))
         return new
 
-    def _constructed(self, name: str, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
+    def _rewrite_constructor(
+        self, name: str, original: cst.Call, updated_call: cst.Call
+    ) -> cst.BaseExpression:
         rule = CLASSES[name]
-        found = self.arguments(rule, original, updated)
-        if found is None:
-            return updated
-        if name == "TrainingInput" and found.keys() <= INPUT_DATA_HOLDS:
+        call_arguments = self.arguments(rule, original, updated_call)
+        if call_arguments is None:
+            return updated_call
+        if name == "TrainingInput" and call_arguments.keys() <= INPUT_DATA_HOLDS:
             rule = INPUT_DATA
         if self.facts.variable.get(original) in self.facts.in_steps:
-            found[SESSION] = self._pipeline_session(found.get(SESSION))
-        estimators.before(self, name, found, original)
-        new = self.written(self._class(rule.name, name, updated), rule, found, original)
+            call_arguments[SESSION] = self._pipeline_session(call_arguments.get(SESSION))
+        estimators.before(self, name, call_arguments, original)
+        new = self.write_call(
+            self._class(rule.name, name, updated_call), rule, call_arguments, original
+        )
         if name == "TrainingInput":
             channel = self.facts.channel.get(original)
             if not channel:
-                self.left(original, code(original), "its channel is not known from the script")
-                return updated
+                self.add_remaining(
+                    original, code(original), "its channel is not known from the script"
+                )
+                return updated_call
             new.arguments = {"channel_name": Argument(channel), **new.arguments}
         if original in self.facts.name:
             key = "input_name" if name == "ProcessingInput" else "output_name"
@@ -239,24 +259,32 @@ class Rewriting(cst.CSTTransformer):
         elif name.startswith("Processing") and not new.arguments.keys() & {
             "input_name", "output_name"
         }:  # fmt: skip
-            self.left(original, code(original), "SDK v3 wants a name, v2's depends on its place")
-        return self.parsed(new, original)
+            self.add_remaining(
+                original, code(original), "SDK v3 wants a name, v2's depends on its place"
+            )
+        return self.parse_call(new, original)
 
-    def _class(self, new: str, old: str, updated: cst.Call) -> str:
-        return code(updated.func) if new == old else self.need(new)
+    def _class(self, new: str, old: str, updated_call: cst.Call) -> str:
+        return code(updated_call.func) if new == old else self.need(new)
 
-    def _with_pipeline_session(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
+    def _with_pipeline_session(
+        self, original: cst.Call, updated_call: cst.Call
+    ) -> cst.BaseExpression:
         """Return a constructor as it was, but for the session: a step wants a pipeline's."""
-        found = arguments_of(updated, ())
-        if found is None:
-            self.left(original, code(original.func), "give its arguments by name")
-            return updated
-        found[SESSION] = self._pipeline_session(found.get(SESSION))
-        return self.parsed(NewCall(code(updated.func), {**found}), original)
+        call_arguments = arguments_of(updated_call, ())
+        if call_arguments is None:
+            self.add_remaining(original, code(original.func), "give its arguments by name")
+            return updated_call
+        call_arguments[SESSION] = self._pipeline_session(call_arguments.get(SESSION))
+        return self.parse_call(NewCall(code(updated_call.func), {**call_arguments}), original)
 
     def _pipeline_session(self, session: Argument | None) -> Argument:
-        known = self.facts.assigned.get(session.code) if session else None
-        if session and known and self.facts.sdk_class(known.func).endswith("PipelineSession"):
+        assignment = self.facts.assignments.get(session.code) if session else None
+        if (
+            session
+            and assignment
+            and self.facts.sdk_class(assignment.func).endswith("PipelineSession")
+        ):
             return session
         cls = self.need("PipelineSession")
         if session is None or session.code == "None":
@@ -292,42 +320,48 @@ class Rewriting(cst.CSTTransformer):
             return cst.Name(self.need(last))
         outer = self.get_metadata(ParentNodeProvider, original_node)
         if not _is_moved(full) and not isinstance(outer, cst.Attribute):
-            self._unmoved(original_node, full)
+            self._report_unmoved(original_node, full)
         return updated_node
 
     def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
         full = self.facts.sdk_name(original_node)
         outer = self.get_metadata(ParentNodeProvider, original_node)
-        known = full is None or is_v3(full) or "." not in full or _is_moved(full)
+        is_known = full is None or is_v3(full) or "." not in full or _is_moved(full)
         bare = not isinstance(outer, cst.Attribute) and not self._in_import(original_node)
-        if not known and bare:
-            self._unmoved(original_node, str(full))
+        if not is_known and bare:
+            self._report_unmoved(original_node, str(full))
         return updated_node
 
-    def _unmoved(self, node: cst.CSTNode, full: str) -> None:
+    def _report_unmoved(self, node: cst.CSTNode, full: str) -> None:
         last = full.rpartition(".")[2]
         outer = self.get_metadata(ParentNodeProvider, node)
-        if isinstance(outer, cst.Call) and outer.func is node and last in (*CLASSES, *_REPLACED):
+        if (
+            isinstance(outer, cst.Call)
+            and outer.func is node
+            and last in (*CLASSES, *_REPLACED_STEPS)
+        ):
             return
         if isinstance(outer, cst.Arg) and outer.keyword and outer.keyword.value in _CLASS_ARGUMENTS:
             return
         if last[:1].isupper() or last not in ("sagemaker",):
-            self.left(node, code(node), why(full))
+            self.add_remaining(node, code(node), explain_absence(full))
 
-    def _of_object(self, original: cst.Attribute, updated: cst.Attribute) -> cst.BaseExpression:
+    def _of_object(
+        self, original: cst.Attribute, updated_attribute: cst.Attribute
+    ) -> cst.BaseExpression:
         """Return an attribute of a trainer or a model as v3 calls it."""
         kind, name = self.facts.kind_of(original.value), original.attr.value
         outer = self.get_metadata(ParentNodeProvider, original)
-        called = isinstance(outer, cst.Call) and outer.func is original
-        if kind not in ATTRIBUTES or (called and (kind, name) in METHODS):
-            return updated
-        if called and name in ("set_hyperparameters", "hyperparameters"):
-            return updated
+        is_call = isinstance(outer, cst.Call) and outer.func is original
+        if kind not in ATTRIBUTES or (is_call and (kind, name) in METHODS):
+            return updated_attribute
+        if is_call and name in ("set_hyperparameters", "hyperparameters"):
+            return updated_attribute
         if name not in ATTRIBUTES[kind]:
             new = "ModelTrainer" if kind == "trainer" else "ModelBuilder"
-            self.left(original, code(original), f"SDK v3's {new} has no {name}")
-            return updated
-        return cst.parse_expression(f"{code(updated.value)}.{ATTRIBUTES[kind][name]}")
+            self.add_remaining(original, code(original), f"SDK v3's {new} has no {name}")
+            return updated_attribute
+        return cst.parse_expression(f"{code(updated_attribute.value)}.{ATTRIBUTES[kind][name]}")
 
     def _in_import(self, node: cst.CSTNode) -> bool:
         outer = self.get_metadata(ParentNodeProvider, node, None)
@@ -339,10 +373,10 @@ class Rewriting(cst.CSTTransformer):
         module = code(node.module) if node.module else ""
         if isinstance(node.names, cst.ImportStar):
             if module.split(".")[0] == "sagemaker" and not is_v3(module):
-                self.left(node, code(node), "name what is imported: a star hides it")
+                self.add_remaining(node, code(node), "name what is imported: a star hides it")
             return
         for alias in node.names:
             name = f"{module}.{code(alias.name)}"
             self.import_lines[name] = self._start(node).line
             if name == "sagemaker.workflow.function_step.step":
-                self.left(node, f"import of {name}", RUNTIME)
+                self.add_remaining(node, f"import of {name}", RUNTIME)

@@ -11,7 +11,7 @@ import json
 import sys
 from typing import Any
 
-_SHOWN = 8
+_NAME_LIMIT = 8
 
 
 def _load(name: str) -> Any:
@@ -57,13 +57,13 @@ def reason(call: dict[str, Any]) -> str | None:
     names = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     open_ended = any(p.kind == p.VAR_KEYWORD for p in parameters)
     others = [name for name in call["keywords"] if name not in names and not open_ended]
-    known = {name: None for name in call["keywords"] if name not in others}
+    keywords = {name: None for name in call["keywords"] if name not in others}
     reasons = [f"it has no argument {', '.join(others)}"] if others else []
     try:
-        signature.bind(*[None] * positional, **known)
+        signature.bind(*[None] * positional, **keywords)
     except TypeError as wrong:
         reasons.append(str(wrong))
-    takes = f"it takes {', '.join(names[:_SHOWN])}{', …' if len(names) > _SHOWN else ''}"
+    takes = f"it takes {', '.join(names[:_NAME_LIMIT])}{', …' if len(names) > _NAME_LIMIT else ''}"
     return "; ".join([*reasons, takes]) if reasons else None
 
 

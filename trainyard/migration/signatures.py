@@ -17,7 +17,7 @@ from trainyard.migration.facts import Facts, code, is_v3
 from trainyard.migration.rewriting import Remaining
 
 _PROBE = Path(__file__).with_name("signature_probe.py")
-UNPACKED = "its arguments are unpacked from a variable: they were not compared with SDK v3"
+UNPACKED_REASON = "its arguments are unpacked from a variable: they were not compared with SDK v3"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,30 +40,33 @@ def fit(script: str, python: Path) -> Fit:
     wrapper = MetadataWrapper(cst.parse_module(script))
     calls = Calls(wrapper)
     wrapper.visit(calls)
-    asked = [*calls.resolved()]
-    if not asked:
+    questions = [*calls.resolve_calls()]
+    if not questions:
         return Fit("", 0, ())
     with tempfile.TemporaryDirectory(prefix="trainyard-migrate-") as folder:
         out = Path(folder) / "answer.json"
         env = {"AWS_DEFAULT_REGION": "us-east-1", **os.environ}
         try:
-            ended = subprocess.run(
-                [python, _PROBE, out], input=json.dumps([call for *_, call in asked]), env=env,
+            process = subprocess.run(
+                [python, _PROBE, out], input=json.dumps([call for *_, call in questions]), env=env,
                 capture_output=True, text=True, check=False, cwd=folder,
             )  # fmt: skip
         except OSError as failure:
             raise DefinitionError(f"{python}: does not start: {failure}") from None
-        if ended.returncode:
-            last = ended.stderr.strip().splitlines()[-1:]
+        if process.returncode:
+            last = process.stderr.strip().splitlines()[-1:]
             raise DefinitionError(f"SDK v3 under {python} fails: {''.join(last)}")
         answer = json.loads(out.read_text(encoding="utf-8"))
     if not answer["reasons"]:
-        return Fit("", len(asked), ())
-    reasons = [UNPACKED if call["unpacked"] else None for *_, call in asked]
+        return Fit("", len(questions), ())
+    reasons = [UNPACKED_REASON if call["unpacked"] else None for *_, call in questions]
     reasons = [first or second for first, second in zip(answer["reasons"], reasons, strict=True)]
-    unfit = {Remaining(line, what, why) for (line, what, _), why in zip(asked, reasons, strict=True)
-             if why}  # fmt: skip
-    return Fit(f"sagemaker {answer['version']}", len(asked), tuple(sorted(unfit)))
+    unfit = {
+        Remaining(line, construct, reason)
+        for (line, construct, _), reason in zip(questions, reasons, strict=True)
+        if reason
+    }
+    return Fit(f"sagemaker {answer['version']}", len(questions), tuple(sorted(unfit)))
 
 
 class Calls(cst.CSTVisitor):
@@ -94,7 +97,7 @@ class Calls(cst.CSTVisitor):
             line = self._line(node)
             self._imports += [(line, f"{module}.{code(alias.name)}") for alias in node.names]
 
-    def resolved(self) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    def resolve_calls(self) -> Iterator[tuple[int, str, dict[str, Any]]]:
         """Iterate over (line, code, what the probe gets) of imports and calls."""
         for line, name in self._imports:
             yield line, f"import of {name}", _call_question(name, "", None)
@@ -121,12 +124,12 @@ class Calls(cst.CSTVisitor):
 
 def _call_question(name: str, method: str, call: cst.Call | None) -> dict[str, Any]:
     arguments = call.args if call else ()
-    unpacked = any(argument.star for argument in arguments)
+    is_unpacked = any(argument.star for argument in arguments)
     return {
         "name": name,
         "method": method,
-        "positional": None if call is None or unpacked
+        "positional": None if call is None or is_unpacked
         else sum(argument.keyword is None for argument in arguments),
         "keywords": [a.keyword.value for a in arguments if a.keyword],
-        "unpacked": unpacked,
+        "unpacked": is_unpacked,
     }  # fmt: skip

@@ -7,7 +7,9 @@ from trainyard.migration.estimators import Rewriting
 from trainyard.migration.facts import DEFAULT_CHANNEL, code
 from trainyard.migration.layout import Argument, NewCall, arguments_of
 
-REPACKED = "SDK v2 packs the estimator's code into the model by a step of its own; v3 does not"
+REPACKED_REASON = (
+    "SDK v2 packs the estimator's code into the model by a step of its own; v3 does not"
+)
 
 
 def inputs(to: Rewriting, original: cst.Call, text: str) -> str:
@@ -23,18 +25,18 @@ def inputs(to: Rewriting, original: cst.Call, text: str) -> str:
     return f"[{_channel(to, value, text, DEFAULT_CHANNEL)}]"
 
 
-def channels(to: Rewriting, original: cst.Dict, updated: cst.Dict) -> cst.BaseExpression:
+def channels(to: Rewriting, original: cst.Dict, updated_dict: cst.Dict) -> cst.BaseExpression:
     """Return a list of channels for a dictionary of them."""
     elements = []
-    for was, now in zip(original.elements, updated.elements, strict=True):
+    for was, now in zip(original.elements, updated_dict.elements, strict=True):
         if not isinstance(was, cst.DictElement) or not isinstance(now, cst.DictElement):
-            to.left(original, code(original), "its channels are not known from the script")
-            return updated
+            to.add_remaining(original, code(original), "its channels are not known from the script")
+            return updated_dict
         text = _channel(to, was.value, code(now.value), code(was.key))
         elements.append(cst.Element(cst.parse_expression(text), comma=now.comma))
-    left = cst.LeftSquareBracket(updated.lbrace.whitespace_after)
-    right = cst.RightSquareBracket(updated.rbrace.whitespace_before)
-    return cst.List(elements, lbracket=left, rbracket=right)
+    left_bracket = cst.LeftSquareBracket(updated_dict.lbrace.whitespace_after)
+    right = cst.RightSquareBracket(updated_dict.rbrace.whitespace_before)
+    return cst.List(elements, lbracket=left_bracket, rbracket=right)
 
 
 def _channel(to: Rewriting, was: cst.BaseExpression | None, text: str, name: str) -> str:
@@ -43,106 +45,127 @@ def _channel(to: Rewriting, was: cst.BaseExpression | None, text: str, name: str
     return f"{to.need('InputData')}(channel_name={name}, data_source={text})"
 
 
-def step(to: Rewriting, name: str, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
+def step(
+    to: Rewriting, name: str, original: cst.Call, updated_call: cst.Call
+) -> cst.BaseExpression:
     """Return a step with step_args, for one that got the object that runs."""
-    found = arguments_of(updated, ["name", "step_args"])
+    call_arguments = arguments_of(updated_call, ["name", "step_args"])
     if name == "RegisterModel":
-        return _registered(to, original, updated)
-    holder, method, handed = STEPS[name]
-    if found is None or holder not in found:
-        if found is None or name == "CreateModelStep":
-            to.left(original, code(original.func), "its arguments are not known from the script")
-        return updated
+        return _rewrite_register(to, original, updated_call)
+    holder, method, argument_names = STEPS[name]
+    if call_arguments is None or holder not in call_arguments:
+        if call_arguments is None or name == "CreateModelStep":
+            to.add_remaining(
+                original, code(original.func), "its arguments are not known from the script"
+            )
+        return updated_call
     value = next(a.value for a in original.args if a.keyword and a.keyword.value == holder)
     kind = to.facts.kind_of(value)
     if not kind:
-        to.left(original, f"{holder}={code(value)}", "it is not seen in the script what this is")
-        return updated
-    call = _call(to, original, updated, method, kind, found.pop(holder).code, handed)
-    new = NewCall(to.need("ModelStep") if name == "CreateModelStep" else code(updated.func))
-    for argument, one in found.items():
-        if argument not in handed:
-            new.put(argument, one)
+        to.add_remaining(
+            original, f"{holder}={code(value)}", "it is not seen in the script what this is"
+        )
+        return updated_call
+    call = _call(
+        to, original, updated_call, method, kind, call_arguments.pop(holder).code, argument_names
+    )
+    new = NewCall(to.need("ModelStep") if name == "CreateModelStep" else code(updated_call.func))
+    for argument, entry in call_arguments.items():
+        if argument not in argument_names:
+            new.put(argument, entry)
         if argument == "name":
             new.put("step_args", Argument(call))
-    return to.parsed(new, original)
+    return to.parse_call(new, original)
 
 
-def _call(to: Rewriting, original: cst.Call, updated: cst.Call, method: str, kind: str,
-          receiver: str, handed: dict[str, str]) -> str:  # fmt: skip
+def _call(to: Rewriting, original: cst.Call, updated_call: cst.Call, method: str, kind: str,
+          receiver: str, argument_names: dict[str, str]) -> str:  # fmt: skip
     """Return the code of the method's call that gives the step's arguments."""
-    found: dict[str, Argument] = {}
-    for was, now in zip(original.args, updated.args, strict=True):
+    call_arguments: dict[str, Argument] = {}
+    for was, now in zip(original.args, updated_call.args, strict=True):
         key = was.keyword.value if was.keyword else ""
-        if key not in handed:
+        if key not in argument_names:
             continue
         if kind == "transformer" or method == "create":
-            _unfold(to, was.value, found, original)
+            _unfold(to, was.value, call_arguments, original)
         else:
-            found[handed[key]] = Argument(code(now.value))
+            call_arguments[argument_names[key]] = Argument(code(now.value))
     rule = METHODS.get((kind, method))
     if rule is None:
-        return _flat(f"{receiver}.{method}", found)
-    if "inputs" in found and rule.name in ("train", "tune"):
-        found["inputs"].code = inputs(to, original, found["inputs"].code)
-    new = to.written(f"{receiver}.{rule.name}", rule, found, original)
-    return code(to.parsed(new, original))
+        return _flat(f"{receiver}.{method}", call_arguments)
+    if "inputs" in call_arguments and rule.name in ("train", "tune"):
+        call_arguments["inputs"].code = inputs(to, original, call_arguments["inputs"].code)
+    new = to.write_call(f"{receiver}.{rule.name}", rule, call_arguments, original)
+    return code(to.parse_call(new, original))
 
 
-def _flat(name: str, found: dict[str, Argument]) -> str:
-    return f"{name}({', '.join(f'{key}={one.code}' for key, one in found.items())})"
+def _flat(name: str, call_arguments: dict[str, Argument]) -> str:
+    return (
+        f"{name}({', '.join(f'{key}={argument.code}' for key, argument in call_arguments.items())})"
+    )
 
 
 def _unfold(
-    to: Rewriting, value: cst.BaseExpression, found: dict[str, Argument], original: cst.Call
+    to: Rewriting,
+    value: cst.BaseExpression,
+    call_arguments: dict[str, Argument],
+    original: cst.Call,
 ) -> None:
     """Add the arguments of a TransformInput or CreateModelInput."""
-    call = value if isinstance(value, cst.Call) else to.facts.assigned.get(code(value))
+    call = value if isinstance(value, cst.Call) else to.facts.assignments.get(code(value))
     order = ["data"] if to.facts.class_of(value) == "TransformInput" else ["instance_type"]
     inside = None if call is None else arguments_of(call, order)
     if inside is None:
-        to.left(original, f"inputs={code(value)}", "its arguments are not known from the script")
+        to.add_remaining(
+            original, f"inputs={code(value)}", "its arguments are not known from the script"
+        )
         return
-    found.update(inside)
+    call_arguments.update(inside)
 
 
 _BUILDER = {"model_data": "s3_model_data_url", "image_uri": "image_uri"}
 
 
-def _registered(to: Rewriting, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
+def _rewrite_register(
+    to: Rewriting, original: cst.Call, updated_call: cst.Call
+) -> cst.BaseExpression:
     """Return a ModelStep that registers, for a RegisterModel."""
-    found = arguments_of(updated, "name content_types response_types".split())
+    call_arguments = arguments_of(updated_call, "name content_types response_types".split())
     estimator = next((a.value for a in original.args
                       if a.keyword and a.keyword.value == "estimator"), None)  # fmt: skip
-    if found is None or ("model" not in found and estimator is None):
-        to.left(original, "RegisterModel", "the model is not known from the script")
-        return updated
-    new = NewCall(to.need("ModelStep"), {"name": found.pop("name")})
+    if call_arguments is None or ("model" not in call_arguments and estimator is None):
+        to.add_remaining(original, "RegisterModel", "the model is not known from the script")
+        return updated_call
+    new = NewCall(to.need("ModelStep"), {"name": call_arguments.pop("name")})
     for key in ("display_name", "description", "depends_on"):
-        if key in found:
-            new.put(key, found.pop(key))
-    if "register_model_step_retry_policies" in found:
-        new.put("retry_policies", found.pop("register_model_step_retry_policies"))
-    if "model" in found:
-        receiver = found.pop("model").code
+        if key in call_arguments:
+            new.put(key, call_arguments.pop(key))
+    if "register_model_step_retry_policies" in call_arguments:
+        new.put("retry_policies", call_arguments.pop("register_model_step_retry_policies"))
+    if "model" in call_arguments:
+        receiver = call_arguments.pop("model").code
     else:
-        assigned = to.facts.assigned.get(code(estimator)) if estimator is not None else None
+        assignment = to.facts.assignments.get(code(estimator)) if estimator is not None else None
         order = CLASSES["Estimator"].order
-        own = arguments_of(assigned, order) if assigned is not None else None
-        if own is None or "entry_point" in own:
-            to.left(original, f"estimator={found['estimator'].code}", REPACKED)
-            return updated
-        receiver = _builder(to, found, found.pop("estimator").code)
+        estimator_arguments = arguments_of(assignment, order) if assignment is not None else None
+        if estimator_arguments is None or "entry_point" in estimator_arguments:
+            to.add_remaining(
+                original, f"estimator={call_arguments['estimator'].code}", REPACKED_REASON
+            )
+            return updated_call
+        receiver = _builder(to, call_arguments, call_arguments.pop("estimator").code)
     rule: Rule = METHODS["model", "register"]
-    call = to.written(f"{receiver}.{rule.name}", rule, found, original)
+    call = to.write_call(f"{receiver}.{rule.name}", rule, call_arguments, original)
     new.arguments = {"name": new.arguments["name"], "step_args": call, **new.arguments}
-    return to.parsed(new, original)
+    return to.parse_call(new, original)
 
 
-def _builder(to: Rewriting, found: dict[str, Argument], estimator: str) -> str:
-    own = {_BUILDER[key]: found.pop(key) for key in list(found) if key in _BUILDER}
-    own.setdefault("image_uri", Argument(f"{estimator}.training_image"))
-    own["role_arn"] = Argument(f"{estimator}.role")
-    own[SESSION] = Argument(f"{estimator}.{SESSION}")
-    own |= {place: Argument(value) for place, value in NO_SCRIPT.items()}
-    return _flat(to.need("ModelBuilder"), own)
+def _builder(to: Rewriting, call_arguments: dict[str, Argument], estimator: str) -> str:
+    builder_arguments = {
+        _BUILDER[key]: call_arguments.pop(key) for key in list(call_arguments) if key in _BUILDER
+    }
+    builder_arguments.setdefault("image_uri", Argument(f"{estimator}.training_image"))
+    builder_arguments["role_arn"] = Argument(f"{estimator}.role")
+    builder_arguments[SESSION] = Argument(f"{estimator}.{SESSION}")
+    builder_arguments |= {place: Argument(value) for place, value in NO_SCRIPT.items()}
+    return _flat(to.need("ModelBuilder"), builder_arguments)

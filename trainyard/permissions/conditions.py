@@ -32,45 +32,47 @@ def holds(condition: tuple[str, str, tuple[str, ...]], context: Context, variabl
     Raises:
         MalformedPolicy: IAM has no condition operator of that name.
     """
-    written, key, wanted = condition
-    form = _FORM.fullmatch(written)
+    operator_name, key, patterns = condition
+    form = _FORM.fullmatch(operator_name)
     quantor, name, if_exists = form.groups() if form else (None, "", None)
     values = context.get(key, ())
     if name.lower() == "null":
-        return any((value.lower() == "true") != (key in context) for value in wanted)
-    match, negated = _operator(name.lower(), written)
+        return any((value.lower() == "true") != (key in context) for value in patterns)
+    match, is_negated = _operator(name.lower(), operator_name)
     if not values and (if_exists or not quantor):
-        return bool(if_exists) or negated
+        return bool(if_exists) or is_negated
 
-    def one(value: str) -> bool:
-        return any(match(value, each, context, variables) for each in wanted) != negated
+    def is_match(value: str) -> bool:
+        return any(match(value, pattern, context, variables) for pattern in patterns) != is_negated
 
     if quantor:
-        return (all if quantor.lower() == "forallvalues" else any)(map(one, values))
-    return (all if negated else any)(map(one, values))
+        return (all if quantor.lower() == "forallvalues" else any)(map(is_match, values))
+    return (all if is_negated else any)(map(is_match, values))
 
 
-def _operator(name: str, written: str) -> tuple[Match, bool]:
+def _operator(name: str, operator_name: str) -> tuple[Match, bool]:
     """Return (match, whether the operator asks for the opposite)."""
-    plain = _NEGATED.get(name, name)
+    plain = _NEGATIONS.get(name, name)
     if plain not in _MATCHES:
-        raise MalformedPolicy(f"there is no condition operator {written} in IAM's policy language")
+        raise MalformedPolicy(
+            f"there is no condition operator {operator_name} in IAM's policy language"
+        )
     return _MATCHES[plain], plain != name
 
 
 def _text(wild: bool, fold: bool) -> Match:
-    def match(value: str, wanted: str, context: Context, variables: bool) -> bool:
-        found = expression(wanted, context, variables, wild)
+    def match(value: str, pattern: str, context: Context, variables: bool) -> bool:
+        regex = expression(pattern, context, variables, wild)
         flags = re.DOTALL | (re.IGNORECASE if fold else re.NOFLAG)
-        return found is not None and bool(re.fullmatch(found.pattern, value, flags))
+        return regex is not None and bool(re.fullmatch(regex.pattern, value, flags))
 
     return match
 
 
-def _arn(value: str, wanted: str, context: Context, variables: bool) -> bool:
+def _arn(value: str, arn_pattern: str, context: Context, variables: bool) -> bool:
     """Compare each of the six parts of an ARN for itself."""
-    parts, patterns = value.split(":", 5), wanted.split(":", 5)
-    if wanted == "*":
+    parts, patterns = value.split(":", 5), arn_pattern.split(":", 5)
+    if arn_pattern == "*":
         return True
     if len(parts) != 6 or len(patterns) != 6:
         return False
@@ -78,26 +80,26 @@ def _arn(value: str, wanted: str, context: Context, variables: bool) -> bool:
     return all(_text(True, False)(part, pattern, context, variables) for part, pattern in pairs)
 
 
-def _bool(value: str, wanted: str, context: Context, variables: bool) -> bool:
-    found = expression(wanted.lower(), context, variables, wild=False)
-    return found is not None and bool(found.fullmatch(value.lower()))
+def _bool(value: str, pattern: str, context: Context, variables: bool) -> bool:
+    regex = expression(pattern.lower(), context, variables, wild=False)
+    return regex is not None and bool(regex.fullmatch(value.lower()))
 
 
-def _binary(value: str, wanted: str, context: Context, variables: bool) -> bool:
-    return value == wanted
+def _binary(value: str, pattern: str, context: Context, variables: bool) -> bool:
+    return value == pattern
 
 
-def _address(value: str, wanted: str, context: Context, variables: bool) -> bool:
+def _address(value: str, pattern: str, context: Context, variables: bool) -> bool:
     try:
-        return ipaddress.ip_address(value) in ipaddress.ip_network(wanted, strict=False)
+        return ipaddress.ip_address(value) in ipaddress.ip_network(pattern, strict=False)
     except ValueError:  # IAM, too, takes what is no address for another one
         return False
 
 
-def _compared(read: Callable[[str], float], order: Callable[[float, float], bool]) -> Match:
-    def match(value: str, wanted: str, context: Context, variables: bool) -> bool:
+def _make_comparison(read: Callable[[str], float], order: Callable[[float, float], bool]) -> Match:
+    def match(value: str, pattern: str, context: Context, variables: bool) -> bool:
         try:
-            return order(read(value), read(wanted))
+            return order(read(value), read(pattern))
         except ValueError:
             return False
 
@@ -108,8 +110,8 @@ def _moment(text: str) -> float:
     """Return a date, or seconds since the epoch, as seconds since the epoch."""
     if re.fullmatch(r"\d{5,}(\.\d+)?", text):
         return float(text)
-    found = datetime.fromisoformat(text)
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    moment = datetime.fromisoformat(text)
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 _MATCHES: dict[str, Match] = {
@@ -121,10 +123,10 @@ _MATCHES: dict[str, Match] = {
     "bool": _bool,
     "binaryequals": _binary,
     "ipaddress": _address,
-    **{f"numeric{name}": _compared(float, order) for name, order in _ORDER.items()},
-    **{f"date{name}": _compared(_moment, order) for name, order in _ORDER.items()},
+    **{f"numeric{name}": _make_comparison(float, order) for name, order in _ORDER.items()},
+    **{f"date{name}": _make_comparison(_moment, order) for name, order in _ORDER.items()},
 }
-_NEGATED = {"notipaddress": "ipaddress"} | {
+_NEGATIONS = {"notipaddress": "ipaddress"} | {
     re.sub("^(string|arn|numeric|date)", r"\1not", name): name
     for name in _MATCHES
     if name.endswith(("equals", "like", "ignorecase"))

@@ -30,14 +30,14 @@ def missing(subject: Subject, name: str, job_role: str | None = None) -> list[st
     Raises:
         DefinitionError: see :func:`derive`.
     """
-    found = _statements(subject, name, job_role)
-    return list(dict.fromkeys(gap.says for gap in found if isinstance(gap, Gap)))
+    results = _statements(subject, name, job_role)
+    return list(dict.fromkeys(gap.says for gap in results if isinstance(gap, Gap)))
 
 
 def _statements(subject: Subject, name: str, job_role: str | None) -> list[Statement | Gap]:
-    found = role_named(name)
+    role = role_named(name)
     try:
-        return list(found.statements(replace(subject, job_role=job_role)))
+        return list(role.statements(replace(subject, job_role=job_role)))
     except ExpressionError as error:
         raise DefinitionError(f"pipeline {subject.name}: {error}") from None
     # The JSON comes from users; validation checks field by field whether it is a definition.
@@ -48,41 +48,42 @@ def _statements(subject: Subject, name: str, job_role: str | None) -> list[State
         ) from error
 
 
-def _job_role(subject: Subject, derived: dict[str, Any]) -> dict[str, Any]:
+def _job_role(subject: Subject, policy: dict[str, Any]) -> dict[str, Any]:
     types = {step.type for step, _ in all_requests(subject)}
     # Models, endpoints and tuning jobs assume it under ARNs of their own.
     plain = types <= {"Processing", "Training", "QualityCheck", "ClarifyCheck"}
     kinds = ("processing-job/*", "training-job/*") if plain else ("*",)
     sources = [subject.arn("sagemaker", kind) for kind in kinds]
     name = role_parts(job_roles(subject)[0])[2]
-    return service_role(name, "sagemaker", sources, derived, "Runs the jobs")
+    return service_role(name, "sagemaker", sources, policy, "Runs the jobs")
 
 
 @role("job", logical="JobRole", place=1, resource=_job_role)
 def job_statements(subject: Subject) -> Iterator[Statement | Gap]:
     """Iterate over the statements of the jobs' role."""
-    known = job_roles(subject)
-    if subject.job_role is None and len(known) > 1:
+    role_names = job_roles(subject)
+    if subject.job_role is None and len(role_names) > 1:
         raise DefinitionError(
-            f"the jobs assume {len(known)} roles: choose one with --job-role: {', '.join(known)}"
+            f"the jobs assume {len(role_names)} roles: choose one with --job-role: "
+            f"{', '.join(role_names)}"
         )
-    first = next(iter(known), subject.role)
+    first = next(iter(role_names), subject.role)
     return statements(subject, subject.job_role or first)
 
 
-def _pipeline_role(subject: Subject, derived: dict[str, Any]) -> dict[str, Any]:
+def _pipeline_role(subject: Subject, policy: dict[str, Any]) -> dict[str, Any]:
     sources = [subject.arn("sagemaker", f"pipeline/{subject.name}/*")]
-    said = "Makes the jobs and registers the model"
-    return service_role(role_parts(subject.role)[2], "sagemaker", sources, derived, said)
+    description = "Makes the jobs and registers the model"
+    return service_role(role_parts(subject.role)[2], "sagemaker", sources, policy, description)
 
 
 role("pipeline", logical="PipelineRole", place=2, resource=_pipeline_role)(pipeline_role.statements)
 
 
-def _events_role(subject: Subject, derived: dict[str, Any]) -> dict[str, Any]:
+def _events_role(subject: Subject, policy: dict[str, Any]) -> dict[str, Any]:
     sources = [subject.arn("events", f"rule/{subject.name}-*")]
     name = f"{subject.name}-events"
-    return service_role(name, "events", sources, derived, "Starts on a schedule")
+    return service_role(name, "events", sources, policy, "Starts on a schedule")
 
 
 @role("events", logical="EventsRole", place=5, resource=_events_role)

@@ -7,7 +7,7 @@ from trainyard.permissions.pipeline_subject import Subject
 from trainyard.permissions.statements import Gap, Statement, minimal
 from trainyard.permissions.step_requests import (
     BY_PIPELINE,
-    COVERED,
+    COLLECTORS,
     NOT_DERIVED,
     Request,
     all_requests,
@@ -36,10 +36,10 @@ MLFLOW_ACTIONS = tuple(
 def gaps(subject: Subject) -> Iterator[Gap]:
     """Iterate over permissions that are derived for no role."""
     for step in subject.values.steps:
-        if step.type not in COVERED and step.type not in BY_PIPELINE:
-            why = NOT_DERIVED.get(step.type, "the type is not known here")
+        if step.type not in COLLECTORS and step.type not in BY_PIPELINE:
+            reason = NOT_DERIVED.get(step.type, "the type is not known here")
             yield Gap(
-                f"step {step.name}: permissions of its type {step.type} are not derived: {why}"
+                f"step {step.name}: permissions of its type {step.type} are not derived: {reason}"
             )
     if subject.document.get("MlflowConfig"):
         yield Gap("MlflowConfig: what MLflow needs to follow the whole pipeline is not derived")
@@ -47,35 +47,35 @@ def gaps(subject: Subject) -> Iterator[Gap]:
 
 def needs(subject: Subject, role: str) -> Needs:
     """Return the resources that the jobs with the role ``role`` may touch."""
-    found = Needs()
+    job_needs = Needs()
     for step, request in all_requests(subject):
-        collector = Collector(subject, step, found)
+        collector = Collector(subject, step, job_needs)
         with collector.or_gap():
-            assumed = role_of(subject, step, request)
-            if assumed == role:
-                COVERED[step.type](collector, request.arguments)
-            elif assumed is None:
-                found.gaps.append(_unknown_role(collector, request))
-    return found
+            assumed_role = role_of(subject, step, request)
+            if assumed_role == role:
+                COLLECTORS[step.type](collector, request.arguments)
+            elif assumed_role is None:
+                job_needs.gaps.append(_unknown_role(collector, request))
+    return job_needs
 
 
 def _unknown_role(collector: Collector, request: Request) -> str:
     """Return a message with what the role needs that the definition does not name."""
     alone = Collector(collector.subject, collector.step, Needs())
-    COVERED[collector.step.type](alone, request.arguments)
+    COLLECTORS[collector.step.type](alone, request.arguments)
     verbs = {"reads": alone.needs.reads, "writes": alone.needs.writes}
-    said = [
+    phrases = [
         f"{verb} {', '.join(sorted(f's3://{b}/{key}' for b, key in places))}"
         for verb, places in verbs.items()
         if places
     ]
-    whose = (
+    owner = (
         f"of the model {collector.text(request.model, 'ModelName')}, which no step creates"
         if request.model
         else "that a run decides"
     )
-    needs = f"; it {' and '.join(said)}" if said else ""
-    return f"step {collector.step.name}: its work is done with the role {whose}{needs}"
+    needs = f"; it {' and '.join(phrases)}" if phrases else ""
+    return f"step {collector.step.name}: its work is done with the role {owner}{needs}"
 
 
 def key_statements(
@@ -91,12 +91,12 @@ def key_statements(
     """
     plain = tuple(sorted(key for key in keys if ":alias/" not in key))
     yield Statement(sid=sid, actions=actions, resources=plain, conditions=conditions or {})
-    aliased = sorted(key for key in keys - set(plain))
-    names = tuple(key.rpartition(":")[2] for key in aliased)
+    aliases = sorted(key for key in keys - set(plain))
+    names = tuple(key.rpartition(":")[2] for key in aliases)
     yield Statement(
         sid=f"{sid}ByAlias",
         actions=actions,
-        resources=minimal(f"{key.rpartition(':')[0]}:key/*" for key in aliased),
+        resources=minimal(f"{key.rpartition(':')[0]}:key/*" for key in aliases),
         conditions={
             **(conditions or {}),
             "ForAnyValue:StringEquals": {"kms:ResourceAliases": names},
@@ -107,30 +107,32 @@ def key_statements(
 def statements(subject: Subject, role: str) -> Iterator[Statement | Gap]:
     """Iterate over the policy of a role that jobs assume."""
     yield from gaps(subject)
-    found = needs(subject, role)
-    yield from map(Gap, dict.fromkeys(found.gaps))
-    yield from storage("Read", subject, found.reads, ("s3:GetObject",))
-    yield from lists(subject, found.reads)
-    yield from storage("Write", subject, found.writes, ("s3:PutObject",))
+    job_needs = needs(subject, role)
+    yield from map(Gap, dict.fromkeys(job_needs.gaps))
+    yield from storage("Read", subject, job_needs.reads, ("s3:GetObject",))
+    yield from lists(subject, job_needs.reads)
+    yield from storage("Write", subject, job_needs.writes, ("s3:PutObject",))
     yield from key_statements(
-        "DataKeys", found.data_keys, ("kms:Decrypt", "kms:Encrypt", "kms:GenerateDataKey")
+        "DataKeys", job_needs.data_keys, ("kms:Decrypt", "kms:Encrypt", "kms:GenerateDataKey")
     )
-    others = {key_arn(subject, key) for key in subject.read_keys if found.reads}
-    yield from key_statements("InputKeys", others - found.data_keys, ("kms:Decrypt",))
+    others = {key_arn(subject, key) for key in subject.read_keys if job_needs.reads}
+    yield from key_statements("InputKeys", others - job_needs.data_keys, ("kms:Decrypt",))
     # A grant lets the service attach the encrypted volume; by the condition only the service
     # gets it.
     grant = {"Bool": {"kms:GrantIsForAWSResource": ("true",)}}
-    yield from key_statements("VolumeKeys", found.volume_keys, ("kms:CreateGrant",), grant)
-    yield from containers(subject, found.repositories, found.log_groups)
-    yield from network(subject, found.subnets, found.security_groups)
-    yield from _file_systems(subject, found.file_systems)
-    yield Statement(sid="Tracking", actions=MLFLOW_ACTIONS, resources=tuple(sorted(found.trackers)))
-    yield from packages(found.package_repositories)
+    yield from key_statements("VolumeKeys", job_needs.volume_keys, ("kms:CreateGrant",), grant)
+    yield from containers(subject, job_needs.repositories, job_needs.log_groups)
+    yield from network(subject, job_needs.subnets, job_needs.security_groups)
+    yield from _file_systems(subject, job_needs.file_systems)
+    yield Statement(
+        sid="Tracking", actions=MLFLOW_ACTIONS, resources=tuple(sorted(job_needs.trackers))
+    )
+    yield from packages(job_needs.package_repositories)
     # Developer guide, "Auto-Rollback Configuration and Monitoring".
     yield Statement(
         sid="RollbackAlarms",
         actions=("cloudwatch:DescribeAlarms",),
-        resources=tuple(subject.arn("cloudwatch", f"alarm:{a}") for a in sorted(found.alarms)),
+        resources=tuple(subject.arn("cloudwatch", f"alarm:{a}") for a in sorted(job_needs.alarms)),
     )
 
 
@@ -146,7 +148,9 @@ def _file_systems(subject: Subject, systems: set[tuple[str, str]]) -> Iterator[S
     yield Statement(
         sid="ElasticFileSystems",
         actions=("elasticfilesystem:DescribeFileSystems", "elasticfilesystem:DescribeMountTargets"),
-        resources=tuple(subject.arn("elasticfilesystem", f"file-system/{one}") for one in others),
+        resources=tuple(
+            subject.arn("elasticfilesystem", f"file-system/{file_system}") for file_system in others
+        ),
     )
 
 
@@ -237,13 +241,13 @@ def network(subject: Subject, subnets: set[str], security_groups: set[str]) -> I
     CreateNetworkInterface is bound by its subnets and groups. The others act on an interface that
     the service has created and named, so the subnet that it stands in binds them.
     """
-    within = tuple(subject.arn("ec2", f"subnet/{subnet}") for subnet in sorted(subnets))
+    subnet_arns = tuple(subject.arn("ec2", f"subnet/{subnet}") for subnet in sorted(subnets))
     groups = (subject.arn("ec2", f"security-group/{g}") for g in sorted(security_groups))
     interfaces = (subject.arn("ec2", "network-interface/*"),) if subnets else ()
     yield Statement(
         sid="CreateInterfaces",
         actions=("ec2:CreateNetworkInterface",),
-        resources=tuple(sorted([*within, *groups, *interfaces])),
+        resources=tuple(sorted([*subnet_arns, *groups, *interfaces])),
     )
     yield Statement(
         sid="Interfaces",
@@ -253,7 +257,7 @@ def network(subject: Subject, subnets: set[str], security_groups: set[str]) -> I
             "ec2:DeleteNetworkInterfacePermission",
         ),
         resources=interfaces,
-        conditions={"ArnEquals": {"ec2:Subnet": within}},
+        conditions={"ArnEquals": {"ec2:Subnet": subnet_arns}},
     )
     yield Statement(
         sid="LookAtNetwork",

@@ -76,8 +76,8 @@ class Collector:
             self.needs.writes |= {(b, key) for b, key in folder if key[-1:] == "*"}
 
     def _folder(self, uri: Any, field: str) -> set[tuple[str, str]]:
-        where = f"step {self.step.name}: {field}"
-        bucket, key = split_uri(self.text(uri, field), where)
+        location = f"step {self.step.name}: {field}"
+        bucket, key = split_uri(self.text(uri, field), location)
         return {(bucket, pattern) for pattern in folder_patterns(key)}
 
     def image(self, uri: Any, field: str) -> None:
@@ -100,10 +100,10 @@ class Collector:
                 into.add(key_arn(self.subject, self.text(key, field)))
 
     def network(self, vpc: Mapping[str, Any] | None) -> None:
-        given = vpc or {}
+        vpc_config = vpc or {}
         with self.or_gap():
-            self.needs.subnets |= {self.text(s, "Subnets") for s in given.get("Subnets", ())}
-            groups = given.get("SecurityGroupIds", ())
+            self.needs.subnets |= {self.text(s, "Subnets") for s in vpc_config.get("Subnets", ())}
+            groups = vpc_config.get("SecurityGroupIds", ())
             self.needs.security_groups |= {self.text(g, "SecurityGroupIds") for g in groups}
 
     def services(self, strings: Mapping[str, Any] | None) -> None:

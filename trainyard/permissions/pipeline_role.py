@@ -35,7 +35,7 @@ from trainyard.permissions.step_requests import all_requests, job_roles, role_of
 SAGEMAKER = {"StringEquals": {"iam:PassedToService": ("sagemaker.amazonaws.com",)}}
 
 
-MADE: dict[str, tuple[tuple[str, str, tuple[str, ...]], ...]] = {
+CREATED_RESOURCES: dict[str, tuple[tuple[str, str, tuple[str, ...]], ...]] = {
     "Model": (("Models", "model/pipelines-*", ("CreateModel", "DescribeModel")),),
     "Tuning": (
         (
@@ -107,8 +107,8 @@ def statements(subject: Subject) -> Iterator[Statement | Gap]:
             actions=("sagemaker:AddTags", *(f"sagemaker:{action}" for action in actions)),
             resources=(subject.arn("sagemaker", f"{job.resource}/pipelines-*"),),
         )
-    yield from _made(subject)
-    yield from _reserved(subject)
+    yield from _allow_resources(subject)
+    yield from _allow_training_plans(subject)
     yield from _registry(subject)
     yield Statement(
         sid="PassJobRoles",
@@ -121,16 +121,16 @@ def statements(subject: Subject) -> Iterator[Statement | Gap]:
     yield from _invocations(subject)
 
 
-def _made(subject: Subject) -> Iterator[Statement]:
+def _allow_resources(subject: Subject) -> Iterator[Statement]:
     """Iterate over statements for all but jobs of a single kind: tuning jobs, models and so on."""
-    for type_, several in MADE.items():
+    for type_, several in CREATED_RESOURCES.items():
         steps = [step for step in subject.values.steps if step.type == type_]
         for sid, resource, actions in several:
-            named = (resource.format_map(_Names(subject, step)) for step in steps)
+            names = (resource.format_map(_Names(subject, step)) for step in steps)
             yield Statement(
                 sid=sid,
                 actions=("sagemaker:AddTags", *(f"sagemaker:{action}" for action in actions)),
-                resources=minimal(subject.arn("sagemaker", one) for one in named),
+                resources=minimal(subject.arn("sagemaker", name) for name in names),
             )
 
 
@@ -141,8 +141,8 @@ class _Names(dict):
         self._subject, self._step = subject, step
 
     def __missing__(self, member: str) -> str:
-        where = f"step {self._step.name}: {member}"
-        return self._subject.values.text(self._step.arguments[member], where)
+        location = f"step {self._step.name}: {member}"
+        return self._subject.values.text(self._step.arguments[member], location)
 
 
 def _unknown_roles(subject: Subject) -> Iterator[Gap]:
@@ -157,7 +157,7 @@ def _unknown_roles(subject: Subject) -> Iterator[Gap]:
             yield Gap(str(error))
 
 
-def _reserved(subject: Subject) -> Iterator[Statement]:
+def _allow_training_plans(subject: Subject) -> Iterator[Statement]:
     """Iterate over rights on training plans: a job on a plan is created on the plan and its
     machines, too.
     """
@@ -165,8 +165,8 @@ def _reserved(subject: Subject) -> Iterator[Statement]:
     for step in subject.values.steps:
         resources = step.arguments.get("ResourceConfig") or {}
         if plan := resources.get("TrainingPlanArn"):
-            where = f"step {step.name}: ResourceConfig.TrainingPlanArn"
-            plans.add(subject.values.text(plan, where))
+            location = f"step {step.name}: ResourceConfig.TrainingPlanArn"
+            plans.add(subject.values.text(plan, location))
     machines = {subject.arn("sagemaker", "reserved-capacity/*")} if plans else set()
     yield Statement(
         sid="TrainingPlans",
@@ -182,7 +182,7 @@ def _registry(subject: Subject) -> Iterator[Statement | Gap]:
         sid="ModelPackageGroups",
         actions=("sagemaker:AddTags", "sagemaker:CreateModelPackageGroup"),
         resources=tuple(
-            subject.arn("sagemaker", f"model-package-group/{g.name}") for g in groups if g.own
+            subject.arn("sagemaker", f"model-package-group/{g.name}") for g in groups if g.is_own
         ),
     )
     packages = tuple(g.packages for g in groups)
@@ -206,9 +206,9 @@ def _statuses(subject: Subject) -> dict[str, dict[str, tuple[str, ...]]]:
     with a parameter as its status, or without one, is not bound.
     """
     steps = [step for step in subject.values.steps if step.type == "RegisterModel"]
-    found = [step.arguments.get("ModelApprovalStatus") for step in steps]
-    statuses = tuple(sorted({status for status in found if isinstance(status, str)}))
-    bound = bool(found) and all(isinstance(status, str) for status in found)
+    values = [step.arguments.get("ModelApprovalStatus") for step in steps]
+    statuses = tuple(sorted({status for status in values if isinstance(status, str)}))
+    bound = bool(values) and all(isinstance(status, str) for status in values)
     return {"StringEquals": {"sagemaker:ModelApprovalStatus": statuses}} if bound else {}
 
 
@@ -219,7 +219,7 @@ class Group(NamedTuple):
     packages: str
     """ARN pattern of its packages."""
 
-    own: bool
+    is_own: bool
     """Whether it is in the pipeline's account, where the pipeline creates it when it is missing."""
 
 
@@ -231,15 +231,15 @@ def registered_groups(subject: Subject) -> tuple[list[Group], list[Gap]]:
     for step in subject.values.steps:
         if step.type != "RegisterModel":
             continue
-        where = f"step {step.name}: ModelPackageGroupName"
-        group = _text(subject, step.arguments.get("ModelPackageGroupName", ""), where)
+        location = f"step {step.name}: ModelPackageGroupName"
+        group = _text(subject, step.arguments.get("ModelPackageGroupName", ""), location)
         if isinstance(group, Gap):
             unknown.append(group)
         elif not group or "*" in group:
-            unknown.append(Gap(f"{where}: is {group!r}; a policy needs its name"))
+            unknown.append(Gap(f"{location}: is {group!r}; a policy needs its name"))
         else:
             groups.add(_group(subject, group))
-            unknown += _shared(subject, where, group)
+            unknown += _check_foreign_group(subject, location, group)
     return sorted(groups), unknown
 
 
@@ -248,24 +248,24 @@ def _group(subject: Subject, reference: str) -> Group:
     name = reference.rpartition("/")[2]
     account = reference.split(":")[4] if reference.startswith("arn:") else subject.account
     packages = subject.arn("sagemaker", f"model-package/{name}/*", account=account)
-    return Group(name, packages, own=account == subject.account)
+    return Group(name, packages, is_own=account == subject.account)
 
 
-def _shared(subject: Subject, where: str, reference: str) -> list[Gap]:
+def _check_foreign_group(subject: Subject, location: str, reference: str) -> list[Gap]:
     """Return what a group of another account needs, that no policy of this account can give."""
-    if _group(subject, reference).own:
+    if _group(subject, reference).is_own:
         return []
     return [
         Gap(
-            f"{where}: {reference} is another account's: the group's resource policy there "
+            f"{location}: {reference} is another account's: the group's resource policy there "
             "(PutModelPackageGroupPolicy) must allow this role to register and read its packages"
         )
     ]
 
 
-def _text(subject: Subject, value: Any, where: str) -> str | Gap:
+def _text(subject: Subject, value: Any, location: str) -> str | Gap:
     try:
-        return subject.values.text(value, where)
+        return subject.values.text(value, location)
     except DefinitionError as error:
         return Gap(str(error))
 
@@ -273,12 +273,12 @@ def _text(subject: Subject, value: Any, where: str) -> str | Gap:
 def _reads(subject: Subject) -> Iterator[Statement | Gap]:
     """Iterate over rights to read single objects: property files, and registered models."""
     objects = set()
-    for where, uri in [*_json_files(subject), *_model_data(subject)]:
+    for location, uri in [*_json_files(subject), *_model_data(subject)]:
         try:
             if isinstance(uri, Gap):
                 yield uri
             else:
-                objects.add(split_uri(uri, where))
+                objects.add(split_uri(uri, location))
         except DefinitionError as error:
             yield Gap(str(error))
     arns = minimal(subject.bucket_arn(bucket, key) for bucket, key in objects)
@@ -289,29 +289,33 @@ def _reads(subject: Subject) -> Iterator[Statement | Gap]:
 
 def _json_files(subject: Subject) -> Iterator[tuple[str, str | Gap]]:
     """Iterate over the URIs of the files that every JsonGet reads."""
-    bodies = [found[JSON_GET] for found, _ in expressions(subject.document) if JSON_GET in found]
+    bodies = [
+        expression[JSON_GET]
+        for expression, _ in expressions(subject.document)
+        if JSON_GET in expression
+    ]
     for body in bodies:
         if "S3Uri" in body:
             yield JSON_GET, _text(subject, body["S3Uri"], JSON_GET)
             continue
         file = parse_get(body["PropertyFile"][GET])
         folder, name = property_file(subject.values.step(file.name).document, file.path)
-        where = f"step {file.name}: property file {file.path}"
-        found = _text(subject, {GET: f"Steps.{file.name}.{folder}"}, where)
-        yield where, found if isinstance(found, Gap) else below(found, name)
+        location = f"step {file.name}: property file {file.path}"
+        uri = _text(subject, {GET: f"Steps.{file.name}.{folder}"}, location)
+        yield location, uri if isinstance(uri, Gap) else below(uri, name)
 
 
 def _model_data(subject: Subject) -> Iterator[tuple[str, str | Gap]]:
     for step in subject.values.steps:
         containers = (step.arguments.get("InferenceSpecification") or {}).get("Containers", ())
         for container in containers if step.type == "RegisterModel" else ():
-            where = f"step {step.name}: model"
+            location = f"step {step.name}: model"
             if "ModelDataUrl" in container:
-                yield where, _text(subject, container["ModelDataUrl"], where)
+                yield location, _text(subject, container["ModelDataUrl"], location)
             if source := container.get("ModelDataSource", {}).get("S3DataSource"):
-                uri = _text(subject, source["S3Uri"], where)
+                uri = _text(subject, source["S3Uri"], location)
                 prefix = source["S3DataType"] == "S3Prefix" and not isinstance(uri, Gap)
-                yield where, f"{uri}*" if prefix else uri
+                yield location, f"{uri}*" if prefix else uri
 
 
 def _output_keys(subject: Subject) -> set[str]:
@@ -330,13 +334,13 @@ def _invocations(subject: Subject) -> Iterator[Statement | Gap]:
         if step.type not in ("Lambda", "Callback"):
             continue
         field = "FunctionArn" if step.type == "Lambda" else "SqsQueueUrl"
-        found = _text(subject, step.document.get(field, ""), f"step {step.name}: {field}")
-        if isinstance(found, Gap):
-            yield found
+        target = _text(subject, step.document.get(field, ""), f"step {step.name}: {field}")
+        if isinstance(target, Gap):
+            yield target
         elif step.type == "Lambda":
-            functions.add(found)
+            functions.add(target)
         else:
-            account, _, name = found.removeprefix("https://").partition("/")[2].partition("/")
+            account, _, name = target.removeprefix("https://").partition("/")[2].partition("/")
             queues.add(subject.arn("sqs", name, account=account))
     yield Statement(
         sid="Functions", actions=("lambda:InvokeFunction",), resources=tuple(sorted(functions))

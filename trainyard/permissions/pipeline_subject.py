@@ -47,7 +47,7 @@ class Subject:
     tags: Mapping[str, str] = field(default_factory=dict)
     """Tags of the roles in a template."""
 
-    beside: tuple[Mapping[str, Any], ...] = ()
+    extra_steps: tuple[Mapping[str, Any], ...] = ()
     """What is made outside of the pipeline with the jobs' role, in the form of steps."""
 
     application: Any = None
@@ -114,20 +114,20 @@ def from_file(
     region: str,
     role: str,
     root: str | None = None,
-    asked: str | None = None,
+    policy_name: str | None = None,
 ) -> Subject:
     """Return the subject of a definition's file; the caller gives what the file lacks.
 
-    The policies of jobs and pipeline (``asked``) need a name only if the definition uses it, and
-    only the account of the pipeline's role, which the steps' roles contain, too. Images and ARNs
-    contain the region, if they agree.
+    The policies of jobs and pipeline (``policy_name``) need a name only if the definition uses it,
+    and only the account of the pipeline's role, which the steps' roles contain, too. Images and
+    ARNs contain the region, if they agree.
 
     Raises:
         DefinitionError: the file cannot be read or is not valid, or a value is missing.
     """
     body, source = read_definition(path), str(path)
     facts, options = read_facts(body), {"name": name, "region": region, "pipeline_role": role}
-    if missing := [fact for fact in missing_facts(body, asked) if not options[fact]]:
+    if missing := [fact for fact in missing_facts(body, policy_name) if not options[fact]]:
         raise DefinitionError(
             f"{path}: the definition does not say whose it is and where: give {', '.join(missing)}"
         )

@@ -63,44 +63,46 @@ def answer(
         _print_endpoints(subject)
         return
     if as_template:
-        policies = {each.name: derive(subject, each.name) for each in roles(subject)}
-        gaps = {name: found for name in policies if (found := missing(subject, name))}
+        policies = {
+            role_entry.name: derive(subject, role_entry.name) for role_entry in roles(subject)
+        }
+        gaps = {name: role_gaps for name in policies if (role_gaps := missing(subject, name))}
         print(head + dump(template(subject, policies, gaps)), end="")
-        shown = list(policies.values())
+        documents = list(policies.values())
     elif role is not None:
-        shown = [derive(subject, role, job_role)]
+        documents = [derive(subject, role, job_role)]
         gaps = {role: missing(subject, role, job_role)}
-        print(json.dumps(shown[0], indent=1))
+        print(json.dumps(documents[0], indent=1))
     else:
-        known = "|".join(each.name for each in roles())
-        raise DefinitionError(f"what to print? give --role {known}, --template or --endpoints")
-    if not any(policy["Statement"] for policy in shown):
+        choices = "|".join(role_entry.name for role_entry in roles())
+        raise DefinitionError(f"what to print? give --role {choices}, --template or --endpoints")
+    if not any(policy["Statement"] for policy in documents):
         errors.print("nothing is needed; IAM takes no policy without statements", highlight=False)
-    forced = {k: v for p in shown for k, v in forced_wildcards(p).items()}
-    for action, reason in sorted(forced.items()):
+    wildcards = {k: v for p in documents for k, v in forced_wildcards(p).items()}
+    for action, reason in sorted(wildcards.items()):
         errors.print(f"{action} on *: {reason}", highlight=False, markup=False)
-    if _tell(gaps):
+    if _print_gaps(gaps):
         raise typer.Exit(GAPS)
 
 
 def _print_endpoints(subject: Subject) -> None:
-    found = dict(endpoints(subject))
-    if "job" not in found:
+    role_endpoints = dict(endpoints(subject))
+    if "job" not in role_endpoints:
         errors.print("no job has a VPC, so none needs an endpoint", highlight=False)
-    for role, names in found.items():
+    for role, names in role_endpoints.items():
         for name in names:
             print(f"{role:4} {name}")
 
 
-def _tell(gaps: Mapping[str, list[str]]) -> bool:
+def _print_gaps(gaps: Mapping[str, list[str]]) -> bool:
     """Print every gap on stderr; return whether there are any."""
-    for role, said in gaps.items():
-        for gap in said:
+    for role, role_gaps in gaps.items():
+        for gap in role_gaps:
             errors.print(f"gap in {role}: {gap}", highlight=False, markup=False)
-    found = any(gaps.values())
-    if found:
+    has_gaps = any(gaps.values())
+    if has_gaps:
         errors.print("write the statements that fill the gaps by hand", highlight=False)
-    return found
+    return has_gaps
 
 
 def _check(subject: Subject, file: Path, role: str | None, job_role: str | None) -> int:
@@ -109,24 +111,26 @@ def _check(subject: Subject, file: Path, role: str | None, job_role: str | None)
         document = read(file.read_text(encoding="utf-8"), str(file))
     except (OSError, UnicodeDecodeError) as error:
         raise DefinitionError(f"{file}: cannot be read: {error}") from None
-    given = _given(document, subject, file, role)
-    gaps = {each: missing(subject, each, job_role) for each in given}
-    found, differs = 0, False
-    for each, document in given.items():
-        for difference in compare(derive(subject, each, job_role), document):
-            fills = difference.kind == "excess" and bool(gaps[each])
+    policies = _read_policies(document, subject, file, role)
+    gaps = {name: missing(subject, name, job_role) for name in policies}
+    difference_count, differs = 0, False
+    for name, document in policies.items():
+        for difference in compare(derive(subject, name, job_role), document):
+            fills = difference.kind == "excess" and bool(gaps[name])
             differs |= not fills
-            found += 1
+            difference_count += 1
             note = " (unless a gap needs it)" if fills else ""
-            console.print(f"{each}: {difference}{note}", highlight=False, markup=False)
-    if not found:
-        what = "what can be derived" if any(gaps.values()) else "exactly what is needed"
-        console.print(f"{file}: {what} ({', '.join(given)})", highlight=False)
-    has_gaps = _tell(gaps)
+            console.print(f"{name}: {difference}{note}", highlight=False, markup=False)
+    if not difference_count:
+        scope = "what can be derived" if any(gaps.values()) else "exactly what is needed"
+        console.print(f"{file}: {scope} ({', '.join(policies)})", highlight=False)
+    has_gaps = _print_gaps(gaps)
     return 1 if differs else GAPS if has_gaps else 0
 
 
-def _given(document: dict, subject: Subject, file: Path, role: str | None) -> dict[str, dict]:
+def _read_policies(
+    document: dict, subject: Subject, file: Path, role: str | None
+) -> dict[str, dict]:
     """Return role → the policy in the file; get-role-policy's answer is accepted, too."""
     if "Resources" in document:
         policies = policies_in(document, subject, str(file))
@@ -156,8 +160,8 @@ class Difference:
     conditions: str
 
     def __str__(self) -> str:
-        under = f" if {self.conditions}" if self.conditions else ""
-        return f"{self.kind} {self.sid}: {self.action} on {self.resource}{under}"
+        condition = f" if {self.conditions}" if self.conditions else ""
+        return f"{self.kind} {self.sid}: {self.action} on {self.resource}{condition}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,13 +171,14 @@ class _Grant:
     resource: str
     conditions: Mapping[tuple[str, str], frozenset[str]]
 
-    def within(self, other: "_Grant") -> bool:
+    def is_within(self, other: "_Grant") -> bool:
         """Return whether ``other`` allows all that this one does."""
         return (
             covers(other.action.lower(), self.action.lower())
             and covers(other.resource, self.resource)
             and all(
-                _implied(key, values, self.conditions) for key, values in other.conditions.items()
+                _is_implied(key, values, self.conditions)
+                for key, values in other.conditions.items()
             )
         )
 
@@ -189,7 +194,7 @@ class _Grant:
         return Difference(kind, self.sid, self.action, self.resource, ", ".join(limits))
 
 
-def _implied(
+def _is_implied(
     key: tuple[str, str],
     wide: frozenset[str],
     conditions: Mapping[tuple[str, str], frozenset[str]],
@@ -202,30 +207,32 @@ def _implied(
     return all(any(covers(w, n) for w in wide) for n in narrow)
 
 
-def compare(derived: Mapping[str, Any], given: Mapping[str, Any]) -> list[Difference]:
+def compare(derived_policy: Mapping[str, Any], given_policy: Mapping[str, Any]) -> list[Difference]:
     """Return shortages first, then excesses, each in the order of its policy.
 
-    A Deny in ``given`` that touches something needed makes it a shortage, whatever its conditions.
+    A Deny in ``given_policy`` that touches something needed makes it a shortage, whatever its
+    conditions.
 
     Raises:
-        DefinitionError: ``given`` is not a policy, or uses NotAction or NotResource.
+        DefinitionError: ``given_policy`` is not a policy, or uses NotAction or NotResource.
     """
-    needed, allowed = list(_grants(derived, "Allow")), list(_grants(given, "Allow"))
-    denied = list(_grants(given, "Deny"))
+    needs, allowances = list(_grants(derived_policy, "Allow")), list(_grants(given_policy, "Allow"))
+    denials = list(_grants(given_policy, "Deny"))
     short = [
         need
-        for need in needed
-        if not any(need.within(grant) for grant in allowed) or any(need.meets(d) for d in denied)
+        for need in needs
+        if not any(need.is_within(grant) for grant in allowances)
+        or any(need.meets(d) for d in denials)
     ]
-    over = [grant for grant in allowed if not any(grant.within(need) for need in needed)]
-    return [g.difference("shortage") for g in short] + [g.difference("excess") for g in over]
+    excess = [grant for grant in allowances if not any(grant.is_within(need) for need in needs)]
+    return [g.difference("shortage") for g in short] + [g.difference("excess") for g in excess]
 
 
 def _grants(policy: Mapping[str, Any], effect: str) -> Iterator[_Grant]:
     statements = policy.get("Statement")
     if statements is None:
         raise DefinitionError("the policy has no Statement; expected an IAM policy document")
-    for number, statement in enumerate(_listed(statements), 1):
+    for number, statement in enumerate(_as_list(statements), 1):
         if statement.get("Effect") != effect:
             continue
         sid = statement.get("Sid", f"statement {number}")
@@ -235,8 +242,8 @@ def _grants(policy: Mapping[str, Any], effect: str) -> Iterator[_Grant]:
                 "than they list, so they cannot be compared: list all actions and resources"
             )
         conditions = dict(_conditions(statement.get("Condition") or {}))
-        for action in _listed(statement["Action"]):
-            for resource in _listed(statement["Resource"]):
+        for action in _as_list(statement["Action"]):
+            for resource in _as_list(statement["Resource"]):
                 yield _Grant(sid, action, resource, conditions)
 
 
@@ -246,8 +253,8 @@ def _conditions(
     for operator, keys in condition.items():
         name = _LIKE.get(operator.lower(), operator.lower())
         for key, values in keys.items():
-            yield (name, key.lower()), frozenset(str(v) for v in _listed(values))
+            yield (name, key.lower()), frozenset(str(v) for v in _as_list(values))
 
 
-def _listed(value: Any) -> Sequence[Any]:
+def _as_list(value: Any) -> Sequence[Any]:
     return value if isinstance(value, list | tuple) else [value]

@@ -74,11 +74,11 @@ def control_policies(file: Path | None) -> tuple[Policy, ...]:
     if file is None:
         return ()
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise MalformedPolicy(f"--scp {file}: cannot be read: {error}") from None
-    several = found if isinstance(found, list) else [found]
-    return tuple(read_policy(f"{file.name}[{n}]", one) for n, one in enumerate(several))
+    several = content if isinstance(content, list) else [content]
+    return tuple(read_policy(f"{file.name}[{n}]", document) for n, document in enumerate(several))
 
 
 @lru_cache(maxsize=256)
@@ -87,8 +87,8 @@ def _read(name: str, text: str) -> Policy:
         document = json.loads(text)
     except ValueError as error:
         raise MalformedPolicy(f"policy {name}: is not JSON: {error}") from None
-    given = document.get("Statement") if isinstance(document, dict) else None
-    entries = given if isinstance(given, list) else [given]
+    statements = document.get("Statement") if isinstance(document, dict) else None
+    entries = statements if isinstance(statements, list) else [statements]
     if not entries or not all(isinstance(entry, dict) for entry in entries):
         raise MalformedPolicy(f"policy {name}: has no Statement")
     variables = document.get("Version") == _WITH_VARIABLES
@@ -97,43 +97,47 @@ def _read(name: str, text: str) -> Policy:
 
 def _statement(policy: str, number: int, entry: dict[str, Any], variables: bool) -> Statement:
     sid = entry.get("Sid") or f"number {number}"
-    where = f"policy {policy}, statement {sid}"
+    location = f"policy {policy}, statement {sid}"
     if entry.get("Effect") not in ("Allow", "Deny"):
-        raise MalformedPolicy(f"{where}: Effect must be Allow or Deny")
+        raise MalformedPolicy(f"{location}: Effect must be Allow or Deny")
     if unknown := entry.keys() - _MEMBERS:
-        raise MalformedPolicy(f"{where}: there is no element {sorted(unknown)[0]} in a statement")
-    action = _clause(entry, "Action", where)
+        raise MalformedPolicy(
+            f"{location}: there is no element {sorted(unknown)[0]} in a statement"
+        )
+    action = _clause(entry, "Action", location)
     if action is None:
-        raise MalformedPolicy(f"{where}: has no Action")
+        raise MalformedPolicy(f"{location}: has no Action")
     return Statement(
         sid=sid,
         allows=entry["Effect"] == "Allow",
         action=action,
-        resource=_clause(entry, "Resource", where),
-        principal=_clause(entry, "Principal", where),
-        conditions=_conditions(entry.get("Condition") or {}, where),
+        resource=_clause(entry, "Resource", location),
+        principal=_clause(entry, "Principal", location),
+        conditions=_conditions(entry.get("Condition") or {}, location),
         variables=variables,
     )
 
 
-def _clause(entry: dict[str, Any], name: Clause, where: str) -> tuple[tuple[str, ...], bool] | None:
-    given = [(member, n) for n, member in enumerate((name, f"Not{name}")) if member in entry]
-    if len(given) > 1:
-        raise MalformedPolicy(f"{where}: has both {name} and Not{name}")
-    for member, negated in given:
+def _clause(
+    entry: dict[str, Any], name: Clause, location: str
+) -> tuple[tuple[str, ...], bool] | None:
+    members = [(member, n) for n, member in enumerate((name, f"Not{name}")) if member in entry]
+    if len(members) > 1:
+        raise MalformedPolicy(f"{location}: has both {name} and Not{name}")
+    for member, is_negated in members:
         value = entry[member]
         if name == "Principal" and isinstance(value, dict):
-            listed = [f"{kind}:{one}" for kind, ones in value.items() for one in _texts(ones)]
-            return tuple(listed), bool(negated)
-        return _texts(value), bool(negated)
+            values = [f"{kind}:{text}" for kind, ones in value.items() for text in _texts(ones)]
+            return tuple(values), bool(is_negated)
+        return _texts(value), bool(is_negated)
     return None
 
 
 def _conditions(
-    condition: dict[str, dict[str, Any]], where: str
+    condition: dict[str, dict[str, Any]], location: str
 ) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
     if not all(isinstance(keys, dict) for keys in condition.values()):
-        raise MalformedPolicy(f"{where}: Condition must be operator → key → values")
+        raise MalformedPolicy(f"{location}: Condition must be operator → key → values")
     return tuple(
         (operator, key.lower(), _texts(values))
         for operator, keys in condition.items()
@@ -157,34 +161,36 @@ def expression(
     a ``*`` at the end of a segment does not ("IAM JSON policy elements: Resource").
     """
     parts, end = [], 0
-    for found in _VARIABLE.finditer(text) if variables else ():
-        value = _value(found[1], context)
+    for match in _VARIABLE.finditer(text) if variables else ():
+        value = _value(match[1], context)
         if value is None:
             return None
-        parts += [_escaped(text[end : found.start()], wild, segments), re.escape(value)]
-        end = found.end()
-    return _compiled("".join([*parts, _escaped(text[end:], wild, segments, is_last=True)]))
+        parts += [_escape_text(text[end : match.start()], wild, segments), re.escape(value)]
+        end = match.end()
+    return _compile_pattern(
+        "".join([*parts, _escape_text(text[end:], wild, segments, is_last=True)])
+    )
 
 
 def _value(name: str, context: Context) -> str | None:
     """Return the variable's value; a name of ``*``, ``?`` or ``$`` is that character."""
     if name in ("*", "?", "$"):
         return name
-    found = _DEFAULT.fullmatch(name)
-    values = context.get(found[1].lower(), ()) if found else ()
-    return values[0] if len(values) == 1 else found[2] if found else None
+    match = _DEFAULT.fullmatch(name)
+    values = context.get(match[1].lower(), ()) if match else ()
+    return values[0] if len(values) == 1 else match[2] if match else None
 
 
-def _escaped(text: str, wild: bool, segments: bool, is_last: bool = False) -> str:
-    escaped = re.escape(text)
+def _escape_text(text: str, wild: bool, segments: bool, is_last: bool = False) -> str:
+    pattern = re.escape(text)
     if not wild:
-        return escaped
+        return pattern
     if not segments:
-        return escaped.replace(r"\*", ".*").replace(r"\?", ".")
+        return pattern.replace(r"\*", ".*").replace(r"\?", ".")
     end_of_segment = r"\\\*(?=:|$)" if is_last else r"\\\*(?=:)"
-    return re.sub(end_of_segment, ".*", escaped).replace(r"\*", "[^:]*").replace(r"\?", "[^:]")
+    return re.sub(end_of_segment, ".*", pattern).replace(r"\*", "[^:]*").replace(r"\?", "[^:]")
 
 
 @lru_cache(maxsize=4096)
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compile_pattern(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern, re.DOTALL)

@@ -52,8 +52,8 @@ class Principal:
     @property
     def names(self) -> tuple[str, ...]:
         """ARNs that all mean the principal: its account's, its role's, its own."""
-        found = [f"arn:aws:iam::{self.account}:root"] if self.account else []
-        return tuple(name for name in (*found, self.role, self.arn) if name)
+        account_names = [f"arn:aws:iam::{self.account}:root"] if self.account else []
+        return tuple(name for name in (*account_names, self.role, self.arn) if name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Request:
     action: str
     resource: str
     context: Context = field(default_factory=dict)
-    known: frozenset[str] | None = None
+    known_keys: frozenset[str] | None = None
     """Condition keys, in lower case, of which is known whether the request has them, if not all
     are; a name that ends with ``/`` means every key that begins so."""
 
@@ -73,9 +73,9 @@ class Request:
 
     def knows(self, key: str) -> bool:
         """Return whether it is known what the request has under the condition key."""
-        if self.known is None or key in self.context or key in self.known:
+        if self.known_keys is None or key in self.context or key in self.known_keys:
             return True
-        return f"{key.partition('/')[0]}/" in self.known
+        return f"{key.partition('/')[0]}/" in self.known_keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class Decision:
     """Whether a request is allowed, and by which policy it is not."""
 
     request: Request
-    allowed: bool
+    is_allowed: bool
     kind: Kind = "identity-based policy"
     """Type of the policy that denies, or lacks an Allow."""
 
@@ -132,20 +132,22 @@ class Decision:
 
         IAM user guide, "Troubleshoot access denied error messages".
         """
-        who, action = self.request.principal.arn, self.request.action
+        principal, action = self.request.principal.arn, self.request.action
         quote = '"' if action.startswith("s3:") else ""
         on = f" on resource: {quote}{self.request.resource}{quote}"
-        return f"User: {who} is not authorized to perform: {action}{on} {self._why}"
+        return f"User: {principal} is not authorized to perform: {action}{on} {self._reason}"
 
     @property
-    def _why(self) -> str:
-        where = f" (statement {self.sid} of {self.policy})" if self.sid else ""
+    def _reason(self) -> str:
+        location = f" (statement {self.sid} of {self.policy})" if self.sid else ""
         article = "an" if self.kind.startswith("i") else "a"
         article = "the" if self.kind == "role trust policy" else article
         if self.unknown:
-            return f"because it is not known here: {self.unknown}, in {article} {self.kind}{where}"
+            return (
+                f"because it is not known here: {self.unknown}, in {article} {self.kind}{location}"
+            )
         if self.sid:
-            return f"with an explicit deny in {article} {self.kind}{where}"
+            return f"with an explicit deny in {article} {self.kind}{location}"
         return f"because no {self.kind} allows the {self.request.action} action"
 
 
@@ -156,8 +158,8 @@ class _NotKnown(Exception):
 def evaluate(request: Request, policies: Policies) -> Decision:
     """Decide on a request. Of a statement that cannot be evaluated, the decision names what."""
     denials = [*_denials(request, policies)]
-    for denied in sorted(denials, key=lambda one: bool(one.unknown)):
-        return denied  # a Deny that is certain comes before one that may apply
+    for denial in sorted(denials, key=lambda decision: bool(decision.unknown)):
+        return denial  # a Deny that is certain comes before one that may apply
     doubts: dict[Kind, Decision] = {}
     lacks = _lacking(request, policies, doubts)
     if lacks is None:
@@ -169,12 +171,12 @@ def _denials(request: Request, policies: Policies) -> Iterator[Decision]:
     """Iterate over the Deny statements that apply, or may apply."""
     for kind, some in policies.kinds():
         for policy, statement in ((p, s) for p in some for s in p.statements if not s.allows):
-            denied = Decision(request, False, kind, policy.name, statement.sid)
+            denial = Decision(request, False, kind, policy.name, statement.sid)
             try:
                 if _applies(statement, request):
-                    yield denied
+                    yield denial
             except (_NotKnown, MalformedPolicy) as error:
-                yield replace(denied, unknown=str(error))
+                yield replace(denial, unknown=str(error))
 
 
 def _lacking(request: Request, policies: Policies, doubts: dict[Kind, Decision]) -> Kind | None:
@@ -187,14 +189,14 @@ def _lacking(request: Request, policies: Policies, doubts: dict[Kind, Decision])
     if policies.control and not allows("service control policy"):
         return "service control policy"
     kind: Kind = "role trust policy" if "role trust policy" in by_kind else "resource-based policy"
-    grant = _granted(request, policies.resource, kind, doubts)
+    grant = _find_grant(request, policies.resource, kind, doubts)
     across = bool(request.owner) and request.owner != request.principal.account
     if not grant and (across or policies.must_name):
         return kind
     if not across and grant == "direct":
         return None
-    needed = grant != "role" or across
-    if needed and not allows("identity-based policy"):
+    is_needed = grant != "role" or across
+    if is_needed and not allows("identity-based policy"):
         return "identity-based policy"
     if policies.boundary and not allows("permissions boundary"):
         return "permissions boundary"
@@ -221,12 +223,12 @@ def _certainly(
     try:
         return _applies(statement, request)
     except (_NotKnown, MalformedPolicy) as error:
-        denied = Decision(request, False, kind, policy.name if policy else "", statement.sid)
-        doubts.setdefault(kind, replace(denied, unknown=str(error)))
+        denial = Decision(request, False, kind, policy.name if policy else "", statement.sid)
+        doubts.setdefault(kind, replace(denial, unknown=str(error)))
         return False
 
 
-def _granted(
+def _find_grant(
     request: Request, policy: Policy | None, kind: Kind, doubts: dict[Kind, Decision]
 ) -> Grant:
     """Return to whom the resource's policy gives, where it allows the request at all.
@@ -235,22 +237,22 @@ def _granted(
     count. To its role: the boundary and session policies still limit it. To its account: identity
     policies decide.
     """
-    found: set[Grant] = set()
+    grants: set[Grant] = set()
     for statement in policy.statements if policy else ():
         if statement.allows and _certainly(policy, statement, request, kind, doubts):
-            found.add(_grant(statement, request.principal))
+            grants.add(_grant(statement, request.principal))
     order: tuple[Grant, ...] = ("direct", "role", "account")
-    return next((grant for grant in order if grant in found), "")
+    return next((grant for grant in order if grant in grants), "")
 
 
 def _grant(statement: Statement, principal: Principal) -> Grant:
-    listed, negated = statement.principal or ((), False)
-    if negated:
+    principals, is_negated = statement.principal or ((), False)
+    if is_negated:
         return "direct"
-    whole = {"*", "AWS:*", f"AWS:{principal.arn}", f"Service:{principal.arn}"}
-    if whole.intersection(listed):
+    wildcards = {"*", "AWS:*", f"AWS:{principal.arn}", f"Service:{principal.arn}"}
+    if wildcards.intersection(principals):
         return "direct"
-    return "role" if f"AWS:{principal.role}" in listed else "account"
+    return "role" if f"AWS:{principal.role}" in principals else "account"
 
 
 def _applies(statement: Statement, request: Request) -> bool:
@@ -271,10 +273,10 @@ def _applies(statement: Statement, request: Request) -> bool:
             return False
     if statement.principal is not None and not _is_principal(statement, request.principal):
         return False
-    known = [c for c in statement.conditions if request.knows(c[1])]
-    if not all(holds(c, request.context, statement.variables) for c in known):
+    conditions = [c for c in statement.conditions if request.knows(c[1])]
+    if not all(holds(c, request.context, statement.variables) for c in conditions):
         return False
-    for _, key, _ in (c for c in statement.conditions if c not in known):
+    for _, key, _ in (c for c in statement.conditions if c not in conditions):
         raise _NotKnown(f"the value of the condition key {key}")
     return True
 
@@ -282,8 +284,10 @@ def _applies(statement: Statement, request: Request) -> bool:
 def _any(
     patterns: Iterable[str], text: str, context: Mapping, variables: bool, segments: bool = False
 ) -> bool:
-    expressions = (expression(one, context, variables, segments=segments) for one in patterns)
-    return any(found.fullmatch(text) for found in expressions if found)
+    expressions = (
+        expression(pattern, context, variables, segments=segments) for pattern in patterns
+    )
+    return any(regex.fullmatch(text) for regex in expressions if regex)
 
 
 def _is_principal(statement: Statement, principal: Principal) -> bool:
@@ -291,20 +295,20 @@ def _is_principal(statement: Statement, principal: Principal) -> bool:
 
     NotPrincipal leaves out only whom it lists by every name: account, role and session.
     """
-    listed, negated = statement.principal or ((), False)
-    if {"*", "AWS:*"}.intersection(listed):
-        return not negated
+    principals, is_negated = statement.principal or ((), False)
+    if {"*", "AWS:*"}.intersection(principals):
+        return not is_negated
     kinds = ("AWS", "Service") if principal.account else ("Service",)
-    mine = [f"{kind}:{name}" for name in principal.names for kind in kinds]
-    given = {_full(name) for name in listed}
-    found = [name for name in mine if name in given]
-    if negated:
-        return len(found) < len(principal.names)
-    return bool(found)
+    own_names = [f"{kind}:{name}" for name in principal.names for kind in kinds]
+    full_names = {_full(name) for name in principals}
+    matches = [name for name in own_names if name in full_names]
+    if is_negated:
+        return len(matches) < len(principal.names)
+    return bool(matches)
 
 
 def _full(name: str) -> str:
     """Return an account's number as its ARN: both mean the account."""
     kind, _, value = name.partition(":")
-    found = _ACCOUNT.fullmatch(value)
-    return f"{kind}:arn:aws:iam::{found[1]}:root" if found else name
+    match = _ACCOUNT.fullmatch(value)
+    return f"{kind}:arn:aws:iam::{match[1]}:root" if match else name

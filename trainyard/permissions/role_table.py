@@ -48,8 +48,8 @@ def roles(subject: Subject | None = None) -> list[Role]:
     """Return every role, or those that a pipeline needs, in the order in which a template and
     messages name them.
     """
-    found = (each for each in _ROLES.values() if subject is None or each.exists(subject))
-    return sorted(found, key=lambda each: each.place)
+    selection = (role for role in _ROLES.values() if subject is None or role.exists(subject))
+    return sorted(selection, key=lambda role: role.place)
 
 
 def role_named(name: str) -> Role:
@@ -59,6 +59,6 @@ def role_named(name: str) -> Role:
         DefinitionError: there is no such role.
     """
     if name not in _ROLES:
-        known = [each.name for each in roles()]
-        raise DefinitionError(f"--role {name}: is not a role; {nearest(name, known)}")
+        names = [role.name for role in roles()]
+        raise DefinitionError(f"--role {name}: is not a role; {nearest(name, names)}")
     return _ROLES[name]

@@ -26,28 +26,28 @@ BOUNDARY_PARAMETER = {
 
 
 def role_resources(
-    subject: Subject, policies: Mapping[str, dict], *, shared: bool = False
+    subject: Subject, policies: Mapping[str, dict], *, allow_shared: bool = False
 ) -> dict[str, dict[str, Any]]:
     """Return logical ID → CloudFormation's resource of each role and policy: what any language of
     infrastructure is written from.
 
-    ``shared``: whether pipeline and jobs may share one role, which then has both policies.
+    ``allow_shared``: whether pipeline and jobs may share one role, which then has both policies.
 
     Raises:
         DefinitionError: the pipeline and its jobs share one role, the jobs have several, or two
             roles have one name.
     """
-    known = job_roles(subject)
-    if len(known) != 1 or (subject.role in known and not shared):
+    role_names = job_roles(subject)
+    if len(role_names) != 1 or (subject.role in role_names and not allow_shared):
         raise DefinitionError(
             f"pipeline {subject.name}: its role is {subject.role}, its jobs' "
-            f"{', '.join(known) or 'none'}; the template gives each a role of its own: "
+            f"{', '.join(role_names) or 'none'}; the template gives each a role of its own: "
             "name another in the jobs; in a recipe, set aws.job_role to another role than aws.role"
         )
     resources = {
-        each.logical: each.resource(subject, policies[each.name]) for each in roles(subject)
+        role.logical: role.resource(subject, policies[role.name]) for role in roles(subject)
     }
-    if subject.role in known:
+    if subject.role in role_names:
         _join(resources["PipelineRole"]["Properties"], resources.pop("JobRole")["Properties"])
     owners: dict[str, str] = {}
     for logical, resource in resources.items():
@@ -68,19 +68,21 @@ def template(
     policies: Mapping[str, dict],
     gaps: Mapping[str, list[str]] | None = None,
     *,
-    shared: bool = False,
+    allow_shared: bool = False,
 ) -> dict[str, Any]:
     """Return a CloudFormation template with the roles; account and region are where it is deployed.
 
     ``gaps``: role → what its policy lacks and no definition contains; they go into its Metadata.
-    ``shared``: whether pipeline and jobs may share one role, which then has both policies.
+    ``allow_shared``: whether pipeline and jobs may share one role, which then has both policies.
 
     Raises:
         DefinitionError: the roles cannot be told apart, as in :func:`role_resources`.
     """
-    made = role_resources(subject, policies, shared=shared)
+    role_definitions = role_resources(subject, policies, allow_shared=allow_shared)
     substitute = _Substitution(subject)
-    resources = {k: _tagged(substitute.apply(v), subject.tags) for k, v in made.items()}
+    resources = {
+        k: _add_tags(substitute.apply(v), subject.tags) for k, v in role_definitions.items()
+    }
     return {
         "AWSTemplateFormatVersion": "2010-09-09",
         "Description": f"Least-privilege roles of the SageMaker pipeline {subject.name}",
@@ -102,15 +104,17 @@ def template(
 
 def _join(role: dict[str, Any], jobs: dict[str, Any]) -> None:
     """Give the pipeline's role the policy of its jobs', too, and their trust."""
-    role["Policies"] += [one | {"PolicyName": "derived-jobs"} for one in jobs["Policies"]]
-    mine, theirs = (
-        each["AssumeRolePolicyDocument"]["Statement"][0]["Condition"]["ArnLike"]["aws:SourceArn"]
-        for each in (role, jobs)
+    role["Policies"] += [policy | {"PolicyName": "derived-jobs"} for policy in jobs["Policies"]]
+    sources, job_sources = (
+        resource["AssumeRolePolicyDocument"]["Statement"][0]["Condition"]["ArnLike"][
+            "aws:SourceArn"
+        ]
+        for resource in (role, jobs)
     )
-    mine += theirs
+    sources += job_sources
 
 
-def _tagged(resource: dict[str, Any], tags: Mapping[str, str]) -> dict[str, Any]:
+def _add_tags(resource: dict[str, Any], tags: Mapping[str, str]) -> dict[str, Any]:
     """Return the resource with tags, if it is a role: CloudFormation tags no managed policy."""
     if tags and resource["Type"] == "AWS::IAM::Role":
         resource["Properties"]["Tags"] = [{"Key": k, "Value": v} for k, v in sorted(tags.items())]
@@ -133,13 +137,13 @@ class _Substitution:
 
     def parameters(self, resources: Mapping[str, Any]) -> dict[str, Any]:
         """Return those that the resources refer to: a key's alias stands in conditions only."""
-        described = {
+        descriptions = {
             "ArtifactBucket": "Bucket of code, shards, models and checkpoints (infra/storage.yaml)",
             "KmsKeyArn": "Key of volumes and outputs (infra/storage.yaml)",
         }
         text = json.dumps(resources)
         return {
-            name: {"Type": "String", "Default": value, "Description": described[name]}
+            name: {"Type": "String", "Default": value, "Description": descriptions[name]}
             for name, value in self._parameters.items()
             if value and (f"${{{name}}}" in text or f'{{"Ref": "{name}"}}' in text)
         }
@@ -153,13 +157,13 @@ class _Substitution:
         return self._text(value) if isinstance(value, str) else value
 
     def _text(self, text: str) -> Any:
-        changed = text
+        result = text
         for pattern, name in self._names:
             if pattern:  # no key, no name for it
-                changed = re.sub(pattern, name, changed)
-        if changed == "${KmsKeyArn}":
+                result = re.sub(pattern, name, result)
+        if result == "${KmsKeyArn}":
             return {"Ref": "KmsKeyArn"}
-        return text if changed == text else {"Fn::Sub": changed}
+        return text if result == text else {"Fn::Sub": result}
 
 
 class _Dumper(yaml.SafeDumper):
@@ -223,47 +227,51 @@ def policies_in(
         "AWS::AccountId": subject.account,
         **{k: p.get("Default") for k, p in document.get("Parameters", {}).items()},
     }
-    found = {}
-    for each in roles(subject):
-        role, logical = each.name, each.logical
+    policies = {}
+    for entry in roles(subject):
+        role, logical = entry.name, entry.logical
         resource = document["Resources"].get(logical)
         if resource is None:
             raise DefinitionError(f"{source}: has no resource {logical}, the policy of role {role}")
-        given = resource["Properties"]
+        properties = resource["Properties"]
         documents = (
-            [given["PolicyDocument"]]
-            if "PolicyDocument" in given
-            else [policy["PolicyDocument"] for policy in given.get("Policies", ())]
+            [properties["PolicyDocument"]]
+            if "PolicyDocument" in properties
+            else [policy["PolicyDocument"] for policy in properties.get("Policies", ())]
         )
-        if given.get("ManagedPolicyArns"):
+        if properties.get("ManagedPolicyArns"):
             raise DefinitionError(
                 f"{source}: {logical}: has ManagedPolicyArns, and what those allow stands elsewhere"
             )
         statements = [s for policy in documents for s in policy["Statement"]]
-        found[role] = {"Statement": _resolved(statements, names, f"{source}: {logical}")}
-    return found
+        policies[role] = {
+            "Statement": _resolve_references(statements, names, f"{source}: {logical}")
+        }
+    return policies
 
 
-def _resolved(value: Any, names: Mapping[str, str], where: str) -> Any:
+def _resolve_references(value: Any, names: Mapping[str, str], location: str) -> Any:
     if isinstance(value, list):
-        return [_resolved(inner, names, where) for inner in value]
+        return [_resolve_references(inner, names, location) for inner in value]
     if not isinstance(value, dict):
         return value
     if set(value) == {"Fn::Sub"} and isinstance(value["Fn::Sub"], str):
-        return re.sub(r"\$\{([^}!]+)\}", lambda m: _named(m[1], names, where), value["Fn::Sub"])
+        return re.sub(
+            r"\$\{([^}!]+)\}", lambda m: _resolve_name(m[1], names, location), value["Fn::Sub"]
+        )
     if set(value) == {"Ref"}:
-        return _named(value["Ref"], names, where)
+        return _resolve_name(value["Ref"], names, location)
     if any(key.startswith("Fn::") for key in value):
         raise DefinitionError(
-            f"{where}: {value} is not known before it is deployed; use Fn::Sub or Ref of a "
+            f"{location}: {value} is not known before it is deployed; use Fn::Sub or Ref of a "
             "parameter with a default"
         )
-    return {key: _resolved(inner, names, where) for key, inner in value.items()}
+    return {key: _resolve_references(inner, names, location) for key, inner in value.items()}
 
 
-def _named(name: str, names: Mapping[str, str], where: str) -> str:
+def _resolve_name(name: str, names: Mapping[str, str], location: str) -> str:
     if names.get(name) is None:
-        raise DefinitionError(f"{where}: ${{{name}}} has no value before it is deployed")
+        raise DefinitionError(f"{location}: ${{{name}}} has no value before it is deployed")
     return str(names[name])
 
 
@@ -301,5 +309,5 @@ def service_role(
 
 def managed_policy(name: str, policy: dict[str, Any], description: str) -> dict[str, Any]:
     """Return a policy for existing roles."""
-    given = {"ManagedPolicyName": name, "Description": description, "PolicyDocument": policy}
-    return {"Type": "AWS::IAM::ManagedPolicy", "Properties": given}
+    properties = {"ManagedPolicyName": name, "Description": description, "PolicyDocument": policy}
+    return {"Type": "AWS::IAM::ManagedPolicy", "Properties": properties}

@@ -9,13 +9,13 @@ from typing import Any
 from trainyard.common.errors import DefinitionError
 from trainyard.language.evaluation import Start, Unknown, evaluate, join
 from trainyard.language.expressions import ExpressionError, as_text, lookup
-from trainyard.language.parameters import declared
+from trainyard.language.parameters import index_parameters
 from trainyard.language.steps import Step, steps_of
 
 Conditions = Mapping[str, Mapping[str, tuple[str, ...]]]
 """Operator → condition key → values, as in a policy."""
 
-FORCED = {
+WILDCARD_REASONS = {
     "cloudwatch:GetMetricStatistics": "CloudWatch knows no metric as a resource",
     "cloudwatch:PutMetricData": (
         "CloudWatch knows no metric as a resource; the condition cloudwatch:namespace limits it"
@@ -76,8 +76,8 @@ class Gap:
 
 def policy(statements: Iterable[Statement | Gap]) -> dict:
     """Return a policy document of the statements that allow something."""
-    given = (s for s in statements if isinstance(s, Statement))
-    allowing = [s.as_json() for s in given if s.resources]
+    grants = (s for s in statements if isinstance(s, Statement))
+    allowing = [s.as_json() for s in grants if s.resources]
     return {"Version": "2012-10-17", "Statement": allowing}
 
 
@@ -88,7 +88,7 @@ def forced_wildcards(document: Mapping) -> dict[str, str]:
         KeyError: an action of ours has the resource ``*`` and AWS does not force it: a bug.
     """
     return {
-        action: FORCED[action]
+        action: WILDCARD_REASONS[action]
         for statement in document["Statement"]
         if "*" in statement["Resource"]
         for action in statement["Action"]
@@ -109,11 +109,11 @@ def covers(wide: str, narrow: str) -> bool:
 
 def minimal(patterns: Iterable[str]) -> tuple[str, ...]:
     """Return the patterns, sorted, without those that others cover; of equals the first stays."""
-    kept: list[str] = []
+    result: list[str] = []
     for pattern in sorted(set(patterns)):
-        if not any(covers(other, pattern) for other in kept):
-            kept = [other for other in kept if not covers(pattern, other)] + [pattern]
-    return tuple(kept)
+        if not any(covers(other, pattern) for other in result):
+            result = [other for other in result if not covers(pattern, other)] + [pattern]
+    return tuple(result)
 
 
 _HASH = re.compile(r"[0-9a-f]{16,}")  # a folder named by its content: it changes with the content
@@ -123,25 +123,25 @@ class Values(Start):
     """Possible values of one definition's expressions, with parameters at their defaults."""
 
     def __init__(self, name: str, document: Mapping[str, Any]) -> None:
-        given = declared(document).items()
-        super().__init__({n: p["DefaultValue"] for n, p in given if "DefaultValue" in p})
+        parameters = index_parameters(document).items()
+        super().__init__({n: p["DefaultValue"] for n, p in parameters if "DefaultValue" in p})
         self.name = name
         self.steps: tuple[Step, ...] = tuple(steps_of(document["Steps"]))
         self._by_name = {step.name: step for step in self.steps}
 
-    def text(self, value: Any, where: str) -> str:
+    def text(self, value: Any, location: str) -> str:
         """Return ``value`` as a pattern: literal except for ``*`` where a run decides.
 
-        ``where`` names the field in errors.
+        ``location`` names the field in errors.
 
         Raises:
             DefinitionError: a reference leads nowhere, or a parameter has no default.
         """
         try:
-            found = evaluate(value, self)
-            return found.filled("*") if isinstance(found, Unknown) else as_text(found)
+            result = evaluate(value, self)
+            return result.fill_unknowns("*") if isinstance(result, Unknown) else as_text(result)
         except ExpressionError as error:
-            raise DefinitionError(f"{where}: {error}") from None
+            raise DefinitionError(f"{location}: {error}") from None
 
     def step(self, name: str) -> Step:
         """Return the step of that name. Raises :class:`ExpressionError` if there is none."""
@@ -174,10 +174,10 @@ class Values(Start):
         if path.rpartition(".")[2].endswith(("Name", "Arn")):
             return super().property(step, path)
         try:
-            asked = lookup(arguments, path, f"step {step}")
+            argument = lookup(arguments, path, f"step {step}")
         except ExpressionError:  # OutputParameters, and all else that only its answer has
             return super().property(step, path)
-        return evaluate(asked, self)
+        return evaluate(argument, self)
 
 
 def below(folder: Any, *names: Any) -> Any:
@@ -190,7 +190,7 @@ def below(folder: Any, *names: Any) -> Any:
     return join([*parts, "/", *names])
 
 
-def split_uri(uri: str, where: str) -> tuple[str, str]:
+def split_uri(uri: str, location: str) -> tuple[str, str]:
     """Split ``s3://bucket/key`` into a bucket and a pattern of the key.
 
     Raises:
@@ -199,7 +199,8 @@ def split_uri(uri: str, where: str) -> tuple[str, str]:
     match = re.fullmatch(r"s3://([a-z0-9][a-z0-9.-]+[a-z0-9])(?:/(.*))?", uri)
     if not match:
         raise DefinitionError(
-            f"{where}: {uri!r} is not s3://bucket/key with a fixed bucket, so no policy can name it"
+            f"{location}: {uri!r} is not s3://bucket/key with a fixed bucket, so no policy can "
+            "name it"
         )
     return match[1], match[2] or ""
 

@@ -127,20 +127,21 @@ def _capture(c: Collector, a: Mapping[str, Any]) -> None:
 def _check(c: Collector, a: Mapping[str, Any]) -> None:
     """Add a processing job that compares with a baseline, which may be the champion's."""
     _processing(c, a)
-    step, where = c.step.document, f"step {c.step.name}"
+    step, location = c.step.document, f"step {c.step.name}"
     for field in ("SuppliedBaselineStatistics", "SuppliedBaselineConstraints"):
         if step.get(field):
             c.read(step[field], field)
     if step.get("CheckType", "").startswith("MODEL_") and step["Type"] == "ClarifyCheck":
         model = c.text(step.get("ModelName", "a model"), "ModelName")
         c.needs.gaps.append(
-            f"{where}: its container deploys {model} behind an endpoint for the time of the check, "
+            f"{location}: its container deploys {model} behind an endpoint for the time of the "
+            "check, "
             "and calls it"
         )
     group = step.get("ModelPackageGroupName")
     if group and step.get("SkipCheck") is not True and not step.get("SuppliedBaselineConstraints"):
         c.needs.gaps.append(
-            f"{where}: it reads the baselines that the latest approved package of the group "
+            f"{location}: it reads the baselines that the latest approved package of the group "
             f"{c.text(group, 'ModelPackageGroupName')} names"
         )
 
@@ -170,7 +171,7 @@ def _endpoint(c: Collector, a: Mapping[str, Any]) -> None:
     c.key(output.get("KmsKeyId"), c.needs.data_keys, "AsyncInferenceConfig.OutputConfig.KmsKeyId")
 
 
-COVERED: Mapping[str, Callable[[Collector, Mapping[str, Any]], None]] = {
+COLLECTORS: Mapping[str, Callable[[Collector, Mapping[str, Any]], None]] = {
     "Processing": _processing,
     "QualityCheck": _check,
     "ClarifyCheck": _check,
@@ -243,18 +244,18 @@ def _got(value: Any) -> bool:
 
 def job_roles(subject: Subject) -> tuple[str, ...]:
     """Return the ARNs of the roles that steps pass to jobs; the pipeline's if a step names none."""
-    found: set[str] = set()
+    role_names: set[str] = set()
     for step, request in all_requests(subject):
         with suppress(DefinitionError):  # a gap, which the role's policy reports
             role = role_of(subject, step, request)
-            found |= {role} if role else set()
-    return tuple(sorted(found))
+            role_names |= {role} if role else set()
+    return tuple(sorted(role_names))
 
 
 def all_requests(subject: Subject) -> Iterator[tuple[Step, Request]]:
     """Iterate over every request of the definition, and beside it, with its step."""
-    for step in (*subject.values.steps, *steps_of([*subject.beside])):
-        if step.type in COVERED:
+    for step in (*subject.values.steps, *steps_of([*subject.extra_steps])):
+        if step.type in COLLECTORS:
             yield from ((step, request) for request in requests(subject, step))
 
 

@@ -57,14 +57,14 @@ def endpoints(subject: Subject) -> Iterator[tuple[str, list[str]]]:
         policy = derive(subject, role.name)
         services = {action.partition(":")[0] for s in policy["Statement"] for action in s["Action"]}
         if _calls_itself(role, subject, policy):
-            found = [IDENTITY]
+            names = [IDENTITY]
         elif role.name == "job" and "ec2" in services:
             services.discard("cloudwatch")  # SageMaker writes a job's metrics
-            found = []
+            names = []
         else:
             continue
-        found += [name for service in services & ENDPOINTS.keys() for name in ENDPOINTS[service]]
-        yield role.name, sorted(name.format(subject.region) for name in found)
+        names += [name for service in services & ENDPOINTS.keys() for name in ENDPOINTS[service]]
+        yield role.name, sorted(name.format(subject.region) for name in names)
 
 
 def _calls_itself(role: Role, subject: Subject, policy: dict[str, Any]) -> bool:

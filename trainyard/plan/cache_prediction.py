@@ -20,9 +20,9 @@ from trainyard.language.expressions import ExpressionError, known_references, lo
 from trainyard.language.parameters import values
 from trainyard.language.step_types import step_type
 from trainyard.language.steps import Step, steps_of
-from trainyard.plan.definition_diff import Change, changed, label, list_member
+from trainyard.plan.definition_diff import Change, compare_fields, label, list_member
 from trainyard.plan.execution_history import LIMIT, History, Run, StepRun, step_of
-from trainyard.plan.s3_listing import listed
+from trainyard.plan.s3_listing import list_objects
 from trainyard.plan.step_fields import CODE, Fields, flat, reference, steps
 
 STANDS = "\1"
@@ -48,8 +48,11 @@ class Past(Start):
         self._history = history
 
     def variable(self, name: str) -> Any:
-        known = {**arn_variables(self._run.arn), "StartDateTime": self._run.started.isoformat()}
-        return known[name] if name in known else super().variable(name)
+        variables = {
+            **arn_variables(self._run.arn),
+            "StartDateTime": self._run.start_time.isoformat(),
+        }
+        return variables[name] if name in variables else super().variable(name)
 
     def property(self, step: str, path: str) -> Any:
         origin = self._origin(step)
@@ -71,10 +74,10 @@ class Past(Start):
 
     def _origin(self, step: str) -> Run | str:
         """Return the execution that created the step's result; its ARN if it no longer exists."""
-        done: StepRun | None = self._run.steps.get(step)
-        if done is None or done.source is None:
+        step_run: StepRun | None = self._run.steps.get(step)
+        if step_run is None or step_run.source is None:
             return self._run
-        return self._history.run(done.source) or done.source
+        return self._history.run(step_run.source) or step_run.source
 
 
 class Next(Start):
@@ -109,8 +112,8 @@ class Next(Start):
             return Past(source, self._history).property(step, path)
         value = evaluate(argument(self._document, step, path), self)
         # An output that goes to the same place in every run is the same text in every run.
-        known = value is not None and not any(unknowns(value))
-        return value if known else Unknown(f"{step} runs")
+        is_known = value is not None and not any(unknowns(value))
+        return value if is_known else Unknown(f"{step} runs")
 
     def property_file(self, step: str, name: str, path: str) -> Any:
         if source := self._sources.get(step):
@@ -129,24 +132,24 @@ class Keys:
 
     def earlier(self) -> list[tuple[Run, StepRun, dict[str, Any]]]:
         """Return (execution that created the result, its record, its key), newest first."""
-        found = []
+        results = []
         for run in self._history.runs:
             creation = self._creation(run)
-            key = self.of(run) if creation else None
+            key = self.compute_key(run) if creation else None
             if creation and key is not None:
-                found.append((*creation, key))
-        return found
+                results.append((*creation, key))
+        return results
 
     def _creation(self, run: Run) -> tuple[Run, StepRun] | None:
         """Return the execution and the record that created the step's result in ``run``."""
-        done = run.steps.get(self._name)
-        if done is None or done.source is None:
-            return (run, done) if done else None
-        origin = self._history.run(done.source)
-        made = origin.steps.get(self._name) if origin else None
-        return (origin, made) if origin and made else None
+        step_run = run.steps.get(self._name)
+        if step_run is None or step_run.source is None:
+            return (run, step_run) if step_run else None
+        origin = self._history.run(step_run.source)
+        origin_run = origin.steps.get(self._name) if origin else None
+        return (origin, origin_run) if origin and origin_run else None
 
-    def of(self, run: Run) -> dict[str, Any] | None:
+    def compute_key(self, run: Run) -> dict[str, Any] | None:
         """Return the step's key in that execution; None if it had none, or it cannot be known."""
         step = step_of(run, self._name)
         if step is None:
@@ -173,7 +176,7 @@ def missing_output(history: History, run: Run, places: Mapping[str, str]) -> str
     return next(iter(read), empty[0] if empty and len(empty) == len(places) else "")
 
 
-def result_places(history: History, name: str, run: Run, made: StepRun) -> dict[str, str]:
+def result_places(history: History, name: str, run: Run, step_run: StepRun) -> dict[str, str]:
     """Return URI → reference by other steps of each output of the step in that execution; empty if
     it cannot be known.
     """
@@ -183,7 +186,7 @@ def result_places(history: History, name: str, run: Run, made: StepRun) -> dict[
         arguments = evaluate(step.get("Arguments") or {}, Past(run, history))
     except ExpressionError:
         return {}
-    return dict(_places(name, arguments, made.job))
+    return dict(_places(name, arguments, step_run.job))
 
 
 def _places(name: str, arguments: Mapping[str, Any], job: str) -> Iterator[tuple[str, str]]:
@@ -203,7 +206,7 @@ def _holds(s3: Any, uri: Any) -> bool:
     if not isinstance(uri, str) or not uri.startswith("s3://"):
         return True
     try:
-        return bool(listed(s3, uri, 1))
+        return bool(list_objects(s3, uri, 1))
     except ClientError as error:
         return error_code(error) != "NoSuchBucket"
 
@@ -236,11 +239,11 @@ def predict(
     """Return an outcome for every step, in running order; reads ``history`` as needed."""
     while True:
         outcomes = _predict(document, pipeline, history, now)
-        cached = {outcome.step for outcome in outcomes if outcome.answer == "cached"}
+        cached_steps = {outcome.step for outcome in outcomes if outcome.answer == "cached"}
         hopeful = {
             name for name, step in steps(document).items() if key_arguments(step, {}) is not None
         }
-        if hopeful <= cached or not history.more():
+        if hopeful <= cached_steps or not history.more():
             return outcomes
 
 
@@ -250,7 +253,7 @@ def _predict(
     sources: dict[str, Run] = {}
     following = Next(document, values(document, {}), pipeline, history, sources)
     outcomes = []
-    for step in ordered(document):
+    for step in order_steps(document):
         condition, holds = step.branch or ("", True)
         when = f"{'if' if holds else 'unless'} {condition}" if condition else ""
         outcome = _Question(step.name, step.document, following, history, now).answer(when)
@@ -260,21 +263,21 @@ def _predict(
     return outcomes
 
 
-def ordered(document: Mapping[str, Any]) -> list[Step]:
+def order_steps(document: Mapping[str, Any]) -> list[Step]:
     """Return the steps, each after those that it waits for; else in the definition's order."""
     everything = {step.name: step for step in steps_of(document["Steps"])}
-    done: dict[str, Step] = {}
+    sequence: dict[str, Step] = {}
 
     def visit(name: str, above: tuple[str, ...]) -> None:
-        if name in done or name in above or name not in everything:
+        if name in sequence or name in above or name not in everything:
             return
         for other in everything[name].waits_for:
             visit(other, (*above, name))
-        done[name] = everything[name]
+        sequence[name] = everything[name]
 
     for name in everything:
         visit(name, ())
-    return list(done.values())
+    return list(sequence.values())
 
 
 class _Question:
@@ -304,57 +307,75 @@ class _Question:
             arguments = evaluate(self._step["Arguments"], self._following)
         except ExpressionError as error:
             return Outcome(**runs, why=f"its key cannot be known: {error}")
-        wanted = key_arguments(dict(self._step), arguments) or {}
+        new_key = key_arguments(dict(self._step), arguments) or {}
         earlier = Keys(self._name, self._history).earlier()
-        new = any(unknowns(wanted))
-        same = [] if new else [(r, made) for r, made, key in earlier if _text(key) == _text(wanted)]
-        fresh = [(run, made) for run, made in same if self._now - made.ended <= self._lasts()]
+        new = any(unknowns(new_key))
+        same = (
+            []
+            if new
+            else [(r, step_run) for r, step_run, key in earlier if _text(key) == _text(new_key)]
+        )
+        fresh = [
+            (run, step_run)
+            for run, step_run in same
+            if self._now - step_run.end_time <= self._lasts()
+        ]
         lost = ""
-        for run, made in sorted(fresh, key=lambda each: each[1].ended, reverse=True):
-            places = result_places(self._history, self._name, run, made)
+        for run, step_run in sorted(fresh, key=lambda pair: pair[1].end_time, reverse=True):
+            places = result_places(self._history, self._name, run, step_run)
             if not (missing := missing_output(self._history, run, places)):
                 runs["answer"] = "cached"
-                why = f"as in run {run.id}"
-                return Outcome(**runs, why=why, source=run, places=tuple(places))
+                reason = f"as in run {run.id}"
+                return Outcome(**runs, why=reason, source=run, places=tuple(places))
             lost = lost or f"its result is gone: nothing is left in {missing}"
         if lost:
             return Outcome(**runs, why=lost)
-        return Outcome(**runs, why=self._why(wanted, earlier, same))
+        return Outcome(**runs, why=self._explain_miss(new_key, earlier, same))
 
     def _lasts(self) -> timedelta:
         text = self._step["CacheConfig"].get("ExpireAfter")
         return timedelta.max if text is None else timedelta(seconds=duration(text))
 
-    def _why(self, wanted: dict, earlier: list, same: list) -> str:
+    def _explain_miss(self, new_key: dict, earlier: list, same: list) -> str:
         if same:
-            _, made = max(same, key=lambda each: each[1].ended)
+            _, step_run = max(same, key=lambda pair: pair[1].ended)
             age = self._step["CacheConfig"]["ExpireAfter"]
-            return f"expired: its result is of {made.ended:%Y-%m-%d}, the cache keeps {age}"
+            return f"expired: its result is of {step_run.ended:%Y-%m-%d}, the cache keeps {age}"
         if not earlier:
-            looked = len(self._history.runs)
-            return "no earlier run" if looked < LIMIT else f"none of the last {LIMIT} runs had it"
-        now = flat(wanted)
-        changes = list(changed(flat(earlier[0][2]), now))
+            run_count = len(self._history.runs)
+            return (
+                "no earlier run" if run_count < LIMIT else f"none of the last {LIMIT} runs had it"
+            )
+        now = flat(new_key)
+        changes = list(compare_fields(flat(earlier[0][2]), now))
         reasons = [_reasons(now, change.path) for change in changes]
         upstream = [reason for of_one in reasons for reason in of_one]
-        own = [_words(c) for c, of_one in zip(changes, reasons, strict=True) if not of_one]
-        own.sort(key=lambda words: "→" not in words)  # reasons with old and new value come first
-        words = list(dict.fromkeys([*own, *upstream])) or ["the layout of its arguments changed"]
+        own_reasons = [_words(c) for c, of_one in zip(changes, reasons, strict=True) if not of_one]
+        own_reasons.sort(
+            key=lambda words: "→" not in words
+        )  # reasons with old and new value come first
+        words = list(dict.fromkeys([*own_reasons, *upstream])) or [
+            "the layout of its arguments changed"
+        ]
         return _line(words)
 
 
 def _reasons(fields: Fields, path: str) -> list[str]:
     """Return why the field at ``path``, or one in the list's member there, is not known yet."""
-    inside = (field.raw for at, field in fields.items() if path in (at, list_member(at)))
+    inside = (
+        field.raw
+        for field_path, field in fields.items()
+        if path in (field_path, list_member(field_path))
+    )
     return [reason for raw in inside if isinstance(raw, Unknown) for reason in raw.reasons]
 
 
 def _line(words: Sequence[str]) -> str:
     """Return as many reasons as fit, at least one, and how many more there are."""
     fits = sum(len(", ".join(words[:count])) <= LINE for count in range(1, len(words) + 1))
-    shown = max(1, fits)
-    more = f" and {len(words) - shown} more" if len(words) > shown else ""
-    return ", ".join(words[:shown]) + more
+    limit = max(1, fits)
+    more = f" and {len(words) - limit} more" if len(words) > limit else ""
+    return ", ".join(words[:limit]) + more
 
 
 def in_key(old: Mapping[str, Any], new: Mapping[str, Any], step: str) -> bool:
@@ -365,8 +386,8 @@ def in_key(old: Mapping[str, Any], new: Mapping[str, Any], step: str) -> bool:
 def _declared_key(document: Mapping[str, Any], name: str) -> tuple[Any, dict[str, Any]]:
     step = dict(steps(document).get(name, {}))
     key, defaults = key_arguments(step, step.get("Arguments") or {}), values(document, {})
-    taken = {r.name for r in known_references(key or {}) if r.kind == "Parameters"}
-    return key, {parameter: defaults.get(parameter) for parameter in taken}
+    names = {r.name for r in known_references(key or {}) if r.kind == "Parameters"}
+    return key, {parameter: defaults.get(parameter) for parameter in names}
 
 
 def _text(key: Any) -> str:

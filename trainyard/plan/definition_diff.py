@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from trainyard.language.expressions import known_references
-from trainyard.language.parameters import declared
+from trainyard.language.parameters import index_parameters
 from trainyard.plan.deployed_pipeline import State
 from trainyard.plan.step_fields import (
     CODE,
@@ -59,7 +59,7 @@ class Diff:
     steps: tuple[StepChange, ...] = ()
 
     @property
-    def touched(self) -> set[str]:
+    def changed_steps(self) -> set[str]:
         """Steps in which anything changes, also by a parameter."""
         return {s.name for s in self.steps} | {n for c in self.parameters for n in c.steps}
 
@@ -102,11 +102,11 @@ def _pipeline(old: State, new: State, before: dict, after: dict) -> Iterator[Cha
         plain |= {f"Tags[{key}]": value for key, value in sorted(state.tags.items())}
         return {k: Field(v, str(v)) for k, v in plain.items() if v} | top(document)
 
-    yield from changed(settings(old, before), settings(new, after))
+    yield from compare_fields(settings(old, before), settings(new, after))
 
 
 def _parameters(before: dict, after: dict) -> Iterator[Change]:
-    old, new = declared(before), declared(after)
+    old, new = index_parameters(before), index_parameters(after)
     uses = _uses(after) if old != new else {}
     for name in [*(n for n in old if n not in new), *new]:
         was, now = old.get(name), new.get(name)
@@ -116,20 +116,20 @@ def _parameters(before: dict, after: dict) -> Iterator[Change]:
             yield Change(
                 sign=sign,
                 path=name,
-                old=_shown(name, was, now),
-                new=_shown(name, now, was),
+                old=_format_default(name, was, now),
+                new=_format_default(name, now, was),
                 note=", ".join(f"in {step} {label(path)}" for step, path in lands.items()),
                 steps=tuple(lands),
             )
 
 
-def _shown(name: str, entry: dict | None, other: dict | None) -> str | None:
+def _format_default(name: str, entry: dict | None, other: dict | None) -> str | None:
     """Return a parameter's default; its type and values, too, where these changed."""
     if entry is None:
         return None
     default = entry.get("DefaultValue")
-    shown = HIDDEN if hidden(name, default) else str(default)
-    words = [shown if "DefaultValue" in entry else "(no default)"]
+    default_text = HIDDEN if hidden(name, default) else str(default)
+    words = [default_text if "DefaultValue" in entry else "(no default)"]
     if other and entry.get("Type") != other.get("Type"):
         words.append(f"({entry.get('Type')})")
     if other and entry.get("EnumValues") != other.get("EnumValues"):
@@ -139,13 +139,13 @@ def _shown(name: str, entry: dict | None, other: dict | None) -> str | None:
 
 def _uses(document: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     """Return parameter → the steps that use it → the field that has it."""
-    found: dict[str, dict[str, str]] = {}
+    uses: dict[str, dict[str, str]] = {}
     for name, step in steps(document).items():
         for path, field in fields(step).items():
             for reference in known_references(field.raw):
                 if reference.kind == "Parameters":
-                    found.setdefault(reference.name, {}).setdefault(name, path)
-    return found
+                    uses.setdefault(reference.name, {}).setdefault(name, path)
+    return uses
 
 
 def _steps(old: dict, new: dict, code_note: CodeNote) -> Iterator[StepChange]:
@@ -153,38 +153,38 @@ def _steps(old: dict, new: dict, code_note: CodeNote) -> Iterator[StepChange]:
         was, now = old.get(name), new.get(name)
         if was == now:
             continue
-        changes = tuple(changed(fields(was or {}), fields(now or {}), code_note))
+        changes = tuple(compare_fields(fields(was or {}), fields(now or {}), code_note))
         if was is None or now is None or changes:
             sign = _sign(was is not None, now is not None)
             kind = (now or was or {})["Type"]
             yield StepChange(sign=sign, name=name, type=kind, changes=changes)
 
 
-def changed(
+def compare_fields(
     old: Fields, new: Fields, code_note: CodeNote = lambda old, new: ""
 ) -> Iterator[Change]:
     """Iterate over the fields that differ, in the order of ``new``, then those that are gone.
 
     A member of a list that only one side has is one change, not one per field.
     """
-    old, new = _gathered(old, new), _gathered(new, old)
+    old, new = _gather_members(old, new), _gather_members(new, old)
     for path in [*new, *(path for path in old if path not in new)]:
         was, now = old.get(path), new.get(path)
         if was is None or now is None or was.raw != now.raw:
             yield _change(path, was, now, code_note)
 
 
-def _gathered(side: Fields, other: Fields) -> Fields:
+def _gather_members(side: Fields, other: Fields) -> Fields:
     members = {list_member(path) for path in other}
-    found: Fields = {}
+    result: Fields = {}
     for path, field in side.items():
         member = list_member(path)
         if member == path or member in members:
-            found[path] = field
-        elif member not in found:
+            result[path] = field
+        elif member not in result:
             inside = {p: f.text for p, f in side.items() if list_member(p) == member}
-            found[member] = Field(inside, _summary(member, inside))
-    return found
+            result[member] = Field(inside, _summary(member, inside))
+    return result
 
 
 def list_member(path: str) -> str:

@@ -64,19 +64,19 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Deployed:
+class DeployedPipeline:
     """A pipeline that exists."""
 
     arn: str
     state: State
-    changed: datetime
+    changed_at: datetime
     """Time of the last change."""
 
     by: str
     """Author of the last change, if the service names one."""
 
 
-def describe(sagemaker: Any, name: str) -> Deployed | None:
+def describe(sagemaker: Any, name: str) -> DeployedPipeline | None:
     """Return the pipeline of that name with its tags; None if it does not exist.
 
     Raises:
@@ -97,7 +97,9 @@ def describe(sagemaker: Any, name: str) -> Deployed | None:
         max_parallel_steps=parallel.get("MaxParallelExecutionSteps"),
         tags=_tags(sagemaker, answer["PipelineArn"]),
     )
-    return Deployed(answer["PipelineArn"], state, answer["LastModifiedTime"], _who(answer))
+    return DeployedPipeline(
+        answer["PipelineArn"], state, answer["LastModifiedTime"], _find_author(answer)
+    )
 
 
 def _tags(sagemaker: Any, arn: str) -> dict[str, str]:
@@ -106,7 +108,7 @@ def _tags(sagemaker: Any, arn: str) -> dict[str, str]:
     return {key: value for key, value in tags.items() if not key.startswith(NOT_OURS)}
 
 
-def _who(answer: Mapping[str, Any]) -> str:
+def _find_author(answer: Mapping[str, Any]) -> str:
     """Return the author: UserContext names a Studio user, or another caller's IAM identity."""
     user = answer.get("LastModifiedBy") or {}
     identity = (user.get("IamIdentity") or {}).get("Arn")

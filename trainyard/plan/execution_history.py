@@ -23,8 +23,8 @@ BATCHES = (1, 4, LIMIT - 5)  # most plans find all they need in the newest execu
 class StepRun:
     """A step that succeeded in an execution."""
 
-    started: datetime
-    ended: datetime
+    start_time: datetime
+    end_time: datetime
     source: str | None
     """ARN of the execution whose result it reused; None when it ran."""
 
@@ -34,7 +34,7 @@ class StepRun:
     @property
     def seconds(self) -> float:
         """Seconds from its start to its end, waiting for machines included."""
-        return (self.ended - self.started).total_seconds()
+        return (self.end_time - self.start_time).total_seconds()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class Run:
     """An execution of the pipeline."""
 
     arn: str
-    started: datetime
+    start_time: datetime
     document: Mapping[str, Any]
     """Definition that it ran."""
 
@@ -88,12 +88,12 @@ class History:
         """Return the execution with that ARN; None if it no longer exists."""
         if arn not in self._by_arn:
             try:
-                described = self._sagemaker.describe_pipeline_execution(PipelineExecutionArn=arn)
+                description = self._sagemaker.describe_pipeline_execution(PipelineExecutionArn=arn)
             except ClientError as error:
                 if error_code(error) == "ResourceNotFound":
                     return None
                 raise
-            self._load(arn, described.get("CreationTime", datetime.now(UTC)))
+            self._load(arn, description.get("CreationTime", datetime.now(UTC)))
         return self._by_arn[arn]
 
     def _read(self, pipeline: str) -> Iterator[list[Run]]:
@@ -105,28 +105,30 @@ class History:
             MaxResults=LIMIT,
             **earlier,
         )
-        found = [
-            (one["PipelineExecutionArn"], one["StartTime"])
-            for one in answer.get("PipelineExecutionSummaries", [])
-            if "PipelineExecutionArn" in one and "StartTime" in one
+        executions = [
+            (summary["PipelineExecutionArn"], summary["StartTime"])
+            for summary in answer.get("PipelineExecutionSummaries", [])
+            if "PipelineExecutionArn" in summary and "StartTime" in summary
         ]
         if self._before:  # the service rounds the times, and may list the execution that began then
-            found = [(arn, started) for arn, started in found if started < self._before]
+            executions = [
+                (arn, start_time) for arn, start_time in executions if start_time < self._before
+            ]
         start = 0
         for size in BATCHES:
-            batch = found[start : start + size]
+            batch = executions[start : start + size]
             if not batch:
                 return
             with ThreadPoolExecutor(8) as threads:
-                yield list(threads.map(lambda each: self._load(*each), batch))
+                yield list(threads.map(lambda pair: self._load(*pair), batch))
             start += size
 
-    def _load(self, arn: str, started: datetime) -> Run:
+    def _load(self, arn: str, start_time: datetime) -> Run:
         if arn not in self._by_arn:
             document = self._document(arn)
             self._by_arn[arn] = Run(
                 arn=arn,
-                started=started,
+                start_time=start_time,
                 document=document,
                 parameters=self._parameters(arn, document),
                 steps=self._steps(arn),
@@ -141,22 +143,22 @@ class History:
 
     def _parameters(self, arn: str, document: Mapping[str, Any]) -> dict[str, Any]:
         pages = self._sagemaker.get_paginator("list_pipeline_parameters_for_execution")
-        given = {
-            each["Name"]: each["Value"]
+        parameters = {
+            parameter["Name"]: parameter["Value"]
             for page in pages.paginate(PipelineExecutionArn=arn)
-            for each in page.get("PipelineParameters", [])
-            if "Name" in each and "Value" in each
+            for parameter in page.get("PipelineParameters", [])
+            if "Name" in parameter and "Value" in parameter
         }
-        return values(document, given)
+        return values(document, parameters)
 
     def _steps(self, arn: str) -> dict[str, StepRun]:
         pages = self._sagemaker.get_paginator("list_pipeline_execution_steps")
-        found = (
+        steps = (
             step
             for page in pages.paginate(PipelineExecutionArn=arn)
             for step in page.get("PipelineExecutionSteps", [])
         )
-        return {one["StepName"]: _step(one) for one in found if _is_complete(one)}
+        return {entry["StepName"]: _step(entry) for entry in steps if _is_complete(entry)}
 
 
 def _is_complete(answer: Mapping[str, Any]) -> bool:
@@ -166,14 +168,14 @@ def _is_complete(answer: Mapping[str, Any]) -> bool:
 
 
 def _step(answer: Mapping[str, Any]) -> StepRun:
-    reused = answer.get("CacheHitResult") or answer.get("SelectiveExecutionResult") or {}
+    source_result = answer.get("CacheHitResult") or answer.get("SelectiveExecutionResult") or {}
     jobs = (
         body.get("Arn", "") for kind, body in answer.get("Metadata", {}).items() if "Job" in kind
     )
     return StepRun(
-        started=answer["StartTime"],
-        ended=answer["EndTime"],
-        source=reused.get("SourcePipelineExecutionArn") or None,
+        start_time=answer["StartTime"],
+        end_time=answer["EndTime"],
+        source=source_result.get("SourcePipelineExecutionArn") or None,
         job=next(jobs, "").rpartition("/")[2],
     )
 

@@ -19,7 +19,7 @@ from trainyard.language.expressions import ExpressionError
 from trainyard.language.parameters import values
 from trainyard.plan.cache_prediction import Outcome
 from trainyard.plan.execution_history import Run
-from trainyard.plan.s3_listing import MOST, listed
+from trainyard.plan.s3_listing import MOST, list_objects
 from trainyard.plan.step_fields import CODE, steps
 
 FIX = "put new data under a new prefix, or turn the step's cache off"
@@ -48,17 +48,17 @@ class Overwritten:
 
     when: datetime | None = None
     looked_at: int = 0
-    refused: str = ""
+    list_error: str = ""
     """Reason why it cannot be known."""
 
     def __str__(self) -> str:
         verb = "made" if self.is_output else "read"
-        if self.refused:
+        if self.list_error:
             return (
                 f"{self.step} is cached, and it is not known whether {self.uri} is still what run "
-                f"{self.run} {verb}: it cannot be listed ({self.refused})"
+                f"{self.run} {verb}: it cannot be listed ({self.list_error})"
             )
-        of = f"{self.looked_at:,}" if self.looked_at < MOST else f"the first {MOST:,}"
+        total = f"{self.looked_at:,}" if self.looked_at < MOST else f"the first {MOST:,}"
         effect = (
             "the next steps read those, as AWS does not look at the result that it reuses (an "
             "emulator runs the step again when the bytes differ)"
@@ -66,7 +66,7 @@ class Overwritten:
             else "the run will not see them"
         )
         return (
-            f"{self.step} is cached, but {self.count:,} of {of} objects under {self.uri} were "
+            f"{self.step} is cached, but {self.count:,} of {total} objects under {self.uri} were "
             f"written after run {self.run} {verb} them ({self.newest} at "
             f"{self.when:%Y-%m-%d %H:%M} UTC): {effect}; {self.fix}"
         )
@@ -80,23 +80,28 @@ def overwritten(
     ``fix``: what to do about an input, in the caller's words.
     """
     everything, defaults = steps(document), values(document, {})
-    found = []
+    results = []
     for outcome in outcomes:
         if outcome.answer == "cached" and (run := outcome.source):
             for uri in dict.fromkeys(_inputs(everything[outcome.step], defaults)):
-                found.append(_look(s3, outcome.step, run, uri, fix))
+                results.append(_check_location(s3, outcome.step, run, uri, fix))
             for uri in outcome.places:
-                found.append(_look(s3, outcome.step, run, uri, FIX_OUTPUT, is_output=True))
-    return [each for each in found if each.count or each.refused]
+                results.append(
+                    _check_location(s3, outcome.step, run, uri, FIX_OUTPUT, is_output=True)
+                )
+    return [item for item in results if item.count or item.list_error]
 
 
 def _inputs(step: Mapping[str, Any], defaults: Mapping[str, Any]) -> Iterator[str]:
     """Iterate over URIs that people write to: no step's output, and no code named by content."""
     arguments = step.get("Arguments") or {}
-    sources = [each.get("S3Input") for each in arguments.get("ProcessingInputs") or ()]
+    sources = [
+        processing_input.get("S3Input")
+        for processing_input in arguments.get("ProcessingInputs") or ()
+    ]
     sources += [
-        (each.get("DataSource") or {}).get("S3DataSource")
-        for each in arguments.get("InputDataConfig") or ()
+        (channel.get("DataSource") or {}).get("S3DataSource")
+        for channel in arguments.get("InputDataConfig") or ()
     ]
     for source in sources:
         try:
@@ -107,20 +112,20 @@ def _inputs(step: Mapping[str, Any], defaults: Mapping[str, Any]) -> Iterator[st
             yield uri
 
 
-def _look(
+def _check_location(
     s3: Any, step: str, run: Run, uri: str, fix: str, *, is_output: bool = False
 ) -> Overwritten:
-    then = run.steps[step].ended if is_output else run.steps[step].started
-    found = partial(Overwritten, step=step, uri=uri, run=run.id, fix=fix, is_output=is_output)
+    then = run.steps[step].end_time if is_output else run.steps[step].start_time
+    make = partial(Overwritten, step=step, uri=uri, run=run.id, fix=fix, is_output=is_output)
     try:
-        there = listed(s3, uri)
+        objects = list_objects(s3, uri)
     except ClientError as error:
-        return found(refused=error_code(error))
-    since = [item for item in there if item["LastModified"] > then]
+        return make(list_error=error_code(error))
+    since = [item for item in objects if item["LastModified"] > then]
     newest = max(since, key=lambda item: item["LastModified"], default=None)
-    return found(
+    return make(
         count=len(since),
         newest=newest["Key"] if newest else "",
         when=newest["LastModified"] if newest else None,
-        looked_at=len(there),
+        looked_at=len(objects),
     )

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from trainyard.language.parameters import values
 from trainyard.plan.cache_prediction import Outcome, predict
 from trainyard.plan.definition_diff import Diff, compare
-from trainyard.plan.deployed_pipeline import Deployed, State
+from trainyard.plan.deployed_pipeline import DeployedPipeline, State
 from trainyard.plan.execution_history import History
 from trainyard.plan.overwritten_data import Overwritten
 from trainyard.plan.prices import Prices
@@ -42,15 +42,15 @@ class Drift:
 class Plan:
     """The content of a plan."""
 
-    wanted: State
+    target: State
     region: str
-    deployed: Deployed | None
+    current: DeployedPipeline | None
     diff: Diff
     outcomes: tuple[Outcome, ...]
     costs: tuple[Cost, ...]
     total: Total
     prices: Prices
-    made: datetime
+    created_at: datetime
     overwritten: tuple[Overwritten, ...] = ()
     """Data that is new and that the cache considers unchanged."""
 
@@ -68,22 +68,23 @@ class Plan:
 
     def as_json(self) -> dict[str, Any]:
         """Return plain JSON types."""
-        there, drift = self.deployed, asdict(self.drift)
+        current, drift = self.current, asdict(self.drift)
         return {
-            "pipeline": self.wanted.name,
+            "pipeline": self.target.name,
             "region": self.region,
-            "made": self.made.isoformat(),
-            "wanted": self.wanted.as_json() | {"fingerprint": self.wanted.fingerprint},
-            "deployed": there and there.state.as_json() | {"fingerprint": there.state.fingerprint},
+            "made": self.created_at.isoformat(),
+            "wanted": self.target.as_json() | {"fingerprint": self.target.fingerprint},
+            "deployed": current
+            and current.state.as_json() | {"fingerprint": current.state.fingerprint},
             "diff": asdict(self.diff),
             "drift": drift | {"since": self.drift.since and self.drift.since.isoformat()},
             "steps": [_step(outcome) for outcome in self.outcomes],
             "begins": dict(self.begins),
-            "foreseen": {name: asdict(found) for name, found in self.foresight.items()},
+            "foreseen": {name: asdict(prediction) for name, prediction in self.foresight.items()},
             "cost": {"steps": [asdict(cost) for cost in self.costs], "total": asdict(self.total)},
             "prices": {"region": self.prices.region, "date": self.prices.date},
             "budget": asdict(self.budget),
-            "overwritten": [str(found) for found in self.overwritten],
+            "overwritten": [str(item) for item in self.overwritten],
         }
 
 
@@ -94,44 +95,46 @@ def _step(outcome: Outcome) -> dict[str, Any]:
 
 
 def complete(
-    wanted: State,
-    there: Deployed | None,
+    target: State,
+    current: DeployedPipeline | None,
     history: History,
     prices: Prices,
-    given: Mapping[str, str] = MappingProxyType({}),
+    parameters: Mapping[str, str] = MappingProxyType({}),
     note: Callable[[str, str], str] = lambda old, new: "",
     foresee: Callable[[Mapping[str, Any]], Foresight] = lambda document: {},
 ) -> Plan:
-    """Plan the changes from ``there`` to ``wanted``, the next run, and its cost.
+    """Plan the changes from ``current`` to ``target``, the next run, and its cost.
 
     Args:
-        given: parameters with which that run starts; the others have their defaults.
+        parameters: parameters with which that run starts; the others have their defaults.
         note: returns a remark on a folder of code that changes from one URI to another.
         foresee: the definition, with that run's parameters → predictions for its steps.
     """
-    now, document = datetime.now(UTC), started_with(wanted.document, given)
-    outcomes = predict(document, wanted.name, history, now)
+    now, document = datetime.now(UTC), started_with(target.document, parameters)
+    outcomes = predict(document, target.name, history, now)
     foresight = foresee(document)
     costs = estimate(document, outcomes, history, prices, foresight)
     return Plan(
-        wanted=wanted,
+        target=target,
         region=prices.region,
-        deployed=there,
-        diff=compare(there.state if there else None, wanted, note),
+        current=current,
+        diff=compare(current.state if current else None, target, note),
         outcomes=tuple(outcomes),
         costs=tuple(costs),
         total=total(document, costs),
         prices=prices,
-        made=now,
+        created_at=now,
         foresight=foresight,
     )
 
 
-def started_with(document: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
+def started_with(document: Mapping[str, Any], parameters: Mapping[str, str]) -> dict[str, Any]:
     """Return the definition with these values as its parameters' defaults."""
-    typed = values(document, given)
-    changed = [
-        entry | {"DefaultValue": typed[entry["Name"]]} if entry["Name"] in given else entry
+    parsed_values = values(document, parameters)
+    entries = [
+        entry | {"DefaultValue": parsed_values[entry["Name"]]}
+        if entry["Name"] in parameters
+        else entry
         for entry in document.get("Parameters", ())
     ]
-    return {**document, "Parameters": changed}
+    return {**document, "Parameters": entries}

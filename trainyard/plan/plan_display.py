@@ -20,8 +20,8 @@ from trainyard.terminal import console
 COLOURS = {"+": "green", "-": "red", "~": "yellow", "!": "bold magenta"}
 LONGEST = 60  # characters of a value
 WIDE = 30  # characters of old and new together, before their common part is left out
-SHORTENED = 8  # common characters from which … replaces them
-DISPLAYED = re.compile(
+PREFIX_MIN = 8  # common characters from which … replaces them
+DISPLAYED_FIELDS = re.compile(
     r"(InstanceType|InstanceCount|DependsOn|(ProcessingInputs|InputDataConfig|PropertyFiles)\[.*)"
 )
 """Fields of a new step that are shown."""
@@ -32,11 +32,11 @@ Cell = tuple[str, str]  # text, style
 def picture(plan: Plan, width: int | None = None) -> list[Text]:
     """Return the lines of a plan; ``width``: the terminal's columns, None for any length."""
     lines = [
-        Text(f"pipeline {plan.wanted.name} in {plan.region}: {headline(plan)}", "bold"),
+        Text(f"pipeline {plan.target.name} in {plan.region}: {headline(plan)}", "bold"),
         Text(),
     ]
     lines += [*_drift(plan.drift)]
-    if plan.deployed:
+    if plan.current:
         lines += [*differences(plan.diff)]
     lines += [*_next_run(plan, width), Text()]
     return lines + [*_grounds(plan)]
@@ -50,24 +50,24 @@ def show(plan: Plan) -> None:
 
 def headline(plan: Plan) -> str:
     """Return the plan in one line."""
-    if plan.deployed is None:
+    if plan.current is None:
         return f"is new, with {_steps(len(plan.outcomes))}"
     if not plan.diff:
         return "no change"
     counts = {sign: [s for s in plan.diff.steps if s.sign == sign] for sign in "+~-"}
     words = {"+": "added", "~": "changed", "-": "removed"}
-    said = [f"{_steps(len(counts[s]))} {words[s]}" for s in words if counts[s]]
-    for what, found in (("parameter", plan.diff.parameters), ("setting", plan.diff.pipeline)):
-        said += [f"{_count(len(found), what)} changed"] if found else []
-    return ", ".join(said)
+    phrases = [f"{_steps(len(counts[s]))} {words[s]}" for s in words if counts[s]]
+    for noun, changes in (("parameter", plan.diff.parameters), ("setting", plan.diff.pipeline)):
+        phrases += [f"{_count(len(changes), noun)} changed"] if changes else []
+    return ", ".join(phrases)
 
 
 def _steps(count: int) -> str:
     return _count(count, "step")
 
 
-def _count(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 # what changes
@@ -80,48 +80,50 @@ def differences(diff: Diff) -> Iterator[Text]:
             yield _line(("~", COLOURS["~"]), (f" {title}", "bold"))
             yield from _changes(changes)
             yield Text()
-    for names, step in _alike(diff.steps):
+    for names, step in _group_changes(diff.steps):
         kind = "" if step.sign == "~" else f"  {step.type}"
         yield _line(
             (step.sign, COLOURS[step.sign]), (f" {', '.join(names)}", "bold"), (kind, "dim")
         )
-        yield from _changes(_displayed(step))
+        yield from _changes(_select_changes(step))
         yield Text()
 
 
-def _alike(changed: Sequence[StepChange]) -> list[tuple[list[str], StepChange]]:
+def _group_changes(changes: Sequence[StepChange]) -> list[tuple[list[str], StepChange]]:
     groups: dict[tuple, tuple[list[str], StepChange]] = {}
-    for step in changed:
-        known = (step.sign, step.changes) if step.sign == "~" else (step.name,)
-        groups.setdefault(known, ([], step))[0].append(step.name)
+    for step in changes:
+        group_key = (step.sign, step.changes) if step.sign == "~" else (step.name,)
+        groups.setdefault(group_key, ([], step))[0].append(step.name)
     return list(groups.values())
 
 
-def _displayed(step: StepChange) -> Sequence[Change]:
+def _select_changes(step: StepChange) -> Sequence[Change]:
     if step.sign == "~":
         return step.changes
-    return [c for c in step.changes if step.sign == "+" and DISPLAYED.fullmatch(label(c.path))]
+    return [
+        c for c in step.changes if step.sign == "+" and DISPLAYED_FIELDS.fullmatch(label(c.path))
+    ]
 
 
 def _changes(changes: Iterable[Change]) -> Iterator[Text]:
     """Iterate over sign, field, old → new, note: the values aligned, and the notes behind them."""
     rows = [(change, _name(change), *_values(change)) for change in changes]
     names = max((cell_len(row[1]) for row in rows), default=0)
-    noted = [cell_len(_said(old, new)) for change, _, old, new in rows if change.note]
+    widths = [cell_len(_format_change(old, new)) for change, _, old, new in rows if change.note]
     for change, name, old, new in rows:
-        said = _said(old, new)
+        change_text = _format_change(old, new)
         line = _line(
             (f"    {change.sign} ", COLOURS[change.sign]),
             (_pad(name, names), ""),
             ("   ", ""),
-            (said, ""),
+            (change_text, ""),
         )
         if change.note:
-            line.append(" " * (max(noted) - cell_len(said) + 3) + change.note, "dim")
+            line.append(" " * (max(widths) - cell_len(change_text) + 3) + change.note, "dim")
         yield line
 
 
-def _said(old: str, new: str) -> str:
+def _format_change(old: str, new: str) -> str:
     return f"{old} → {new}" if old and new else old or new
 
 
@@ -138,14 +140,14 @@ def _values(change: Change) -> tuple[str, str]:
     if old and new and len(old) + len(new) > WIDE:
         same = os.path.commonprefix((old, new))
         end = max(same.rfind("/"), same.rfind(" "))
-        if end > SHORTENED:
+        if end > PREFIX_MIN:
             old, new = f"…{old[end:]}", f"…{new[end:]}"
     return _short(old), _short(new)
 
 
 def _code(value: str) -> str:
-    found = CODE.fullmatch(value)
-    return found["hash"][:8] if found else _short(value)
+    match = CODE.fullmatch(value)
+    return match["hash"][:8] if match else _short(value)
 
 
 def _short(value: str) -> str:
@@ -158,14 +160,14 @@ def _drift(drift: Drift) -> Iterator[Text]:
     if drift.kind == "none":
         return
     when = f"{drift.since:%Y-%m-%d %H:%M} UTC" if drift.since else ""
-    said = {
+    messages = {
         "unknown": "drift: unknown, no upsert of this pipeline was recorded yet",
         "edited": f"drift: {drift.by} edited the pipeline at {when}; upserting undoes this:",
         "interrupted": f"an upsert by {drift.by} is under way since {when}, or was interrupted: "
         "the deployed pipeline is not one of the recorded states",
     }
     style = "dim" if drift.kind == "unknown" else COLOURS["!"]
-    yield _line(("! ", style), (said[drift.kind], style))
+    yield _line(("! ", style), (messages[drift.kind], style))
     for line in differences(drift.diff):
         yield _line(("  │ ", style)).append_text(line) if line.plain else Text("  │", style)
     yield Text()
@@ -198,7 +200,7 @@ def _in_all(plan: Plan) -> list[Cell]:
     some = any(cost.estimated for cost in run)
     every = any(cost.estimated for cost in plan.costs)
     without = dollars(total.usd_uncached, every)
-    cached = any(outcome.answer == "cached" for outcome in plan.outcomes)
+    has_cached = any(outcome.answer == "cached" for outcome in plan.outcomes)
     return [
         ("in all", "bold"),
         ("", ""),
@@ -207,7 +209,7 @@ def _in_all(plan: Plan) -> list[Cell]:
         (_money(total.usd_expected, some), ""),
         (_time_limit(total.limit), ""),
         (dollars(total.usd_limit, some), "bold"),
-        (f"at most {without} without the cache" if cached else "", "dim"),
+        (f"at most {without} without the cache" if has_cached else "", "dim"),
     ]
 
 
@@ -216,29 +218,29 @@ def _although(plan: Plan, outcome: Outcome) -> str:
     is not.
     """
     if outcome.type == "RegisterModel":
-        jobs = [other for other in plan.outcomes if step_type(other.type).charged]
-        again = jobs and all(job.answer == "cached" for job in jobs)
-        return "registers the same model again: never cached" if again else ""
-    if plan.deployed is None or outcome.step not in plan.diff.touched:
+        jobs = [other for other in plan.outcomes if step_type(other.type).is_charged]
+        is_repeat = jobs and all(job.answer == "cached" for job in jobs)
+        return "registers the same model again: never cached" if is_repeat else ""
+    if plan.current is None or outcome.step not in plan.diff.changed_steps:
         return ""
-    changed = in_key(plan.deployed.state.document, plan.wanted.document, outcome.step)
-    return ", which had these values" if changed else "; what changed is not in its cache key"
+    is_in_key = in_key(plan.current.state.document, plan.target.document, outcome.step)
+    return ", which had these values" if is_in_key else "; what changed is not in its cache key"
 
 
 def _row(outcome: Outcome, cost: Cost, although: str) -> list[Cell]:
     if outcome.answer == "cached":
         cells = [cost.machines, "", "", "", "$0", outcome.why + although]
         return [(outcome.step, ""), ("cached", "green"), *((cell, "dim") for cell in cells)]
-    what = outcome.when or "runs"
-    if not step_type(outcome.type).charged:
-        return [(outcome.step, ""), (what, ""), *[("", "")] * 5, (although, "dim")]
+    timing = outcome.when or "runs"
+    if not step_type(outcome.type).is_charged:
+        return [(outcome.step, ""), (timing, ""), *[("", "")] * 5, (although, "dim")]
     machines = f"{cost.machines}{' spot' if cost.spot else ''}"
     no_price = f"; no price for {cost.unpriced}" if cost.unpriced else ""
     return [
         (outcome.step, ""),
-        (what, "yellow"),
+        (timing, "yellow"),
         (machines, ""),
-        (_foreseen(_times(cost.expected), cost.is_foreseen), ""),
+        (_foreseen(_times(cost.expected_seconds), cost.is_foreseen), ""),
         (_money(cost.usd_expected, cost.estimated), ""),
         (_time_limit(cost.limit), ""),
         (dollars(cost.usd_limit, cost.estimated), ""),
@@ -260,12 +262,12 @@ def _time_limit(seconds: float | None) -> str:
     return f"{minutes // 60} h"
 
 
-def _times(seen: Range) -> str:
-    if seen.low is None or seen.high is None:
+def _times(seconds: Range) -> str:
+    if seconds.low is None or seconds.high is None:
         return "–"
-    if seen.high == 0:
+    if seconds.high == 0:
         return ""
-    low, high = duration(seen.low), duration(seen.high)
+    low, high = duration(seconds.low), duration(seconds.high)
     return low if low == high else f"{low} – {high}"
 
 
@@ -273,14 +275,14 @@ def _foreseen(times: str, is_foreseen: bool) -> str:
     return f"foreseen {times}" if is_foreseen and times != "–" else times
 
 
-def _money(usd: Range, estimated: bool) -> str:
+def _money(usd: Range, is_estimate: bool) -> str:
     if usd.low is None or not usd.high:
         return ""
-    low, high = dollars(usd.low, estimated), dollars(usd.high, False)
+    low, high = dollars(usd.low, is_estimate), dollars(usd.high, False)
     return low if low.strip("~") == high else f"{low} – {high}"
 
 
-def dollars(usd: float | None, estimated: bool) -> str:
+def dollars(usd: float | None, is_estimate: bool) -> str:
     """Return whole cents; ``~`` marks an amount with a derived price."""
     if usd is None:
         return "?"
@@ -288,7 +290,7 @@ def dollars(usd: float | None, estimated: bool) -> str:
         return "$0"
     if usd < 0.005:
         return "<$0.01"
-    return f"{'~' if estimated else ''}${usd:,.2f}"
+    return f"{'~' if is_estimate else ''}${usd:,.2f}"
 
 
 def _table(rows: Sequence[Sequence[Cell]], right: Sequence[int]) -> Iterator[Text]:
@@ -305,14 +307,14 @@ def _table(rows: Sequence[Sequence[Cell]], right: Sequence[int]) -> Iterator[Tex
 
 def _grounds(plan: Plan) -> Iterator[Text]:
     """Iterate over the training's start, and the sources of the figures."""
-    for found in plan.overwritten:
-        yield Text(f"! {found}", COLOURS["!"])
+    for item in plan.overwritten:
+        yield Text(f"! {item}", COLOURS["!"])
     for step, words in plan.begins.items():
         yield Text(f"{step} {words}", "bold")
-    seen = [cost.runs_seen for cost in plan.costs if cost.seen.high]
-    if seen:
+    run_counts = [cost.runs_seen for cost in plan.costs if cost.seen.high]
+    if run_counts:
         yield Text(
-            f"seen: earlier runs of the step on the same machines (up to {max(seen)})", "dim"
+            f"seen: earlier runs of the step on the same machines (up to {max(run_counts)})", "dim"
         )
     yield from _foresight(plan)
     if any(cost.spot and cost.usd_limit for cost in plan.costs):
@@ -330,19 +332,19 @@ def _grounds(plan: Plan) -> Iterator[Text]:
 def _foresight(plan: Plan) -> Iterator[Text]:
     """Iterate over the predictions for the steps that run, or why there are none."""
     for outcome in plan.outcomes:
-        found = plan.foresight.get(outcome.step)
-        if found is None or outcome.answer == "cached":
+        prediction = plan.foresight.get(outcome.step)
+        if prediction is None or outcome.answer == "cached":
             continue
-        if not isinstance(found, Foreseen):
-            yield Text(f"not foreseen: {outcome.step}: {found.why}", "dim")
+        if not isinstance(prediction, Foreseen):
+            yield Text(f"not foreseen: {outcome.step}: {prediction.why}", "dim")
             continue
-        seconds = found.seconds
+        seconds = prediction.seconds
         around = f"{duration(seconds.p10)} – {duration(seconds.p90)}"
-        said = f"{outcome.step} {duration(seconds.p50)} (8 of 10 times {around})"
-        yield Text(f"foreseen: {said}: {found.grounds}", "dim")
-        for remark in found.remarks:
+        summary = f"{outcome.step} {duration(seconds.p50)} (8 of 10 times {around})"
+        yield Text(f"foreseen: {summary}: {prediction.grounds}", "dim")
+        for remark in prediction.remarks:
             yield Text(f"foreseen: {outcome.step} {remark}", "dim")
-        for warning in found.warnings:
+        for warning in prediction.warnings:
             yield Text(f"! {outcome.step} {warning}", COLOURS["!"])
 
 
@@ -350,8 +352,8 @@ def _prices(plan: Plan) -> str:
     prices = plan.prices
     if prices.date is None:
         return f"prices: none for {prices.region} in trainyard/plan/prices.json"
-    derived = "; ~ holds prices that were derived" if any(c.estimated for c in plan.costs) else ""
-    return f"prices: {prices.region}, {prices.date}, trainyard/plan/prices.json{derived}"
+    note = "; ~ holds prices that were derived" if any(c.estimated for c in plan.costs) else ""
+    return f"prices: {prices.region}, {prices.date}, trainyard/plan/prices.json{note}"
 
 
 def _pad(text: str, width: int) -> str:

@@ -17,8 +17,8 @@ from trainyard.aws_clients import client, service_errors
 from trainyard.common import atomic_file
 from trainyard.common.errors import ServiceError
 
-SHIPPED = Path(__file__).with_name("prices.json")
-TABLE = Path(os.environ.get("TRAINYARD_PRICES") or SHIPPED)
+PRICE_FILE = Path(__file__).with_name("prices.json")
+TABLE = Path(os.environ.get("TRAINYARD_PRICES") or PRICE_FILE)
 """The table that is read: of your own, outside of this folder, where the variable names one."""
 
 ENDPOINT = "us-east-1"  # the Price List API is in few regions; the wanted region is a filter
@@ -44,7 +44,7 @@ class Price:
     """A price in USD; ``estimated`` if it was derived and not read from AWS's list."""
 
     usd: float
-    estimated: bool
+    is_estimated: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +83,8 @@ class Prices:
         if machine is None:
             return None
         disks = disk.usd * volume_gb / HOURS_A_MONTH if disk else 0.0
-        estimated = machine.estimated or bool(disk and volume_gb and disk.estimated)
-        return Price(count * (machine.usd * share + disks), estimated)
+        is_estimated = machine.is_estimated or bool(disk and volume_gb and disk.is_estimated)
+        return Price(count * (machine.usd * share + disks), is_estimated)
 
     def _price(self, entry: Mapping[str, Any] | None) -> Price | None:
         if entry is None:
@@ -107,34 +107,36 @@ def refresh(region: str, path: Path = TABLE) -> int:
     """
     table: dict[str, Any] = {"training": {}, "processing": {}, "storage": {}}
     with service_errors(f"reading prices of {region}"):
-        for section, name, usd in _listed(client("pricing", ENDPOINT), region):
+        for section, name, usd in _list_prices(client("pricing", ENDPOINT), region):
             table[section][name] = {"usd": usd, "source": "GetProducts"}
     if not table["training"] or not table["processing"]:
         raise ServiceError(
             f"reading prices of {region}: AWS lists no training or no processing there; is that "
             "a region's code, such as us-east-1? The table was left as it was"
         )
-    tree = json.loads((path if path.exists() else SHIPPED).read_text(encoding="utf-8"))
-    sorted_table = {section: dict(sorted(found.items())) for section, found in table.items()}
+    tree = json.loads((path if path.exists() else PRICE_FILE).read_text(encoding="utf-8"))
+    sorted_table = {section: dict(sorted(entries.items())) for section, entries in table.items()}
     tree["regions"][region] = {"date": f"{datetime.now(UTC):%Y-%m-%d}", **sorted_table}
     tree["sources"]["GetProducts"] = {"what": "AWS Price List API, GetProducts", "estimated": False}
     atomic_file.write(path, _text(tree))
-    return sum(len(found) for found in table.values())
+    return sum(len(entries) for entries in table.values())
 
 
-def _listed(pricing: Any, region: str) -> Iterator[tuple[str, str, float]]:
+def _list_prices(pricing: Any, region: str) -> Iterator[tuple[str, str, float]]:
     """Iterate over (table's section, name in it, USD) of the region's offers on demand."""
-    where = {"Type": "TERM_MATCH", "Field": "regionCode", "Value": region}
+    region_filter = {"Type": "TERM_MATCH", "Field": "regionCode", "Value": region}
     pages = pricing.get_paginator("get_products")
-    for page in pages.paginate(ServiceCode="AmazonSageMaker", Filters=[where]):
+    for page in pages.paginate(ServiceCode="AmazonSageMaker", Filters=[region_filter]):
         for item in page["PriceList"]:
             offer = json.loads(item)
             for usd, unit, description in _dimensions(offer):
-                if named := _named(offer["product"]["attributes"], unit, description):
-                    yield *named, usd
+                if entry := _parse_usage(offer["product"]["attributes"], unit, description):
+                    yield *entry, usd
 
 
-def _named(attributes: Mapping[str, str], unit: str, description: str) -> tuple[str, str] | None:
+def _parse_usage(
+    attributes: Mapping[str, str], unit: str, description: str
+) -> tuple[str, str] | None:
     """Return (section, name) by the usage type: most products leave ``instanceType`` empty."""
     usage = _USAGE.fullmatch(attributes.get("usagetype", ""))
     if usage and unit == "Hrs":

@@ -35,16 +35,18 @@ class Jobs:
 
     most: int = 1
     parallel: int = 1
-    within: float = math.inf
+    time_limit: float = math.inf
     """Seconds after which the tuning job itself ends."""
 
-    def longest(self, each: float) -> float:
-        """Return the longest time of the step in seconds, when each of its jobs takes ``each``."""
-        return min(math.ceil(self.most / self.parallel) * each, self.within)
+    def longest(self, job_seconds: float) -> float:
+        """Return the longest time of the step in seconds, when each of its jobs takes
+        ``job_seconds``.
+        """
+        return min(math.ceil(self.most / self.parallel) * job_seconds, self.time_limit)
 
-    def together(self, each: float) -> float:
+    def together(self, job_seconds: float) -> float:
         """Return the longest sum of all its jobs' seconds."""
-        return min(self.most * each, self.parallel * self.within)
+        return min(self.most * job_seconds, self.parallel * self.time_limit)
 
 
 def jobs_of(config: Any) -> Jobs | None:
@@ -53,10 +55,10 @@ def jobs_of(config: Any) -> Jobs | None:
     if not isinstance(limits, Mapping):
         return None
     most = limits.get("MaxNumberOfTrainingJobs") or _combinations(config)
-    parallel, within = limits.get("MaxParallelTrainingJobs"), limits.get("MaxRuntimeInSeconds")
+    parallel, time_limit = limits.get("MaxParallelTrainingJobs"), limits.get("MaxRuntimeInSeconds")
     if not isinstance(most, int) or not isinstance(parallel, int):
         return None
-    return Jobs(most, max(1, parallel), within if isinstance(within, int) else math.inf)
+    return Jobs(most, max(1, parallel), time_limit if isinstance(time_limit, int) else math.inf)
 
 
 def _combinations(config: Mapping[str, Any]) -> int | None:
@@ -65,13 +67,13 @@ def _combinations(config: Mapping[str, Any]) -> int | None:
     items = ranges.get("CategoricalParameterRanges") if isinstance(ranges, Mapping) else None
     if config.get("Strategy") != "Grid" or not isinstance(items, list):
         return None
-    found = 1
+    product = 1
     for item in items:
         values = item.get("Values") if isinstance(item, Mapping) else None
         if not isinstance(values, list):
             return None
-        found *= len(values)
-    return found
+        product *= len(values)
+    return product
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +91,8 @@ NOTHING = Range(0.0, 0.0)
 UNKNOWN = Range(None, None)
 
 
-def _sum(one: float | None, other: float | None) -> float | None:
-    return None if one is None or other is None else one + other
+def _sum(value: float | None, other: float | None) -> float | None:
+    return None if value is None or other is None else value + other
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +138,7 @@ class Cost:
         return self.foreseen is not None and self.seen == UNKNOWN
 
     @property
-    def expected(self) -> Range:
+    def expected_seconds(self) -> Range:
         """Seconds as seen, or else as predicted; both unknown if there is neither."""
         if not self.is_foreseen or self.foreseen is None:
             return self.seen
@@ -145,7 +147,7 @@ class Cost:
 
     @property
     def usd_expected(self) -> Range:
-        """USD for ``expected``."""
+        """USD for ``expected_seconds``."""
         return self.usd_foreseen if self.is_foreseen else self.usd_seen
 
 
@@ -179,15 +181,15 @@ def estimate(
     costs = []
     for outcome in outcomes:
         job = work_of(everything[outcome.step], defaults)
-        if not step_type(outcome.type).charged:
+        if not step_type(outcome.type).is_charged:
             cost = Cost(step=outcome.step, machines="", seen=NOTHING, usd_seen=NOTHING)
         elif job is None:  # a type of job whose price is unknown here
             cost = Cost(
                 step=outcome.step, machines="", limit=None, usd_limit=None, usd_uncached=None
             )
         else:
-            found = foresight.get(outcome.step)
-            seconds = found.seconds if isinstance(found, Foreseen) else None
+            prediction = foresight.get(outcome.step)
+            seconds = prediction.seconds if isinstance(prediction, Foreseen) else None
             cost = _cost(outcome.step, job, history, prices, seconds)
         if outcome.answer == "cached":
             cost = replace(
@@ -218,36 +220,40 @@ class Work:
 
     @property
     def machines(self) -> str:
-        each = f"{self.count} × {self.instance_type}"
-        return each if self.jobs.most == 1 else f"at most {self.jobs.most} jobs × {each}"
+        cluster = f"{self.count} × {self.instance_type}"
+        return cluster if self.jobs.most == 1 else f"at most {self.jobs.most} jobs × {cluster}"
 
 
 def work_of(step: Mapping[str, Any], parameters: Mapping[str, Any]) -> Work | None:
     """Return the machines of a step; None for a type without, or if only a run knows them."""
-    tuned = step["Type"] == "Tuning"
-    job = TRAINING_JOB if tuned else step_type(step["Type"]).sole_job
+    is_tuning = step["Type"] == "Tuning"
+    job = TRAINING_JOB if is_tuning else step_type(step["Type"]).sole_job
     if job is None or job.machines == "transform":  # the table has no prices for it
         return None
-    asked = step.get("Arguments") or {}
+    step_arguments = step.get("Arguments") or {}
     # several definitions take turns, on whatever machines
-    arguments = (asked.get("TrainingJobDefinition") or {}) if tuned else asked
-    where = arguments.get("ResourceConfig") or arguments.get("ProcessingResources") or {}
+    arguments = (step_arguments.get("TrainingJobDefinition") or {}) if is_tuning else step_arguments
+    resources = arguments.get("ResourceConfig") or arguments.get("ProcessingResources") or {}
     try:
-        found = evaluate(
-            {"on": where, "until": arguments.get("StoppingCondition"), "how": asked.get(CONFIG)},
+        settings = evaluate(
+            {
+                "on": resources,
+                "until": arguments.get("StoppingCondition"),
+                "how": step_arguments.get(CONFIG),
+            },
             Start(parameters),
         )
     except ExpressionError:  # of an unknown language
         return None
-    if any(unknowns(found["on"])):
+    if any(unknowns(settings["on"])):
         return None
-    cluster = found["on"].get("ClusterConfig", found["on"])
+    cluster = settings["on"].get("ClusterConfig", settings["on"])
     if not isinstance(cluster.get("InstanceType"), str):  # groups of different instances
         return None
-    jobs = jobs_of(found["how"]) if tuned else Jobs()
+    jobs = jobs_of(settings["how"]) if is_tuning else Jobs()
     if jobs is None:
         return None
-    until = found["until"] if isinstance(found["until"], dict) else {}
+    until = settings["until"] if isinstance(settings["until"], dict) else {}
     limit = until.get("MaxRuntimeInSeconds")
     return Work(
         kind=job.machines,
@@ -267,14 +273,14 @@ def _cost(step: str, job: Work, history: History, prices: Prices, foreseen: Spre
         prices.cluster(job.kind, job.instance_type, job.count, job.volume_gb, share)
         for share in (cheapest, 1.0)
     )
-    seconds = _seen(step, job, history)
-    seen = Range(min(seconds), max(seconds)) if seconds else UNKNOWN
+    seconds = _read_durations(step, job, history)
+    seen_range = Range(min(seconds), max(seconds)) if seconds else UNKNOWN
 
     def usd(duration: float | None, rate: Price | None = price) -> float | None:
         return None if duration is None or rate is None else rate.usd * duration / 3600
 
     longest = None if job.limit is None else job.jobs.together(job.limit + job.keep_alive)
-    all_at_once = None if seen.high is None else seen.high * job.jobs.parallel
+    all_at_once = None if seen_range.high is None else seen_range.high * job.jobs.parallel
     slow = None if foreseen is None else min(foreseen.p90, job.limit or foreseen.p90)
     fast = None if foreseen is None or slow is None else min(foreseen.p10, slow)
     return Cost(
@@ -282,26 +288,26 @@ def _cost(step: str, job: Work, history: History, prices: Prices, foreseen: Spre
         machines=job.machines,
         spot=job.spot,
         runs_seen=len(seconds),
-        seen=seen,
+        seen=seen_range,
         foreseen=foreseen,
         limit=None if job.limit is None else job.jobs.longest(job.limit),
-        usd_seen=Range(usd(seen.low, least), usd(all_at_once)),
+        usd_seen=Range(usd(seen_range.low, least), usd(all_at_once)),
         usd_foreseen=Range(usd(fast, least), usd(slow)),
         usd_limit=usd(longest),
         usd_uncached=usd(longest),
-        estimated=price is not None and price.estimated,
+        estimated=price is not None and price.is_estimated,
         unpriced="" if price else job.instance_type,
     )
 
 
-def _seen(name: str, job: Work, history: History) -> list[float]:
+def _read_durations(name: str, job: Work, history: History) -> list[float]:
     """Return the seconds of the step's earlier runs on as many machines of the same type."""
-    found = []
+    durations = []
     for run in history.runs:
-        done = run.steps.get(name)
-        if done and done.source is None and same_machines(run, name, job):
-            found.append(done.seconds)
-    return found
+        step_run = run.steps.get(name)
+        if step_run and step_run.source is None and same_machines(run, name, job):
+            durations.append(step_run.seconds)
+    return durations
 
 
 def same_machines(run: Run, name: str, job: Work) -> bool:
@@ -313,14 +319,17 @@ def same_machines(run: Run, name: str, job: Work) -> bool:
 
 def total(document: Mapping[str, Any], costs: Sequence[Cost]) -> Total:
     """Add up the costs; of the times, the longest way through the steps counts."""
-    seen, expected = ([cost.seen for cost in costs], [cost.expected for cost in costs])
+    seen_ranges, expected_ranges = (
+        [cost.seen for cost in costs],
+        [cost.expected_seconds for cost in costs],
+    )
     return Total(
-        seen=_range(document, costs, seen),
+        seen=_range(document, costs, seen_ranges),
         limit=_path(document, costs, [cost.limit for cost in costs]),
         usd_seen=sum((cost.usd_seen for cost in costs), NOTHING),
         usd_limit=all_of(cost.usd_limit for cost in costs),
         usd_uncached=all_of(cost.usd_uncached for cost in costs),
-        expected=_range(document, costs, expected),
+        expected=_range(document, costs, expected_ranges),
         usd_expected=sum((cost.usd_expected for cost in costs), NOTHING),
     )
 
@@ -335,8 +344,8 @@ def all_of(amounts: Iterable[float | None]) -> float | None:
     return total
 
 
-def _range(document: Mapping[str, Any], costs: Sequence[Cost], each: Sequence[Range]) -> Range:
-    low, high = ([getattr(one, end) for one in each] for end in ("low", "high"))
+def _range(document: Mapping[str, Any], costs: Sequence[Cost], ranges: Sequence[Range]) -> Range:
+    low, high = ([getattr(interval, end) for interval in ranges] for end in ("low", "high"))
     return Range(_path(document, costs, low), _path(document, costs, high))
 
 

@@ -18,7 +18,7 @@ from trainyard.language.expressions import (
     is_expression,
     parse_get,
 )
-from trainyard.language.step_types import NESTED
+from trainyard.language.step_types import NESTED_KEYS
 from trainyard.language.steps import steps_of
 from trainyard.secrets import hidden
 
@@ -54,7 +54,7 @@ def fields(step: Mapping[str, Any]) -> Fields:
     """Return all fields of a step without its name and its nested steps."""
     outside = {key: value for key, value in step.items() if key not in ("Name", "Arguments")}
     arguments = dict(step.get("Arguments") or {})
-    for branch in NESTED:
+    for branch in NESTED_KEYS:
         if branch in arguments:
             arguments[branch] = [inner["Name"] for inner in arguments[branch] or ()]
     return flat(outside | arguments)
@@ -63,14 +63,14 @@ def fields(step: Mapping[str, Any]) -> Fields:
 def flat(values: Mapping[str, Any]) -> Fields:
     """Return the fields of any part of a step, such as its cache key."""
     leaves = (leaf for key, value in values.items() for leaf in _inside(key, value))
-    return {path: Field(value, shown(path, value)) for path, value in leaves}
+    return {path: Field(value, format_value(path, value)) for path, value in leaves}
 
 
-def shown(path: str, value: Any) -> str:
+def format_value(path: str, value: Any) -> str:
     """Return ``value`` as text; what looks like a secret stays hidden, as plans go into logs."""
     names = _NAME.findall(path)
-    paired = len(names) > 1 and names[-1] in ("Value", "DefaultValue")
-    return HIDDEN if hidden(names[-2 if paired else -1], value) else text(value)
+    is_pair = len(names) > 1 and names[-1] in ("Value", "DefaultValue")
+    return HIDDEN if hidden(names[-2 if is_pair else -1], value) else text(value)
 
 
 def top(document: Mapping[str, Any]) -> Fields:
@@ -90,13 +90,13 @@ def _inside(path: str, value: Any) -> Iterator[tuple[str, Any]]:
             yield from _inside(f"{path}.{key}", item)
     elif isinstance(value, list) and value:
         yield from _list(path, value)
-    elif isinstance(value, str) and (opened := _opened(value)) is not None:
-        yield from _inside(path, opened)
+    elif isinstance(value, str) and (content := _parse_json(value)) is not None:
+        yield from _inside(path, content)
     else:
         yield path, value
 
 
-def _opened(value: str) -> Any:
+def _parse_json(value: str) -> Any:
     """Return the JSON in a string: a non-empty object or list; None for any other string."""
     if not _JSON_STRING.match(value):
         return None
@@ -110,13 +110,13 @@ def _list(path: str, items: list) -> Iterator[tuple[str, Any]]:
     if any(isinstance(item, str) and item.startswith("--") for item in items):
         yield from _flags(path, items)
     elif all(isinstance(item, dict) and not is_expression(item) for item in items):
-        for name, item in _named(items):
+        for name, item in _name_items(items):
             yield from _inside(f"{path}[{name}]", item)
     else:
         yield path, items
 
 
-def _named(items: list[dict]) -> Iterator[tuple[str, Any]]:
+def _name_items(items: list[dict]) -> Iterator[tuple[str, Any]]:
     """Iterate over the items by their names, if all have different ones; else by position."""
     names = [name for item in items if (name := _name(item)) is not None]
     unique = len(set(names)) == len(items)
@@ -139,20 +139,20 @@ def _nameless(item: dict) -> Any:
     """
     name = next(key for key in ("ExceptionType", *NAMING) if key in item)
     rest = {key: value for key, value in item.items() if key != name}
-    left = next(iter(rest.values())) if len(rest) == 1 else rest
-    return rest if isinstance(left, dict) and not is_expression(left) else left
+    remainder = next(iter(rest.values())) if len(rest) == 1 else rest
+    return rest if isinstance(remainder, dict) and not is_expression(remainder) else remainder
 
 
 def _flags(path: str, items: list) -> Iterator[tuple[str, Any]]:
     """Iterate over ``--flag value``; ``--flag name value`` is named by both, as it may repeat."""
-    seen: set[str] = set()
+    flags: set[str] = set()
     for position, group in _groups(items):
         name = " ".join(str(item) for item in group[: max(1, len(group) - 1)])
-        where = f"{path} {name}"
-        if not name.startswith("--") or where in seen:
-            where = f"{path}[{position}]"
-        seen.add(where)
-        yield from _inside(where, group[-1] if len(group) > 1 else group[0])
+        flag = f"{path} {name}"
+        if not name.startswith("--") or flag in flags:
+            flag = f"{path}[{position}]"
+        flags.add(flag)
+        yield from _inside(flag, group[-1] if len(group) > 1 else group[0])
 
 
 def _groups(items: list) -> Iterator[tuple[int, list]]:
@@ -184,21 +184,21 @@ def _expression(value: dict) -> str:
         return reference(value[GET])
     body = next(iter(value.values()))
     source = body.get("PropertyFile", {}).get(GET) if "PropertyFile" in body else None
-    where = reference(source) if source else text(body.get("S3Uri"))
-    return f"{{{where.strip('{}')}: {body.get('Path')}}}"
+    location = reference(source) if source else text(body.get("S3Uri"))
+    return f"{{{location.strip('{}')}: {body.get('Path')}}}"
 
 
 def reference(get: Any) -> str:
     """Return ``{MaxSteps}``, ``{execution id}``, ``{Shard.train}``, ``{Train.model}``."""
     try:
-        parsed = parse_get(get)
+        target = parse_get(get)
     except ExpressionError:
         return f"{{{get}}}"
-    if parsed.kind == "Parameters":
-        return f"{{{parsed.name}}}"
-    if parsed.kind == "Execution":
-        words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", parsed.name.removeprefix("Pipeline"))
+    if target.kind == "Parameters":
+        return f"{{{target.name}}}"
+    if target.kind == "Execution":
+        words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", target.name.removeprefix("Pipeline"))
         return f"{{{words[0].lower()}{words[1:].lower()}}}"
-    output = _OUTPUT.fullmatch(parsed.path)
-    path = "model" if parsed.path == "ModelArtifacts.S3ModelArtifacts" else parsed.path
-    return f"{{{parsed.name}.{output[1] if output else path}}}"
+    output = _OUTPUT.fullmatch(target.path)
+    path = "model" if target.path == "ModelArtifacts.S3ModelArtifacts" else target.path
+    return f"{{{target.name}.{output[1] if output else path}}}"

@@ -32,28 +32,30 @@ MONITORING: dict[str, Any] = {
 
 def suggest(statistics: dict[str, Any]) -> dict[str, Any]:
     """Return constraints.json that the data of ``statistics`` keep."""
-    features = [_suggested(feature) for feature in statistics["features"]]
+    features = [_suggest_feature(feature) for feature in statistics["features"]]
     return {"version": 0.0, "features": features, "monitoring_config": MONITORING}
 
 
-def _suggested(feature: dict[str, Any]) -> dict[str, Any]:
-    measured = feature.get("numerical_statistics") or feature["string_statistics"]
-    common = measured["common"]
+def _suggest_feature(feature: dict[str, Any]) -> dict[str, Any]:
+    feature_statistics = feature.get("numerical_statistics") or feature["string_statistics"]
+    common = feature_statistics["common"]
     rows = common["num_present"] + common["num_missing"]
-    found: dict[str, Any] = {
+    constraint: dict[str, Any] = {
         "name": feature["name"],
         "inferred_type": feature["inferred_type"],
         "completeness": common["num_present"] / rows,
     }
-    if "min" in measured:
-        found["num_constraints"] = {"is_non_negative": measured["min"] >= 0}
-    elif (buckets := _buckets(measured)) and len(buckets) <= min(DOMAIN, common["num_present"] / 2):
-        found["string_constraints"] = {"domains": [bucket["value"] for bucket in buckets]}
-    return found
+    if "min" in feature_statistics:
+        constraint["num_constraints"] = {"is_non_negative": feature_statistics["min"] >= 0}
+    elif (buckets := _buckets(feature_statistics)) and len(buckets) <= min(
+        DOMAIN, common["num_present"] / 2
+    ):
+        constraint["string_constraints"] = {"domains": [bucket["value"] for bucket in buckets]}
+    return constraint
 
 
-def _buckets(measured: dict[str, Any]) -> list[dict[str, Any]]:
-    return measured.get("distribution", {}).get("categorical", {}).get("buckets", [])
+def _buckets(feature_statistics: dict[str, Any]) -> list[dict[str, Any]]:
+    return feature_statistics.get("distribution", {}).get("categorical", {}).get("buckets", [])
 
 
 def violations(
@@ -67,61 +69,61 @@ def violations(
     ``baseline``: the statistics that distributions are compared with; None compares none.
     """
     common = constraints.get("monitoring_config", MONITORING)
-    known = {feature["name"]: feature for feature in constraints["features"]}
-    found = _columns(set(table.columns), set(known))
+    features = {feature["name"]: feature for feature in constraints["features"]}
+    results = _columns(set(table.columns), set(features))
     now = {feature["name"]: feature for feature in statistics["features"]}
     then = {feature["name"]: feature for feature in (baseline or {}).get("features", [])}
-    for name in [name for name in known if name in table.columns]:
-        config = _merged(common, known[name].get("monitoringConfigOverrides", {}))
+    for name in [name for name in features if name in table.columns]:
+        config = _merge_constraints(common, features[name].get("monitoringConfigOverrides", {}))
         if config.get("evaluate_constraints", "Enabled") != "Enabled":
             continue
-        found += _of_values(name, table.columns[name], known[name], config)
+        results += _of_values(name, table.columns[name], features[name], config)
         if name in then:
-            found += _of_distribution(name, now[name], then[name], config)
-    return found
+            results += _of_distribution(name, now[name], then[name], config)
+    return results
 
 
-def _merged(common: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+def _merge_constraints(common: dict[str, Any], specific: dict[str, Any]) -> dict[str, Any]:
     key = "distribution_constraints"
-    return {**common, **own, key: {**common.get(key, {}), **own.get(key, {})}}
+    return {**common, **specific, key: {**common.get(key, {}), **specific.get(key, {})}}
 
 
 def _violation(name: str, check: str, description: str) -> dict[str, str]:
     return {"feature_name": name, "constraint_check_type": check, "description": description}
 
 
-def _columns(have: set[str], expected: set[str]) -> list[dict[str, str]]:
+def _columns(have: set[str], expected_names: set[str]) -> list[dict[str, str]]:
     counts = (
         f"Number of columns in current dataset: {len(have)}, "
-        f"Number of columns in baseline constraints: {len(expected)}"
+        f"Number of columns in baseline constraints: {len(expected_names)}"
     )
-    found = []
-    for kind, names in (("missing", expected - have), ("extra", have - expected)):
+    results = []
+    for kind, names in (("missing", expected_names - have), ("extra", have - expected_names)):
         if names:
             text = f"There are {kind} columns in current dataset. {counts}: {sorted(names)}"
-            found.append(_violation(f"{kind.title()} columns", f"{kind}_column_check", text))
-    return found
+            results.append(_violation(f"{kind.title()} columns", f"{kind}_column_check", text))
+    return results
 
 
 def _of_values(
-    name: str, cells: Cells, expected: dict[str, Any], config: dict[str, Any]
+    name: str, cells: Cells, constraint: dict[str, Any], config: dict[str, Any]
 ) -> list[dict[str, str]]:
     present = [cell for cell in cells if cell is not None]
-    found = []
-    complete, wanted = len(present) / len(cells), expected.get("completeness", 0)
-    if complete < wanted:
-        text = f"Data completeness requirement is not met. Expected: {wanted:.2%}. Observed: "
-        found.append(_violation(name, "completeness_check", f"{text}{complete:.2%}."))
+    results = []
+    complete, threshold = len(present) / len(cells), constraint.get("completeness", 0)
+    if complete < threshold:
+        text = f"Data completeness requirement is not met. Expected: {threshold:.2%}. Observed: "
+        results.append(_violation(name, "completeness_check", f"{text}{complete:.2%}."))
     if not present:
-        return found
-    kind, least = expected["inferred_type"], config.get("datatype_check_threshold", 1.0)
+        return results
+    kind, least = constraint["inferred_type"], config.get("datatype_check_threshold", 1.0)
     if (share := _of_type(present, kind)) < least:
         text = (
             f"Data type match requirement is not met. Expected data type: {kind}, Expected match: "
             f"{100 * least}%. Observed: Only {100 * share}% of data is {kind}."
         )
-        found.append(_violation(name, "data_type_check", text))
-    if domain := expected.get("string_constraints", {}).get("domains"):
+        results.append(_violation(name, "data_type_check", text))
+    if domain := constraint.get("string_constraints", {}).get("domains"):
         share = sum(cell in domain for cell in present) / len(present)
         least = config.get("domain_content_threshold", 1.0)
         if share < least:
@@ -129,8 +131,8 @@ def _of_values(
                 "Categorical values requirement is not met. Expected match: "
                 f"{100 * least}%. Observed: Only {100 * share}% of data is in the domain."
             )
-            found.append(_violation(name, "categorical_values_check", text))
-    return found
+            results.append(_violation(name, "categorical_values_check", text))
+    return results
 
 
 def _of_type(present: list[str], kind: str) -> float:
@@ -174,8 +176,8 @@ def _of_distribution(
 
 def _numbers_apart(now: dict[str, Any], then: dict[str, Any], robust: bool) -> float:
     parts = (side["numerical_statistics"].get("distribution") for side in (now, then))
-    one, other = parts
-    return distance(one["kll"], other["kll"], robust) if one and other else 0.0
+    first, other = parts
+    return distance(first["kll"], other["kll"], robust) if first and other else 0.0
 
 
 def _words_apart(now: list[dict[str, Any]], then: list[dict[str, Any]]) -> float:

@@ -21,54 +21,54 @@ def run(environment: Mapping[str, str]) -> list[dict[str, str]] | None:
 
     Returns the violations; None without a baseline. Raises DataError.
     """
-    source, output = Path(_needed(environment, "dataset_source")), _output(environment)
-    table = read(source, _json(_needed(environment, "dataset_format"), "dataset_format"))
+    source, output = Path(_get_variable(environment, "dataset_source")), _output(environment)
+    table = read(source, _json(_get_variable(environment, "dataset_format"), "dataset_format"))
     print(f"{source}: {table.rows} rows, {len(table.columns)} columns", flush=True)
     limits, earlier = (
         _baseline(environment, f"baseline_{n}") for n in ("constraints", "statistics")
     )
     if environment.get("analysis_type") == "MODEL_QUALITY":
         columns = {n: v for n, v in environment.items() if n.endswith("_attribute")}
-        found = model_quality.describe(table, environment.get("problem_type", ""), columns)
-        suggested = model_quality.suggest(found)
-        broken = model_quality.violations(found, limits) if limits else None
+        result = model_quality.describe(table, environment.get("problem_type", ""), columns)
+        suggestion = model_quality.suggest(result)
+        broken = model_quality.violations(result, limits) if limits else None
     else:
-        found = statistics.describe(table)
-        for name, number in statistics.not_described(found):
+        result = statistics.describe(table)
+        for name, number in statistics.not_described(result):
             print(
                 f"{name}: {number} distinct values, more than {statistics.CATEGORIES}: their "
                 "distribution is not written, and no drift of it is seen",
                 flush=True,
             )
-        suggested = constraints.suggest(found)
-        broken = constraints.violations(table, found, limits, earlier) if limits else None
-    _write(output / "statistics.json", found)
-    _write(output / "constraints.json", suggested)
+        suggestion = constraints.suggest(result)
+        broken = constraints.violations(table, result, limits, earlier) if limits else None
+    _write(output / "statistics.json", result)
+    _write(output / "constraints.json", suggestion)
     if broken is not None:
         _write(output / "constraint_violations.json", {"violations": broken})
     return broken
 
 
-def _needed(environment: Mapping[str, str], name: str) -> str:
+def _get_variable(environment: Mapping[str, str], name: str) -> str:
     if not environment.get(name):
         raise DataError(f"the environment has no {name}")
     return environment[name]
 
 
 def _output(environment: Mapping[str, str]) -> Path:
-    output = Path(_needed(environment, "output_path"))
+    output = Path(_get_variable(environment, "output_path"))
     output.mkdir(parents=True, exist_ok=True)
     return output
 
 
 def _json(text: str, name: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        document = json.loads(text)
     except json.JSONDecodeError as error:
         raise DataError(f"{name} is not JSON: {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise DataError(f"{name} is {text[:50]}: a JSON object is expected")
-    return found
+    return document
 
 
 def _baseline(environment: Mapping[str, str], name: str) -> dict[str, Any] | None:

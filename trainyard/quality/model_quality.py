@@ -34,58 +34,58 @@ def describe(table: Table, problem: str, columns: dict[str, str]) -> dict[str, A
     """
     if problem not in KINDS:
         raise DataError(f"problem_type {problem!r} must be one of {', '.join(KINDS)}")
-    truth = table.column(_needed(columns, "ground_truth_attribute"))
+    truth = table.column(_get_column(columns, "ground_truth_attribute"))
     if problem == "Regression":
-        measured = _regression(truth, table.column(_needed(columns, "inference_attribute")))
+        metrics = _regression(truth, table.column(_get_column(columns, "inference_attribute")))
         matrix = None
     else:
-        measured, matrix = _classification(table, truth, problem, columns)
-    found = _with_deviations(measured, table.rows)
+        metrics, matrix = _classification(table, truth, problem, columns)
+    report = _with_deviations(metrics, table.rows)
     if matrix is not None:
-        found = {"confusion_matrix": matrix, **found}
+        report = {"confusion_matrix": matrix, **report}
     return {
         "version": 0.0,
         "dataset": {"item_count": table.rows},
-        f"{KINDS[problem]}_metrics": found,
+        f"{KINDS[problem]}_metrics": report,
     }
 
 
 def suggest(statistics: dict[str, Any]) -> dict[str, Any]:
     """Return constraints.json: no metric may become worse than it is."""
-    [(key, measured)] = [(k, v) for k, v in statistics.items() if k.endswith("_metrics")]
-    found = {
+    [(key, metrics)] = [(k, v) for k, v in statistics.items() if k.endswith("_metrics")]
+    constraints = {
         name: {
             "threshold": entry["value"],
             "comparison_operator": GREATER if name in _WORSE_WHEN_GREATER else LESS,
         }
-        for name, entry in measured.items()
+        for name, entry in metrics.items()
         if name != "confusion_matrix"
     }
-    return {"version": 0.0, key.replace("_metrics", "_constraints"): found}
+    return {"version": 0.0, key.replace("_metrics", "_constraints"): constraints}
 
 
 def violations(statistics: dict[str, Any], constraints: dict[str, Any]) -> list[dict[str, str]]:
     """Return the metrics on the wrong side of their thresholds."""
-    measured = next(v for k, v in statistics.items() if k.endswith("_metrics"))
+    metrics = next(v for k, v in statistics.items() if k.endswith("_metrics"))
     limits: dict[str, Any] = next(
         (v for k, v in constraints.items() if k.endswith("_constraints")), {}
     )
-    found = []
+    results = []
     for name, limit in limits.items():
-        if name not in measured:
+        if name not in metrics:
             continue
-        value, bound = measured[name]["value"], limit["threshold"]
+        value, bound = metrics[name]["value"], limit["threshold"]
         operator = limit["comparison_operator"]
         if math.isclose(value, bound, rel_tol=1e-9):  # the same sum in another order
             continue
         if value > bound if operator == GREATER else value < bound:
-            text = f"Metric {name} with {value} +/- {measured[name]['standard_deviation']} was "
+            text = f"Metric {name} with {value} +/- {metrics[name]['standard_deviation']} was "
             entry = {"constraint_check_type": operator, "metric_name": name}
-            found.append({**entry, "description": f"{text}{operator} '{bound}'"})
-    return found
+            results.append({**entry, "description": f"{text}{operator} '{bound}'"})
+    return results
 
 
-def _needed(columns: dict[str, str], name: str) -> str:
+def _get_column(columns: dict[str, str], name: str) -> str:
     if not columns.get(name):
         raise DataError(f"{name} is not set: it names the column")
     return columns[name]
@@ -103,11 +103,11 @@ def _with_deviations(measure: Measure, rows: int) -> dict[str, Any]:
     return {n: {"value": value, "standard_deviation": spread[n]} for n, value in values.items()}
 
 
-def _regression(truth: Cells, found: Cells) -> Measure:
-    true, said = _all_numbers(truth, "ground truth"), _all_numbers(found, "inference")
+def _regression(truth: Cells, inferences: Cells) -> Measure:
+    true, predictions = _all_numbers(truth, "ground truth"), _all_numbers(inferences, "inference")
 
     def measure(rows: np.ndarray) -> Measures:
-        error = true[rows] - said[rows]
+        error = true[rows] - predictions[rows]
         mse, spread = float(np.mean(error**2)), float(np.var(true[rows]))
         mae = float(np.abs(error).mean())
         r2 = 1 - mse / spread if spread else 0.0
@@ -116,12 +116,12 @@ def _regression(truth: Cells, found: Cells) -> Measure:
     return measure
 
 
-def _all_numbers(cells: Cells, what: str) -> np.ndarray:
-    found = numbers(cells)
-    if np.isnan(found).any():
-        row = int(np.flatnonzero(np.isnan(found))[0])
-        raise DataError(f"the {what} of row {row + 1} is {cells[row]!r}: a number is expected")
-    return found
+def _all_numbers(cells: Cells, noun: str) -> np.ndarray:
+    values = numbers(cells)
+    if np.isnan(values).any():
+        row = int(np.flatnonzero(np.isnan(values))[0])
+        raise DataError(f"the {noun} of row {row + 1} is {cells[row]!r}: a number is expected")
+    return values
 
 
 def _classification(
@@ -132,22 +132,22 @@ def _classification(
     scores = _all_numbers(table.column(chance), "probability") if chance and binary else None
     true = np.array([_label(cell) for cell in truth])
     if attribute := columns.get("inference_attribute"):
-        said = np.array([_label(cell) for cell in table.column(attribute)])
+        predictions = np.array([_label(cell) for cell in table.column(attribute)])
     elif scores is not None:
         threshold = float(columns.get("probability_threshold_attribute") or 0.5)
-        said = np.where(scores > threshold, "1", "0")
+        predictions = np.where(scores > threshold, "1", "0")
     else:
         raise DataError("inference_attribute or, for two classes, probability_attribute is needed")
-    classes = sorted({*true, *said})
+    classes = sorted({*true, *predictions})
     if binary and not set(classes) <= {"0", "1"}:
         raise DataError(f"BinaryClassification has classes 0 and 1; found are {classes}")
     matrix = {
-        one: {other: int(((true == one) & (said == other)).sum()) for other in classes}
-        for one in classes
+        label: {other: int(((true == label) & (predictions == other)).sum()) for other in classes}
+        for label in classes
     }
     if binary:
-        return _binary(true == "1", said == "1", scores), matrix
-    return _several(true, said, classes), matrix
+        return _binary(true == "1", predictions == "1", scores), matrix
+    return _several(true, predictions, classes), matrix
 
 
 def _label(cell: str | None) -> str:
@@ -158,20 +158,20 @@ def _label(cell: str | None) -> str:
     return words.get(text.lower(), text) if value is None else f"{value:g}"
 
 
-def _ratio(part: float, whole: float) -> float:
-    return float(part / whole) if whole else 0.0
+def _ratio(part: float, total: float) -> float:
+    return float(part / total) if total else 0.0
 
 
 def _f(beta: float, precision: float, recall: float) -> float:
     return _ratio((1 + beta**2) * precision * recall, beta**2 * precision + recall)
 
 
-def _binary(true: np.ndarray, said: np.ndarray, scores: np.ndarray | None) -> Measure:
+def _binary(true: np.ndarray, predictions: np.ndarray, scores: np.ndarray | None) -> Measure:
     def measure(rows: np.ndarray) -> Measures:
-        t, s = true[rows], said[rows]
+        t, s = true[rows], predictions[rows]
         recall, precision = _ratio((t & s).sum(), t.sum()), _ratio((t & s).sum(), s.sum())
         negative = _ratio((~t & ~s).sum(), (~t).sum())
-        found = {
+        metrics = {
             "recall": recall,
             "precision": precision,
             "accuracy": float((t == s).mean()),
@@ -183,7 +183,7 @@ def _binary(true: np.ndarray, said: np.ndarray, scores: np.ndarray | None) -> Me
             "f1": _f(1, precision, recall),
             "f2": _f(2, precision, recall),
         }
-        return found if scores is None else found | {"auc": _auc(t, scores[rows])}
+        return metrics if scores is None else metrics | {"auc": _auc(t, scores[rows])}
 
     return measure
 
@@ -196,17 +196,17 @@ def _auc(true: np.ndarray, scores: np.ndarray) -> float:
     return _ratio(float(ranks[true].sum()) - ones * (ones + 1) / 2, ones * zeros)
 
 
-def _several(true: np.ndarray, said: np.ndarray, classes: list[str]) -> Measure:
+def _several(true: np.ndarray, predictions: np.ndarray, classes: list[str]) -> Measure:
     def measure(rows: np.ndarray) -> Measures:
-        t, s = true[rows], said[rows]
+        t, s = true[rows], predictions[rows]
         total: Measures = dict.fromkeys(("recall", "precision", "f0_5", "f1", "f2"), 0.0)
         for name in classes:
-            hit, there = float(((t == name) & (s == name)).sum()), float((t == name).sum())
-            recall, precision = _ratio(hit, there), _ratio(hit, float((s == name).sum()))
+            hit, positives = float(((t == name) & (s == name)).sum()), float((t == name).sum())
+            recall, precision = _ratio(hit, positives), _ratio(hit, float((s == name).sum()))
             scores = [recall, precision, *(_f(beta, precision, recall) for beta in (0.5, 1, 2))]
             for key, score in zip(total, scores, strict=True):
-                total[key] += score * there / len(t)
-        weighted = {f"weighted_{key}": value for key, value in total.items()}
-        return {"accuracy": float((t == s).mean()), **weighted}
+                total[key] += score * positives / len(t)
+        weighted_metrics = {f"weighted_{key}": value for key, value in total.items()}
+        return {"accuracy": float((t == s).mean()), **weighted_metrics}
 
     return measure

@@ -67,11 +67,11 @@ def _moments(values: np.ndarray) -> dict[str, Any]:
 
 def _words(present: list[str]) -> dict[str, Any]:
     counts = Counter(present)
-    found: dict[str, Any] = {"distinct_count": len(counts)}
+    result: dict[str, Any] = {"distinct_count": len(counts)}
     if counts and len(counts) <= CATEGORIES:
         buckets = [{"value": value, "count": count} for value, count in sorted(counts.items())]
-        found["distribution"] = {"categorical": {"buckets": buckets}}
-    return found
+        result["distribution"] = {"categorical": {"buckets": buckets}}
+    return result
 
 
 # Karnin, Lang, Liberty: "Optimal quantile approximation in streams" (2016). The item of a level
@@ -114,7 +114,7 @@ def _levels(values: np.ndarray) -> list[list[float]]:
     return [*levels, level.tolist()]
 
 
-def weighted(kll: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+def weigh_sketch(kll: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """Return the sorted values of a sketch and their weights, which sum to the number of data."""
     levels = kll["sketch"]["data"]
     values = np.concatenate([np.array(level, float) for level in levels])
@@ -123,13 +123,13 @@ def weighted(kll: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     return values[order], weights[order]
 
 
-def distance(one: dict[str, Any], other: dict[str, Any], robust: bool) -> float:
+def distance(first: dict[str, Any], other: dict[str, Any], robust: bool) -> float:
     """Return the largest difference between the two cumulative distributions, in [0, 1].
 
     ``robust`` subtracts what chance alone explains: the two-sample Kolmogorov-Smirnov test's
     critical value at 5 %, 1.358 √((n + m) / n m). AWS names that test and no formula.
     """
-    (a, wa), (b, wb) = weighted(one), weighted(other)
+    (a, wa), (b, wb) = weigh_sketch(first), weigh_sketch(other)
     points = np.union1d(a, b)
     gap = float(np.abs(_share(a, wa, points) - _share(b, wb, points)).max())
     n, m = wa.sum(), wb.sum()

@@ -32,8 +32,8 @@ class Table:
             return self.columns[name]
         if name.isdecimal() and int(name) < len(self.columns):
             return list(self.columns.values())[int(name)]
-        known = ", ".join(self.columns)
-        raise DataError(f"there is no column {attribute!r}; the data set has {known}")
+        column_names = ", ".join(self.columns)
+        raise DataError(f"there is no column {attribute!r}; the data set has {column_names}")
 
 
 def read(folder: Path, form: dict[str, Any]) -> Table:
@@ -43,19 +43,19 @@ def read(folder: Path, form: dict[str, Any]) -> Table:
     """
     files = [folder] if folder.is_file() else _files(folder)
     if "csv" in form:
-        found = _from_csv(files, bool((form["csv"] or {}).get("header", True)))
+        table = _from_csv(files, bool((form["csv"] or {}).get("header", True)))
     elif "json" in form:
-        found = _from_records(files, bool((form["json"] or {}).get("lines", True)))
+        table = _from_records(files, bool((form["json"] or {}).get("lines", True)))
     else:
         raise DataError(f"dataset_format {json.dumps(form)}: csv and json are read here")
-    if not found.rows:
+    if not table.rows:
         raise DataError(f"{folder} holds no rows")
-    return found
+    return table
 
 
 def _files(folder: Path) -> list[Path]:
-    found = (path for path in sorted(folder.rglob("*")) if path.is_file())
-    return [path for path in found if not path.name.startswith((".", "_"))]
+    paths = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return [path for path in paths if not path.name.startswith((".", "_"))]
 
 
 def _from_csv(files: list[Path], header: bool) -> Table:
@@ -68,10 +68,10 @@ def _from_csv(files: list[Path], header: bool) -> Table:
         except csv.Error as error:
             raise DataError(f"{path.name}: {error}") from None
         if header and lines:
-            own = lines.pop(0)
-            if names and own != names:
+            first_row = lines.pop(0)
+            if names and first_row != names:
                 raise DataError(f"{path.name}: its header differs from that of {files[0].name}")
-            names = own
+            names = first_row
         for number, line in enumerate(lines, start=1 + header):
             names = names or [f"_c{index}" for index in range(len(line))]
             if len(line) != len(names):
@@ -99,10 +99,10 @@ def _records(path: Path, lines: bool) -> Iterator[dict[str, Any]]:
         if not text.strip():
             continue
         try:
-            found = json.loads(text)
+            content = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise DataError(f"{path.name}, line {number} is not JSON: {error}") from None
-        for record in found if isinstance(found, list) else [found]:
+        for record in content if isinstance(content, list) else [content]:
             if not isinstance(record, dict):
                 raise DataError(f"{path.name}, line {number}: a JSON object is expected")
             yield record
@@ -115,14 +115,14 @@ def _text(path: Path) -> str:
         raise DataError(f"{path.name} is not UTF-8: {error}") from None
 
 
-def _flat(record: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, str | None]]:
+def _flat(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str | None]]:
     for name, value in record.items():
         if isinstance(value, dict):
-            yield from _flat(value, f"{within}{name}.")
+            yield from _flat(value, f"{prefix}{name}.")
         elif value is None or isinstance(value, str):
-            yield f"{within}{name}", value or None
+            yield f"{prefix}{name}", value or None
         else:
-            yield f"{within}{name}", json.dumps(value, default=str)
+            yield f"{prefix}{name}", json.dumps(value, default=str)
 
 
 def numbers(cells: Cells) -> np.ndarray:

@@ -94,25 +94,27 @@ def _address(secret: str) -> str:
 
 def _post(address: str, text: str) -> None:
     """Post to the address, which is a secret: no message contains it."""
-    quoted = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")  # Slack's rule
+    escaped_text = (
+        text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    )  # Slack's rule
     request = urllib.request.Request(  # noqa: S310  # the address is the owner's secret
         address,
-        json.dumps({"text": quoted}).encode(),
+        json.dumps({"text": escaped_text}).encode(),
         {"Content-Type": "application/json"},
     )
     try:
         with urllib.request.urlopen(request, timeout=SECONDS):  # noqa: S310
             return
     except (URLError, OSError, ValueError) as error:
-        said = getattr(error, "code", None) or type(error).__name__
-        raise ServiceError(f"Slack's webhook did not take the message: {said}") from None
+        reason = getattr(error, "code", None) or type(error).__name__
+        raise ServiceError(f"Slack's webhook did not take the message: {reason}") from None
 
 
 def package() -> bytes:
     """Return the function's code as a zip archive; the same bytes each time."""
     house = Path(__file__).parents[1]
-    wanted = [house / "__init__.py", Path(__file__), *(house / part for part in PARTS)]
-    files = sorted(file for each in wanted for file in ([each] if each.is_file() else _in(each)))
+    paths = [house / "__init__.py", Path(__file__), *(house / part for part in PARTS)]
+    files = sorted(file for path in paths for file in ([path] if path.is_file() else _in(path)))
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
         for file in files:

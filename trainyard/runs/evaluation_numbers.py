@@ -36,7 +36,9 @@ def place(job: Mapping[str, Any], file: Mapping[str, Any]) -> str | None:
     ``job``: DescribeProcessingJob's answer.
     """
     outputs = (job.get("ProcessingOutputConfig") or {}).get("Outputs") or ()
-    uris = {one.get("OutputName"): (one.get("S3Output") or {}).get("S3Uri") for one in outputs}
+    uris = {
+        output.get("OutputName"): (output.get("S3Output") or {}).get("S3Uri") for output in outputs
+    }
     uri, name = uris.get(file.get("OutputName")), file.get("FilePath")
     if not uri or job.get("ProcessingEndTime") is None or not isinstance(name, str):
         return None
@@ -55,10 +57,10 @@ def read_object(s3: Any, uri: str) -> tuple[datetime | None, bytes]:
         return answer.get("LastModified"), body.read(LARGEST + 1)
 
 
-def is_overwritten(job: Mapping[str, Any], written: datetime | None) -> bool:
+def is_overwritten(job: Mapping[str, Any], write_time: datetime | None) -> bool:
     """Return whether another job has written the file since."""
-    ended = job.get("ProcessingEndTime")
-    return ended is not None and written is not None and written > ended + LATE
+    end_time = job.get("ProcessingEndTime")
+    return end_time is not None and write_time is not None and write_time > end_time + LATE
 
 
 def in_json(content: bytes) -> Iterator[tuple[str, float]]:
@@ -93,29 +95,30 @@ def of_package(
         package: DescribeModelPackage's answer.
         report: reads the numbers of the report at a URI.
     """
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     for name, text in (package.get("CustomerMetadataProperties") or {}).items():
         if (number := _number(text)) is not None:
-            found[name] = number
+            numbers[name] = number
     quality = (package.get("ModelMetrics") or {}).get("ModelQuality") or {}
     if uri := (quality.get("Statistics") or {}).get("S3Uri"):
         for name, number in report(uri).items():
-            found.setdefault(name, number)
-    return found
+            numbers.setdefault(name, number)
+    return numbers
 
 
-def in_report(s3: Any, uri: str, registered: datetime | None = None) -> dict[str, float]:
+def in_report(s3: Any, uri: str, registration_time: datetime | None = None) -> dict[str, float]:
     """Return the report's numbers; none if it does not exist, is too long or not JSON.
 
-    ``registered``: time of the package's registration; a report written later is another version's.
+    ``registration_time``: time of the package's registration; a report written later is another
+    version's.
     """
-    where = urlsplit(uri)
+    url = urlsplit(uri)
     try:
-        answer = s3.get_object(Bucket=where.netloc, Key=where.path.lstrip("/"))
-        written = answer.get("LastModified")
-        if answer.get("ContentLength", 0) > LONGEST or _is_later(written, registered):
+        answer = s3.get_object(Bucket=url.netloc, Key=url.path.lstrip("/"))
+        write_time = answer.get("LastModified")
+        if answer.get("ContentLength", 0) > LONGEST or _is_later(write_time, registration_time):
             return {}
-        return dict(_named(json.loads(answer["Body"].read(LONGEST))))
+        return dict(_name_numbers(json.loads(answer["Body"].read(LONGEST))))
     except (
         ClientError,
         ParamValidationError,
@@ -126,22 +129,26 @@ def in_report(s3: Any, uri: str, registered: datetime | None = None) -> dict[str
         return {}
 
 
-def _is_later(written: datetime | None, registered: datetime | None) -> bool:
-    return written is not None and registered is not None and written > registered + LATE
+def _is_later(write_time: datetime | None, registration_time: datetime | None) -> bool:
+    return (
+        write_time is not None
+        and registration_time is not None
+        and write_time > registration_time + LATE
+    )
 
 
-def _named(report: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, float]]:
+def _name_numbers(report: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, float]]:
     """Iterate over leaf numbers by their path, without the parts that all share in SageMaker's
     schema: the family, such as ``regression_metrics``, and ``value``.
     """
     if isinstance(report, Mapping) and len(path) < LEVELS:
         for name, inner in report.items():
             if name == "value" and path:
-                yield from _named(inner, path)
+                yield from _name_numbers(inner, path)
             elif not path and str(name).endswith("_metrics") and isinstance(inner, Mapping):
-                yield from _named(inner)
+                yield from _name_numbers(inner)
             else:
-                yield from _named(inner, (*path, str(name)))
+                yield from _name_numbers(inner, (*path, str(name)))
     elif isinstance(report, int | float) and not isinstance(report, bool):
         yield ".".join(path), float(report)
 

@@ -24,7 +24,7 @@ LOG_GROUPS = {job.api: job.log_group for kind in STEP_TYPES.values() if (job := 
 
 TUNING = "TuningJob"
 """Member of a step's Metadata that names a tuning job."""
-SEARCHED = "TrainingJobSummaries"
+SUMMARIES_KEY = "TrainingJobSummaries"
 """Member of ListTrainingJobsForHyperParameterTuningJob's answer."""
 
 MISSING = {"timestamp": 0, "message": ""}
@@ -36,8 +36,8 @@ def event_id(event: Mapping[str, Any]) -> str:
     digest of its text. It is valid as long as the log is kept; CloudWatch's own tokens are for a
     day.
     """
-    at, message = event.get("timestamp", 0), event.get("message", "")
-    return f"{at}-{hashlib.sha256(message.encode('utf-8', 'replace')).hexdigest()[:8]}"
+    timestamp, message = event.get("timestamp", 0), event.get("message", "")
+    return f"{timestamp}-{hashlib.sha256(message.encode('utf-8', 'replace')).hexdigest()[:8]}"
 
 
 CHECKS = {
@@ -94,7 +94,7 @@ class Step:
         return arn and arn.rpartition("/")[2]
 
     @property
-    def charged(self) -> tuple[str, str] | None:
+    def charged_job(self) -> tuple[str, str] | None:
         """Kind and name of what it is charged for, ``TuningJob`` included; None if unknown."""
         return self.job or ((TUNING, self.tuning_job) if self.tuning_job else None)
 
@@ -110,16 +110,16 @@ def search(sagemaker: Any, tuning_job: str) -> dict[str, Any]:
         answer = sagemaker.describe_hyper_parameter_tuning_job(
             HyperParameterTuningJobName=tuning_job
         )
-    return answer | {SEARCHED: _searched(sagemaker, tuning_job)}
+    return answer | {SUMMARIES_KEY: _list_trainings(sagemaker, tuning_job)}
 
 
-def _searched(sagemaker: Any, tuning_job: str) -> list[dict[str, Any]]:
+def _list_trainings(sagemaker: Any, tuning_job: str) -> list[dict[str, Any]]:
     with service_errors(f"listing the training jobs of {tuning_job}"):
         pages = sagemaker.get_paginator(
             "list_training_jobs_for_hyper_parameter_tuning_job"
         ).paginate(HyperParameterTuningJobName=tuning_job, SortBy="CreationTime",
                    SortOrder="Ascending")  # fmt: skip
-        return [item for page in pages for item in page[SEARCHED]]
+        return [item for page in pages for item in page[SUMMARIES_KEY]]
 
 
 class Execution:
@@ -140,7 +140,7 @@ class Execution:
     def _s3(self) -> Any:
         return self._make("s3", self._region)
 
-    def _mine(self, service: str, _: str | None) -> Any:
+    def _get_client(self, service: str, _: str | None) -> Any:
         """Return one of the execution's own clients: each takes tens of milliseconds to create."""
         return getattr(self, f"_{service}")
 
@@ -153,17 +153,19 @@ class Execution:
         with service_errors(f"reading execution {self.arn}"):
             return self._sagemaker.describe_pipeline_execution(PipelineExecutionArn=self.arn)
 
-    def stop(self, why: str) -> None:
+    def stop(self, reason: str) -> None:
         """Stop the execution; its description says why, since a stop itself keeps no reason.
 
         Raises:
             ServiceError: it has ended, or AWS refuses.
         """
-        said = self.describe().get("PipelineExecutionDescription")
+        description = self.describe().get("PipelineExecutionDescription")
         with service_errors(f"stopping execution {self.arn}"):
             self._sagemaker.update_pipeline_execution(
                 PipelineExecutionArn=self.arn,
-                PipelineExecutionDescription="; ".join(filter(None, [why, said]))[:LONGEST],
+                PipelineExecutionDescription="; ".join(filter(None, [reason, description]))[
+                    :LONGEST
+                ],
             )
             self._sagemaker.stop_pipeline_execution(PipelineExecutionArn=self.arn)
 
@@ -173,12 +175,12 @@ class Execution:
             pages = self._sagemaker.get_paginator("list_pipeline_execution_steps").paginate(
                 PipelineExecutionArn=self.arn, SortOrder="Ascending"
             )
-            found = [item for page in pages for item in page.get("PipelineExecutionSteps", [])]
-        return [_step(item) for item in found]
+            items = [item for page in pages for item in page.get("PipelineExecutionSteps", [])]
+        return [_step(item) for item in items]
 
-    def searched(self, tuning_job: str) -> list[dict[str, Any]]:
+    def list_trainings(self, tuning_job: str) -> list[dict[str, Any]]:
         """Return the summaries of a tuning job's training jobs, in the order of their start."""
-        return _searched(self._sagemaker, tuning_job)
+        return _list_trainings(self._sagemaker, tuning_job)
 
     def training_job(self, name: str) -> dict[str, Any]:
         """Return DescribeTrainingJob's answer; FinalMetricDataList holds the latest metrics."""
@@ -205,46 +207,51 @@ class Execution:
         """
         with service_errors(f"reading the parameters of {self.arn}"):
             pages = self._sagemaker.get_paginator("list_pipeline_parameters_for_execution")
-            found = [
+            items = [
                 item
                 for page in pages.paginate(PipelineExecutionArn=self.arn)
                 for item in page.get("PipelineParameters", ())
             ]
-        return {one["Name"]: one["Value"] for one in found if "Name" in one and "Value" in one}
+        return {
+            parameter["Name"]: parameter["Value"]
+            for parameter in items
+            if "Name" in parameter and "Value" in parameter
+        }
 
     def earlier(self, limit: int) -> list["Execution"]:
         """Return the executions of its pipeline that were started before it, the newest first."""
-        mine = self.describe()
+        description = self.describe()
         with service_errors(f"listing executions before {self.arn}"):
-            listed = self._sagemaker.list_pipeline_executions(
-                PipelineName=mine["PipelineArn"].rpartition("/")[2],
-                CreatedBefore=mine["CreationTime"],
+            summaries = self._sagemaker.list_pipeline_executions(
+                PipelineName=description["PipelineArn"].rpartition("/")[2],
+                CreatedBefore=description["CreationTime"],
                 SortBy="CreationTime",
                 SortOrder="Descending",
                 MaxResults=limit
                 + 1,  # one more: the service rounds the time and may list this execution
             )["PipelineExecutionSummaries"]
-        others = [one["PipelineExecutionArn"] for one in listed]
-        same = [Execution(arn, self._region, self._mine) for arn in others if arn != self.arn]
+        others = [summary["PipelineExecutionArn"] for summary in summaries]
+        same = [Execution(arn, self._region, self._get_client) for arn in others if arn != self.arn]
         return same[:limit]
 
     def last_lines(self, step: Step, count: int) -> dict[str, list[str]]:
         """Return host (``algo-1``) → the last ``count`` lines that it logged."""
-        found = self.last_events(step, count)
+        events_by_host = self.last_events(step, count)
         return {
-            host: [event.get("message", "") for event in events] for host, events in found.items()
+            host: [event.get("message", "") for event in events]
+            for host, events in events_by_host.items()
         }
 
     def last_events(self, step: Step, count: int) -> dict[str, list[dict[str, Any]]]:
         """Return host → its log's last ``count`` events, with ``timestamp`` and ``message``."""
-        found = {}
+        events_by_host = {}
         for stream in self._log_streams(step):
             host = stream.partition("/")[2]  # a transform also has <host>/data-log
             match = re.fullmatch(r"(algo-\d+)(?:-\d+)?", host)
             answer = self._log_events(step, stream, limit=count, startFromHead=False)
             events = answer.get("events", [])
-            found[match[1] if match else host] = [{**MISSING, **event} for event in events]
-        return found
+            events_by_host[match[1] if match else host] = [{**MISSING, **event} for event in events]
+        return events_by_host
 
     def all_lines(self, step: Step) -> Iterator[str]:
         """Iterate over every line of the step's first instance (rank 0's), from the beginning."""
@@ -272,15 +279,15 @@ class Execution:
         kind, job = step.job
         with service_errors(f"looking for the logs of {job}"):
             try:
-                found = self._logs.describe_log_streams(
+                response = self._logs.describe_log_streams(
                     logGroupName=LOG_GROUPS[kind], logStreamNamePrefix=f"{job}/"
                 )
             except ClientError as error:
                 if error_code(error) == "ResourceNotFoundException":
                     return []
                 raise
-        named = (stream.get("logStreamName") for stream in found.get("logStreams", []))
-        return [name for name in named if name]
+        names = (stream.get("logStreamName") for stream in response.get("logStreams", []))
+        return [name for name in names if name]
 
     def _log_events(self, step: Step, stream: str, **how: Any) -> dict[str, Any]:
         assert step.job is not None  # one of its streams was found
@@ -300,9 +307,9 @@ class Execution:
             uris = {o["OutputName"]: o["S3Output"]["S3Uri"] for o in outputs if "S3Output" in o}
             if output not in uris:
                 return None
-            where = urlsplit(f"{uris[output]}/{file}")
+            url = urlsplit(f"{uris[output]}/{file}")
             try:
-                got = self._s3.get_object(Bucket=where.netloc, Key=where.path.lstrip("/"))
+                got = self._s3.get_object(Bucket=url.netloc, Key=url.path.lstrip("/"))
             except ClientError as error:
                 if error_code(error) == "NoSuchKey":
                     return None
@@ -311,7 +318,10 @@ class Execution:
 
 
 def _step(item: Mapping[str, Any]) -> Step:
-    cached, reused = item.get("CacheHitResult", {}), item.get("SelectiveExecutionResult")
+    cache_hit, selective_result = (
+        item.get("CacheHitResult", {}),
+        item.get("SelectiveExecutionResult"),
+    )
     return Step(
         name=item.get("StepName", ""),
         title=item.get("StepDisplayName") or item.get("StepName", ""),
@@ -319,10 +329,10 @@ def _step(item: Mapping[str, Any]) -> Step:
         started=item.get("StartTime"),
         ended=item.get("EndTime"),
         reason=item.get("FailureReason", ""),
-        cached=bool(cached.get("SourcePipelineExecutionArn")),  # AWS: "" if it ran
+        cached=bool(cache_hit.get("SourcePipelineExecutionArn")),  # AWS: "" if it ran
         metadata=item.get("Metadata", {}),
-        reused=reused is not None,
-        source=(cached or reused or {}).get("SourcePipelineExecutionArn", ""),
+        reused=selective_result is not None,
+        source=(cache_hit or selective_result or {}).get("SourcePipelineExecutionArn", ""),
         attempts=item.get("AttemptCount") or 1,
         loop=item.get("IterationContext", {}).get("ParentStepName", ""),
     )
@@ -339,12 +349,12 @@ def latest_execution(pipeline: str | None, region: str | None = None, start: str
     with service_errors("looking for the newest execution"):
         sagemaker = client("sagemaker", region)
         names = [pipeline] if pipeline else _pipelines(sagemaker)
-        newest = [found for name in names for found in _executions(sagemaker, name)]
+        newest = [summary for name in names for summary in _executions(sagemaker, name)]
     if not newest:
         raise ServiceError(
             f"{pipeline or 'no pipeline'} has no execution to watch; start one with {start}"
         )
-    return max(newest, key=lambda found: found["StartTime"])["PipelineExecutionArn"]
+    return max(newest, key=lambda summary: summary["StartTime"])["PipelineExecutionArn"]
 
 
 def all_executions(region: str | None = None) -> list[str]:
@@ -357,10 +367,10 @@ def all_executions(region: str | None = None) -> list[str]:
         sagemaker = client("sagemaker", region)
         pages = sagemaker.get_paginator("list_pipeline_executions")
         return [
-            found["PipelineExecutionArn"]
+            summary["PipelineExecutionArn"]
             for name in _pipelines(sagemaker)
             for page in pages.paginate(PipelineName=name)
-            for found in page["PipelineExecutionSummaries"]
+            for summary in page["PipelineExecutionSummaries"]
         ]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from trainyard.language.statuses import JOB_ENDED
 from trainyard.language.step_types import STEP_TYPES, Job
 from trainyard.plan.prices import Price, Prices
-from trainyard.runs.execution import SEARCHED, TUNING
+from trainyard.runs.execution import SUMMARIES_KEY, TUNING
 
 WAITS = ("Starting", "Pending", "LaunchingMLInstances", "PreparingTrainingStack")
 """Values of SecondaryStatus before a training job has its machines (botocore: SecondaryStatus)."""
@@ -31,7 +31,7 @@ def had_machines(job: Mapping[str, Any]) -> datetime | None:
 JOBS: Mapping[str, Job] = {kind.job.api: kind.job for kind in STEP_TYPES.values() if kind.job}
 """Kind, such as ``TrainingJob`` → its properties."""
 
-CHARGED = {kind.metadata_key for kind in STEP_TYPES.values() if kind.charged}
+CHARGED_KEYS = {kind.metadata_key for kind in STEP_TYPES.values() if kind.is_charged}
 """Members of a step's Metadata that name something with a price."""
 
 
@@ -71,16 +71,20 @@ def spent(kind: str, job: Mapping[str, Any], prices: Prices, now: datetime) -> S
         return _of_trainings(job, prices, now)
     groups = _groups(JOBS[kind], job)
     seconds = _seconds(kind, job, now)
-    each = [_hourly(JOBS[kind], group, prices) for group in groups]
-    known = [price for price in each if price is not None]
-    rate = sum(price.usd for price in known) / 3600 if each and len(known) == len(each) else None
-    over = job.get(f"{kind}Status") in JOB_ENDED
+    hourly_prices = [_hourly(JOBS[kind], group, prices) for group in groups]
+    known_prices = [price for price in hourly_prices if price is not None]
+    rate = (
+        sum(price.usd for price in known_prices) / 3600
+        if hourly_prices and len(known_prices) == len(hourly_prices)
+        else None
+    )
+    is_over = job.get(f"{kind}Status") in JOB_ENDED
     return Spent(
         machines=" + ".join(f"{group[1]} × {group[0]}" for group in groups),
         seconds=seconds,
         usd=None if rate is None else rate * seconds,
-        usd_a_second=rate and (0.0 if over or not seconds else rate),
-        estimated=any(price.estimated for price in known),
+        usd_a_second=rate and (0.0 if is_over or not seconds else rate),
+        estimated=any(price.is_estimated for price in known_prices),
     )
 
 
@@ -90,49 +94,49 @@ def _of_trainings(search: Mapping[str, Any], prices: Prices, now: datetime) -> S
     Their summaries lack what a spot job was billed, so its price on demand is an estimate.
     """
     definitions = search.get("TrainingJobDefinitions") or [search["TrainingJobDefinition"]]
-    by_name = {one.get("DefinitionName"): one for one in definitions}
-    each, spot = [], False
-    for training in search[SEARCHED]:
+    by_name = {entry.get("DefinitionName"): entry for entry in definitions}
+    costs, spot = [], False
+    for training in search[SUMMARIES_KEY]:
         definition = by_name[training.get("TrainingJobDefinitionName")]
-        where = definition.get(
+        resources = definition.get(
             "ResourceConfig", definition.get("HyperParameterTuningResourceConfig")
         )
-        each.append(spent("TrainingJob", {**training, "ResourceConfig": where}, prices, now))
+        costs.append(spent("TrainingJob", {**training, "ResourceConfig": resources}, prices, now))
         spot = spot or definition.get("EnableManagedSpotTraining", False)
-    machines = " or ".join(dict.fromkeys(one.machines for one in each))
-    unknown = any(one.usd is None for one in each)
+    machines = " or ".join(dict.fromkeys(cost.machines for cost in costs))
+    unknown = any(cost.usd is None for cost in costs)
     return Spent(
-        machines=f"{len(each)} trainings on {machines}" if each else "",
-        seconds=sum(one.seconds for one in each),
-        usd=None if unknown else sum(one.usd or 0.0 for one in each),
-        usd_a_second=None if unknown else sum(one.usd_a_second or 0.0 for one in each),
-        estimated=spot or any(one.estimated for one in each),
+        machines=f"{len(costs)} trainings on {machines}" if costs else "",
+        seconds=sum(cost.seconds for cost in costs),
+        usd=None if unknown else sum(cost.usd or 0.0 for cost in costs),
+        usd_a_second=None if unknown else sum(cost.usd_a_second or 0.0 for cost in costs),
+        estimated=spot or any(cost.estimated for cost in costs),
     )
 
 
 def _seconds(kind: str, job: Mapping[str, Any], now: datetime) -> float:
-    if (billed := job.get("BillableTimeInSeconds")) is not None:
-        return float(billed)
+    if (billable_seconds := job.get("BillableTimeInSeconds")) is not None:
+        return float(billable_seconds)
     work = kind.removesuffix("Job")
     began = job.get(f"{work}StartTime")
     if began is None:
         return 0.0
-    over = job.get(f"{kind}Status") in JOB_ENDED
-    end = job.get(f"{work}EndTime") or (job.get("LastModifiedTime") if over else None) or now
+    is_over = job.get(f"{kind}Status") in JOB_ENDED
+    end = job.get(f"{work}EndTime") or (job.get("LastModifiedTime") if is_over else None) or now
     return max(0.0, float((end - began).total_seconds()))
 
 
 def _groups(kind: Job, job: Mapping[str, Any]) -> Sequence[tuple[str, int, float]]:
     """Return (instance type, count, GB of storage each) of each group."""
-    where: Any = job
+    config: Any = job
     for name in kind.instances.split("."):
-        where = where.get(name) or {}
-    volume = where.get("VolumeSizeInGB") or 0
-    members = where.get("InstanceGroups") or [where]
+        config = config.get(name) or {}
+    volume = config.get("VolumeSizeInGB") or 0
+    members = config.get("InstanceGroups") or [config]
     return [
-        (one["InstanceType"], one.get("InstanceCount") or 1, volume)
-        for one in members
-        if one.get("InstanceType")
+        (group["InstanceType"], group.get("InstanceCount") or 1, volume)
+        for group in members
+        if group.get("InstanceType")
     ]
 
 

@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.text import Text
 
-from trainyard.language.statuses import ENDED
+from trainyard.language.statuses import END_STATUSES
 from trainyard.runs.execution import Execution, Step
 from trainyard.runs.run_display import Display, latest
 from trainyard.runs.run_summary import print_summary
@@ -19,7 +19,7 @@ from trainyard.runs.signs_of_life import SignsOfLife
 from trainyard.runs.step_table import duration, status_text, steps_table
 from trainyard.terminal import console
 
-INTERRUPTED = 130  # a shell's exit status of a command that Ctrl-C ended
+INTERRUPT_STATUS = 130  # a shell's exit status of a command that Ctrl-C ended
 ANY = Display()
 Follow = Callable[[Execution, float], str]
 
@@ -44,25 +44,25 @@ def watch(
     try:
         status = follow(execution, poll_seconds)
     except KeyboardInterrupt:
-        return _interrupted(execution, follow, poll_seconds, display, stop=stop_on_interrupt)
+        return _handle_interrupt(execution, follow, poll_seconds, display, stop=stop_on_interrupt)
     print_summary(execution, display)
     return 0 if status == "Succeeded" else 1
 
 
-def _interrupted(
+def _handle_interrupt(
     execution: Execution, follow: Follow, poll_seconds: float, display: Display, *, stop: bool
 ) -> int:
     try:
-        if stop and execution.describe()["PipelineExecutionStatus"] not in ENDED:
+        if stop and execution.describe()["PipelineExecutionStatus"] not in END_STATUSES:
             console.print("Ctrl-C: stopping the run; once more: not waiting for its end")
             execution.stop("stopped by Ctrl-C")
             follow(execution, poll_seconds)
             print_summary(execution, display)
-            return INTERRUPTED
+            return INTERRUPT_STATUS
     except KeyboardInterrupt:
         pass
     console.print(f"no longer watched: {display.watch} {execution.arn}", highlight=False)
-    return INTERRUPTED
+    return INTERRUPT_STATUS
 
 
 def _follow_live(display: Display, execution: Execution, poll_seconds: float) -> str:
@@ -71,39 +71,41 @@ def _follow_live(display: Display, execution: Execution, poll_seconds: float) ->
             status = execution.describe()["PipelineExecutionStatus"]
             steps = execution.steps()
             live.update(Group(steps_table(steps), _progress(execution, steps, display)))
-            if status in ENDED:
+            if status in END_STATUSES:
                 return status
             time.sleep(poll_seconds)
 
 
 def _follow_lines(display: Display, execution: Execution, poll_seconds: float) -> str:
-    shown: dict[str, str] = {}
-    warned: set[str] = set()
+    last_lines: dict[str, str] = {}
+    warned_steps: set[str] = set()
     alive = SignsOfLife(display)
     while True:
         status = execution.describe()["PipelineExecutionStatus"]
         steps = execution.steps()
         for step in steps:
-            if shown.get(step.name) != step.status:
-                shown[step.name] = step.status
+            if last_lines.get(step.name) != step.status:
+                last_lines[step.name] = step.status
                 console.print(_line(step, status_text(step)))
         for step, activity in alive.lines(execution, steps):
             console.print(_line(step, Text(activity, "dim")))
-        _warn(execution, steps, display, warned)
-        if status in ENDED:
+        _warn(execution, steps, display, warned_steps)
+        if status in END_STATUSES:
             return status
         time.sleep(poll_seconds)
 
 
-def _warn(execution: Execution, steps: list[Step], display: Display, warned: set[str]) -> None:
+def _warn(
+    execution: Execution, steps: list[Step], display: Display, warned_steps: set[str]
+) -> None:
     """Print each training's warning once."""
     for step in _trainings(steps):
-        if step.name not in warned:
+        if step.name not in warned_steps:
             job = execution.training_job(step.job[1] if step.job else "")
-            if said := display.warns(execution, job):
-                warned.add(step.name)
+            if warning := display.warns(execution, job):
+                warned_steps.add(step.name)
                 clock = time.strftime("%H:%M:%S")
-                console.print(Text(f"{clock}  {step.name:<10} {said}", "yellow"))
+                console.print(Text(f"{clock}  {step.name:<10} {warning}", "yellow"))
 
 
 def _trainings(steps: list[Step]) -> list[Step]:
@@ -122,8 +124,8 @@ def _progress(execution: Execution, steps: list[Step], display: Display) -> Rend
     """Return the progress of the running training job, and its latest metrics."""
     for step in _trainings(steps):
         job = execution.training_job(step.job[1] if step.job else "")
-        shown, said = _training(job, display), display.warns(execution, job)
-        return Group(shown, Text(said, style="yellow")) if said else shown
+        progress_view, warning = _training(job, display), display.warns(execution, job)
+        return Group(progress_view, Text(warning, style="yellow")) if warning else progress_view
     return ""
 
 
@@ -132,6 +134,6 @@ def _training(job: Mapping[str, Any], display: Display) -> RenderableType:
     text = Text("  ".join(metrics), style="dim")
     if (progress := display.progress(job)) is None:
         return text
-    done, total = progress
-    bar = ProgressBar(total=total, completed=done, width=40)
-    return Group(Columns([bar, f"step {done:.0f} of {total:.0f}"]), text)
+    steps_done, total = progress
+    bar = ProgressBar(total=total, completed=steps_done, width=40)
+    return Group(Columns([bar, f"step {steps_done:.0f} of {total:.0f}"]), text)

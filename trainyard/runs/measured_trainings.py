@@ -8,7 +8,7 @@ from typing import Any
 from trainyard.common.errors import ForesightError
 from trainyard.foresight import measured_corrections
 from trainyard.foresight.interval import Spread
-from trainyard.foresight.measured_corrections import PLACE, Calibration, Measured
+from trainyard.foresight.measured_corrections import PLACE, Calibration, Measurement
 from trainyard.foresight.setting import Setting
 from trainyard.foresight.step_time import foresee
 from trainyard.runs.execution import Execution, Step, all_executions
@@ -22,7 +22,7 @@ SettingOf = Callable[[Mapping[str, Any]], Setting]
 """DescribeTrainingJob's answer → the setting; raises ForesightError if it is unknown."""
 
 
-def measured(execution: Execution, setting_of: SettingOf) -> Iterator[Measured | str]:
+def measure_trainings(execution: Execution, setting_of: SettingOf) -> Iterator[Measurement | str]:
     """Iterate over each training of an execution, or the reason why it does not count.
 
     Raises:
@@ -32,7 +32,7 @@ def measured(execution: Execution, setting_of: SettingOf) -> Iterator[Measured |
         if step.job and step.job[0] == "TrainingJob" and step.status == "Succeeded":
             job = execution.training_job(step.job[1])
             try:
-                yield _measured(job, setting_of(job), seconds(execution, step, job))
+                yield _make_measurement(job, setting_of(job), seconds(execution, step, job))
             except ForesightError as error:
                 yield f"{step.job[1]}: {error}"
 
@@ -43,22 +43,26 @@ def seconds(execution: Execution, step: Step, job: Mapping[str, Any]) -> list[fl
     Raises:
         ForesightError: the metric's expression takes too long.
     """
-    known = [one for one in definitions(job) if one.name.endswith(METRIC)][:1]
-    found = (one.value(line) for one in known for line in execution.all_lines(step))
-    values = [value for value in found if value is not None]
-    if given_up(known):
-        raise ForesightError(given_up(known)[0])
+    metrics = [definition for definition in definitions(job) if definition.name.endswith(METRIC)][
+        :1
+    ]
+    readings = (metric.value(line) for metric in metrics for line in execution.all_lines(step))
+    values = [value for value in readings if value is not None]
+    if given_up(metrics):
+        raise ForesightError(given_up(metrics)[0])
     return values
 
 
-def _measured(job: Mapping[str, Any], setting: Setting, logged: list[float]) -> Measured:
-    later = [value for value in logged[FIRST:] if value > 0]
+def _make_measurement(
+    job: Mapping[str, Any], setting: Setting, seconds: list[float]
+) -> Measurement:
+    later = [value for value in seconds[FIRST:] if value > 0]
     if not later:
         raise ForesightError(
-            f"it logged {len(logged)} times of {METRIC}, and the first one does not count; log "
+            f"it logged {len(seconds)} times of {METRIC}, and the first one does not count; log "
             "more often (train.loop.log_interval)"
         )
-    return Measured(
+    return Measurement(
         job=job["TrainingJobArn"],
         setting=setting,
         step_seconds=statistics.median(later),
@@ -83,37 +87,47 @@ def calibrate(
     """
     before = measured_corrections.read(place)
     arns = all_executions(region) if which == ALL else [which]
-    said = [line for arn in arns for line in measured(Execution(arn, region), setting_of)]
-    found = [one for one in said if isinstance(one, Measured)]
-    left_out = list(dict.fromkeys(one for one in said if isinstance(one, str)))
-    if not found:
-        why = "; ".join(left_out) or "it has no training that succeeded"
-        raise ForesightError(f"--calibrate {which}: nothing to learn from: {why}")
-    after = before.with_trainings(found)
+    outcomes = [
+        line for arn in arns for line in measure_trainings(Execution(arn, region), setting_of)
+    ]
+    measurements = [item for item in outcomes if isinstance(item, Measurement)]
+    left_out = list(dict.fromkeys(item for item in outcomes if isinstance(item, str)))
+    if not measurements:
+        reason = "; ".join(left_out) or "it has no training that succeeded"
+        raise ForesightError(f"--calibrate {which}: nothing to learn from: {reason}")
+    after = before.with_trainings(measurements)
     after.write(place)
-    yield from _report(found, left_out, before, after)
+    yield from _report(measurements, left_out, before, after)
     yield f"kept in {place}, which plan, advise, watch and report read"
 
 
 def _report(
-    found: Sequence[Measured], left_out: Sequence[str], before: Calibration, after: Calibration
+    measurements: Sequence[Measurement],
+    left_out: Sequence[str],
+    before: Calibration,
+    after: Calibration,
 ) -> Iterator[str]:
-    for one in {each.job: each for each in found}.values():
-        shipped = foresee(one.setting).step_seconds
+    for measurement in {item.job: item for item in measurements}.values():
+        baseline = foresee(measurement.setting).step_seconds
         yield (
-            f"{one.job.rpartition('/')[2]}: {one.step_seconds:.3g} s a step on {one.setting.gpus} "
-            f"× {one.setting.gpu} ({one.lines} lines), {one.step_seconds / shipped.p50:.2f} times "
-            f"the shipped {shipped.p50:.3g} s"
+            f"{measurement.job.rpartition('/')[2]}: {measurement.step_seconds:.3g} s a step on "
+            f"{measurement.setting.gpus} "
+            f"× {measurement.setting.gpu} ({measurement.lines} lines), "
+            f"{measurement.step_seconds / baseline.p50:.2f} times "
+            f"the shipped {baseline.p50:.3g} s"
         )
     yield from (f"left out: {line}" for line in left_out)
-    for gpu in dict.fromkeys(one.setting.gpu for one in found):
-        example = next(one.setting for one in found if one.setting.gpu == gpu)
-        shipped = foresee(example).step_seconds
-        then, now = (_factor(one.adjusted(example, shipped), shipped) for one in (before, after))
+    for gpu in dict.fromkeys(item.setting.gpu for item in measurements):
+        example = next(item.setting for item in measurements if item.setting.gpu == gpu)
+        baseline = foresee(example).step_seconds
+        then, now = (
+            _factor(calibration.adjust_time(example, baseline), baseline)
+            for calibration in (before, after)
+        )
         yield f"{gpu}, {after.count(gpu)} trainings: foreseen times {then} before, {now} now"
 
 
-def _factor(step: Spread, shipped: Spread) -> str:
+def _factor(step: Spread, baseline: Spread) -> str:
     """Return ``1.12 (1.04 – 1.21)``."""
-    p10, p50, p90 = (value / shipped.p50 for value in (step.p10, step.p50, step.p90))
+    p10, p50, p90 = (value / baseline.p50 for value in (step.p10, step.p50, step.p90))
     return f"{p50:.2f} ({p10:.2f} – {p90:.2f})"

@@ -50,11 +50,11 @@ def number(match: "regex.Match[str]") -> float | None:
 
 def definitions(job: Mapping[str, Any]) -> list[Definition]:
     """Return the definitions in DescribeTrainingJob's answer that are valid, with a group."""
-    found = []
+    entries = []
     for entry in (job.get("AlgorithmSpecification") or {}).get("MetricDefinitions") or ():
         with contextlib.suppress(ValueError):  # AWS's dialect has features that ours lacks
-            found.append(definition(entry))
-    return found
+            entries.append(definition(entry))
+    return entries
 
 
 def definition(entry: Mapping[str, Any]) -> Definition:
@@ -75,9 +75,13 @@ def definition(entry: Mapping[str, Any]) -> Definition:
     return Definition(name, pattern, hint(pattern.text))
 
 
-def given_up(known: Iterable[Definition]) -> list[str]:
+def given_up(metrics: Iterable[Definition]) -> list[str]:
     """Return messages for people about the metrics whose expressions took too long."""
-    return [one.pattern.given_up_message(one.name) for one in known if one.pattern.is_given_up]
+    return [
+        metric.pattern.given_up_message(metric.name)
+        for metric in metrics
+        if metric.pattern.is_given_up
+    ]
 
 
 def hint(regex: str) -> str:
@@ -87,11 +91,11 @@ def hint(regex: str) -> str:
     """
     rest = re.sub(r"^(?:\(\?:\^\|\\s\)|\^|\.\*\??|\\b|\\s\*)+", "", regex)
     literal = re.match(r"[\w =:'\",/-]*", rest)
-    found = literal[0] if literal else ""
-    following = rest[len(found) : len(found) + 1]
+    prefix = literal[0] if literal else ""
+    following = rest[len(prefix) : len(prefix) + 1]
     if following and following in "?*{":
-        found = found[:-1]  # the last character may be missing
-    return "" if _has_choice(rest) else found
+        prefix = prefix[:-1]  # the last character may be missing
+    return "" if _has_choice(rest) else prefix
 
 
 def _has_choice(regex: str) -> bool:
@@ -110,7 +114,7 @@ def _has_choice(regex: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class LineMetrics:
     """Metrics in a line."""
 
     values: Mapping[str, float]
@@ -121,18 +125,18 @@ class Found:
     """Name, rank and value of each ``<name>.rank<rank>=<number>`` beside the metrics."""
 
 
-def metrics_in(known: Iterable[Definition], message: str) -> Found | None:
+def metrics_in(metrics: Iterable[Definition], message: str) -> LineMetrics | None:
     """Return the metrics in a line; None if there are none."""
     line = message[-LONGEST:].rstrip("\r\n").rpartition("\r")[2] if "\r" in message else message
     line = line[:LONGEST]
-    values = {one.name: value for one in known if (value := one.value(line)) is not None}
+    values = {metric.name: value for metric in metrics if (value := metric.value(line)) is not None}
     if not values:
         return None
-    counter, step = _counted(values, line)
-    return Found(values, counter, step, list(_by_rank(line)))
+    counter, step = _find_counter(values, line)
+    return LineMetrics(values, counter, step, list(_by_rank(line)))
 
 
-def _counted(values: Mapping[str, float], line: str) -> tuple[str, float | None]:
+def _find_counter(values: Mapping[str, float], line: str) -> tuple[str, float | None]:
     for name, value in values.items():
         if (short := name.rpartition(":")[2].lower()) in STEPS:
             return short, value

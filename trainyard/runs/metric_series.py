@@ -13,7 +13,7 @@ NAMESPACE = "/aws/sagemaker/TrainingJobs"
 class Sample(NamedTuple):
     """A value of a metric."""
 
-    at: float
+    timestamp: float
     """Milliseconds since the epoch."""
     step: float | None
     """Number of steps, epochs or rounds, from its line; None if the line has none."""
@@ -24,27 +24,27 @@ class Sample(NamedTuple):
 def final(job: Mapping[str, Any]) -> dict[str, Sample]:
     """Return name → last value, from DescribeTrainingJob's FinalMetricDataList."""
     entries = job.get("FinalMetricDataList") or ()
-    return {one["MetricName"]: _final(one) for one in entries if "MetricName" in one}
+    return {entry["MetricName"]: _final(entry) for entry in entries if "MetricName" in entry}
 
 
-def _final(one: Mapping[str, Any]) -> Sample:
-    when = one.get("Timestamp")
-    at = when.timestamp() * 1000 if isinstance(when, datetime) else 0.0
-    return Sample(at, None, float(one.get("Value", "nan")))
+def _final(entry: Mapping[str, Any]) -> Sample:
+    when = entry.get("Timestamp")
+    timestamp = when.timestamp() * 1000 if isinstance(when, datetime) else 0.0
+    return Sample(timestamp, None, float(entry.get("Value", "nan")))
 
 
 def of_cloudwatch(
-    cloudwatch: Any, job: str, names: list[str], described: Mapping[str, Any]
+    cloudwatch: Any, job: str, names: list[str], description: Mapping[str, Any]
 ) -> dict[str, list[Sample]]:
     """Return GetMetricData's values by name; ``names``: at most 500, the limit of a request.
 
     Raises:
         ServiceError: CloudWatch refuses.
     """
-    start = described.get("TrainingStartTime") or described.get("CreationTime")
+    start = description.get("TrainingStartTime") or description.get("CreationTime")
     if start is None or not names:
         return {}
-    end = described.get("TrainingEndTime") or datetime.now(UTC)
+    end = description.get("TrainingEndTime") or datetime.now(UTC)
     period = _period(start, end)
     queries = [
         {
@@ -61,7 +61,7 @@ def of_cloudwatch(
         }
         for i, name in enumerate(names)
     ]
-    found: dict[str, list[Sample]] = defaultdict(list)
+    series: dict[str, list[Sample]] = defaultdict(list)
     with service_errors(f"reading CloudWatch's metrics of training job {job}"):
         pages = cloudwatch.get_paginator("get_metric_data").paginate(
             MetricDataQueries=queries,
@@ -70,12 +70,12 @@ def of_cloudwatch(
             ScanBy="TimestampAscending",
         )
         for page in pages:
-            for one in page.get("MetricDataResults", ()):
-                values = zip(one.get("Timestamps", ()), one.get("Values", ()), strict=False)
-                asked = one.get("Id", "")[1:]
-                name = names[int(asked)] if asked.isdigit() else one.get("Label", "")
-                found[name] += [Sample(t.timestamp() * 1000, None, v) for t, v in values]
-    return dict(found) if any(found.values()) else {}
+            for result in page.get("MetricDataResults", ()):
+                values = zip(result.get("Timestamps", ()), result.get("Values", ()), strict=False)
+                query_id = result.get("Id", "")[1:]
+                name = names[int(query_id)] if query_id.isdigit() else result.get("Label", "")
+                series[name] += [Sample(t.timestamp() * 1000, None, v) for t, v in values]
+    return dict(series) if any(series.values()) else {}
 
 
 def _period(start: datetime, end: datetime) -> int:

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from trainyard.language.evaluation import Start, evaluate
-from trainyard.language.parameters import as_given, declared, values
+from trainyard.language.parameters import as_given, index_parameters, values
 from trainyard.language.steps import Step
 from trainyard.plan.definition_diff import label
-from trainyard.plan.step_fields import Field, Fields, fields, flat, reference, shown, text
+from trainyard.plan.step_fields import Field, Fields, fields, flat, format_value, reference, text
 
 STAMP = re.compile(r"\b(?:\d{4}(?:-\d\d){5}-\d{3}|\d{6}-\d{4}-[0-9a-f]{4})\b")
 """Suffix that SDKs add to a name: ``2026-11-22-21-43-03-123`` (name_from_base: sagemaker_timestamp)
@@ -47,43 +47,49 @@ _SOURCE = re.compile(
     r"(?:.*\.)?(?:InputDataConfig|ProcessingInputs)\[(?P<name>.+)\](?:\.\w+)*\.S3Uri"
     r"|(?:.*\.)?(?P<transform>TransformInput)(?:\.\w+)*\.S3Uri"
 )
-_SUBMITTED = re.compile(
+_SUBMIT_DIRECTORY = re.compile(
     r"(?i:(?:.*\.)?(?:Static)?(?:HyperParameters|Environment)\.(sagemaker_submit_directory))"
 )
 _SCRIPT = re.compile(r"\S+\.(?:py|sh|ipynb|R|jar|tar\.gz)")
 _ARCHIVE = re.compile(r"(?:.*/)?source(?:dir)?\.tar\.gz")
 
 
-WIRE, OWN = "\ue000", "\ue001"
+WIRE, OWN_MARK = "\ue000", "\ue001"
 """Prefixes of stand-ins for a value that another step created, and for the run's own, such as
 its id. No text of a definition has these characters: they are of Unicode's private use."""
 
 
-def key(value: Any, own: Mapping[str, str]) -> str:
+def key(value: Any, stand_ins: Mapping[str, str]) -> str:
     """Return the part of ``value`` that can differ from another run's.
 
-    ``own``: names that only this run has, such as its id → the stand-in for each.
+    ``stand_ins``: names that only this run has, such as its id → the stand-in for each.
     """
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    found = text(value)
-    for name in sorted(own, key=len, reverse=True):
-        found = found.replace(name, own[name])
-    return STAMP.sub("{time}", found)
+    result = text(value)
+    for name in sorted(stand_ins, key=len, reverse=True):
+        result = result.replace(name, stand_ins[name])
+    return STAMP.sub("{time}", result)
 
 
-def parameters(document: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
-    """Return parameter → its value in the run; ``given`` are those that the service lists."""
+def parameters(document: Mapping[str, Any], given_values: Mapping[str, str]) -> dict[str, Any]:
+    """Return parameter → its value in the run; ``given_values`` are those that the service
+    lists.
+    """
     try:
-        return values(document, given)
+        return values(document, given_values)
     except ValueError:  # the service reads the type otherwise: then as it is listed
-        return {name: entry.get("DefaultValue") for name, entry in declared(document).items()} | {
-            name: value for name, value in given.items() if name in declared(document)
+        return {
+            name: entry.get("DefaultValue") for name, entry in index_parameters(document).items()
+        } | {
+            name: value
+            for name, value in given_values.items()
+            if name in index_parameters(document)
         }
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class StepInputs:
     """Inputs of a step."""
 
     fields: Fields
@@ -93,34 +99,36 @@ class Given:
     """Path → its place in S3, references resolved."""
 
 
-def step_inputs(step: Step, known: Mapping[str, Any], job: Mapping[str, Any]) -> Given:
-    """Return the inputs of ``step`` in a run with the parameters ``known``.
+def step_inputs(
+    step: Step, parameter_values: Mapping[str, Any], job: Mapping[str, Any]
+) -> StepInputs:
+    """Return the inputs of ``step`` in a run with the parameters ``parameter_values``.
 
     ``job``: Describe's answer for the job that it started; empty if there is none.
     """
-    scope = Start(known, otherwise=_marked)
-    found: Fields = {}
+    scope = Start(parameter_values, otherwise=_mark_reference)
+    inputs: Fields = {}
     uris: dict[str, str] = {}
-    described: dict[str, Any] | None = None
+    job_fields: dict[str, Any] | None = None
     for path, field in fields(step.document).items():
         value = evaluate(field.raw, scope, lenient=True)
         name = label(path)
-        if WIRE in (marked := _text(value)) or OWN in marked:
-            described = _job_fields(job) if described is None else described
-            actual = described.get(name)
+        if WIRE in (marked_text := _text(value)) or OWN_MARK in marked_text:
+            job_fields = _job_fields(job) if job_fields is None else job_fields
+            actual = job_fields.get(name)
             if isinstance(actual, str) and _is_uri(actual):
                 uris[name] = actual.strip('"')
-            elif actual is not None and WIRE in marked:
+            elif actual is not None and WIRE in marked_text:
                 value = actual
         elif _is_uri(value):
             uris[name] = value.strip('"')
-        value = _unmarked(value)
-        found[name] = Field(value, shown(path, value))
-    return Given(found, uris)
+        value = _remove_marks(value)
+        inputs[name] = Field(value, format_value(path, value))
+    return StepInputs(inputs, uris)
 
 
-def _marked(name: str) -> str:
-    return f"{OWN if name.startswith('Execution.') else WIRE}{reference(name)}"
+def _mark_reference(name: str) -> str:
+    return f"{OWN_MARK if name.startswith('Execution.') else WIRE}{reference(name)}"
 
 
 def _job_fields(job: Mapping[str, Any]) -> dict[str, Any]:
@@ -136,21 +144,23 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
 
 
-def _unmarked(value: Any) -> Any:
+def _remove_marks(value: Any) -> Any:
     if isinstance(value, str):
-        return value.replace(WIRE, "").replace(OWN, "")
+        return value.replace(WIRE, "").replace(OWN_MARK, "")
     if isinstance(value, list):
-        return [_unmarked(item) for item in value]
+        return [_remove_marks(item) for item in value]
     if isinstance(value, dict):
-        return {name: _unmarked(item) for name, item in value.items()}
+        return {name: _remove_marks(item) for name, item in value.items()}
     return value
 
 
-def parameter_fields(known: Mapping[str, Any]) -> Fields:
+def parameter_fields(parameter_values: Mapping[str, Any]) -> Fields:
     """Return the run's parameters, as fields."""
     return {
-        name: Field(value, shown(name, as_given(value) if isinstance(value, bool) else value))
-        for name, value in known.items()
+        name: Field(
+            value, format_value(name, as_given(value) if isinstance(value, bool) else value)
+        )
+        for name, value in parameter_values.items()
     }
 
 
@@ -175,10 +185,10 @@ def places(uris: Mapping[str, str]) -> Places:
     data: dict[str, str] = {}
     paths = set()
     for path, uri in uris.items():
-        submitted = _SUBMITTED.fullmatch(path)
-        source = None if submitted else _SOURCE.fullmatch(path)
-        if submitted:
-            code[submitted[1].lower()] = uri
+        submit_match = _SUBMIT_DIRECTORY.fullmatch(path)
+        source = None if submit_match else _SOURCE.fullmatch(path)
+        if submit_match:
+            code[submit_match[1].lower()] = uri
         elif source:
             name = source["name"] or source["transform"]
             (code if is_code(name, uri) else data)[name] = uri
@@ -190,7 +200,7 @@ def places(uris: Mapping[str, str]) -> Places:
 
 def is_submitted(key: str) -> bool:
     """Return whether a hyperparameter or a variable of that name holds the URI of code."""
-    return _SUBMITTED.fullmatch(f"Environment.{key}") is not None
+    return _SUBMIT_DIRECTORY.fullmatch(f"Environment.{key}") is not None
 
 
 def is_code(name: str, uri: str) -> bool:
@@ -233,23 +243,23 @@ class Contents:
     """Reason why there may be more files than these."""
 
 
-class _Bounded(io.RawIOBase):
+class _BoundedStream(io.RawIOBase):
     """A stream that ends with an error after ``most`` bytes."""
 
     def __init__(self, inner: io.BufferedIOBase, most: int) -> None:
-        self._inner, self._left = inner, most
+        self._inner, self._remaining = inner, most
 
     def readable(self) -> bool:
         return True
 
     def read(self, size: int = -1) -> bytes:
-        if size < 0 or size > self._left:
-            size = self._left + 1
-        found = self._inner.read(size)
-        self._left -= len(found)
-        if self._left < 0:
+        if size < 0 or size > self._remaining:
+            size = self._remaining + 1
+        chunk = self._inner.read(size)
+        self._remaining -= len(chunk)
+        if self._remaining < 0:
             raise tarfile.ReadError(f"it unpacks to more than {UNPACKED:,} bytes")
-        return found
+        return chunk
 
 
 FAULTS = (tarfile.TarError, zlib.error, EOFError, OSError, ValueError, OverflowError)
@@ -258,23 +268,23 @@ FAULTS = (tarfile.TarError, zlib.error, EOFError, OSError, ValueError, OverflowE
 
 def contents(archive: bytes) -> Contents:
     """Return the regular files of a ``.tar.gz``, and why others could not be read."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     try:
         for name, stream in _members(archive):
-            if len(found) == MOST_FILES:
-                return Contents(found, f"only its first {MOST_FILES:,} files were read")
-            found[name] = hashlib.sha256(stream.read()).hexdigest()
+            if len(texts) == MOST_FILES:
+                return Contents(texts, f"only its first {MOST_FILES:,} files were read")
+            texts[name] = hashlib.sha256(stream.read()).hexdigest()
     except FAULTS as error:
-        return Contents(found, f"the archive cannot be read to its end: {error}")
-    return Contents(found)
+        return Contents(texts, f"the archive cannot be read to its end: {error}")
+    return Contents(texts)
 
 
-def file(archive: bytes, wanted: str) -> bytes | None:
+def file(archive: bytes, path: str) -> bytes | None:
     """Return the content of one file, as far as it can be shown; None if there is no such file."""
     content = None
     try:
         for name, stream in _members(archive):
-            if name == wanted:  # of two files with one name, unpacking leaves the later one
+            if name == path:  # of two files with one name, unpacking leaves the later one
                 content = stream.read(LARGEST_TEXT + 1)
     except FAULTS:  # keep what was found before
         return content
@@ -282,15 +292,15 @@ def file(archive: bytes, wanted: str) -> bytes | None:
 
 
 def _members(archive: bytes) -> Iterator[tuple[str, IO[bytes]]]:
-    packed = archive[:2] == b"\x1f\x8b"
+    is_gzip = archive[:2] == b"\x1f\x8b"
     raw = io.BytesIO(archive)
-    stream = _Bounded(gzip.GzipFile(fileobj=raw) if packed else raw, UNPACKED)
+    stream = _BoundedStream(gzip.GzipFile(fileobj=raw) if is_gzip else raw, UNPACKED)
     with tarfile.open(fileobj=stream, mode="r|", errors="replace") as tar:
         for member in tar:
             if member.isreg() and not member.issparse():
-                opened = tar.extractfile(member)
-                if opened is not None:
-                    yield member.name.removeprefix("./"), opened
+                content = tar.extractfile(member)
+                if content is not None:
+                    yield member.name.removeprefix("./"), content
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,7 +327,7 @@ def diff(old: bytes | None, new: bytes | None) -> Diff:
         return Diff(note="a binary file")
     if len(sides[0]) * len(sides[1]) > MOST_PAIRS:
         return Diff(note="the versions are too long to be lined up")
-    found = list(difflib.unified_diff(sides[0], sides[1], n=CONTEXT, lineterm=""))[2:]
-    more = len(found) - MOST_LINES
+    lines = list(difflib.unified_diff(sides[0], sides[1], n=CONTEXT, lineterm=""))[2:]
+    more = len(lines) - MOST_LINES
     note = f"{more:,} further lines of the difference are not shown" if more > 0 else ""
-    return Diff(tuple(line[:LONGEST_LINE] for line in found[:MOST_LINES]), note)
+    return Diff(tuple(line[:LONGEST_LINE] for line in lines[:MOST_LINES]), note)

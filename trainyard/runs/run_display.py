@@ -20,30 +20,34 @@ def training_metrics(execution: Execution, steps: Mapping[str, Step]) -> Metrics
         ServiceError: AWS refused or cannot be reached.
     """
     jobs = {step.title: step.job for step in steps.values() if step.job}
-    found = {
+    metrics_by_title = {
         title: latest(execution.training_job(name))
         for title, (kind, name) in jobs.items()
         if kind == "TrainingJob"
     }
-    return {title: metrics for title, metrics in found.items() if metrics}
+    return {title: metrics for title, metrics in metrics_by_title.items() if metrics}
 
 
 def latest(job: Mapping[str, Any]) -> dict[str, float]:
     """Return name → value from DescribeTrainingJob's FinalMetricDataList."""
     entries = job.get("FinalMetricDataList", ())
-    return {one["MetricName"]: one["Value"] for one in entries if {"MetricName", "Value"} <= {*one}}
+    return {
+        entry["MetricName"]: entry["Value"]
+        for entry in entries
+        if {"MetricName", "Value"} <= {*entry}
+    }
 
 
 def metrics_table(execution: Execution, steps: Mapping[str, Step]) -> Table | None:
     """Return a table of these metrics for a terminal; None if no training job has any."""
-    found = training_metrics(execution, steps)
-    if not found:
+    metrics_by_title = training_metrics(execution, steps)
+    if not metrics_by_title:
         return None
     table = Table(box=None, pad_edge=False)
     table.add_column("training")
     table.add_column("metric")
     table.add_column("value", justify="right")
-    for title, metrics in found.items():
+    for title, metrics in metrics_by_title.items():
         for name, value in metrics.items():
             table.add_row(title, name, f"{value:,.6g}")
     return table

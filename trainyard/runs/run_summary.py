@@ -24,21 +24,23 @@ def print_summary(execution: Execution, display: Display) -> None:
     """Print steps and times, the display's tables, the model package; or why the run failed, which
     a job of GitHub Actions also shows on its summary page.
     """
-    described = execution.describe()
-    status = described["PipelineExecutionStatus"]
+    description = execution.describe()
+    status = description["PipelineExecutionStatus"]
     steps = execution.steps()
     by_name = {step.name: step for step in steps}
     console.print()
     console.print(steps_table(steps))
     for table in display.tables:
-        if (shown := table(execution, by_name)) is not None:
-            console.print(shown)
-    failed = [step for step in steps if step.status == "Failed"]
-    add_to_summary([_print_failure(execution, step) for step in failed])
-    why = f": {said}" if (said := described.get("PipelineExecutionDescription")) else ""
-    total = (described["LastModifiedTime"] - described["CreationTime"]).total_seconds()
+        if (panel := table(execution, by_name)) is not None:
+            console.print(panel)
+    failed_steps = [step for step in steps if step.status == "Failed"]
+    add_to_summary([_print_failure(execution, step) for step in failed_steps])
+    reason = f": {note}" if (note := description.get("PipelineExecutionDescription")) else ""
+    total = (description["LastModifiedTime"] - description["CreationTime"]).total_seconds()
     console.print(
-        Text.assemble("run ", (status, COLOURS.get(status, "")), f" after {duration(total)}", why)
+        Text.assemble(
+            "run ", (status, COLOURS.get(status, "")), f" after {duration(total)}", reason
+        )
     )
     if arn := model_package(steps):
         console.print(f"model package {arn}", highlight=False)
@@ -80,8 +82,8 @@ def _print_failure(execution: Execution, step: Step) -> Cause:
 def _worth_showing(hosts: Iterable[str], reason: str) -> list[str]:
     """Return the hosts that the reason names; else the first few: the ranks of a job fail alike."""
     hosts = sorted(hosts)
-    named = [host for host in hosts if re.search(rf"\b{re.escape(host)}\b", reason)]
-    return named or hosts[:HOSTS_SHOWN]
+    named_hosts = [host for host in hosts if re.search(rf"\b{re.escape(host)}\b", reason)]
+    return named_hosts or hosts[:HOSTS_SHOWN]
 
 
 def last_words(lines: Sequence[str]) -> Sequence[str]:

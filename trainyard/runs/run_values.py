@@ -63,12 +63,12 @@ def describe_resource(sagemaker: Any, resource: Resource) -> dict[str, Any]:
         ServiceError: it no longer exists, or AWS refused.
     """
     model = sagemaker.meta.service_model.operation_model(resource.operation)
-    required = model.input_shape.required_members
-    if len(required) != 1:
+    required_names = model.input_shape.required_members
+    if len(required_names) != 1:
         return {}
-    name = resource.arn if required[0] == "ModelPackageName" else resource.name
+    name = resource.arn if required_names[0] == "ModelPackageName" else resource.name
     with service_errors(f"describing {resource.kind} {resource.name}"):
-        answer = _method(sagemaker, resource.operation)(**{required[0]: name})
+        answer = _method(sagemaker, resource.operation)(**{required_names[0]: name})
     return {key: value for key, value in answer.items() if key != "ResponseMetadata"}
 
 
@@ -114,21 +114,23 @@ class RunValues(Start):
         return variables[name] if name in variables else super().variable(name)
 
     def property(self, step: str, path: str) -> Any:
-        if (begun := self._steps.get(step)) is None:
+        if (run_step := self._steps.get(step)) is None:
             return Unknown(f"{step} has not begun")
         try:
-            return lookup(self._properties(begun), path, f"Steps.{step}.{path}")
+            return lookup(self._properties(run_step), path, f"Steps.{step}.{path}")
         except ExpressionError:
-            if begun.status in ("Succeeded", "Executing"):
+            if run_step.status in ("Succeeded", "Executing"):
                 raise
-            return Unknown(f"{step} {begun.status.lower()}, and has no {path}")
+            return Unknown(f"{step} {run_step.status.lower()}, and has no {path}")
 
     def _properties(self, step: Step) -> Mapping[str, Any]:
         """Return the document in which the step's properties are looked up."""
         bodies = [body for body in step.metadata.values() if isinstance(body, dict)]
         properties = {key: value for body in bodies for key, value in body.items()}
         if outputs := properties.get("OutputParameters"):
-            properties["OutputParameters"] = {one.get("Name"): one.get("Value") for one in outputs}
+            properties["OutputParameters"] = {
+                output.get("Name"): output.get("Value") for output in outputs
+            }
         resource = resource_of(step)
         try:
             return properties | (dict(self._describe(resource)) if resource else {})
@@ -137,10 +139,10 @@ class RunValues(Start):
 
     def property_file_uri(self, step: str, name: str) -> str | Unknown:
         """Return the S3 URI of a step's property file."""
-        declared = language.named(self._document.get("Steps"), step)
-        if declared is None:
+        step_definition = language.find_step(self._document.get("Steps"), step)
+        if step_definition is None:
             raise ExpressionError(f"step {step!r} does not exist")
-        folder, file = language.property_file(declared.document, name)
+        folder, file = language.property_file(step_definition.document, name)
         uri = self.property(step, folder)
         return uri if isinstance(uri, Unknown) else f"{uri.rstrip('/')}/{file}"
 

@@ -12,8 +12,8 @@ from trainyard.aws_clients import client, service_errors
 from trainyard.common.errors import RecipeError, nearest
 from trainyard.language.evaluation import arn_variables
 from trainyard.language.expressions import known_references
-from trainyard.language.parameters import declared
-from trainyard.language.statuses import ENDED
+from trainyard.language.parameters import index_parameters
+from trainyard.language.statuses import END_STATUSES
 from trainyard.language.steps import Step, steps_of
 from trainyard.runs.execution import Execution, latest_execution
 
@@ -22,7 +22,7 @@ MOST = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Again:
+class RerunPlan:
     """A start from a step: what runs and what is reused; step name → the reason."""
 
     pipeline: str
@@ -30,37 +30,40 @@ class Again:
     """ARN of the execution whose results are reused."""
 
     runs: Mapping[str, str]
-    reused: Mapping[str, str]
-    left: tuple[str, ...]
+    reused_steps: Mapping[str, str]
+    unneeded_steps: tuple[str, ...]
     """Steps that neither run nor are needed."""
 
     parameters: Mapping[str, str]
     """Parameters of the source, as far as the pipeline still has them."""
 
-    held: Mapping[str, str]
+    fixed_parameters: Mapping[str, str]
     """Entries of ``parameters`` that reused steps were given."""
 
     @property
     def config(self) -> dict[str, Any]:
         """SelectiveExecutionConfig of the start."""
-        selected = [{"StepName": name} for name in self.runs]
-        return {"SelectedSteps": selected, "SourcePipelineExecutionArn": self.source}
+        selection = [{"StepName": name} for name in self.runs]
+        return {"SelectedSteps": selection, "SourcePipelineExecutionArn": self.source}
 
-    def lines(self, given: Mapping[str, str]) -> Iterator[str]:
-        """Iterate over lines for people; ``given`` are the parameters that they change."""
+    def lines(self, new_parameters: Mapping[str, str]) -> Iterator[str]:
+        """Iterate over lines for people; ``new_parameters`` are the parameters that they change."""
         yield f"again from {self.source}"
-        for word, steps in (("reused", self.reused), ("runs", self.runs)):
-            for name, why in steps.items():
-                yield f"  {word:<7} {name}: {why}"
-        if self.left:
-            yield f"  left    {', '.join(self.left)}: not needed"
-        for name in sorted(given.keys() & self.held.keys()):
-            yield f"! {name}={given[name]} changes no step that is reused, and one was given it"
+        for word, steps in (("reused", self.reused_steps), ("runs", self.runs)):
+            for name, reason in steps.items():
+                yield f"  {word:<7} {name}: {reason}"
+        if self.unneeded_steps:
+            yield f"  left    {', '.join(self.unneeded_steps)}: not needed"
+        for name in sorted(new_parameters.keys() & self.fixed_parameters.keys()):
+            yield (
+                f"! {name}={new_parameters[name]} changes no step that is reused, and one was "
+                "given it"
+            )
 
 
 def plan(
     step: str, execution: str | None, pipeline: str | None, region: str | None = None
-) -> Again:
+) -> RerunPlan:
     """Return the plan of a start from ``step``; nothing is started.
 
     Args:
@@ -75,74 +78,77 @@ def plan(
     if pipeline not in (None, name):
         raise RecipeError(f"--execution {source}: is not an execution of pipeline {pipeline}")
     with service_errors(f"reading pipeline {name}"):
-        described = client("sagemaker", region).describe_pipeline(PipelineName=name)
-    definition = json.loads(described["PipelineDefinition"])
+        description = client("sagemaker", region).describe_pipeline(PipelineName=name)
+    definition = json.loads(description["PipelineDefinition"])
     steps = {s.name: s for s in steps_of(definition.get("Steps")) if s.loop is None}
     if step not in steps:
         message = f"--from {step}: pipeline {name} has no such step outside of loops"
         raise RecipeError(f"{message}; {nearest(step, list(steps))}")
     runs = _runs(step, steps)
-    reused = _reused(step, runs, steps, Execution(source, region))
+    reused_steps = _find_reused(step, runs, steps, Execution(source, region))
     parameters = _parameters(source, definition, region)
-    references = {r.name for n in reused for r in known_references(steps[n].document)}
-    return Again(
+    references = {r.name for n in reused_steps for r in known_references(steps[n].document)}
+    return RerunPlan(
         pipeline=name,
         source=source,
         runs=runs,
-        reused=reused,
-        left=tuple(n for n in steps if n not in runs and n not in reused),
+        reused_steps=reused_steps,
+        unneeded_steps=tuple(n for n in steps if n not in runs and n not in reused_steps),
         parameters=parameters,
-        held={k: value for k, value in parameters.items() if k in references},
+        fixed_parameters={k: value for k, value in parameters.items() if k in references},
     )
 
 
-def start(again: Again, given: Mapping[str, str], region: str | None = None) -> str:
-    """Start the execution with the source's parameters and ``given``; return its ARN.
+def start(rerun: RerunPlan, new_parameters: Mapping[str, str], region: str | None = None) -> str:
+    """Start the execution with the source's parameters and ``new_parameters``; return its ARN.
 
     Raises:
         ServiceError: AWS refused.
     """
-    values = {**again.parameters, **given}
-    with service_errors(f"starting pipeline {again.pipeline}"):
+    values = {**rerun.parameters, **new_parameters}
+    with service_errors(f"starting pipeline {rerun.pipeline}"):
         return client("sagemaker", region).start_pipeline_execution(
-            PipelineName=again.pipeline,
+            PipelineName=rerun.pipeline,
             PipelineParameters=[{"Name": k, "Value": v} for k, v in values.items()],
-            SelectiveExecutionConfig=again.config,
+            SelectiveExecutionConfig=rerun.config,
         )["PipelineExecutionArn"]
 
 
 def _runs(step: str, steps: Mapping[str, Step]) -> dict[str, str]:
     """Return the step and all steps that depend on it, in the definition's order."""
-    found = {step}
-    while new := {n for n, other in steps.items() if found & set(other.waits_for)} - found:
-        found |= new
-    if len(found) > MOST:
-        raise RecipeError(f"--from {step}: {len(found)} steps would run; AWS selects {MOST}")
-    why = {
-        name: f"depends on {', '.join(n for n in dict.fromkeys(other.waits_for) if n in found)}"
+    dependents = {step}
+    while (
+        new := {n for n, other in steps.items() if dependents & set(other.waits_for)} - dependents
+    ):
+        dependents |= new
+    if len(dependents) > MOST:
+        raise RecipeError(f"--from {step}: {len(dependents)} steps would run; AWS selects {MOST}")
+    reasons = {
+        name: "depends on "
+        f"{', '.join(n for n in dict.fromkeys(other.waits_for) if n in dependents)}"
         for name, other in steps.items()
-        if name in found
+        if name in dependents
     }
-    return why | {step: "named by --from"}
+    return reasons | {step: "named by --from"}
 
 
-def _reused(
+def _find_reused(
     step: str, runs: Iterable[str], steps: Mapping[str, Step], execution: Execution
 ) -> dict[str, str]:
     """Return all steps that running steps need. Raises RecipeError: one has not succeeded."""
     status = execution.describe()["PipelineExecutionStatus"]
-    if status not in ENDED:
+    if status not in END_STATUSES:
         message = f"--execution {execution.arn}: is {status}; only what has ended is reused"
         raise RecipeError(f"{message} (trainyard watch)")
-    statuses = {found.name: found.status for found in execution.steps()}
-    why: dict[str, str] = {}
+    statuses = {run_step.name: run_step.status for run_step in execution.steps()}
+    reasons: dict[str, str] = {}
     todo = list(runs)
     while todo:
         name = todo.pop(0)
         for other in steps[name].waits_for:
-            if other in why or other in runs or other not in steps:
+            if other in reasons or other in runs or other not in steps:
                 continue
-            why[other] = f"Succeeded there; {name} needs it"
+            reasons[other] = f"Succeeded there; {name} needs it"
             if statuses.get(other) != "Succeeded":
                 raise RecipeError(
                     f"--from {step}: {name} needs {other}, which is "
@@ -150,7 +156,7 @@ def _reused(
                     "or name another execution"
                 )
             todo.append(other)
-    return {name: why[name] for name in steps if name in why}
+    return {name: reasons[name] for name in steps if name in reasons}
 
 
 def _parameters(source: str, definition: Mapping[str, Any], region: str | None) -> dict[str, str]:
@@ -159,6 +165,6 @@ def _parameters(source: str, definition: Mapping[str, Any], region: str | None) 
         pages = sagemaker.get_paginator("list_pipeline_parameters_for_execution").paginate(
             PipelineExecutionArn=source
         )
-        given = [item for page in pages for item in page["PipelineParameters"]]
-    known = declared(definition)
-    return {item["Name"]: item["Value"] for item in given if item["Name"] in known}
+        items = [item for page in pages for item in page["PipelineParameters"]]
+    declarations = index_parameters(definition)
+    return {item["Name"]: item["Value"] for item in items if item["Name"] in declarations}

@@ -35,8 +35,8 @@ class SignsOfLife:
             job = self._training_job(execution, step, now)
             if now - self._printed_at.setdefault(step.name, now) >= INTERVAL_S:
                 self._printed_at[step.name] = now
-                told = self._describe_training(step, job, now) or _last_line(execution, step)
-                yield step, told or f"running for {duration(step.seconds)}"
+                sign = self._describe_training(step, job, now) or _last_line(execution, step)
+                yield step, sign or f"running for {duration(step.seconds)}"
 
     def _training_job(self, execution: Execution, step: Step, now: float) -> dict[str, Any]:
         if step.job is None or step.job[0] != "TrainingJob":
@@ -49,15 +49,15 @@ class SignsOfLife:
     def _describe_training(self, step: Step, job: dict[str, Any], now: float) -> str:
         metrics = latest(job)
         losses = {name: value for name, value in metrics.items() if "loss" in name.lower()}
-        shown = list((losses or metrics).items())[:3]
-        words = [f"{name.rpartition(':')[2]} {value:,.4g}" for name, value in shown]
+        selection = list((losses or metrics).items())[:3]
+        words = [f"{name.rpartition(':')[2]} {value:,.4g}" for name, value in selection]
         if progress := self._display.progress(job):
-            done, total = progress
-            words.insert(0, f"step {done:.0f} of {total:.0f}")
-            since, first = self._first_step.get(step.name, (now, done))
-            if done > first:
-                pace = (now - since) / (done - first)
-                words.append(f"{pace:.2g} s a step, {duration(pace * (total - done))} left")
+            steps_done, total = progress
+            words.insert(0, f"step {steps_done:.0f} of {total:.0f}")
+            since, first = self._first_step.get(step.name, (now, steps_done))
+            if steps_done > first:
+                pace = (now - since) / (steps_done - first)
+                words.append(f"{pace:.2g} s a step, {duration(pace * (total - steps_done))} left")
         return ", ".join(words)
 
 

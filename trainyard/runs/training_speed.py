@@ -21,7 +21,7 @@ Seconds = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expected:
+class ExpectedTime:
     """Expected time of steps."""
 
     seconds: Seconds
@@ -37,7 +37,7 @@ class Pace:
     """Measured time of steps, beside the expected one."""
 
     found: Seconds
-    expected: tuple[Expected, ...] = field(default=())
+    expected: tuple[ExpectedTime, ...] = field(default=())
     """Expectations; the first one counts."""
 
     @property
@@ -49,30 +49,30 @@ class Pace:
     def slowest(self) -> str:
         """Part with the largest excess; ``STEP`` if no part is known."""
         should = self.expected[0].seconds
-        known = [part for part in self.found if part != STEP and part in should]
-        return max(known, key=lambda part: self.found[part] - should[part], default=STEP)
+        parts = [part for part in self.found if part != STEP and part in should]
+        return max(parts, key=lambda part: self.found[part] - should[part], default=STEP)
 
     def said(self) -> str:
         """Return ``slow: a step takes 2.31 s, and 1.53 s by 3 earlier runs; most of that is …``."""
         if not self.is_slow:
             return ""
-        expected, part = self.expected[0], self.slowest
-        much = f"a step takes {self.found[STEP]:.3g} s, and {expected.seconds[STEP]:.3g} s"
-        where = ""
+        expectation, part = self.expected[0], self.slowest
+        much = f"a step takes {self.found[STEP]:.3g} s, and {expectation.seconds[STEP]:.3g} s"
+        detail = ""
         if part != STEP:
-            where = f"; the most of that is {part}: {self.found[part]:.3g} s for "
-            where += f"{expected.seconds[part]:.3g} s"
-        return f"slow: {much} by what {expected.grounds}{where}"
+            detail = f"; the most of that is {part}: {self.found[part]:.3g} s for "
+            detail += f"{expectation.seconds[part]:.3g} s"
+        return f"slow: {much} by what {expectation.grounds}{detail}"
 
     def table(self) -> Table:
         """Return a table with a row for the step and each of its parts."""
         table = Table(box=None, pad_edge=False)
         table.add_column("seconds of")
         table.add_column("this run", justify="right")
-        for expected in self.expected:
-            table.add_column(expected.grounds, justify="right")
+        for expectation in self.expected:
+            table.add_column(expectation.grounds, justify="right")
         for part in self.found:
-            others = (one.seconds.get(part) for one in self.expected)
+            others = (other.seconds.get(part) for other in self.expected)
             table.add_row(part, *map(figure, (self.found[part], *others)))
         return table
 
@@ -82,14 +82,14 @@ def figure(seconds: float | None) -> str:
     return "" if seconds is None else f"{seconds:.3g}"
 
 
-def earlier(runs: Sequence[Seconds]) -> Expected | None:
+def earlier(runs: Sequence[Seconds]) -> ExpectedTime | None:
     """Return the expectation from similar runs; None if there are none."""
     runs = [run for run in runs if STEP in run]
     if not runs:
         return None
     parts = [part for part in runs[0] if all(part in run for run in runs)]
     count = len(runs)
-    return Expected(
+    return ExpectedTime(
         seconds={part: median(run[part] for run in runs) for part in parts},
         most=SLACK * max(run[STEP] for run in runs),
         grounds=f"{count} earlier run{'' if count == 1 else 's'} took",

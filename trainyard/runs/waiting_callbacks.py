@@ -35,26 +35,26 @@ def waiting(region: str | None = None) -> Iterator[Waiting]:
         running = list(_running(sagemaker))
     for arn in running:
         for step in Execution(arn, region).steps():
-            made = step.metadata.get("Callback", {})
-            if made and step.status in RUNS:
+            callback = step.metadata.get("Callback", {})
+            if callback and step.status in RUNS:
                 yield Waiting(
-                    token=made["CallbackToken"],
+                    token=callback["CallbackToken"],
                     step=step.name,
                     execution=arn,
-                    queue=made.get("SqsQueueUrl", ""),
+                    queue=callback.get("SqsQueueUrl", ""),
                     since=step.started,
                     stopping=step.status == "Stopping",
                 )
 
 
-def succeed(token: str, outputs: Mapping[str, str], region: str | None = None) -> str:
+def report_success(token: str, outputs: Mapping[str, str], region: str | None = None) -> str:
     """Answer with these output parameters; return the ARN of the execution, which continues.
 
     Raises:
         ServiceError: no step waits with that token, or it needs other outputs.
     """
-    given = [{"Name": name, "Value": value} for name, value in outputs.items()]
-    return _send("success", region, CallbackToken=token, OutputParameters=given)
+    output_parameters = [{"Name": name, "Value": value} for name, value in outputs.items()]
+    return _send("success", region, CallbackToken=token, OutputParameters=output_parameters)
 
 
 def fail(token: str, reason: str, region: str | None = None) -> str:

@@ -16,7 +16,14 @@ from trainyard.validate.botocore_shapes import service_shapes
 from trainyard.validate.location import Finding
 from trainyard.validate.outer_form import ROOT, read
 
-MALFORMED = {"type", "expression-type", "number-in-string", "expression", "form", "parameter-type"}
+MALFORMED_RULES = {
+    "type",
+    "expression-type",
+    "number-in-string",
+    "expression",
+    "form",
+    "parameter-type",
+}
 """Rules after which a step's values have other types than its shapes say."""
 
 
@@ -25,18 +32,18 @@ def check(body: str) -> list[Finding]:
 
     A definition with a wrong outer form is checked as far as it can be read.
     """
-    document, found = read(body)
+    document, problems = read(body)
     if document is None:
-        return found
+        return problems
     steps = {step.name: step for step in document.steps}
-    found += findings(body, document)
-    found += step_request_checks.findings(document, steps)
-    found += reference_checks.findings(document, steps)
-    found += step_dependencies.findings(document, steps)
-    found += condition_checks.findings(document, steps)
-    found += rules.findings(_well_formed(document, found))
-    at = {None: -1} | {name: position for position, name in enumerate(steps)}
-    return sorted(dict.fromkeys(found), key=lambda f: (f.severity, at.get(f.step, -1)))
+    problems += findings(body, document)
+    problems += step_request_checks.findings(document, steps)
+    problems += reference_checks.findings(document, steps)
+    problems += step_dependencies.findings(document, steps)
+    problems += condition_checks.findings(document, steps)
+    problems += rules.findings(_well_formed(document, problems))
+    positions = {None: -1} | {name: position for position, name in enumerate(steps)}
+    return sorted(dict.fromkeys(problems), key=lambda f: (f.severity, positions.get(f.step, -1)))
 
 
 def refuse_errors(body: str, source: str) -> None:
@@ -53,9 +60,9 @@ def refuse_errors(body: str, source: str) -> None:
         )
 
 
-def _well_formed(document: Document, found: list[Finding]) -> Document:
+def _well_formed(document: Document, problems: list[Finding]) -> Document:
     """Return ``document`` without steps whose values have wrong types, which rules can't read."""
-    broken = {finding.step for finding in found if finding.rule in MALFORMED}
+    broken = {finding.step for finding in problems if finding.rule in MALFORMED_RULES}
     return replace(document, steps=tuple(s for s in document.steps if s.name not in broken))
 
 
@@ -66,16 +73,16 @@ def findings(body: str, document: Document) -> Iterator[Finding]:
         yield ROOT.error(
             "quota",
             f"the definition has {len(body)} characters, at most {longest} are taken",
-            why="CreatePipeline refuses it",
+            reason="CreatePipeline refuses it",
             fix="use fewer steps or shorter settings, or PipelineDefinitionS3Location",
             source="botocore: CreatePipelineRequest.PipelineDefinition",
         )
     most = service_shapes("sagemaker")["ParameterList"]["max"]
     if len(document.parameters) > most:
-        yield ROOT.at("Parameters").error(
+        yield ROOT.join("Parameters").error(
             "quota",
             f"{len(document.parameters)} parameters, at most {most} can be given at a start",
-            why="StartPipelineExecution takes no more",
+            reason="StartPipelineExecution takes no more",
             fix="make constants of those that never change",
             source="botocore: StartPipelineExecutionRequest.PipelineParameters",
         )

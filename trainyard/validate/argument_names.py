@@ -8,8 +8,8 @@ from trainyard.language.definition_document import Document
 from trainyard.language.expressions import Reference, is_expression
 from trainyard.language.step_types import step_type
 from trainyard.language.steps import Step
-from trainyard.validate.expression_checks import ANY, typed
-from trainyard.validate.location import REFUSED, Finding, Place, brief, suggestion
+from trainyard.validate.expression_checks import ANY, infer_type
+from trainyard.validate.location import REFUSAL, Finding, Place, brief, suggestion
 
 ITEMS = (ANY, "string", "list")
 MOST_ITEMS = 100  # MAX_LITERAL_ITERABLE_ITEMS of SDK 3.27
@@ -24,7 +24,7 @@ KINDS = {
 
 def findings(step: Step, steps: dict[str, Step], document: Document) -> Iterator[Finding]:
     """Iterate over findings for names in ``step`` that refer to nothing."""
-    place = Place(step.name, step.path).at("Arguments")
+    place = Place(step.name, step.path).join("Arguments")
     if step.type == "Cleanup":
         yield from _cleanup(step, steps, place)
     elif step.type == "Lineage":
@@ -42,20 +42,20 @@ def _cleanup(step: Step, steps: dict[str, Step], place: Place) -> Iterator[Findi
     ]
     for index, source in enumerate(sources if isinstance(sources, list) else ()):
         name = source.get("StepName") if isinstance(source, dict) else None
-        there = place.at("Resources", "S3", index, "StepName")
+        child = place.join("Resources", "S3", index, "StepName")
         if isinstance(name, str) and name not in steps:
-            yield there.error(
+            yield child.error(
                 "unknown-step",
                 f"there is no step {name!r}",
-                why="CreatePipeline refuses the definition: nothing to clean up",
+                reason="CreatePipeline refuses the definition: nothing to clean up",
                 fix=suggestion(name, list(steps)),
                 source="SDK 3.27: S3CleanupSource",
             )
         elif isinstance(name, str) and name not in waits:
-            yield there.error(
+            yield child.error(
                 "cleanup-order",
                 f"the step does not wait for {name!r}, whose outputs it deletes",
-                why="only outputs of steps that have run can be deleted",
+                reason="only outputs of steps that have run can be deleted",
                 fix=f"add {name!r} to DependsOn",
                 source="SDK 3.27: CleanupStep",
             )
@@ -66,37 +66,39 @@ def _loop(
 ) -> Iterator[Finding]:
     """Check a loop: items are a list of scalars or become one; the selector compares an output."""
     items = step.arguments.get("IterableItems")
-    found = (
-        typed(items, document, steps) if isinstance(items, dict) and is_expression(items) else None
+    items_type = (
+        infer_type(items, document, steps)
+        if isinstance(items, dict) and is_expression(items)
+        else None
     )
-    fits = found.type in ITEMS if found else _several(items)
-    lists = all(_several(_read(text)) for text in (found.values if found else ()))
+    fits = items_type.type in ITEMS if items_type else _several(items)
+    lists = all(_several(_read(text)) for text in (items_type.values if items_type else ()))
     if items is not None and not (fits and lists):
-        said = f"{brief(items)}{f' of type {found.type}' if found else ''}"
-        yield place.at("IterableItems").error(
+        subject = f"{brief(items)}{f' of type {items_type.type}' if items_type else ''}"
+        yield place.join("IterableItems").error(
             "loop-items",
-            f"{said}: expected a String with a JSON list, or a list, of 1 to {MOST_ITEMS} items",
-            why=f"{REFUSED}: there is nothing to iterate over",
+            f"{subject}: expected a String with a JSON list, or a list, of 1 to {MOST_ITEMS} items",
+            reason=f"{REFUSAL}: there is nothing to iterate over",
             fix="refer to a String parameter with a JSON list, or write the items",
             source="SDK 3.27: ForEachStep._validate_iterable_items",
         )
     for index, body in enumerate(_list(step.arguments, "ForEachBody")):
         kind = body.get("Type") if isinstance(body, dict) else None
         if kind in NOT_IN_A_LOOP:
-            yield place.at("ForEachBody", index, "Type").error(
+            yield place.join("ForEachBody", index, "Type").error(
                 "loop-body",
                 f"a {kind} step cannot stand in a loop's body",
-                why=REFUSED,
+                reason=REFUSAL,
                 fix="move it behind the loop",
                 source="SDK 3.27: ForEachStep._validate_for_each_body",
             )
     selector = step.arguments.get("Selector")
     field = selector.get("Field") if isinstance(selector, dict) else None
     if field is not None and not (isinstance(field, dict) and _compares(field)):
-        yield place.at("Selector", "Field").error(
+        yield place.join("Selector", "Field").error(
             "loop-item",
             f"{brief(field)}: expected the output of a body step",
-            why=f"{REFUSED}: other values are the same for every item",
+            reason=f"{REFUSAL}: other values are the same for every item",
             fix='write {"Get": "IterationOutput.<body step>.<property>"}',
             source="SDK 3.27: ForEachSelector",
         )
@@ -123,7 +125,7 @@ def _lineage(step: Step, place: Place) -> Iterator[Finding]:
         for side in ("Source", "Destination"):
             end = association.get(side) if isinstance(association, dict) else None
             if isinstance(end, dict):
-                yield from _end(end, step, place.at("Associations", index, side))
+                yield from _end(end, step, place.join("Associations", index, side))
 
 
 def _end(end: dict, step: Step, place: Place) -> Iterator[Finding]:
@@ -133,20 +135,20 @@ def _end(end: dict, step: Step, place: Place) -> Iterator[Finding]:
         yield place.error(
             "one-of",
             f"{brief(end)}: expected either Arn, or Name and Type",
-            why="the association cannot be created",
+            reason="the association cannot be created",
             fix="give Name and Type for an entity of this step, Arn for any other",
             source="SDK 3.27: LineageEntityReference",
         )
     elif isinstance(name, str) and isinstance(kind, str) and kind in KINDS:
         key, member = KINDS[kind]
-        made = [e.get(member) for e in _list(step.arguments, key) if isinstance(e, dict)]
-        known = [one for one in made if isinstance(one, str)]
-        if name not in made and len(known) == len(made):
+        values = [e.get(member) for e in _list(step.arguments, key) if isinstance(e, dict)]
+        names = [value for value in values if isinstance(value, str)]
+        if name not in values and len(names) == len(values):
             yield place.error(
                 "lineage-entity",
                 f"this step creates no {kind} {name!r}",
-                why="the step fails: a name is looked up among the entities of the same step",
-                fix=suggestion(name, known),
+                reason="the step fails: a name is looked up among the entities of the same step",
+                fix=suggestion(name, names),
                 source="SDK 3.27: LineageStep._validate_sibling_references",
             )
 
@@ -168,28 +170,28 @@ def property_file_findings(step: Step) -> Iterator[Finding]:
         if isinstance(outputs, list)
         else []
     )
-    seen: set[str] = set()
+    seen_names: set[str] = set()
     for index, file in enumerate(_files(step)):
-        place = Place(step.name, step.path).at("PropertyFiles", index)
+        place = Place(step.name, step.path).join("PropertyFiles", index)
         output, name = file.get("OutputName"), file.get("PropertyFileName")
         if isinstance(output, str) and output not in names:
-            yield place.at("OutputName").error(
+            yield place.join("OutputName").error(
                 "property-file-output",
                 f"step {step.name!r} has no output {output!r}",
-                why="the file is never found, and JsonGet fails after the job has run",
+                reason="the file is never found, and JsonGet fails after the job has run",
                 fix=suggestion(output, [str(n) for n in names]),
                 source="SDK 3.27: Step._validate_json_get_property_file_reference",
             )
-        if isinstance(name, str) and name in seen:
-            yield place.at("PropertyFileName").error(
+        if isinstance(name, str) and name in seen_names:
+            yield place.join("PropertyFileName").error(
                 "duplicate-name",
                 f"a second property file is called {name!r}",
-                why=f"{REFUSED}, or one of them is never read",
+                reason=f"{REFUSAL}, or one of them is never read",
                 fix="rename one of them",
                 source=PASSING,
             )
-        seen.add(str(name))
-        yield from _file_path(file.get("FilePath"), place.at("FilePath"))
+        seen_names.add(str(name))
+        yield from _file_path(file.get("FilePath"), place.join("FilePath"))
 
 
 def _file_path(path: Any, place: Place) -> Iterator[Finding]:
@@ -197,19 +199,19 @@ def _file_path(path: Any, place: Place) -> Iterator[Finding]:
         yield place.error(
             "property-file-path",
             f"{path!r}: expected a path relative to the output's folder",
-            why="the file is looked for under the output's S3 prefix and is not found",
+            reason="the file is looked for under the output's S3 prefix and is not found",
             fix="write the file's name in the output's folder, such as evaluation.json",
             source=PASSING,
         )
 
 
-def declared(reference: Reference, target: Step, place: Place) -> Iterator[Finding]:
+def check_property_file(reference: Reference, target: Step, place: Place) -> Iterator[Finding]:
     """Check that ``target`` has the property file that ``reference`` names."""
     if "PropertyFiles" not in step_type(target.type).fields:
         yield place.error(
             "property-file",
             f"step {target.name!r} is of type {target.type}, which has no property files",
-            why=f"{REFUSED}: JsonGet reads the outputs of Processing steps",
+            reason=f"{REFUSAL}: JsonGet reads the outputs of Processing steps",
             fix="refer to a Processing step",
             source="SDK 3.27: Step._validate_json_get_property_file_reference",
         )
@@ -219,7 +221,7 @@ def declared(reference: Reference, target: Step, place: Place) -> Iterator[Findi
         yield place.error(
             "property-file",
             f"step {target.name!r} declares no property file {reference.path!r}",
-            why=REFUSED,
+            reason=REFUSAL,
             fix=suggestion(reference.path, files) if files else "declare it in PropertyFiles",
             source="SDK 3.27: Step._validate_json_get_property_file_reference; #3642",
         )

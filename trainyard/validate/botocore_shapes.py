@@ -70,11 +70,11 @@ class Shape:
         """Return the shape that ``target`` names, or is itself (in an own shape)."""
         if "shape" in target:
             owner = self.name if self.origin != "botocore" else self.name.split(".")[0]
-            named = f"{owner}.{key}" if key else target["shape"]
+            shape_name = f"{owner}.{key}" if key else target["shape"]
             body = _without(service_shapes(self.service)[target["shape"]], target)
             if body["type"] in ("structure", "list", "map"):
                 return Shape("botocore", target["shape"], body, self.service)
-            return Shape("botocore", named, body, self.service)
+            return Shape("botocore", shape_name, body, self.service)
         return Shape(self.origin, f"{self.name}.{key}" if key else self.name, target, self.service)
 
 
@@ -84,8 +84,8 @@ def _without(body: Mapping[str, Any], target: Mapping[str, Any]) -> Mapping[str,
     if not gone:
         return body
     members = {name: member for name, member in body["members"].items() if name not in gone}
-    required = [name for name in body.get("required", ()) if name not in gone]
-    return {**body, "members": members, "required": required}
+    required_names = [name for name in body.get("required", ()) if name not in gone]
+    return {**body, "members": members, "required": required_names}
 
 
 def service_shape(name: str, service: str = "sagemaker") -> Shape:

@@ -20,7 +20,7 @@ from trainyard.language.expressions import (
 )
 from trainyard.language.steps import Step
 from trainyard.validate.location import (
-    REFUSED,
+    REFUSAL,
     Finding,
     Place,
     brief,
@@ -33,7 +33,7 @@ ANY = "any"
 
 
 @dataclass(frozen=True, slots=True)
-class Typed:
+class ExpressionType:
     """The type of an expression in botocore's words, and its ``values`` as far as known."""
 
     type: str
@@ -47,63 +47,69 @@ class Typed:
 def everywhere(document: Document) -> Iterator[tuple[dict, Place, Step | None]]:
     """Iterate over every expression of the definition, with its place and its step."""
     for key in ("PipelineExperimentConfig", "MlflowConfig"):
-        for expression, at in expressions(document.document.get(key)):
-            yield expression, Place(None, f"$.{key}").at(*at), None
+        for expression, keys in expressions(document.document.get(key)):
+            yield expression, Place(None, f"$.{key}").join(*keys), None
     for step in document.steps:
         place = Place(step.name, step.path)
         fields = {k: v for k, v in step.document.items() if k not in ("Arguments", "Name", "Type")}
-        for expression, at in expressions(fields | {"Arguments": step.own_arguments}):
-            yield expression, place.at(*at), step
+        for expression, keys in expressions(fields | {"Arguments": step.own_arguments}):
+            yield expression, place.join(*keys), step
 
 
-def typed(expression: dict, document: Document, steps: dict[str, Step]) -> Typed:
+def infer_type(expression: dict, document: Document, steps: dict[str, Step]) -> ExpressionType:
     """Return the type of ``expression``; ANY if only the run can know it, or it is wrong."""
     if JOIN in expression:
-        joined = document.value(expression)
-        return _outline(joined) if isinstance(joined, Unknown) else Typed("string", (joined,))
+        joined_text = document.value(expression)
+        return (
+            _outline(joined_text)
+            if isinstance(joined_text, Unknown)
+            else ExpressionType("string", (joined_text,))
+        )
     if GET not in expression:
-        return Typed(ANY)
+        return ExpressionType(ANY)
     try:
         reference = parse_get(expression[GET])
     except ExpressionError:  # reported by the references' check
-        return Typed(ANY)
+        return ExpressionType(ANY)
     return _reference_type(reference, document, steps)
 
 
-def _outline(joined: Unknown) -> Typed:
+def _outline(joined_text: Unknown) -> ExpressionType:
     """Return the type of a joined text that is known in part."""
-    begins = bool(joined.parts) and isinstance(joined.parts[0], str)
-    return Typed("string", outline=joined.filled("x") if begins else "")
+    begins = bool(joined_text.parts) and isinstance(joined_text.parts[0], str)
+    return ExpressionType("string", outline=joined_text.fill_unknowns("x") if begins else "")
 
 
-def _reference_type(reference: Reference, document: Document, steps: dict[str, Step]) -> Typed:
+def _reference_type(
+    reference: Reference, document: Document, steps: dict[str, Step]
+) -> ExpressionType:
     if reference.kind == "Parameters":
         return parameter_type(document.parameters.get(reference.name, {}))
     if reference.kind in ("Execution", EXPERIMENT):
-        return Typed("string")
+        return ExpressionType("string")
     if reference.kind == "Steps" and reference.name in steps:
         return _property_type(steps[reference.name], reference.path, steps)
-    return Typed(ANY)
+    return ExpressionType(ANY)
 
 
-def parameter_type(entry: Any) -> Typed:
+def parameter_type(entry: Any) -> ExpressionType:
     """Return the type of a parameter from its entry in the definition, with the values it names."""
     default = entry.get("DefaultValue")
     others = entry.get("EnumValues")
     values = [] if default is None else [default]
     if isinstance(others, list):
         values += [value for value in others if value != default]
-    return Typed(OUTPUT_TYPES.get(str(entry.get("Type")), ANY), tuple(values))
+    return ExpressionType(OUTPUT_TYPES.get(str(entry.get("Type")), ANY), tuple(values))
 
 
-def _property_type(step: Step, path: str, steps: dict[str, Step]) -> Typed:
+def _property_type(step: Step, path: str, steps: dict[str, Step]) -> ExpressionType:
     try:
         shape = find(step, split_path(path), steps)
     except (PropertyError, ExpressionError):  # reported by the references' check
-        return Typed(ANY)
+        return ExpressionType(ANY)
     if shape is None or shape.type in ("timestamp", "blob"):
-        return Typed(ANY)
-    return Typed({"long": "integer", "double": "float"}.get(shape.type, shape.type))
+        return ExpressionType(ANY)
+    return ExpressionType({"long": "integer", "double": "float"}.get(shape.type, shape.type))
 
 
 PASSING = "developer guide: Pass Data Between Steps"
@@ -116,22 +122,22 @@ def join(body: Any, place: Place) -> Iterator[Finding]:
         yield place.error(
             "expression",
             f"{brief(body)}: expected On and a list of Values",
-            why=REFUSED,
+            reason=REFUSAL,
             fix='{"Std:Join": {"On": "/", "Values": […]}}',
             source="SDK 3.27: Join",
         )
         return
     for key in body:
         if key not in ("On", "Values"):
-            yield odd_member(place.at(key), JOIN, key, ["On", "Values"])
+            yield odd_member(place.join(key), JOIN, key, ["On", "Values"])
     if not isinstance(body.get("On", ""), str):
-        yield _no_text(place.at("On"), body["On"])
+        yield _no_text(place.join("On"), body["On"])
     for index, value in enumerate(values):
         if value is None or isinstance(value, list) or _is_object(value):
-            yield place.at("Values", index).error(
+            yield place.join("Values", index).error(
                 "join-values",
                 f"{brief(value)}: expected text, a number, true or false, or an expression",
-                why="the step fails when the text is put together",
+                reason="the step fails when the text is put together",
                 fix="join scalar values only",
                 source="SDK 3.27: Join",
             )
@@ -145,20 +151,20 @@ def _no_text(place: Place, value: Any) -> Finding:
     return place.error(
         "expression",
         f"{brief(value)} is not text: an expression cannot stand here",
-        why=f"{REFUSED}: it is read before any expression has a value",
+        reason=f"{REFUSAL}: it is read before any expression has a value",
         fix="write constant text",
         source="#3463 #4418",
     )
 
 
 def odd_member(
-    place: Place, what: str, key: str, valid: list[str], known_from: str = "SDK 3.27: functions"
+    place: Place, owner: str, key: str, valid: list[str], known_from: str = "SDK 3.27: functions"
 ) -> Finding:
-    """Return a finding: ``what``, such as a function or a dependency, has an unknown member."""
+    """Return a finding: ``owner``, such as a function or a dependency, has an unknown member."""
     return place.error(
         "unknown-member",
-        f"{what} has no member {key!r}",
-        why=f"{REFUSED}: unknown property",
+        f"{owner} has no member {key!r}",
+        reason=f"{REFUSAL}: unknown property",
         fix=suggestion(key, valid),
         source=f"{known_from}; the service's message in #2746",
         answer=unknown_argument(key),
@@ -172,22 +178,22 @@ def json_get(body: Any, place: Place) -> Iterator[Finding]:
         yield place.error(
             "expression",
             f"{brief(body)}: expected Path, and either PropertyFile or S3Uri",
-            why=REFUSED,
+            reason=REFUSAL,
             fix='write {"PropertyFile": {"Get": "Steps.X.PropertyFiles.Y"}, "Path": "a.b"}',
             source="SDK 3.27: JsonGet",
         )
         return
     for key in body:
         if key not in members:
-            yield odd_member(place.at(key), JSON_GET, key, list(members))
-    yield from _json_path(body.get("Path"), place.at("Path"))
+            yield odd_member(place.join(key), JSON_GET, key, list(members))
+    yield from _json_path(body.get("Path"), place.join("Path"))
     file = body.get("PropertyFile")
     text = file.get(GET) if isinstance(file, dict) else None
     if "PropertyFile" in body and not re.fullmatch(r"Steps\.[^.]+\.PropertyFiles\..+", str(text)):
-        yield place.at("PropertyFile").error(
+        yield place.join("PropertyFile").error(
             "expression",
             f'{brief(file)}: expected {{"Get": "Steps.<step>.PropertyFiles.<name>"}}',
-            why=REFUSED,
+            reason=REFUSAL,
             fix="name the step and its property file",
             source="SDK 3.27: JsonGet",
         )
@@ -203,7 +209,7 @@ def _json_path(path: Any, place: Place) -> Iterator[Finding]:
         yield place.error(
             "json-path",
             str(error),
-            why="the value is not found, and the step fails after the job has run",
+            reason="the value is not found, and the step fails after the job has run",
             fix="write members and indices only, such as metrics.accuracy.value or runs[0].loss",
             source=PASSING,
         )

@@ -25,11 +25,11 @@ def report(findings: Sequence[Finding], body: str, as_json: bool) -> NoReturn:
     if as_json:
         print(json.dumps([asdict(finding) for finding in findings], indent=1))
     else:
-        show(findings, _checked(body))
+        show(findings, _summarize_document(body))
     raise typer.Exit(any(finding.severity == "error" for finding in findings))
 
 
-def _checked(body: str) -> str:
+def _summarize_document(body: str) -> str:
     """Return a summary of what was checked."""
     document, _ = read(body) if body else (None, [])
     if document is None:
@@ -39,15 +39,15 @@ def _checked(body: str) -> str:
     return f"{steps} ({types}) and {count(parameters, 'parameter')} checked"
 
 
-def show(findings: Sequence[Finding], checked: str) -> None:
-    """Print ``findings`` step by step, and one line on what was ``checked``."""
+def show(findings: Sequence[Finding], summary: str) -> None:
+    """Print ``findings`` step by step, and one line on what was ``summary``."""
     for step in dict.fromkeys(finding.step for finding in findings):
         console.print(f"[bold]{escape(_title(step, findings))}[/]", highlight=False)
         for finding in findings:
             if finding.step == step:
-                _one(finding)
+                _print_finding(finding)
         console.print()
-    console.print(_summary(findings, checked), highlight=False)
+    console.print(_summary(findings, summary), highlight=False)
 
 
 def line(finding: Finding) -> str:
@@ -62,7 +62,7 @@ def _title(step: str | None, findings: Iterable[Finding]) -> str:
     return "The recipe" if recipe else "The pipeline"
 
 
-def _one(finding: Finding) -> None:
+def _print_finding(finding: Finding) -> None:
     colour = COLOURS[finding.severity]
     console.print(
         f"  [{colour}]{finding.severity:7}[/] {escape(finding.path)}  [dim]{finding.rule}[/]",
@@ -74,15 +74,15 @@ def _one(finding: Finding) -> None:
             console.print(f"          [dim]{label:4}[/] {escape(text)}", highlight=False)
 
 
-def _summary(findings: Sequence[Finding], checked: str) -> str:
+def _summary(findings: Sequence[Finding], summary: str) -> str:
     errors = sum(finding.severity == "error" for finding in findings)
     warnings = len(findings) - errors
     if not findings:
-        return f"[green]valid[/]: {checked}"
+        return f"[green]valid[/]: {summary}"
     colour = COLOURS["error" if errors else "warning"]
-    return f"[{colour}]{count(errors, 'error')}, {count(warnings, 'warning')}[/]: {checked}"
+    return f"[{colour}]{count(errors, 'error')}, {count(warnings, 'warning')}[/]: {summary}"
 
 
-def count(number: int, what: str) -> str:
+def count(number: int, noun: str) -> str:
     """Return ``1 error``, ``2 errors``."""
-    return f"{number} {what}{'' if number == 1 else 's'}"
+    return f"{number} {noun}{'' if number == 1 else 's'}"

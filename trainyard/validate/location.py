@@ -39,7 +39,7 @@ class Finding:
     """CreatePipeline's own message for it, as people quote it; empty if it is not known."""
 
 
-REFUSED = "CreatePipeline refuses the definition"
+REFUSAL = "CreatePipeline refuses the definition"
 KINDER = (
     "CreatePipeline has refused it, and nobody has published that it no longer does; "
     "the emulator runs it"
@@ -56,7 +56,7 @@ class Place:
     step: str | None
     path: str
 
-    def at(self, *keys: str | int) -> "Place":
+    def join(self, *keys: str | int) -> "Place":
         """Return the place of a member (by name) or an item (by index) below this one."""
         path = self.path
         for key in keys:
@@ -67,7 +67,7 @@ class Place:
         return Place(self.step, path)
 
     def error(
-        self, rule: str, problem: str, *, why: str, fix: str, source: str, answer: str = ""
+        self, rule: str, problem: str, *, reason: str, fix: str, source: str, answer: str = ""
     ) -> Finding:
         """Return a finding here that the service refuses, or that ends the run."""
         return Finding(
@@ -76,16 +76,16 @@ class Place:
             step=self.step,
             path=self.path,
             problem=problem,
-            why=why,
+            why=reason,
             fix=fix,
             source=source,
             answer=answer,
         )
 
-    def warning(self, rule: str, problem: str, *, why: str, fix: str, source: str) -> Finding:
+    def warning(self, rule: str, problem: str, *, reason: str, fix: str, source: str) -> Finding:
         """Return a finding here that may cost something."""
-        found = self.error(rule, problem, why=why, fix=fix, source=source)
-        return replace(found, severity="warning")
+        finding = self.error(rule, problem, reason=reason, fix=fix, source=source)
+        return replace(finding, severity="warning")
 
 
 def unknown_argument(name: str) -> str:
@@ -93,15 +93,15 @@ def unknown_argument(name: str) -> str:
     return f"{UNREADABLE} Unknown Argument member '{name}'."
 
 
-def suggestion(name: Any, valid: list[str], shown: int = 8) -> str:
+def suggestion(name: Any, valid: list[str], limit: int = 8) -> str:
     """Return ``use x`` with the nearest valid name, else with some of the valid ones."""
     close = get_close_matches(str(name), valid, n=1, cutoff=0.6)
     if close:
         return f"use {close[0]}"
     if not valid:
         return "remove it"
-    more = f" or one of {len(valid) - shown} more" if len(valid) > shown else ""
-    return f"use one of {', '.join(valid[:shown])}{more}"
+    more = f" or one of {len(valid) - limit} more" if len(valid) > limit else ""
+    return f"use one of {', '.join(valid[:limit])}{more}"
 
 
 def brief(value: Any, longest: int = 80) -> str:

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainyard.language.definition_document import VERSION, Document
-from trainyard.language.parameters import TYPES, UNTYPED, is_a
+from trainyard.language.parameters import DEFAULT_TYPE, TYPES, is_a
 from trainyard.language.step_types import STEP_TYPES
 from trainyard.language.steps import entries, steps_of
 from trainyard.validate.botocore_shapes import service_shapes
 from trainyard.validate.expression_checks import odd_member
-from trainyard.validate.location import REFUSED, Finding, Place, brief, suggestion
+from trainyard.validate.location import REFUSAL, Finding, Place, brief, suggestion
 
 TOP = ("Version", "Metadata", "Parameters", "PipelineExperimentConfig", "MlflowConfig", "Steps")
 """Top-level members that SDK 3.27's ``Pipeline.definition`` writes."""
@@ -34,14 +34,14 @@ def read(body: str) -> tuple[Document | None, list[Finding]]:
     findings += _top(document)
     findings += _parameters(document.get("Parameters"))
     findings += _steps(document.get("Steps"))
-    given = document.get("Parameters")
-    named = {
+    entries = document.get("Parameters")
+    parameters = {
         entry["Name"]: entry
-        for entry in (given if isinstance(given, list) else [])
+        for entry in (entries if isinstance(entries, list) else [])
         if isinstance(entry, dict) and isinstance(entry.get("Name"), str)
     }
     steps = tuple(steps_of(document.get("Steps")))
-    return Document(document=document, parameters=named, steps=steps), findings
+    return Document(document=document, parameters=parameters, steps=steps), findings
 
 
 class _Pairs:
@@ -59,7 +59,7 @@ class _Pairs:
                 ROOT.error(
                     "duplicate-key",
                     f"the key {twice[0]!r} stands twice in an object with {brief(keys)}",
-                    why="JSON readers keep the last one and drop the others in silence",
+                    reason="JSON readers keep the last one and drop the others in silence",
                     fix="remove one of them",
                     source="RFC 8259, section 4",
                 )
@@ -78,7 +78,7 @@ class _Constants:
             ROOT.error(
                 "not-json",
                 f"{constant} is not a JSON number",
-                why=REFUSED,
+                reason=REFUSAL,
                 fix="write a number, or text",
                 source="RFC 8259, section 6",
             )
@@ -90,7 +90,7 @@ def _no_json(problem: str) -> Finding:
     return ROOT.error(
         "not-json",
         f"the definition is not a JSON object: {problem}",
-        why=REFUSED,
+        reason=REFUSAL,
         fix="write it with json.dumps, or with Pipeline.definition()",
         source="RFC 8259",
     )
@@ -98,56 +98,56 @@ def _no_json(problem: str) -> Finding:
 
 def _top(document: dict) -> Iterator[Finding]:
     if document.get("Version") != VERSION:
-        yield ROOT.at("Version").error(
+        yield ROOT.join("Version").error(
             "version",
             f"{brief(document.get('Version'))}, expected {VERSION!r}",
-            why=REFUSED,
+            reason=REFUSAL,
             fix=f'"Version": "{VERSION}"',
             source=SDK_FORM,
         )
     for key in document:
         if key not in TOP:
             free = [k for k in TOP if k not in document]
-            yield odd_member(ROOT.at(key), "the definition", key, free, SDK_FORM)
+            yield odd_member(ROOT.join(key), "the definition", key, free, SDK_FORM)
     yield from _kinds(document)
 
 
 def _kinds(document: dict) -> Iterator[Finding]:
     """Check the types of the top-level members; what SDK 3.27 writes as null may be null."""
     if not isinstance(document.get("Steps"), list) or not document["Steps"]:
-        yield _form(ROOT.at("Steps"), document.get("Steps"), "a list with at least one step")
+        yield _form(ROOT.join("Steps"), document.get("Steps"), "a list with at least one step")
     if not isinstance(document.get("Parameters", []), list):
-        yield _form(ROOT.at("Parameters"), document["Parameters"], "a list")
+        yield _form(ROOT.join("Parameters"), document["Parameters"], "a list")
     for key in ("Metadata", "MlflowConfig"):
         if not isinstance(document.get(key), dict | None):
-            yield _form(ROOT.at(key), document[key], "an object or null")
+            yield _form(ROOT.join(key), document[key], "an object or null")
 
 
 def _parameters(entries: Any) -> Iterator[Finding]:
-    seen: set[str] = set()
+    names: set[str] = set()
     for index, entry in enumerate(entries if isinstance(entries, list) else ()):
-        place = ROOT.at("Parameters", index)
+        place = ROOT.join("Parameters", index)
         if not isinstance(entry, dict):
             yield _form(place, entry, "an object with Name and Type")
             continue
         yield from _parameter(entry, place)
         name = entry.get("Name")
-        if isinstance(name, str) and name in seen:
-            yield _duplicate(place.at("Name"), "parameter", name)
-        seen.add(str(name))
+        if isinstance(name, str) and name in names:
+            yield _duplicate(place.join("Name"), "parameter", name)
+        names.add(str(name))
 
 
 def _parameter(entry: dict, place: Place) -> Iterator[Finding]:
-    yield from _name(entry.get("Name"), place.at("Name"), "PipelineParameterName")
+    yield from _name(entry.get("Name"), place.join("Name"), "PipelineParameterName")
     for key in entry:
         if key not in PARAMETER_KEYS:
-            yield odd_member(place.at(key), "a parameter", key, list(PARAMETER_KEYS), SDK_FORM)
-    kind = entry.get("Type", UNTYPED)
+            yield odd_member(place.join(key), "a parameter", key, list(PARAMETER_KEYS), SDK_FORM)
+    kind = entry.get("Type", DEFAULT_TYPE)
     if kind not in list(TYPES):
-        yield place.at("Type").error(
+        yield place.join("Type").error(
             "parameter-type",
             f"{brief(kind)} is not a parameter type",
-            why=REFUSED,
+            reason=REFUSAL,
             fix=suggestion(kind, list(TYPES)),
             source="SDK 3.27: ParameterTypeEnum",
         )
@@ -159,29 +159,29 @@ def _values(entry: dict, kind: str, place: Place) -> Iterator[Finding]:
     default, values = entry.get("DefaultValue"), entry.get("EnumValues")
     if default is not None and not is_a(default, kind):
         yield _form(
-            place.at("DefaultValue"), default, f"a value of Type {kind}", "parameter-default"
+            place.join("DefaultValue"), default, f"a value of Type {kind}", "parameter-default"
         )
     if values is None:
         return
     if not isinstance(values, list) or not values:
-        yield _form(place.at("EnumValues"), values, "a list of values", "parameter-enum")
+        yield _form(place.join("EnumValues"), values, "a list of values", "parameter-enum")
         return
     for index, value in enumerate(values):
         if not is_a(value, kind):
-            at = place.at("EnumValues", index)
-            yield _form(at, value, f"a value of Type {kind}", "parameter-enum")
+            item_place = place.join("EnumValues", index)
+            yield _form(item_place, value, f"a value of Type {kind}", "parameter-enum")
     if default is not None and default not in values:
-        yield place.at("DefaultValue").error(
+        yield place.join("DefaultValue").error(
             "parameter-enum",
             f"{brief(default)} is not one of EnumValues {brief(values)}",
-            why=REFUSED,
+            reason=REFUSAL,
             fix=suggestion(default, [str(value) for value in values]),
             source="SDK 3.27: ParameterString(enum_values)",
         )
 
 
 def _steps(documents: Any) -> Iterator[Finding]:
-    seen: dict[str, str] = {}
+    paths: dict[str, str] = {}
     for entry in entries(documents):
         document, place = entry.document, Place(None, entry.path)
         if not isinstance(document, dict):
@@ -189,24 +189,24 @@ def _steps(documents: Any) -> Iterator[Finding]:
             continue
         name = document.get("Name")
         place = Place(name if isinstance(name, str) else None, entry.path)
-        yield from _name(name, place.at("Name"), "StepName")
-        if isinstance(name, str) and seen.setdefault(name, entry.path) != entry.path:
-            yield _duplicate(place.at("Name"), "step", name)
+        yield from _name(name, place.join("Name"), "StepName")
+        if isinstance(name, str) and paths.setdefault(name, entry.path) != entry.path:
+            yield _duplicate(place.join("Name"), "step", name)
         yield from _step_type(document.get("Type"), document, place)
 
 
 def _step_type(kind: Any, entry: dict, place: Place) -> Iterator[Finding]:
     if kind not in list(STEP_TYPES):  # a list also compares unhashable values
-        yield place.at("Type").error(
+        yield place.join("Type").error(
             "step-type",
             f"{brief(kind)} is not a type of step",
-            why=REFUSED,
+            reason=REFUSAL,
             fix=suggestion(kind, list(STEP_TYPES)),
             source="SDK 3.27: StepTypeEnum",
         )
     arguments = entry.get("Arguments")
     if arguments is not None and not isinstance(arguments, dict):
-        yield _form(place.at("Arguments"), arguments, "an object")
+        yield _form(place.join("Arguments"), arguments, "an object")
 
 
 def _name(name: Any, place: Place, shape: str) -> Iterator[Finding]:
@@ -217,22 +217,22 @@ def _name(name: Any, place: Place, shape: str) -> Iterator[Finding]:
             place, name, "letters, digits, hyphens and underscores", "name", f"botocore: {shape}"
         )
     elif len(name) > body["max"]:
-        wanted = f"at most {body['max']} characters"
-        yield _form(place, name, wanted, "name", f"botocore: {shape}")
+        expectation = f"at most {body['max']} characters"
+        yield _form(place, name, expectation, "name", f"botocore: {shape}")
 
 
 def _form(
-    place: Place, value: Any, wanted: str, rule: str = "form", source: str = SDK_FORM
+    place: Place, value: Any, expectation: str, rule: str = "form", source: str = SDK_FORM
 ) -> Finding:
-    problem = f"{brief(value)}, expected {wanted}"
-    return place.error(rule, problem, why=REFUSED, fix=f"give {wanted}", source=source)
+    problem = f"{brief(value)}, expected {expectation}"
+    return place.error(rule, problem, reason=REFUSAL, fix=f"give {expectation}", source=source)
 
 
-def _duplicate(place: Place, what: str, name: str) -> Finding:
+def _duplicate(place: Place, noun: str, name: str) -> Finding:
     return place.error(
         "duplicate-name",
-        f"a second {what} is called {name!r}",
-        why=f"{REFUSED}: names of {what}s are unique in a pipeline",
+        f"a second {noun} is called {name!r}",
+        reason=f"{REFUSAL}: names of {noun}s are unique in a pipeline",
         fix="rename one of them",
         source="SDK 3.27: PipelineGraph",
     )

@@ -18,9 +18,9 @@ from trainyard.language.expressions import (
 )
 from trainyard.language.steps import Step
 from trainyard.validate import argument_names
-from trainyard.validate.argument_names import declared, property_file_findings
+from trainyard.validate.argument_names import check_property_file, property_file_findings
 from trainyard.validate.expression_checks import PASSING, everywhere, join, json_get
-from trainyard.validate.location import REFUSED, Finding, Place, brief, suggestion
+from trainyard.validate.location import REFUSAL, Finding, Place, brief, suggestion
 from trainyard.validate.step_dependencies import missing, reachable
 from trainyard.validate.step_properties import PropertyError, find, in_brackets
 
@@ -33,7 +33,7 @@ def findings(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
     for step in document.steps:
         yield from property_file_findings(step)
         yield from argument_names.findings(step, steps, document)
-    yield from _unused(document, used)
+    yield from _find_unused(document, used)
 
 
 def _expression(
@@ -45,21 +45,21 @@ def _expression(
     used: set[str],
 ) -> Iterator[Finding]:
     if JOIN in expression:
-        yield from join(expression[JOIN], place.at(JOIN))
+        yield from join(expression[JOIN], place.join(JOIN))
     elif JSON_GET in expression:
-        yield from json_get(expression[JSON_GET], place.at(JSON_GET))
+        yield from json_get(expression[JSON_GET], place.join(JSON_GET))
     else:
         try:
             reference = parse_get(expression[GET])
         except ExpressionError as error:
-            yield _malformed(place, expression[GET], error)
+            yield _syntax_finding(place, expression[GET], error)
             return
         if reference.kind == "Parameters":
             used.add(reference.name)
         yield from _reference(reference, place, step, document, steps)
 
 
-def _malformed(place: Place, text: Any, error: ExpressionError) -> Finding:
+def _syntax_finding(place: Place, text: Any, error: ExpressionError) -> Finding:
     prefix, _, rest = str(text).partition(".")
     fix = suggestion(prefix, ["Parameters", "Execution", "Steps"])
     if prefix == "Execution":
@@ -67,7 +67,7 @@ def _malformed(place: Place, text: Any, error: ExpressionError) -> Finding:
     return place.error(
         "expression",
         str(error),
-        why=REFUSED,
+        reason=REFUSAL,
         fix=fix,
         source="SDK 3.27: ExecutionVariables, Parameter, Properties",
     )
@@ -101,7 +101,7 @@ def _step_reference(
     if step is not None:
         yield from reachable(step, target, place, steps)
     if reference.kind == "PropertyFiles":
-        yield from declared(reference, target, place)
+        yield from check_property_file(reference, target, place)
         return
     yield from _property(target, reference.path, place, steps)
 
@@ -109,19 +109,19 @@ def _step_reference(
 def _property(target: Step, path: str, place: Place, steps: dict[str, Step]) -> Iterator[Finding]:
     try:
         find(target, split_path(path), steps)
-        if dotted := in_brackets(target, path, steps):
+        if token := in_brackets(target, path, steps):
             yield place.error(
                 "property",
-                f"{brief(path)}: {dotted!r} is a name in a list or a map, and follows a dot",
-                why="CreatePipeline refuses the definition, or the step fails when it starts",
-                fix=f"write ['{dotted}'] in place of .{dotted}",
+                f"{brief(path)}: {token!r} is a name in a list or a map, and follows a dot",
+                reason="CreatePipeline refuses the definition, or the step fails when it starts",
+                fix=f"write ['{token}'] in place of .{token}",
                 source=f"SDK 3.27: PropertiesList, PropertiesMap; {PASSING}",
             )
     except PropertyError as error:
         yield place.error(
             "property",
             f"{brief(path)}: {error}",
-            why="CreatePipeline refuses the definition, or the step fails when it starts",
+            reason="CreatePipeline refuses the definition, or the step fails when it starts",
             fix=error.fix,
             source=_property_source(target),
         )
@@ -136,7 +136,7 @@ def _loop_item(place: Place, step: Step | None) -> Iterator[Finding]:
         yield place.error(
             "loop-item",
             "ForEach.CurrentItem outside the body of a ForEach step",
-            why=f"{REFUSED}: there is no current item",
+            reason=f"{REFUSAL}: there is no current item",
             fix="use it in a step of ForEachBody",
             source="SDK 3.27: CurrentItem",
         )
@@ -150,7 +150,7 @@ def _loop_output(
         yield place.error(
             "loop-item",
             f"IterationOutput of {reference.name!r}, which is not a body step here",
-            why=f"{REFUSED}: a selector compares outputs of the body's steps",
+            reason=f"{REFUSAL}: a selector compares outputs of the body's steps",
             fix=suggestion(reference.name, inside),
             source="SDK 3.27: ForEachSelector",
         )
@@ -158,7 +158,7 @@ def _loop_output(
         yield from _property(steps[reference.name], reference.path, place, steps)
 
 
-def _unused(document: Document, used: set[str]) -> Iterator[Finding]:
+def _find_unused(document: Document, used: set[str]) -> Iterator[Finding]:
     entries = document.document.get("Parameters")
     for index, entry in enumerate(entries if isinstance(entries, list) else ()):
         name = entry.get("Name") if isinstance(entry, dict) else None
@@ -166,7 +166,7 @@ def _unused(document: Document, used: set[str]) -> Iterator[Finding]:
             yield Place(None, f"$.Parameters[{index}]").warning(
                 "unused-parameter",
                 f"nothing refers to parameter {name!r}",
-                why="setting it at a start changes nothing",
+                reason="setting it at a start changes nothing",
                 fix="refer to it where it was meant to be used, or remove it",
                 source="definition",
             )

@@ -8,9 +8,9 @@ from trainyard.language.definition_document import Document
 from trainyard.language.expressions import GET, JOIN, JSON_GET, is_expression
 from trainyard.language.steps import Step
 from trainyard.validate.botocore_shapes import Shape, pattern
-from trainyard.validate.expression_checks import ANY, Typed, typed
+from trainyard.validate.expression_checks import ANY, ExpressionType, infer_type
 from trainyard.validate.location import (
-    REFUSED,
+    REFUSAL,
     UNREADABLE,
     Finding,
     Place,
@@ -79,31 +79,31 @@ class Fit:
             if name not in shape.members:
                 yield _unknown(name, value, shape, place)
             elif item is not None or name not in shape.body.get("required", ()):
-                yield from self.check(item, shape.member(name), place.at(name))
+                yield from self.check(item, shape.member(name), place.join(name))
 
     def _list(self, value: list, shape: Shape, place: Place) -> Iterator[Finding]:
         yield from _length(value, shape, place, "items")
         for index, item in enumerate(value):
-            yield from self.check(item, shape.item(), place.at(index))
+            yield from self.check(item, shape.item(), place.join(index))
 
     def _map(self, value: dict, shape: Shape, place: Place) -> Iterator[Finding]:
         yield from _length(value, shape, place, "entries")
         for name, item in value.items():
-            yield from scalar(name, shape.key(), place.at(name))
-            yield from self.check(item, shape.value(), place.at(name))
+            yield from scalar(name, shape.key(), place.join(name))
+            yield from self.check(item, shape.value(), place.join(name))
 
     def _expression(self, value: dict, shape: Shape, place: Place) -> Iterator[Finding]:
-        found = typed(value, self.document, self.steps)
-        if found.type == ANY:
+        value_type = infer_type(value, self.document, self.steps)
+        if value_type.type == ANY:
             return
-        if found.type not in EXPRESSIONS.get(shape.type, {shape.type}):
-            yield _wrong_expression(value, found, shape, place)
+        if value_type.type not in EXPRESSIONS.get(shape.type, {shape.type}):
+            yield _wrong_expression(value, value_type, shape, place)
             return
-        if found.outline and "s3" in str(shape.body.get("pattern"))[:12]:
-            yield from _pattern(found.outline, shape, place)  # an S3 URI begins with constants
-        for known in found.values:
-            if _is_a(known, shape.type):
-                yield from _of_expression(value, known, scalar(known, shape, place))
+        if value_type.outline and "s3" in str(shape.body.get("pattern"))[:12]:
+            yield from _pattern(value_type.outline, shape, place)  # an S3 URI begins with constants
+        for candidate in value_type.values:
+            if _is_a(candidate, shape.type):
+                yield from _of_expression(value, candidate, scalar(candidate, shape, place))
 
 
 def scalar(value: Any, shape: Shape, place: Place) -> Iterator[Finding]:
@@ -113,7 +113,7 @@ def scalar(value: Any, shape: Shape, place: Place) -> Iterator[Finding]:
         yield place.error(
             "enum",
             f"{brief(value)} is not one of the {len(enum)} values of {shape.name}",
-            why=REFUSED_WHY,
+            reason=REFUSED_WHY,
             fix=suggestion(value, enum),
             source=shape.source,
         )
@@ -131,31 +131,31 @@ def _is_a(value: Any, type_: str) -> bool:
 
 def _pattern(value: str, shape: Shape, place: Place) -> Iterator[Finding]:
     text = shape.body.get("pattern")
-    compiled = pattern(text) if text else None
-    if compiled and not compiled.fullmatch(value):
+    regex = pattern(text) if text else None
+    if regex and not regex.fullmatch(value):
         yield place.error(
             "pattern",
             f"{brief(value)} does not match {text}",
-            why=REFUSED_WHY,
+            reason=REFUSED_WHY,
             fix="write it in the form that the pattern demands",
             source=shape.source,
         )
 
 
-CITED = {"ProcessingInputs": "#2554, "}
+CITATIONS = {"ProcessingInputs": "#2554, "}
 """Shape → an issue of people who met its limit."""
 
 
-def _length(value: str | list | dict, shape: Shape, place: Place, what: str) -> Iterator[Finding]:
+def _length(value: str | list | dict, shape: Shape, place: Place, unit: str) -> Iterator[Finding]:
     least, most = shape.body.get("min", 0), shape.body.get("max", float("inf"))
     if not least <= len(value) <= most:
         limits = f"at least {least}" if len(value) < least else f"at most {most}"
         yield place.error(
             "length",
-            f"{len(value)} {what}, {limits} are allowed",
-            why=REFUSED_WHY,
+            f"{len(value)} {unit}, {limits} are allowed",
+            reason=REFUSED_WHY,
             fix=f"shorten it to {most}" if len(value) > most else f"give at least {least}",
-            source=CITED.get(shape.name, "") + shape.source,
+            source=CITATIONS.get(shape.name, "") + shape.source,
         )
 
 
@@ -166,7 +166,7 @@ def _range(value: float, shape: Shape, place: Place) -> Iterator[Finding]:
         yield place.error(
             "range",
             f"{value} is out of range: {bound}",
-            why=REFUSED_WHY,
+            reason=REFUSED_WHY,
             fix=f"use a number that is {bound}",
             source=shape.source,
         )
@@ -176,7 +176,7 @@ def _missing(name: str, shape: Shape, place: Place) -> Finding:
     return place.error(
         "missing-member",
         f"{name} is missing",
-        why=REFUSED_WHY,
+        reason=REFUSED_WHY,
         fix=f"add {name}",
         source=f"{shape.source}.{name}",
     )
@@ -184,10 +184,10 @@ def _missing(name: str, shape: Shape, place: Place) -> Finding:
 
 def _unknown(name: str, value: dict, shape: Shape, place: Place) -> Finding:
     free = [member for member in shape.members if member not in value]
-    return place.at(name).error(
+    return place.join(name).error(
         "unknown-member",
         f"{shape.name} has no member {name!r}",
-        why="the service refuses the definition, or the request when the step starts",
+        reason="the service refuses the definition, or the request when the step starts",
         fix=suggestion(name, free),
         source=shape.source,
         answer=unknown_argument(name),
@@ -198,78 +198,83 @@ def _not_one(value: dict, shape: Shape, place: Place) -> Finding:
     return place.error(
         "one-of",
         f"exactly one member is wanted, there are {len(value)}: {brief(list(value))}",
-        why=REFUSED_WHY,
+        reason=REFUSED_WHY,
         fix=f"keep one of {', '.join(list(shape.members)[:8])}",
         source=shape.source,
     )
 
 
 def _wrong_type(value: Any, shape: Shape, place: Place) -> Finding:
-    wanted = JSON.get(shape.type, shape.type)
+    type_name = JSON.get(shape.type, shape.type)
     return place.error(
         "type",
-        f"{brief(value)} is not of type {wanted}",
-        why=REFUSED_WHY,
-        fix=_convert(value, wanted),
+        f"{brief(value)} is not of type {type_name}",
+        reason=REFUSED_WHY,
+        fix=_convert(value, type_name),
         source=shape.source,
-        answer=_other_form(wanted),
+        answer=_other_form(type_name),
     )
 
 
-def _other_form(wanted: str) -> str:
+def _other_form(type_name: str) -> str:
     """Return CreatePipeline's message on a value that is no list or object (#2345, #3908)."""
-    form = {"list": "Array", "object": "Object"}.get(wanted)
+    form = {"list": "Array", "object": "Object"}.get(type_name)
     return f"{UNREADABLE} Expecting start of Json {form}." if form else ""
 
 
-def _convert(value: Any, wanted: str) -> str:
+def _convert(value: Any, type_name: str) -> str:
     if isinstance(value, dict) and len(value) == 1:
         return suggestion(next(iter(value)), [GET, JOIN, JSON_GET]) + " (an expression has one key)"
-    if wanted == "string" and isinstance(value, int | float | bool):
+    if type_name == "string" and isinstance(value, int | float | bool):
         return f'write it as text: "{str(value).lower() if isinstance(value, bool) else value}"'
-    return f"give a value of type {wanted}"
+    return f"give a value of type {type_name}"
 
 
-def _wrong_expression(value: dict, found: Typed, shape: Shape, place: Place) -> Finding:
-    wanted = JSON.get(shape.type, shape.type)
-    answer = _other_form(wanted)
+def _wrong_expression(
+    value: dict, value_type: ExpressionType, shape: Shape, place: Place
+) -> Finding:
+    type_name = JSON.get(shape.type, shape.type)
+    answer = _other_form(type_name)
     if GET in value and not answer:
-        target = f"to argument of type [{wanted.capitalize()}]"
+        target = f"to argument of type [{type_name.capitalize()}]"
         answer = f"Cannot assign property reference [{value[GET]}] {target}."
     text = value.get(GET, JOIN)
-    if wanted == "string" and found.type in ("integer", "float", "boolean"):
+    if type_name == "string" and value_type.type in ("integer", "float", "boolean"):
         return place.error(
             "number-in-string",
-            f"{text} is of type {found.type}, and a string is wanted here",
-            why=REFUSED,
+            f"{text} is of type {value_type.type}, and a string is wanted here",
+            reason=REFUSAL,
             fix='write .to_string(), in JSON {"Std:Join": {"On": "", "Values": [{"Get": …}]}}',
             source=f"#4867 #2631, {shape.source}",
             answer=answer,
         )
-    source = f"#2345, {shape.source}" if wanted in ("list", "object") else f"#4867, {shape.source}"
+    source = (
+        f"#2345, {shape.source}" if type_name in ("list", "object") else f"#4867, {shape.source}"
+    )
     return place.error(
         "expression-type",
-        f"{text} is of type {JSON.get(found.type, found.type)}, and {wanted} is wanted here",
-        why=REFUSED,
-        fix=f"put the expression inside a {wanted}"
-        if wanted in ("list", "object")
-        else f"refer to something of type {wanted}, or change the parameter's Type",
+        f"{text} is of type {JSON.get(value_type.type, value_type.type)}, and {type_name} is "
+        "wanted here",
+        reason=REFUSAL,
+        fix=f"put the expression inside a {type_name}"
+        if type_name in ("list", "object")
+        else f"refer to something of type {type_name}, or change the parameter's Type",
         source=source,
         answer=answer,
     )
 
 
-def _of_expression(value: dict, known: Any, findings: Iterator[Finding]) -> Iterator[Finding]:
+def _of_expression(value: dict, candidate: Any, findings: Iterator[Finding]) -> Iterator[Finding]:
     """Iterate over the same findings, reported for the value that the expression has by default."""
-    for found in findings:
+    for finding in findings:
         text = value.get(GET, JOIN)
         yield Finding(
-            rule=found.rule,
+            rule=finding.rule,
             severity="error",
-            step=found.step,
-            path=found.path,
-            problem=f"{text} is {brief(known)}: {found.problem}",
-            why=found.why,
-            fix=found.fix,
-            source=found.source,
+            step=finding.step,
+            path=finding.path,
+            problem=f"{text} is {brief(candidate)}: {finding.problem}",
+            why=finding.why,
+            fix=finding.fix,
+            source=finding.source,
         )

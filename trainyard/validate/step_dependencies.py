@@ -7,7 +7,7 @@ from trainyard.language.definition_document import Document
 from trainyard.language.statuses import TRIGGERS
 from trainyard.language.steps import Step
 from trainyard.validate.expression_checks import odd_member
-from trainyard.validate.location import KINDER, REFUSED, Finding, Place, brief, suggestion
+from trainyard.validate.location import KINDER, REFUSAL, Finding, Place, brief, suggestion
 
 
 def findings(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
@@ -21,7 +21,7 @@ def findings(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
 def _depends_on(step: Step, steps: dict[str, Step]) -> Iterator[Finding]:
     entries = step.document.get("DependsOn")
     for index, entry in enumerate(entries if isinstance(entries, list) else ()):
-        place = Place(step.name, step.path).at("DependsOn", index)
+        place = Place(step.name, step.path).join("DependsOn", index)
         name = entry.get("Step") if isinstance(entry, dict) else entry
         yield from _dependency_form(entry, place)
         if not isinstance(name, str):
@@ -34,7 +34,7 @@ def _depends_on(step: Step, steps: dict[str, Step]) -> Iterator[Finding]:
                 "after-fail",
                 # AWS's own words, and why
                 f"{step.name} can not depends on {name}, a Fail step: nothing runs after it",
-                why="a Fail step ends the run",
+                reason="a Fail step ends the run",
                 fix="depend on the step before it",
                 source="SDK 3.27: FailStep is a terminal step",
             )
@@ -43,7 +43,7 @@ def _depends_on(step: Step, steps: dict[str, Step]) -> Iterator[Finding]:
                 yield place.warning(
                     "waits-for-condition",
                     f"{step.name} waits for the condition {name!r}",
-                    why=KINDER,
+                    reason=KINDER,
                     fix=f"put {step.name!r} into its branches, or wait for the steps before it",
                     source="#3565; SDK 3.27 takes any step in depends_on",
                 )
@@ -56,7 +56,7 @@ def _reads(step: Step, steps: dict[str, Step]) -> Iterator[Finding]:
             yield Place(step.name, step.path).error(
                 "after-fail",
                 f"{step.name} refers to {name}, a Fail step: nothing runs after it",
-                why="a Fail step ends the run and has no properties",
+                reason="a Fail step ends the run and has no properties",
                 fix="refer to the step before it",
                 source="developer guide: Limitations for using FailStep",
             )
@@ -69,19 +69,19 @@ def _dependency_form(entry: Any, place: Place) -> Iterator[Finding]:
         yield place.error(
             "depends-on",
             f"{brief(entry)}: expected a step's name, or Step and Trigger",
-            why=REFUSED,
+            reason=REFUSAL,
             fix="give the step's name",
             source="SDK 3.27: StepDependency",
         )
         return
     for key in entry:
         if key not in ("Step", "Trigger"):
-            yield odd_member(place.at(key), "DependsOn", key, ["Step", "Trigger"])
+            yield odd_member(place.join(key), "DependsOn", key, ["Step", "Trigger"])
     if entry.get("Trigger") not in list(TRIGGERS):  # a list also compares unhashable values
-        yield place.at("Trigger").error(
+        yield place.join("Trigger").error(
             "depends-on",
             f"{brief(entry.get('Trigger'))} is not a trigger",
-            why=REFUSED,
+            reason=REFUSAL,
             fix=suggestion(entry.get("Trigger"), list(TRIGGERS)),
             source="SDK 3.27: TriggerCondition",
         )
@@ -89,14 +89,14 @@ def _dependency_form(entry: Any, place: Place) -> Iterator[Finding]:
 
 def _cycles(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
     waits = waits_for(document)
-    done: set[str] = set()
+    acyclic: set[str] = set()
     for name in waits:
-        if cycle := _cycle(name, waits, done):
+        if cycle := _cycle(name, waits, acyclic):
             step = steps[cycle[0]]
             yield Place(step.name, step.path).error(
                 "cycle",
                 f"the step waits for itself: {' → '.join(cycle)}",
-                why=f"{REFUSED}: steps must have an order",
+                reason=f"{REFUSAL}: steps must have an order",
                 fix=f"remove the reference or DependsOn from {cycle[-2]!r} to {cycle[0]!r}",
                 source="developer guide: Pipelines overview (a directed acyclic graph)",
             )
@@ -110,21 +110,21 @@ def waits_for(document: Document) -> dict[str, list[str]]:
     return waits
 
 
-def _cycle(start: str, waits: dict[str, list[str]], done: set[str]) -> list[str] | None:
+def _cycle(start: str, waits: dict[str, list[str]], acyclic: set[str]) -> list[str] | None:
     """Return the first cycle reached from ``start``; without recursion, for long chains."""
     stack = [(start, iter(waits[start]))]
     path = [start]
-    if start in done:
+    if start in acyclic:
         return None
     while stack:
         name, rest = stack[-1]
-        other = next((n for n in rest if n not in done), None)
+        other = next((n for n in rest if n not in acyclic), None)
         if other is None:
-            done.add(name)
+            acyclic.add(name)
             stack.pop()
             path.pop()
         elif other in path:
-            done.update(path)
+            acyclic.update(path)
             return [*path[path.index(other) :], other]
         else:
             stack.append((other, iter(waits[other])))
@@ -135,12 +135,12 @@ def _cycle(start: str, waits: dict[str, list[str]], done: set[str]) -> list[str]
 DEFINITION = "SDK 3.27: Pipeline.definition"
 
 
-def missing(place: Place, what: str, name: str, valid: list[str]) -> Finding:
+def missing(place: Place, kind: str, name: str, valid: list[str]) -> Finding:
     """Return a finding: the parameter or step does not exist; with the nearest one that does."""
     return place.error(
-        f"unknown-{what}",
-        f"there is no {what} {name!r}",
-        why=f"{REFUSED}: a reference to nothing",
+        f"unknown-{kind}",
+        f"there is no {kind} {name!r}",
+        reason=f"{REFUSAL}: a reference to nothing",
         fix=suggestion(name, valid),
         source=DEFINITION,
     )
@@ -148,11 +148,11 @@ def missing(place: Place, what: str, name: str, valid: list[str]) -> Finding:
 
 def reachable(step: Step, target: Step, place: Place, steps: dict[str, Step]) -> Iterator[Finding]:
     """Check that ``target`` has run whenever ``step`` runs."""
-    own = _branches(step, steps)
+    branches = _branches(step, steps)
     for condition, outcome in _branches(target, steps).items():
-        if own.get(condition) is (not outcome):
+        if branches.get(condition) is (not outcome):
             yield _never_both(step, target, condition, outcome, place)
-        elif condition not in own and condition != step.name:  # its own branch: a cycle
+        elif condition not in branches and condition != step.name:  # its own branch: a cycle
             yield _perhaps(step, target, condition, outcome, place)
     if target.loop is not None and target.loop not in (step.loop, step.name):
         yield _inside_loop(target, place)
@@ -160,12 +160,12 @@ def reachable(step: Step, target: Step, place: Place, steps: dict[str, Step]) ->
 
 def _branches(step: Step | None, steps: dict[str, Step]) -> dict[str, bool]:
     """Return condition step → the outcome under which ``step`` runs, at every depth of nesting."""
-    found: dict[str, bool] = {}
-    while step is not None and step.branch is not None and step.branch[0] not in found:
+    branches: dict[str, bool] = {}
+    while step is not None and step.branch is not None and step.branch[0] not in branches:
         condition, outcome = step.branch
-        found[condition] = outcome
+        branches[condition] = outcome
         step = steps.get(condition)
-    return found
+    return branches
 
 
 def _never_both(step: Step, target: Step, condition: str, outcome: bool, place: Place) -> Finding:
@@ -173,7 +173,7 @@ def _never_both(step: Step, target: Step, condition: str, outcome: bool, place: 
         "other-branch",
         f"step {step.name!r} runs when {condition!r} is {not outcome}, "
         f"step {target.name!r} when it is {outcome}: never both",
-        why="the step waits for a step that is never run",
+        reason="the step waits for a step that is never run",
         fix="refer to a step before the condition, or move one of them to the same branch",
         source="#3565",
     )
@@ -184,7 +184,7 @@ def _perhaps(step: Step, target: Step, condition: str, outcome: bool, place: Pla
         "may-not-run",
         f"step {target.name!r} runs only when {condition!r} is {outcome}, "
         f"step {step.name!r} stands outside that branch",
-        why="when the other branch is taken, this step is not run either",
+        reason="when the other branch is taken, this step is not run either",
         fix=f"move {step.name!r} into the branch if it belongs there",
         source="#3565",
     )
@@ -194,7 +194,7 @@ def _inside_loop(target: Step, place: Place) -> Finding:
     return place.error(
         "inside-a-loop",
         f"step {target.name!r} runs once per item of {target.loop!r}: it is many steps",
-        why=f"{REFUSED}: outside the loop there is no step of this name",
+        reason=f"{REFUSAL}: outside the loop there is no step of this name",
         fix=f"refer to Steps.{target.loop}.IterationOutputs[0].{target.name}.…, or to Selected",
         source="SDK 3.27: ForEachStep",
     )

@@ -33,17 +33,17 @@ def find(step: Step, tokens: list[str | int], steps: dict[str, Step]) -> Shape |
     if step.type == "ForEach" and tokens[0] == "IterationOutputs":
         return _iteration(step, tokens[1:], steps)
     if step.type == "ForEach" and tokens[0] == "Selected":
-        return _selected(step, tokens[1:], steps)
+        return _resolve_selector(step, tokens[1:], steps)
     shape = _root(step)
     if shape is None:
         return None
-    declared: Any = step.arguments
-    opened = step_type(step.type).opened
+    declaration: Any = step.arguments
+    open_members = step_type(step.type).open_members
     for depth, token in enumerate(tokens):
-        if shape.type == "any" or tokens[0] in opened:
+        if shape.type == "any" or tokens[0] in open_members:
             return None
         shape = _child(shape, token, tokens[:depth], step)
-        declared = _declared(declared, token, step)
+        declaration = _get_declaration(declaration, token, step)
     return shape
 
 
@@ -75,7 +75,7 @@ def _iteration(step: Step, tokens: list[str | int], steps: dict[str, Step]) -> S
     return find(body, tokens[2:], steps)
 
 
-def _selected(step: Step, tokens: list[str | int], steps: dict[str, Step]) -> Shape | None:
+def _resolve_selector(step: Step, tokens: list[str | int], steps: dict[str, Step]) -> Shape | None:
     """Return the shape at ``Selected.<property>``, of the body step that the selector compares."""
     selector = step.arguments.get("Selector")
     field = selector.get("Field") if isinstance(selector, dict) else None
@@ -100,7 +100,9 @@ def _root(step: Step) -> Shape | None:
         )
     if name is None:
         return Shape("SDK 3.27", f"{step.type}Step", structure(**kind.properties))
-    shapes = [service_shape(each, kind.service) for each in (name, kind.listing) if each]
+    shapes = [
+        service_shape(shape_name, kind.service) for shape_name in (name, kind.listing) if shape_name
+    ]
     if shapes[0].type == "any":  # newer than the installed botocore
         return shapes[0]
     members = {key: member for shape in shapes for key, member in shape.members.items()}
@@ -110,61 +112,63 @@ def _root(step: Step) -> Shape | None:
 
 def _outputs(step: Step) -> dict[str, Any]:
     """Return ``OutputParameters['x']`` of a Lambda or callback step, with declared types."""
-    declared = step.document.get("OutputParameters")
+    outputs = step.document.get("OutputParameters")
     members = {
         output["OutputName"]: {"type": OUTPUT_TYPES.get(str(output.get("OutputType")), "any")}
-        for output in (declared if isinstance(declared, list) else [])
+        for output in (outputs if isinstance(outputs, list) else [])
         if isinstance(output, dict) and isinstance(output.get("OutputName"), str)
     }
     return structure(OutputParameters=structure(**members))
 
 
 def _child(shape: Shape, token: str | int, before: list, step: Step) -> Shape:
-    where = ".".join(map(str, [step.name, *before]))
+    parent = ".".join(map(str, [step.name, *before]))
     if shape.type == "structure" and isinstance(token, str):
         if token in shape.members:
             return shape.member(token)
-        problem = f"{where} has no property {token!r}"
+        problem = f"{parent} has no property {token!r}"
         raise PropertyError(problem, suggestion(token, list(shape.members)))
     if shape.type == "map" and isinstance(token, str):
         return shape.value()
     most = shape.body.get("max")
     if shape.type == "list" and isinstance(token, int) and most is not None and token >= most:
-        problem = f"{where} has at most {most} items, there is no [{token}]"
+        problem = f"{parent} has at most {most} items, there is no [{token}]"
         raise PropertyError(problem, f"use an index below {most}")
     if shape.type == "list":
         return shape.item()
-    problem = f"{where} is a {shape.type}: {token!r} cannot be taken out of it"
-    raise PropertyError(problem, f"refer to {where} itself")
+    problem = f"{parent} is a {shape.type}: {token!r} cannot be taken out of it"
+    raise PropertyError(problem, f"refer to {parent} itself")
 
 
-def _declared(declared: Any, token: str | int, step: Step) -> Any:
+def _get_declaration(declaration: Any, token: str | int, step: Step) -> Any:
     """Return the step's own Arguments at the same path; a Describe answer repeats them.
 
     So an output's name, a list's index and a map's key can be checked if Arguments have the
     list or map. None if they do not.
     """
-    if isinstance(declared, list):
-        return _item(declared, token, step)
-    if not isinstance(declared, dict):
+    if isinstance(declaration, list):
+        return _item(declaration, token, step)
+    if not isinstance(declaration, dict):
         return None
-    return declared.get(str(token))
+    return declaration.get(str(token))
 
 
-def _item(declared: list, token: str | int, step: Step) -> Any:
+def _item(declaration: list, token: str | int, step: Step) -> Any:
     if isinstance(token, int):
-        if token >= len(declared):
-            problem = f"step {step.name!r} declares {len(declared)} of these, there is no [{token}]"
-            raise PropertyError(problem, f"use an index below {len(declared)}")
-        return declared[token]
-    named = dict(_named(declared))
-    if token not in named and all(isinstance(name, str) for name in named):
+        if token >= len(declaration):
+            problem = (
+                f"step {step.name!r} declares {len(declaration)} of these, there is no [{token}]"
+            )
+            raise PropertyError(problem, f"use an index below {len(declaration)}")
+        return declaration[token]
+    values_by_name = dict(_pair_names(declaration))
+    if token not in values_by_name and all(isinstance(name, str) for name in values_by_name):
         problem = f"step {step.name!r} declares no {token!r} there"
-        raise PropertyError(problem, suggestion(token, list(named)))
-    return named.get(token)
+        raise PropertyError(problem, suggestion(token, list(values_by_name)))
+    return values_by_name.get(token)
 
 
-def _named(items: list) -> Iterator[tuple[Any, Any]]:
+def _pair_names(items: list) -> Iterator[tuple[Any, Any]]:
     for item in items:
         for key, value in item.items() if isinstance(item, dict) else ():
             if key.endswith("Name") and isinstance(value, str):

@@ -12,10 +12,10 @@ from trainyard.language.retries import GUIDE, MAX_ATTEMPTS
 from trainyard.language.step_types import STEP_TYPES
 from trainyard.language.step_types.job_steps import PROCESSING_JOB
 from trainyard.language.step_types.shape_form import ANYTHING, structure
-from trainyard.language.step_types.step_type import Choice, Refused
+from trainyard.language.step_types.step_type import Choice, RefusedMember
 from trainyard.language.steps import Step
 from trainyard.validate.botocore_shapes import Shape, service_shape
-from trainyard.validate.location import REFUSED, Finding, Place, brief, unknown_argument
+from trainyard.validate.location import REFUSAL, Finding, Place, brief, unknown_argument
 from trainyard.validate.shape_fit import REFUSED_WHY, Fit
 
 PIPELINE = structure(
@@ -42,15 +42,15 @@ UNIQUE = {
     "VariantName": "production variants are identified by their names",
 }
 """Member of a list's items that must differ → why."""
-NAMED = ("MetricDefinitions", "IntegerParameterRanges", "ContinuousParameterRanges")
+NAMED_LISTS = ("MetricDefinitions", "IntegerParameterRanges", "ContinuousParameterRanges")
 """Lists whose items are identified by Name."""
 
 
 def findings(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
     """Iterate over findings in each step's fields and Arguments that SageMaker would refuse."""
     fit = Fit(document, steps)
-    own = {k: v for k, v in document.document.items() if k in PIPELINE["members"]}
-    yield from fit.check(own, Shape("SDK 3.27", "Pipeline", PIPELINE), Place(None, "$"))
+    members = {k: v for k, v in document.document.items() if k in PIPELINE["members"]}
+    yield from fit.check(members, Shape("SDK 3.27", "Pipeline", PIPELINE), Place(None, "$"))
     for step in document.steps:
         place = Place(step.name, step.path)
         if step.type not in STEP_TYPES:  # reported by the form's check
@@ -58,17 +58,19 @@ def findings(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
         fields = {k: v for k, v in step.document.items() if k not in ("Name", "Type")}
         shape = Shape("SDK 3.27", f"{step.type}Step", STEP_TYPES[step.type].step_shape())
         yield from fit.check(fields, shape, place)
-        inside = place.at("Arguments")
-        wanted = arguments_shape(step)
-        yield from _unknown(wanted, step, inside)
-        yield from fit.check(step.arguments, wanted, inside)
-        yield from _refused(step, inside)
+        inside = place.join("Arguments")
+        request_shape = arguments_shape(step)
+        yield from _unknown(request_shape, step, inside)
+        yield from fit.check(step.arguments, request_shape, inside)
+        yield from _check_refused(step, inside)
         yield from _choices(step, inside)
         yield from _duplicates(step.own_arguments, inside)
-        yield from _duplicates(step.document.get("OutputParameters"), place.at("OutputParameters"))
+        yield from _duplicates(
+            step.document.get("OutputParameters"), place.join("OutputParameters")
+        )
         yield from _folders(step, inside)
-        yield from _cache(step, place.at("CacheConfig"))
-        yield from _retries(step, place.at("RetryPolicies"))
+        yield from _cache(step, place.join("CacheConfig"))
+        yield from _retries(step, place.join("RetryPolicies"))
 
 
 def arguments_shape(step: Step) -> Shape:
@@ -81,61 +83,61 @@ def arguments_shape(step: Step) -> Shape:
     request, _ = kind.shape_names(step.arguments)
     if request is None:
         return Shape("SDK 3.27", f"{step.type}Step.Arguments", kind.arguments, kind.service)
-    found = service_shape(request, kind.service)
-    if found.body is ANYTHING:
-        return found
-    body = found.body
-    required = [name for name in body.get("required", ()) if name != kind.made_up]
-    return Shape("botocore", request, {**body, "required": required})
+    shape = service_shape(request, kind.service)
+    if shape.body is ANYTHING:
+        return shape
+    body = shape.body
+    required_names = [name for name in body.get("required", ()) if name != kind.made_up]
+    return Shape("botocore", request, {**body, "required": required_names})
 
 
-def _unknown(wanted: Shape, step: Step, place: Place) -> Iterator[Finding]:
-    if wanted.origin == "botocore" and wanted.body is ANYTHING:
-        installed = f"botocore {botocore.__version__}"
+def _unknown(request_shape: Shape, step: Step, place: Place) -> Iterator[Finding]:
+    if request_shape.origin == "botocore" and request_shape.body is ANYTHING:
+        version = f"botocore {botocore.__version__}"
         yield place.warning(
             "not-checked",
-            f"{installed} does not know {wanted.name}",
-            why=f"the Arguments of a {step.type} step are checked against botocore's shapes",
+            f"{version} does not know {request_shape.name}",
+            reason=f"the Arguments of a {step.type} step are checked against botocore's shapes",
             fix="pip install --upgrade boto3, and validate again",
-            source=installed,
+            source=version,
         )
 
 
-def _refused(step: Step, place: Place) -> Iterator[Finding]:
-    for refused in STEP_TYPES[step.type].refused:
-        for value, there in _at(step.arguments, refused.where, place):
-            if isinstance(value, dict) and refused.member in value:
-                yield _not_taken(refused, step, there.at(refused.member))
+def _check_refused(step: Step, place: Place) -> Iterator[Finding]:
+    for refusal in STEP_TYPES[step.type].refused_members:
+        for value, child in _find_values(step.arguments, refusal.keys, place):
+            if isinstance(value, dict) and refusal.member in value:
+                yield _not_taken(refusal, step, child.join(refusal.member))
     experiment = step.arguments.get("ExperimentConfig")
     for name in (
         experiment if isinstance(experiment, dict) and not is_expression(experiment) else ()
     ):
         if name in ("ExperimentName", "TrialName"):
-            yield place.at("ExperimentConfig", name).error(
+            yield place.join("ExperimentConfig", name).error(
                 "not-in-a-pipeline",
                 f"{name} is set by the pipeline, not by its steps",
-                why="the pipeline's own experiment and trial are used for every step",
+                reason="the pipeline's own experiment and trial are used for every step",
                 fix="set PipelineExperimentConfig of the pipeline",
                 source="SDK 3.27: Step._trim_experiment_config",
                 answer=unknown_argument(name),
             )
 
 
-def _not_taken(refused: Refused, step: Step, place: Place) -> Finding:
+def _not_taken(refusal: RefusedMember, step: Step, place: Place) -> Finding:
     return place.error(
         "not-in-a-pipeline",
-        f"{refused.member} is not accepted in a {step.type} step",
-        why=f"{REFUSED}: the pipeline service sets it itself, or does not know it",
-        fix=f"remove it; use {refused.instead} for it" if refused.instead else "remove it",
-        source=refused.source,
-        answer=unknown_argument(refused.member),
+        f"{refusal.member} is not accepted in a {step.type} step",
+        reason=f"{REFUSAL}: the pipeline service sets it itself, or does not know it",
+        fix=f"remove it; use {refusal.instead} for it" if refusal.instead else "remove it",
+        source=refusal.source,
+        answer=unknown_argument(refusal.member),
     )
 
 
 def _choices(step: Step, place: Place) -> Iterator[Finding]:
     for choice in STEP_TYPES[step.type].choices:
-        for value, there in _at(step.arguments, choice.where, place):
-            yield from _choice(value, choice, there)
+        for value, child in _find_values(step.arguments, choice.keys, place):
+            yield from _choice(value, choice, child)
 
 
 def _choice(value: Any, choice: Choice, place: Place) -> Iterator[Finding]:
@@ -144,65 +146,65 @@ def _choice(value: Any, choice: Choice, place: Place) -> Iterator[Finding]:
     present = [name for name in choice.members if value.get(name) is not None]
     if not present or (len(present) > 1 and not choice.several):
         have = f"there are {' and '.join(present)}" if present else "there is none"
-        wanted = "one" if choice.several else "exactly one"
+        quantity = "one" if choice.several else "exactly one"
         yield place.error(
             "one-of",
-            f"{wanted} of {', '.join(choice.members)} is needed, {have}",
-            why=REFUSED_WHY,
+            f"{quantity} of {', '.join(choice.members)} is needed, {have}",
+            reason=REFUSED_WHY,
             fix=f"add {choice.members[0]}" if not present else f"keep {present[0]} alone",
             source=choice.source,
         )
 
 
-def _at(value: Any, where: tuple, place: Place) -> Iterator[tuple[Any, Place]]:
-    """Iterate over the present values at ``where``; 0 stands for every item of a list."""
-    if not where:
+def _find_values(value: Any, keys: tuple, place: Place) -> Iterator[tuple[Any, Place]]:
+    """Iterate over the present values at ``keys``; 0 stands for every item of a list."""
+    if not keys:
         yield value, place
-    elif where[0] == 0:
+    elif keys[0] == 0:
         for index, item in enumerate(value if isinstance(value, list) else ()):
-            yield from _at(item, where[1:], place.at(index))
-    elif isinstance(value, dict) and value.get(where[0]) is not None:
-        yield from _at(value[where[0]], where[1:], place.at(where[0]))
+            yield from _find_values(item, keys[1:], place.join(index))
+    elif isinstance(value, dict) and value.get(keys[0]) is not None:
+        yield from _find_values(value[keys[0]], keys[1:], place.join(keys[0]))
 
 
 def _duplicates(value: Any, place: Place) -> Iterator[Finding]:
     """Iterate over findings: items of one list that should be unique but share a name."""
     if isinstance(value, dict):
         for key, item in value.items():
-            yield from _duplicates(item, place.at(key))
-            if key in NAMED:
-                yield from _equal_names(item, place.at(key))
+            yield from _duplicates(item, place.join(key))
+            if key in NAMED_LISTS:
+                yield from _equal_names(item, place.join(key))
     elif isinstance(value, list):
-        seen: set[tuple[str, str]] = set()
+        names: set[tuple[str, str]] = set()
         for index, item in enumerate(value):
-            yield from _duplicates(item, place.at(index))
-            yield from _repeated(item, seen, place.at(index))
+            yield from _duplicates(item, place.join(index))
+            yield from _check_repeats(item, names, place.join(index))
 
 
-def _repeated(item: Any, seen: set[tuple[str, str]], place: Place) -> Iterator[Finding]:
-    for key, why in UNIQUE.items():
+def _check_repeats(item: Any, names: set[tuple[str, str]], place: Place) -> Iterator[Finding]:
+    for key, reason in UNIQUE.items():
         name = item.get(key) if isinstance(item, dict) else None
         if not isinstance(name, str):
             continue
-        if (key, name) in seen:
-            yield place.at(key).error(
+        if (key, name) in names:
+            yield place.join(key).error(
                 "duplicate-item",
                 f"a second item has {key} {name!r}",
-                why=f"{why}; the request is refused when the step starts",
+                reason=f"{reason}; the request is refused when the step starts",
                 fix="rename or remove one of them",
                 source="SageMaker API reference: names in a list are unique",
             )
-        seen.add((key, name))
+        names.add((key, name))
 
 
 def _equal_names(items: Any, place: Place) -> Iterator[Finding]:
     names = [i.get("Name") if isinstance(i, dict) else None for i in _items(items)]
     for index, name in enumerate(names):
         if isinstance(name, str) and name in names[:index]:
-            yield place.at(index, "Name").error(
+            yield place.join(index, "Name").error(
                 "duplicate-item",
                 f"a second item has Name {name!r}",
-                why="they are identified by their names; the request is refused",
+                reason="they are identified by their names; the request is refused",
                 fix="rename or remove one of them",
                 source="SageMaker API reference: names in a list are unique",
             )
@@ -216,12 +218,14 @@ def _folders(step: Step, place: Place) -> Iterator[Finding]:
     """Check a processing input's folder; for an output's the API's page only says absolute."""
     if STEP_TYPES[step.type].job is not PROCESSING_JOB:
         return
-    for value, there in _at(step.arguments, ("ProcessingInputs", 0, "S3Input", "LocalPath"), place):
+    for value, child in _find_values(
+        step.arguments, ("ProcessingInputs", 0, "S3Input", "LocalPath"), place
+    ):
         if isinstance(value, str) and not value.startswith("/opt/ml/processing/"):
-            yield there.error(
+            yield child.error(
                 "local-path",
                 f"{brief(value)} does not begin with /opt/ml/processing/",
-                why=REFUSED_WHY,
+                reason=REFUSED_WHY,
                 fix="/opt/ml/processing/input/<name>",
                 source="botocore: ProcessingS3Input.LocalPath (documentation)",
             )
@@ -229,34 +233,34 @@ def _folders(step: Step, place: Place) -> Iterator[Finding]:
 
 def _cache(step: Step, place: Place) -> Iterator[Finding]:
     config = step.document.get("CacheConfig")
-    if not isinstance(config, dict) or not STEP_TYPES[step.type].cached:
+    if not isinstance(config, dict) or not STEP_TYPES[step.type].is_cached:
         return
     expires = config.get("ExpireAfter")
     if expires is None and config.get("Enabled") is True:
         yield place.warning(
             "cache-without-expiry",
             "Enabled without ExpireAfter",
-            why="it does not say how old a reused result may be",
+            reason="it does not say how old a reused result may be",
             fix='add "ExpireAfter": "P30D"',
             source="SDK 3.27: CacheConfig; developer guide: Caching pipeline steps",
         )
     elif isinstance(expires, str):
         try:
             if duration(expires) == 0 or not expires.upper().startswith("P"):
-                yield place.at("ExpireAfter").warning(
+                yield place.join("ExpireAfter").warning(
                     "cache-duration",
                     f"{expires!r} is a duration of zero"
                     if duration(expires) == 0
                     else f"{expires!r} lacks the P of an ISO 8601 duration",
-                    why="the cache never hits, or the service may refuse the definition",
+                    reason="the cache never hits, or the service may refuse the definition",
                     fix="write days as P30D, hours as PT12H",
                     source="AWS's JSON schema of definitions: CacheConfig.ExpireAfter",
                 )
         except ValueError as error:
-            yield place.at("ExpireAfter").error(
+            yield place.join("ExpireAfter").error(
                 "cache-duration",
                 str(error),
-                why="the definition is refused, or the cache never hits",
+                reason="the definition is refused, or the cache never hits",
                 fix="write days as P30D, hours as PT12H",
                 source="developer guide: Caching pipeline steps",
             )
@@ -264,34 +268,34 @@ def _cache(step: Step, place: Place) -> Iterator[Finding]:
 
 def _retries(step: Step, place: Place) -> Iterator[Finding]:
     policies = step.document.get("RetryPolicies")
-    seen: dict[str, int] = {}
+    positions: dict[str, int] = {}
     for index, policy in enumerate(policies if isinstance(policies, list) else ()):
         if not isinstance(policy, dict):  # reported by the shape's check
             continue
         limits = [name for name in ("MaxAttempts", "ExpireAfterMin") if name in policy]
         if len(limits) == 2:
-            yield place.at(index).error(
+            yield place.join(index).error(
                 "one-of",
                 "exactly one of MaxAttempts and ExpireAfterMin is wanted, there are both",
-                why="the service refuses a policy with two ends",
+                reason="the service refuses a policy with two ends",
                 fix="keep MaxAttempts",
                 source=f"SDK 3.27: RetryPolicy; {GUIDE}",
             )
         elif not limits:
-            yield place.at(index).warning(
+            yield place.join(index).warning(
                 "one-of",
                 "neither MaxAttempts nor ExpireAfterMin is given",
-                why=f"the service tries {MAX_ATTEMPTS} times; the SDK does not compile it",
+                reason=f"the service tries {MAX_ATTEMPTS} times; the SDK does not compile it",
                 fix=f"say MaxAttempts: {MAX_ATTEMPTS}",
                 source=f"SDK 3.27: RetryPolicy; {GUIDE}",
             )
         causes = policy.get("ExceptionType")
         for cause in causes if isinstance(causes, list) else ():
-            if isinstance(cause, str) and seen.setdefault(cause, index) != index:
-                yield place.at(index, "ExceptionType").warning(
+            if isinstance(cause, str) and positions.setdefault(cause, index) != index:
+                yield place.join(index, "ExceptionType").warning(
                     "retry-twice",
-                    f"{brief(cause)} has a policy already, at {place.path}[{seen[cause]}]",
-                    why="only the first policy that fits an error is used",
+                    f"{brief(cause)} has a policy already, at {place.path}[{positions[cause]}]",
+                    reason="only the first policy that fits an error is used",
                     fix="put each cause into one policy",
                     source=GUIDE,
                 )

@@ -28,7 +28,7 @@ class Packing(column_packing.Packing):
 
 class Workload(Simple):
     better = {"loss": "lower", "accuracy": "higher"}
-    fitted = ("constant",)
+    fitted_baselines = ("constant",)
 
     def model(self):
         from .network import Network

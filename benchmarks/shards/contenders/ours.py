@@ -11,7 +11,7 @@ from benchmarks.shards.contenders import BATCH, WIDTH, following
 from training.data.dataset import Dataset
 from training.data.loader import Loader
 from training.data.manifest import Field, Manifest, Source, write_manifest
-from training.data.sample_order import Order, uniform
+from training.data.sample_order import Order, create_uniform_order
 from training.data.shard_writer import ShardWriter
 
 FIELDS = {"tokens": Field(dtype="uint16", shape=(WIDTH,))}
@@ -59,7 +59,9 @@ class Batches:
 
 def _loader(dataset: Dataset, shuffled: bool, position: int = 0) -> Loader:
     samples = len(dataset)
-    order = uniform(dataset.fingerprint, 0, samples) if shuffled else _in_order(samples)
+    order = (
+        create_uniform_order(dataset.fingerprint, 0, samples) if shuffled else _in_order(samples)
+    )
     return Loader(dataset, order, global_batch=BATCH, micro_batch=BATCH, position=position)
 
 

@@ -48,7 +48,7 @@ from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
 from steps.shard.readers.batch import Bad, Batch
-from steps.shard.readers.column_values import within
+from steps.shard.readers.column_values import check_limits
 from steps.shard.readers.raw_bytes import COMPRESSION
 from steps.shard.readers.whole_files import read_files
 from trainyard.common.errors import DataError
@@ -65,10 +65,10 @@ def _formats() -> Iterator[tuple[str, Reader]]:
     """Yield (suffix, reader) of each module here that has ``SUFFIXES``, compressed suffixes
     included.
     """
-    for found in iter_modules(__path__):
-        module = import_module(f"{__name__}.{found.name}")
+    for module_info in iter_modules(__path__):
+        module = import_module(f"{__name__}.{module_info.name}")
         for suffix in getattr(module, "SUFFIXES", ()):
-            for end in ("", *(COMPRESSION if module.COMPRESSED else ())):
+            for end in ("", *(COMPRESSION if module.COMPRESSIBLE else ())):
                 yield suffix + end, module.read
 
 
@@ -91,11 +91,11 @@ def read(
             lacks a declared column (while reading).
     """
     if files:
-        return within(read_files(path, files, columns, depth), columns)
+        return check_limits(read_files(path, files, columns, depth), columns)
     name = path.name.lower()
     for suffix, reader in FORMATS.items():
         if name.endswith(suffix):
-            return within(reader(path, columns), columns)
+            return check_limits(reader(path, columns), columns)
     raise _unknown([str(path)])
 
 

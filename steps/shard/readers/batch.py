@@ -42,7 +42,7 @@ class Batch:
     """Bad records, in the file's order."""
 
     @property
-    def seen(self) -> int:
+    def record_count(self) -> int:
         """Return the number of records, good and bad."""
         return len(self.lines) + len(self.bad)
 
@@ -71,7 +71,7 @@ def in_one(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
-def encoded(column: pa.Array, kind: str) -> pa.Array:
+def encode_category(column: pa.Array, kind: str) -> pa.Array:
     """Return a category's strings as a dictionary; any other column as it is."""
     return column.dictionary_encode() if kind == "category" else column
 
@@ -84,7 +84,7 @@ def excerpt(raw: bytes | bytearray) -> str:
 
 def row_excerpt(records: pa.RecordBatch, row: int) -> str:
     """Return the declared columns of a record whose own bytes are not at hand."""
-    shown = []
+    parts = []
     for name, array in zip(records.schema.names, records.columns, strict=True):
         raw = plain(array[row : row + 1])
         if raw.type == pa.binary():
@@ -95,8 +95,8 @@ def row_excerpt(records: pa.RecordBatch, row: int) -> str:
             value = value and value[: 4 * EXCERPT_CHARACTERS].decode("utf-8", "backslashreplace")
         else:
             value = raw[0].as_py()
-        shown.append(f"{name}: {value!r}")
-    return ", ".join(shown)[:EXCERPT_CHARACTERS]
+        parts.append(f"{name}: {value!r}")
+    return ", ".join(parts)[:EXCERPT_CHARACTERS]
 
 
 def without(batch: Batch, reasons: Mapping[int, str]) -> Batch:
@@ -104,9 +104,11 @@ def without(batch: Batch, reasons: Mapping[int, str]) -> Batch:
     if not reasons:
         return batch
     lines, records = batch.lines, batch.records
-    bad = [Bad(int(lines[row]), why, row_excerpt(records, row)) for row, why in reasons.items()]
+    bad = [
+        Bad(int(lines[row]), reason, row_excerpt(records, row)) for row, reason in reasons.items()
+    ]
     good = np.setdiff1d(np.arange(len(lines)), list(reasons))
-    bad = sorted([*batch.bad, *bad], key=lambda one: one.line)
+    bad = sorted([*batch.bad, *bad], key=lambda record: record.line)
     return Batch(records.take(pa.array(good)), lines[good], bad)
 
 
@@ -121,7 +123,7 @@ def bad_batch(bad: Sequence[Bad], columns: Mapping[str, "Column"]) -> Batch:
     return Batch(none, np.empty(0, np.int64), list(bad))
 
 
-def merged(batches: Sequence[Batch]) -> Batch:
+def merge_batches(batches: Sequence[Batch]) -> Batch:
     """Return one batch of several, at least one, in this order."""
     if len(batches) == 1:
         return batches[0]

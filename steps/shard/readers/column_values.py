@@ -69,14 +69,14 @@ class Integer(Number):
     __slots__ = ()
 
 
-def json_row(found: Mapping[str, Any], columns: Mapping[str, "Column"]) -> list[Any]:
+def json_row(json_object: Mapping[str, Any], columns: Mapping[str, "Column"]) -> list[Any]:
     """Return the declared columns of a JSON object, in the types of the record batch.
 
     Raises:
         BadRecord: a value has the wrong type, or a required one is missing.
     """
     return [
-        present(name, column, _json_value(name, column, found.get(name)))
+        present(name, column, _json_value(name, column, json_object.get(name)))
         for name, column in columns.items()
     ]
 
@@ -109,7 +109,7 @@ def field_value(name: str, column: "Column", field: bytes) -> Any:
     Raises:
         BadRecord: the text is not a value of this kind.
     """
-    text = decoded(field, f"column {name!r} is")
+    text = decode_text(field, f"column {name!r} is")
     return from_text(name, column, text) if text else None
 
 
@@ -131,19 +131,21 @@ def from_text(name: str, column: "Column", text: str) -> Any:
     return text
 
 
-def typed(name: str, column: "Column", parsed: pa.Array) -> tuple[pa.Array, dict[int, str]]:
+def convert_column(
+    name: str, column: "Column", parsed_column: pa.Array
+) -> tuple[pa.Array, dict[int, str]]:
     """Convert what ``parsed_schema`` gave to the column's type; also return row → reason for bad
     values, which are null.
     """
-    if parsed.type == DECIMALS:
-        integers, reasons = whole_numbers(parsed, column.dtype)
+    if parsed_column.type == DECIMALS:
+        integers, reasons = whole_numbers(parsed_column, column.dtype)
         bounds = pc.min_max(integers).as_py()
         if max(-(bounds["min"] or 0), bounds["max"] or 0) >= 2**BITS:
             reasons[0] = f"column {name!r} is too large if it is written as a float"
         return integers, reasons
-    if parsed.type != pa.string() or column.kind in ("text", "category"):
-        return parsed, {}
-    values, reasons = parsed.to_pylist(), {}
+    if parsed_column.type != pa.string() or column.kind in ("text", "category"):
+        return parsed_column, {}
+    values, reasons = parsed_column.to_pylist(), {}
     for row, text in enumerate(values):
         try:
             values[row] = None if text is None else from_text(name, column, text)
@@ -160,18 +162,20 @@ def _json_value(name: str, column: "Column", value: Any) -> Any:
             return _json_category(name, value)
         case "number":
             if not isinstance(value, float | Number):
-                raise BadRecord(f"column {name!r} is {shown(value)}, expected a number")
+                raise BadRecord(f"column {name!r} is {show_value(value)}, expected a number")
             return number(column, value, f"column {name!r} is")
         case "list":
             if type(value) is not list:  # an object is a list of pairs here
-                raise BadRecord(f"column {name!r} is {shown(value)}, expected an array of numbers")
+                raise BadRecord(
+                    f"column {name!r} is {show_value(value)}, expected an array of numbers"
+                )
             return numbers(name, column, value)
     return from_text(name, column, _json_text(name, value))
 
 
 def _json_text(name: str, value: Any) -> str:
     if type(value) is not str:
-        raise BadRecord(f"column {name!r} is {shown(value)}, expected a string")
+        raise BadRecord(f"column {name!r} is {show_value(value)}, expected a string")
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:
@@ -188,7 +192,7 @@ def _json_category(name: str, value: Any) -> str:
     if type(value) is str:
         return _json_text(name, value)
     raise BadRecord(
-        f"column {name!r} is {shown(value)}, expected a string, an integer, true or false"
+        f"column {name!r} is {show_value(value)}, expected a string, an integer, true or false"
     )
 
 
@@ -197,21 +201,21 @@ def _text_number(name: str, column: "Column", text: str) -> float | None:
     if token in NULL_TOKENS or NOT_FINITE.fullmatch(token):
         return None
     if not DECIMAL.fullmatch(token):
-        raise BadRecord(f"column {name!r} is {shown(text)}, expected a number")
+        raise BadRecord(f"column {name!r} is {show_value(text)}, expected a number")
     return number(column, Number(token), f"column {name!r} is")
 
 
-def number(column: "Column", value: float | Number, where: str) -> float | None:
+def number(column: "Column", value: float | Number, label: str) -> float | None:
     """Return the value in the column's type; None for one that is not finite (NaN, 1e999).
 
     Raises:
-        BadRecord: the type is an integer that does not hold it exactly; begins with ``where``.
+        BadRecord: the type is an integer that does not hold it exactly; begins with ``label``.
     """
     if isinstance(value, Number) and pa.types.is_integer(number_type(column.dtype)):
         try:
             return whole_number(value, column.dtype)
         except ValueError as error:
-            raise BadRecord(f"{where} {shown(value)}, expected {error}") from None
+            raise BadRecord(f"{label} {show_value(value)}, expected {error}") from None
     return float(value) if isfinite(float(value)) else None
 
 
@@ -246,7 +250,7 @@ def without_empty(texts: pa.StringArray) -> pa.StringArray:
 
 def list_reasons(name: str, lists: pa.ListArray, length: int | None) -> dict[int, str]:
     """Return row → reason, for lists of float64 that make their records bad."""
-    found = lists.flatten().to_numpy(zero_copy_only=False)
+    elements = lists.flatten().to_numpy(zero_copy_only=False)
     widths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
     ends = np.cumsum(widths)
     reasons = {}
@@ -254,9 +258,9 @@ def list_reasons(name: str, lists: pa.ListArray, length: int | None) -> dict[int
         present = lists.is_valid().to_numpy(zero_copy_only=False)
         for row in np.flatnonzero(present & (widths != length)).tolist():
             reasons[row] = wrong_length(name, int(widths[row]), length)
-    for at in reversed(np.flatnonzero(~np.isfinite(found)).tolist()):
-        row = int(np.searchsorted(ends, at, side="right"))
-        place = at - int(ends[row] - widths[row])
+    for position in reversed(np.flatnonzero(~np.isfinite(elements)).tolist()):
+        row = int(np.searchsorted(ends, position, side="right"))
+        place = position - int(ends[row] - widths[row])
         value = lists[row].as_py()[place]
         reasons[row] = no_number(name, place, value)
     return reasons
@@ -267,26 +271,30 @@ def lacks_required(records: pa.RecordBatch, columns: Mapping[str, "Column"]) -> 
     return any(column.required and records[name].null_count for name, column in columns.items())
 
 
-def within(batches: Iterator[Batch], columns: Mapping[str, "Column"]) -> Iterator[Batch]:
+def check_limits(batches: Iterator[Batch], columns: Mapping[str, "Column"]) -> Iterator[Batch]:
     """Yield the batches; records with a value that its column refuses are moved to the bad ones."""
     picky = {n: c for n, c in columns.items() if c.limit < inf or c.refuse is not None}
     for batch in batches:
-        yield _within(batch, picky)
+        yield _check_batch_limits(batch, picky)
 
 
-def _within(batch: Batch, columns: Mapping[str, "Column"]) -> Batch:
+def _check_batch_limits(batch: Batch, columns: Mapping[str, "Column"]) -> Batch:
     reasons: dict[int, str] = {}
     for name, column in reversed(list(columns.items())):
         array = batch.records[name]
         if column.refuse is not None:
             whys = (None if v is None else column.refuse(v) for v in array.to_pylist())
-            reasons |= {row: f"column {name!r} {why}" for row, why in enumerate(whys) if why}
+            reasons |= {
+                row: f"column {name!r} {reason}" for row, reason in enumerate(whys) if reason
+            }
             continue
         rows, numbers = _numbers(array)
         reasons |= {
-            int(rows[at]): f"column {name!r} is {numbers[at]:g}, too large for the samples "
+            int(
+                rows[position]
+            ): f"column {name!r} is {numbers[position]:g}, too large for the samples "
             f"({column.limit:.4g} and more); scale the column"
-            for at in reversed(np.flatnonzero(np.abs(numbers) >= column.limit).tolist())
+            for position in reversed(np.flatnonzero(np.abs(numbers) >= column.limit).tolist())
         }
     return without(batch, reasons)
 
@@ -299,15 +307,15 @@ def _numbers(array: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     return rows, array.flatten().to_numpy(zero_copy_only=False)
 
 
-def decoded(raw: bytes, what: str = "the record is") -> str:
+def decode_text(raw: bytes, label: str = "the record is") -> str:
     """Return the text; raise ``BadRecord`` where it is not UTF-8."""
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise BadRecord(f"{what} not UTF-8 (at byte {error.start + 1})") from None
+        raise BadRecord(f"{label} not UTF-8 (at byte {error.start + 1})") from None
 
 
-def shown(value: Any) -> str:
+def show_value(value: Any) -> str:
     """Return the value in few characters, all of which can be encoded."""
     text = str(value) if isinstance(value, float | Number | Decimal) else ascii(value)
     return text if len(text) <= 40 else f"{text[:40]}…"
@@ -319,21 +327,23 @@ def content(name: str, text: str) -> bytes:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
         raise BadRecord(
-            f"column {name!r} is {shown(text)}, expected base64, padded (RFC 4648): {error}"
+            f"column {name!r} is {show_value(text)}, expected base64, padded (RFC 4648): {error}"
         ) from None
 
 
 def moment(name: str, text: str) -> int:
     """Return microseconds since 1970 in UTC."""
-    stripped = text.strip(" \t")
+    token = text.strip(" \t")
     try:
-        if not ISO_8601.fullmatch(stripped):
+        if not ISO_8601.fullmatch(token):
             raise ValueError("it has another form")
-        found = datetime.fromisoformat(stripped.upper())
-        return ((found if found.tzinfo else found.replace(tzinfo=UTC)) - BEGIN) // MICROSECOND
+        timestamp = datetime.fromisoformat(token.upper())
+        return (
+            (timestamp if timestamp.tzinfo else timestamp.replace(tzinfo=UTC)) - BEGIN
+        ) // MICROSECOND
     except (ValueError, OverflowError) as error:
         raise BadRecord(
-            f"column {name!r} is {shown(text)}, expected a time in ISO 8601 such as "
+            f"column {name!r} is {show_value(text)}, expected a time in ISO 8601 such as "
             f"2013-01-31T12:00:00Z: {error}"
         ) from None
 
@@ -353,7 +363,7 @@ def array(name: str, column: "Column", text: str) -> list[float]:
     except (ValueError, RecursionError):
         values = None
     if type(values) is not list:
-        raise BadRecord(f"column {name!r} is {shown(text)}, expected a JSON array of numbers")
+        raise BadRecord(f"column {name!r} is {show_value(text)}, expected a JSON array of numbers")
     return numbers(name, column, values)
 
 
@@ -368,9 +378,9 @@ def _element(name: str, column: "Column", place: int, value: Any) -> float:
 
 def no_number(name: str, place: int, value: Any) -> str:
     """Say why such an element makes a record bad."""
-    return f"column {name!r} holds {shown(value)} at place {place}, expected a finite number"
+    return f"column {name!r} holds {show_value(value)} at place {place}, expected a finite number"
 
 
-def wrong_length(name: str, found: int, expected: int) -> str:
+def wrong_length(name: str, length: int, expected_length: int) -> str:
     """Say why such a list makes a record bad."""
-    return f"column {name!r} has {found} numbers, expected {expected}"
+    return f"column {name!r} has {length} numbers, expected {expected_length}"

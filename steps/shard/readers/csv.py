@@ -24,10 +24,10 @@ from steps.shard.readers.batch import (
     Bad,
     Batch,
     bad_batch,
-    encoded,
+    encode_category,
     excerpt,
     in_one,
-    merged,
+    merge_batches,
     parsed_schema,
     schema,
 )
@@ -35,10 +35,10 @@ from steps.shard.readers.column_values import (
     DECIMALS,
     TINY,
     BadRecord,
+    convert_column,
     csv_row,
     lacks_required,
     row_batch,
-    typed,
     without_empty,
     without_infinities,
 )
@@ -69,7 +69,7 @@ csv.field_size_limit(MAX_RECORD_BYTES)  # the default, 128 KiB, refuses good rec
 
 HEXADECIMAL = re.compile(b"0[xX]")
 SUFFIXES = (".csv", ".tsv")
-COMPRESSED = True  # whether .gz or .zst may follow
+COMPRESSIBLE = True  # whether .gz or .zst may follow
 
 
 def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
@@ -82,7 +82,7 @@ def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
     """
     plain = path.with_suffix("") if path.suffix.lower() in COMPRESSION else path
     dialect = Dialect("\t" if plain.suffix.lower() == ".tsv" else ",")
-    source = _ended(windows(path))
+    source = _end_last_line(windows(path))
     count = LineCount()
     for window in source:
         names = _header(path, dialect, window, count)
@@ -92,7 +92,7 @@ def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
             yield from _batches(path, table, chain([window], source), count)
 
 
-def _ended(source: Iterator[Window]) -> Iterator[Window]:
+def _end_last_line(source: Iterator[Window]) -> Iterator[Window]:
     """Yield the windows, with a line end added to the last record."""
     for window in source:
         if window.last:
@@ -155,7 +155,7 @@ def _batches(
             count.add(window.data, window.start, end)
             window.start, giant = end, None
         batch = table.parse(window, count)
-        if batch.seen:
+        if batch.record_count:
             yield batch
         rest = len(window)
         if rest > MAX_RECORD_BYTES:
@@ -173,7 +173,7 @@ def _batches(
 
 def _shorten(window: Window, dialect: Dialect, count: LineCount) -> None:
     count.add(window.data, window.start, window.stop)
-    rest = dialect.shortened(window.data, window.start, window.stop)
+    rest = dialect.shorten_record(window.data, window.start, window.stop)
     window.start = window.stop
     window.put(rest)
 
@@ -197,25 +197,25 @@ class Table:
         the last window. Where they are refused, a smaller part is tried; one that is small
         already is read record by record.
         """
-        found, size, whole = [], len(window), True
+        batches, size, is_whole = [], len(window), True
         while len(window):
             start, stop = window.start, min(window.start + size, window.stop)
             end = self.dialect.probable_end(window.data, start, stop)
             line = count.first(window.data, start)
-            batch = self.fast(window.data, start, end, line, skip=not whole)
+            batch = self.fast(window.data, start, end, line, skip=not is_whole)
             if batch is not None:
                 count.add(window.data, start, end)
                 window.start, size = end, 2 * size
             elif size > PIECE_BYTES:
-                size, whole = max(size // FANOUT, PIECE_BYTES), False
+                size, is_whole = max(size // FANOUT, PIECE_BYTES), False
                 continue
             else:
                 batch = self.exact(window, count, stop)
             if window.start == start:
                 break
-            if batch.seen:
-                found.append(batch)
-        return merged(found) if found else bad_batch([], self.columns)
+            if batch.record_count:
+                batches.append(batch)
+        return merge_batches(batches) if batches else bad_batch([], self.columns)
 
     def fast(
         self, data: bytearray, start: int, stop: int, line: int, skip: bool = False
@@ -231,23 +231,23 @@ class Table:
             return None
         skip = skip and Block(data, start, stop, line).is_text()
         try:
-            table, skipped = self._parse(data, start, stop, 0 if skip else None)
+            table, skipped_rows = self._parse(data, start, stop, 0 if skip else None)
         except ValueError:  # pa.ArrowInvalid, or its message is not UTF-8
             return None
         arrays = []
         for name, column in self.columns.items():
-            array, reasons = typed(name, column, _completed(in_one(table[name])))
+            array, reasons = convert_column(name, column, _nullify_missing(in_one(table[name])))
             if reasons:
                 return None
-            arrays.append(encoded(array, column.kind))
+            arrays.append(encode_category(array, column.kind))
         records = pa.RecordBatch.from_arrays(arrays, schema=schema(self.columns))
         if lacks_required(records, self.columns):
             return None
-        lines = self.dialect.places(data, start, stop, line, len(records) + len(skipped))
+        lines = self.dialect.places(data, start, stop, line, len(records) + len(skipped_rows))
         if lines is None:
             return None
-        bad = [replace(one, line=int(lines[one.line])) for one in skipped]
-        return Batch(records, np.delete(lines, [one.line for one in skipped]), bad)
+        bad = [replace(row, line=int(lines[row.line])) for row in skipped_rows]
+        return Batch(records, np.delete(lines, [row.line for row in skipped_rows]), bad)
 
     def _parse(
         self, data: bytearray, start: int, stop: int, first: int | None
@@ -261,14 +261,14 @@ class Table:
         if plain == decimals:
             return self._parse_as(plain, data, start, stop, first)
         try:
-            parsed = self._parse_as(plain, data, start, stop, first)
+            table = self._parse_as(plain, data, start, stop, first)
         except pa.ArrowInvalid:  # perhaps integers that are written as floats, such as 12.0
             if TINY.search(data, start, stop):
                 raise
             return self._parse_as(decimals, data, start, stop, first)
         if HEXADECIMAL.search(data, start, stop):  # pyarrow takes 0x1F for an integer
             self._parse_as(decimals, data, start, stop, first)
-        return parsed
+        return table
 
     def _parse_as(
         self, fields: pa.Schema, data: bytearray, start: int, stop: int, first: int | None
@@ -307,10 +307,10 @@ class Table:
         count = len(self.names)
         for i, name in enumerate(self.names):
             if name not in self.columns or self.columns[name].kind != "number":
-                before, within, after = (
+                before, middle, after = (
                     self.dialect.delimiter * n for n in (i, count, count - 1 - i)
                 )
-                return f'{before}"x{within}x"{after}\n'.encode()
+                return f'{before}"x{middle}x"{after}\n'.encode()
         return b""
 
     def exact(self, window: Window, count: LineCount, stop: int) -> Batch:
@@ -326,7 +326,7 @@ class Table:
             line = count.first(raw, 0)
             if raw.strip(b"\r\n"):
                 try:
-                    rows.append(self._row(raw, closed=end is not None))
+                    rows.append(self._row(raw, is_closed=end is not None))
                     lines.append(line)
                 except BadRecord as error:
                     raw = _first_line(raw) if isinstance(error, StrayQuote) else raw
@@ -335,8 +335,8 @@ class Table:
             window.start += len(raw)
         return Batch(row_batch(rows, self.columns), np.array(lines, np.int64), bad)
 
-    def _row(self, raw: bytes, closed: bool) -> list:
-        if not closed:
+    def _row(self, raw: bytes, is_closed: bool) -> list:
+        if not is_closed:
             raise StrayQuote("a quote is never closed")
         if len(raw.rstrip(b"\r\n")) > MAX_RECORD_BYTES:
             raise BadRecord(too_long(0, raw).reason)
@@ -354,8 +354,8 @@ class Table:
         return [self.names.index(name) for name in self.columns]
 
 
-def _wrong_length(found: int, wanted: int) -> str:
-    return f"has {found} fields, the header has {wanted}"
+def _wrong_length(length: int, expected_length: int) -> str:
+    return f"has {length} fields, the header has {expected_length}"
 
 
 def _skipper(bad: list[Bad], first: int) -> Callable[[pyarrow.csv.InvalidRow], str]:
@@ -379,7 +379,7 @@ def _first_line(raw: bytes) -> bytes:
     return next(iter(raw.splitlines(keepends=True)), b"")
 
 
-def _completed(array: pa.Array) -> pa.Array:
+def _nullify_missing(array: pa.Array) -> pa.Array:
     """Replace missing values by null: text that is empty, numbers that are not finite."""
     if array.type == pa.float64():
         return without_infinities(array)

@@ -37,14 +37,14 @@ class Dialect:
 
     def end(self, data: Data, start: int, stop: int) -> tuple[int, bool]:
         """Return the end of the record at ``start``, and whether its quotes are closed by then."""
-        found = self._record.match(data, start, stop)
-        assert found, "the pattern also matches nothing"
-        return found.end(), found.lastgroup is None
+        match = self._record.match(data, start, stop)
+        assert match, "the pattern also matches nothing"
+        return match.end(), match.lastgroup is None
 
     def complete(self, data: Data, start: int, stop: int) -> int | None:
         """Return the end of the record at ``start``; None when it may go on after ``stop``."""
-        end, closed = self.end(data, start, stop)
-        return end if closed and data[end - 1] in (LF, CR) else None
+        end, is_closed = self.end(data, start, stop)
+        return end if is_closed and data[end - 1] in (LF, CR) else None
 
     def probable_end(self, data: Data, start: int, stop: int) -> int:
         """Return the last place up to ``stop`` where a record seems to end; ``start`` if none is
@@ -95,14 +95,14 @@ class Dialect:
         before = codes[opening[opening > 0] - 1]
         if np.isin(before, (ord(self.delimiter), LF, CR, QUOTE)).all():  # all quotes are in pairs
             return _not_blank(codes, ends[np.searchsorted(quotes, ends) % 2 == 0])
-        found, place = [], start
+        starts, place = [], start
         while place < stop:
             if data[place] not in (LF, CR):
-                found.append(place - start)
+                starts.append(place - start)
             place, _ = self.end(data, place, stop)
-        return np.array(found, np.int64)
+        return np.array(starts, np.int64)
 
-    def shortened(self, data: Data, start: int, stop: int) -> bytes:
+    def shorten_record(self, data: Data, start: int, stop: int) -> bytes:
         """Return a few bytes that can replace the record so far: it goes on alike after them, and
         does not end.
         """

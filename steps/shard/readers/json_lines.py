@@ -18,7 +18,7 @@ import pyarrow.json
 from steps.shard.readers.batch import (
     Bad,
     Batch,
-    encoded,
+    encode_category,
     excerpt,
     in_one,
     parsed_schema,
@@ -30,12 +30,12 @@ from steps.shard.readers.column_values import (
     BadRecord,
     Integer,
     Number,
-    decoded,
+    convert_column,
+    decode_text,
     json_row,
     lacks_required,
     list_reasons,
     row_batch,
-    typed,
     without_infinities,
 )
 from steps.shard.readers.raw_bytes import CR, Block
@@ -46,14 +46,14 @@ if TYPE_CHECKING:
     from training.workloads import Column
 
 SUFFIXES = (".jsonl", ".ndjson")
-COMPRESSED = True  # whether .gz or .zst may follow
+COMPRESSIBLE = True  # whether .gz or .zst may follow
 
 WHITE_SPACE = b" \t\r\n"
 FIRST_LINES = 100
 """Lines of a block that are examined for how its categories are written."""
 
 
-WRITTEN = {Integer: pa.int64(), bool: pa.bool_()}
+JSON_TYPES = {Integer: pa.int64(), bool: pa.bool_()}
 """Type of a category's value in Python → the one that it is parsed as; else it is a string."""
 
 
@@ -95,14 +95,16 @@ def _object_lines(block: Block) -> np.ndarray | None:
     """
     codes, starts, ends = block.codes, block.starts, block.ends
     ends = ends - ((ends > starts) & (codes[ends - 1] == CR))
-    kept = np.flatnonzero(ends > starts)
-    braces = np.all(codes[starts[kept]] == ord("{")) and np.all(codes[ends[kept] - 1] == ord("}"))
-    return block.first + kept if braces else None
+    line_indices = np.flatnonzero(ends > starts)
+    braces = np.all(codes[starts[line_indices]] == ord("{")) and np.all(
+        codes[ends[line_indices] - 1] == ord("}")
+    )
+    return block.first + line_indices if braces else None
 
 
 def _parse(block: Block, columns: Mapping[str, "Column"]) -> pa.RecordBatch:
     """Parse with pyarrow; raise ``ValueError`` when anything is wrong."""
-    plain, decimals = _parsed(columns), _parsed(columns, DECIMALS)
+    plain, decimals = _parse_schema(columns), _parse_schema(columns, DECIMALS)
     try:
         return _parse_as(plain, block, columns)
     except pa.ArrowInvalid:
@@ -125,16 +127,18 @@ def _parse_as(fields: pa.Schema, block: Block, columns: Mapping[str, "Column"]) 
         array = in_one(table[field.name]).cast(field.type)
         column = columns[field.name]
         array = without_infinities(array) if field.type == pa.float64() else array
-        array, reasons = typed(field.name, column, array)
+        array, reasons = convert_column(field.name, column, array)
         if column.kind == "list":
             reasons = list_reasons(field.name, array, column.length)
         if reasons:
             raise ValueError("a record is bad")
-        arrays.append(encoded(array, column.kind))
+        arrays.append(encode_category(array, column.kind))
     return pa.RecordBatch.from_arrays(arrays, schema=schema(columns))
 
 
-def _parsed(columns: Mapping[str, "Column"], integers: pa.DataType | None = None) -> pa.Schema:
+def _parse_schema(
+    columns: Mapping[str, "Column"], integers: pa.DataType | None = None
+) -> pa.Schema:
     """Return the schema of what is parsed; a list is parsed as an array at once."""
     lists = {n: record_type(column) for n, column in columns.items() if column.kind == "list"}
     return pa.schema(
@@ -149,7 +153,7 @@ def _as_written(fields: pa.Schema, block: Block, columns: Mapping[str, "Column"]
     """
     kinds = dict(zip(columns, fields.types, strict=True))
     for name, value in _first_values(block, columns).items():
-        kinds[name] = WRITTEN.get(type(value), kinds[name])
+        kinds[name] = JSON_TYPES.get(type(value), kinds[name])
     return pa.schema(kinds)
 
 
@@ -161,10 +165,10 @@ def _first_values(block: Block, columns: Mapping[str, "Column"]) -> dict[str, An
         if len(values) == len(sought):
             break
         try:
-            found = DECODER.decode(raw.decode("utf-8"))
+            pairs = DECODER.decode(raw.decode("utf-8"))
         except (ValueError, RecursionError):
             continue  # blank, or pyarrow will refuse it too
-        values = {k: v for k, v in found if k in sought and v is not None} | values
+        values = {k: v for k, v in pairs if k in sought and v is not None} | values
     return values
 
 
@@ -184,20 +188,20 @@ def exact(block: Block, columns: Mapping[str, "Column"]) -> Batch:
 
 def _row(raw: bytes, columns: Mapping[str, "Column"]) -> list[Any]:
     refuse_nul(raw)
-    text = decoded(raw).strip(WHITE_SPACE.decode())
+    text = decode_text(raw).strip(WHITE_SPACE.decode())
     try:
-        found = DECODER.decode(text)
+        json_object = DECODER.decode(text)
     except json.JSONDecodeError as error:
         return _lenient(raw, columns, f"not JSON: {error.msg} (at character {error.pos + 1})")
     except RecursionError:
         return _lenient(raw, columns, "nested too deeply")
-    if not isinstance(found, Object):
+    if not isinstance(json_object, Object):
         raise BadRecord("JSON, but not an object")
-    keys = [key for key, _ in found if key in columns]
+    keys = [key for key, _ in json_object if key in columns]
     for key in keys:
         if keys.count(key) > 1:
             raise BadRecord(f"key {key!r} stands twice")
-    return json_row(dict(found), columns)
+    return json_row(dict(json_object), columns)
 
 
 def _lenient(raw: bytes, columns: Mapping[str, "Column"], reason: str) -> list[Any]:

@@ -10,15 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
-from steps.shard.readers.batch import Batch, encoded, plain, schema, without
+from steps.shard.readers.batch import Batch, encode_category, plain, schema, without
 from steps.shard.readers.column_values import (
     BEGIN,
     MICROSECOND,
     BadRecord,
-    decoded,
+    convert_column,
+    decode_text,
     list_reasons,
-    shown,
-    typed,
+    show_value,
     without_infinities,
 )
 from steps.shard.readers.raw_bytes import CHUNK_BYTES, MAX_RECORD_BYTES
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from training.workloads import Column
 
 SUFFIXES = (".parquet",)
-COMPRESSED = False  # whether .gz or .zst may follow
+COMPRESSIBLE = False  # whether .gz or .zst may follow
 
 MAX_ROWS = 1 << 16
 """Maximum rows in a batch: narrow rows are many, and the code after the reader needs memory for
@@ -67,8 +67,8 @@ def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
             read_dictionary=_repeating(metadata, columns),
         ) as file:
             rows = _batch_rows(metadata, columns)
-            for found in file.iter_batches(rows, columns=list(columns), use_threads=False):
-                for part in _parts(found):
+            for record_batch in file.iter_batches(rows, columns=list(columns), use_threads=False):
+                for part in _parts(record_batch):
                     yield _batch(part, columns, number)
                     number += len(part)
     except (OSError, pa.ArrowException) as error:
@@ -83,29 +83,29 @@ def _repeating(metadata: pa.parquet.FileMetaData, columns: Mapping[str, "Column"
 
     That is faster, and shows how much memory the values take before they are repeated.
     """
-    found = {n for n, column in columns.items() if column.kind in ("text", "category")}
+    names = {n for n, column in columns.items() if column.kind in ("text", "category")}
     for g in range(metadata.num_row_groups):
         for chunk in _chunks(metadata, g, columns):
             limit = max(MAX_DICTIONARY_BYTES, INDEX_BYTES * chunk.num_values)
             small = chunk.has_dictionary_page and chunk.total_uncompressed_size <= limit
             if not small or chunk.physical_type != "BYTE_ARRAY":
-                found.discard(chunk.path_in_schema)
-    return sorted(found)
+                names.discard(chunk.path_in_schema)
+    return sorted(names)
 
 
 def _chunks(
     metadata: pa.parquet.FileMetaData, group: int, columns: Mapping[str, "Column"]
 ) -> list[pa.parquet.ColumnChunkMetaData]:
     """Find the chunks of the declared columns in one row group."""
-    found = metadata.row_group(group)
-    chunks = [found.column(i) for i in range(found.num_columns)]
+    group_metadata = metadata.row_group(group)
+    chunks = [group_metadata.column(i) for i in range(group_metadata.num_columns)]
     return [c for c in chunks if {c.path_in_schema, c.path_in_schema.split(".")[0]} & {*columns}]
 
 
-def _check(path: Path, found: pa.Schema, columns: Mapping[str, "Column"]) -> None:
-    check_names(path, found.names, columns)
+def _check(path: Path, file_schema: pa.Schema, columns: Mapping[str, "Column"]) -> None:
+    check_names(path, file_schema.names, columns)
     for name, column in columns.items():
-        kind = found.field(name).type
+        kind = file_schema.field(name).type
         if not readable(kind, column.kind):
             raise DataError(
                 f"{path}: column {name!r} has the type {kind}, which cannot be read as "
@@ -122,46 +122,49 @@ def _batch_rows(metadata: pa.parquet.FileMetaData, columns: Mapping[str, "Column
     return max(1, min(MAX_ROWS, int(CHUNK_BYTES / row_bytes)))
 
 
-def _parts(found: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def _parts(record_batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Yield the rows in parts of about a chunk, or one row, by their size once values
     are repeated.
     """
-    repeated = [
+    dictionaries = [
         (pc.binary_length(array.dictionary), array.indices)
-        for array in found.columns
+        for array in record_batch.columns
         if pa.types.is_dictionary(array.type) and is_text(array.type.value_type)
     ]
-    if sum(pc.max(lengths).as_py() or 0 for lengths, _ in repeated) * len(found) < CHUNK_BYTES:
-        yield found  # most often
+    if (
+        sum(pc.max(lengths).as_py() or 0 for lengths, _ in dictionaries) * len(record_batch)
+        < CHUNK_BYTES
+    ):
+        yield record_batch  # most often
         return
-    sizes = np.zeros(len(found), np.int64)
-    for lengths, indices in repeated:
+    sizes = np.zeros(len(record_batch), np.int64)
+    for lengths, indices in dictionaries:
         sizes += pc.fill_null(lengths.take(indices), 0).to_numpy(zero_copy_only=False)
     parts = np.cumsum(sizes) // CHUNK_BYTES
-    bounds = [0, *(np.flatnonzero(np.diff(parts)) + 1), len(found)]
+    bounds = [0, *(np.flatnonzero(np.diff(parts)) + 1), len(record_batch)]
     for start, stop in zip(bounds[:-1], bounds[1:], strict=True):
-        yield found.slice(start, stop - start)
+        yield record_batch.slice(start, stop - start)
 
 
-def _batch(found: pa.RecordBatch, columns: Mapping[str, "Column"], number: int) -> Batch:
+def _batch(record_batch: pa.RecordBatch, columns: Mapping[str, "Column"], number: int) -> Batch:
     arrays: list[pa.Array] = []
     reasons: dict[int, str] = {}
     for name, column in reversed(list(columns.items())):  # the first bad one decides
-        array, bad = converted(name, found[name], column)
+        array, bad = convert_array(name, record_batch[name], column)
         arrays.insert(0, array)
         reasons |= _missing(name, array, column) | bad
     records = pa.RecordBatch.from_arrays(arrays, schema=schema(columns))
     batch = Batch(records, np.arange(number, number + len(records)), [])
     if not reasons:
         return batch
-    left = without(batch, reasons)
+    good_batch = without(batch, reasons)
     # Encoded again: a dictionary must not keep values that are not UTF-8.
     arrays = [
-        encoded(plain(array), column.kind)
-        for array, column in zip(left.records.columns, columns.values(), strict=True)
+        encode_category(plain(array), column.kind)
+        for array, column in zip(good_batch.records.columns, columns.values(), strict=True)
     ]
-    kept = pa.RecordBatch.from_arrays(arrays, schema=records.schema)
-    return Batch(kept, left.lines, left.bad)
+    good_records = pa.RecordBatch.from_arrays(arrays, schema=records.schema)
+    return Batch(good_records, good_batch.lines, good_batch.bad)
 
 
 def _missing(name: str, array: pa.Array, column: "Column") -> dict[int, str]:
@@ -179,21 +182,21 @@ are allowed.
 """
 
 
-def readable(kind: pa.DataType, declared: str) -> bool:
+def readable(kind: pa.DataType, column_kind: str) -> bool:
     if pa.types.is_dictionary(kind):
-        return readable(kind.value_type, declared)
+        return readable(kind.value_type, column_kind)
     if pa.types.is_null(kind):
         return True
     types = pa.types
-    if declared == "number":
+    if column_kind == "number":
         return types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
-    if declared == "list":
+    if column_kind == "list":
         return _is_list(kind) and readable(kind.value_type, "number")
-    if declared == "timestamp":
+    if column_kind == "timestamp":
         return types.is_timestamp(kind) or types.is_date(kind) or kind in TEXTS[:3]
-    if declared == "bytes":
+    if column_kind == "bytes":
         return _is_content(kind) or kind in TEXTS[3:] or types.is_fixed_size_binary(kind)
-    if declared == "category" and (pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
+    if column_kind == "category" and (pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
         return True
     return is_text(kind)
 
@@ -226,7 +229,7 @@ TEXTS = (
 )
 
 
-def converted(name: str, array: pa.Array, column: "Column") -> tuple[pa.Array, dict[int, str]]:
+def convert_array(name: str, array: pa.Array, column: "Column") -> tuple[pa.Array, dict[int, str]]:
     """Convert to the declared kind; also return row → reason for bad values."""
     kind = column.kind
     if kind == "category" and pa.types.is_dictionary(array.type):
@@ -236,10 +239,10 @@ def converted(name: str, array: pa.Array, column: "Column") -> tuple[pa.Array, d
             return pa.DictionaryArray.from_arrays(indices, values), {}
     array = plain(array)
     if kind == "number":
-        numbers, expected = _numbers(array, column)
+        numbers, expectations = _numbers(array, column)
         return numbers, {
-            row: f"column {name!r} is {shown(array[row].as_py())}, expected {form}"
-            for row, form in expected.items()
+            row: f"column {name!r} is {show_value(array[row].as_py())}, expected {form}"
+            for row, form in expectations.items()
         }
     if kind == "list":
         return _lists(name, array, column)
@@ -252,12 +255,12 @@ def converted(name: str, array: pa.Array, column: "Column") -> tuple[pa.Array, d
     texts = _as(pa.string(), array)
     reasons = _bad_texts(name, texts)
     if kind != "timestamp":
-        return encoded(texts, kind), reasons
+        return encode_category(texts, kind), reasons
     if reasons:
         mask = np.isin(np.arange(len(texts)), list(reasons))
         texts = pc.if_else(pa.array(mask), None, texts)
-    found, more = typed(name, column, texts)
-    return found, reasons | more
+    result, more = convert_column(name, column, texts)
+    return result, reasons | more
 
 
 def _numbers(array: pa.Array, column: "Column") -> tuple[pa.Array, dict[int, str]]:
@@ -270,14 +273,14 @@ def _numbers(array: pa.Array, column: "Column") -> tuple[pa.Array, dict[int, str
 def _lists(name: str, array: pa.Array, column: "Column") -> tuple[pa.Array, dict[int, str]]:
     """Return lists of the column's numbers, and row → reason for bad ones."""
     elements = array.flatten()
-    values, expected = _numbers(elements, column)
+    values, expectations = _numbers(elements, column)
     widths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
     ends = np.cumsum([0, *widths], dtype=np.int32)
     lists = pa.ListArray.from_arrays(ends, values, mask=array.is_null())
     reasons = list_reasons(name, lists, column.length)
-    for index, form in reversed(expected.items()):
+    for index, form in reversed(expectations.items()):
         row = int(np.searchsorted(ends, index, side="right")) - 1
-        value, place = shown(elements[index].as_py()), index - int(ends[row])
+        value, place = show_value(elements[index].as_py()), index - int(ends[row])
         reasons[row] = f"column {name!r} holds at place {place} {value}, expected {form}"
     return lists, reasons
 
@@ -299,15 +302,15 @@ def _moments(name: str, array: pa.Array) -> tuple[pa.Int64Array, dict[int, str]]
     missing = array.is_null().to_numpy(zero_copy_only=False)
     ticks = array.fill_null(0).to_numpy()
     many, few = int(np.timedelta64(1, unit) // np.timedelta64(1, "ns")), 1000
-    beyond = (ticks < FIRST * few // many) | (ticks > LAST * few // many)
-    ticks = np.where(beyond, 0, ticks)
-    found = ticks * (many // few) if many >= few else ticks // (few // many)
+    is_out_of_range = (ticks < FIRST * few // many) | (ticks > LAST * few // many)
+    ticks = np.where(is_out_of_range, 0, ticks)
+    microseconds = ticks * (many // few) if many >= few else ticks // (few // many)
     reasons = {
         int(row): f"column {name!r} is {array[int(row)].as_py()} {unit} from 1970, expected a time "
         "in the years 1 to 9999"
-        for row in np.flatnonzero(beyond)
+        for row in np.flatnonzero(is_out_of_range)
     }
-    return pa.array(found, pa.int64(), mask=missing | beyond), reasons
+    return pa.array(microseconds, pa.int64(), mask=missing | is_out_of_range), reasons
 
 
 def _stays(values: pa.StringArray, rows: int) -> bool:
@@ -333,7 +336,7 @@ def _bad_texts(name: str, array: pa.StringArray | pa.DictionaryArray) -> dict[in
     if len(content) and content.max() >= 0x80 and not _valid(array):
         for row, value in enumerate(array.cast(pa.binary())):
             try:
-                decoded(value.as_py() or b"", f"column {name!r} is")
+                decode_text(value.as_py() or b"", f"column {name!r} is")
             except BadRecord as error:
                 reasons[row] = str(error)
     return reasons

@@ -97,12 +97,12 @@ class LineCount:
 
     next: int = 1
     """Number of the line that the next part begins in."""
-    _returned: bool = False
+    _ends_in_return: bool = False
     """Whether the part before ended with a carriage return, whose line feed may follow."""
 
     def first(self, data: bytes | bytearray, start: int) -> int:
         """Return the number of the line at ``start``, where the next part begins."""
-        return self.next - (self._returned and data[start] == LF)
+        return self.next - (self._ends_in_return and data[start] == LF)
 
     def add(self, data: bytes | bytearray, start: int, stop: int) -> None:
         """Count the next part."""
@@ -113,7 +113,7 @@ class LineCount:
         else:
             ends = int(np.count_nonzero(np.frombuffer(data, np.uint8)[start:stop] == LF))
         self.next = self.first(data, start) + ends
-        self._returned = data[stop - 1] == CR
+        self._ends_in_return = data[stop - 1] == CR
 
 
 def windows(path: Path) -> Iterator[Window]:
@@ -144,9 +144,9 @@ def windows(path: Path) -> Iterator[Window]:
 
 
 def _refuse_foreign(path: Path, head: bytearray) -> None:
-    for magic, (what, remedy) in FOREIGN.items():
+    for magic, (format_name, remedy) in FOREIGN.items():
         if head.startswith(magic):
-            raise DataError(f"{path}: holds {what}, expected UTF-8 text; {remedy}")
+            raise DataError(f"{path}: holds {format_name}, expected UTF-8 text; {remedy}")
 
 
 @dataclass(frozen=True)
@@ -172,8 +172,8 @@ class Block:
     def ends(self) -> np.ndarray:
         """Return int64 of shape (lines,): the position in ``codes`` of each line's line feed."""
         feeds = np.flatnonzero(self.codes == LF)
-        whole = self.codes[-1] == LF
-        return feeds if whole else np.append(feeds, len(self.codes))
+        is_whole = self.codes[-1] == LF
+        return feeds if is_whole else np.append(feeds, len(self.codes))
 
     @cached_property
     def starts(self) -> np.ndarray:

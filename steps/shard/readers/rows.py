@@ -27,20 +27,20 @@ class Row(NamedTuple):
     """Approximate bytes in memory."""
 
 
-def batches(found: Iterator[Row | Bad], columns: Mapping[str, "Column"]) -> Iterator[Batch]:
+def batches(row_stream: Iterator[Row | Bad], columns: Mapping[str, "Column"]) -> Iterator[Batch]:
     """Gather the records in batches of about ``raw.CHUNK_BYTES``, or one record."""
     rows: list[Row] = []
     bad: list[Bad] = []
     size = 0
-    for one in found:
-        if isinstance(one, Bad):
-            bad.append(one)
+    for row in row_stream:
+        if isinstance(row, Bad):
+            bad.append(row)
             continue
-        if rows and size + one.bytes > raw_bytes.CHUNK_BYTES:
+        if rows and size + row.bytes > raw_bytes.CHUNK_BYTES:
             yield _batch(rows, bad, columns)
             rows, bad, size = [], [], 0
-        rows.append(one)
-        size += one.bytes
+        rows.append(row)
+        size += row.bytes
     if rows or bad:
         yield _batch(rows, bad, columns)
 
@@ -50,18 +50,18 @@ def _batch(rows: list[Row], bad: list[Bad], columns: Mapping[str, "Column"]) -> 
     return Batch(records, np.array([row.line for row in rows], np.int64), bad)
 
 
-def check_names(path: Path, names: Sequence[str], declared: Iterable[str]) -> None:
+def check_names(path: Path, names: Sequence[str], column_names: Iterable[str]) -> None:
     """Check that each declared column occurs in ``names`` once.
 
     Raises:
         DataError: a column is missing, or occurs twice.
     """
-    for name in declared:
+    for name in column_names:
         if name not in names:
             near = get_close_matches(name, names, 1)
-            meant = f"; is it {near[0]!r}?" if near else "."
+            hint = f"; is it {near[0]!r}?" if near else "."
             raise DataError(
-                f"{path}: has no column {name!r}{meant} Its columns are "
+                f"{path}: has no column {name!r}{hint} Its columns are "
                 f"{shorten(', '.join(map(repr, names)), 600)}: rename it, or change the recipe"
             )
         if names.count(name) > 1:

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from training.workloads import Column
 
 SUFFIXES = (".tar",)
-COMPRESSED = True  # whether .gz or .zst may follow
+COMPRESSIBLE = True  # whether .gz or .zst may follow
 
 Zeros = tarfile.EOFHeaderError  # type: ignore[missing-attribute]  # the stubs do not have it
 KEY = "__key__"
 NAME = re.compile(r"((?:.*/)?[^./][^.]*)\.([^/]*)")
-OURS = re.compile(r"(^|/)__[^/]*__($|/)")
+RESERVED_MEMBER = re.compile(r"(^|/)__[^/]*__($|/)")
 """Pattern of members that are WebDataset's own, not data."""
 
 
@@ -74,7 +74,7 @@ class Sample:
     """Members of one key."""
 
     key: str
-    found: dict[str, bytes] = field(default_factory=dict)
+    contents: dict[str, bytes] = field(default_factory=dict)
     """End of the name → content, for the declared ones."""
     names: list[str] = field(default_factory=list)
     """All ends of names."""
@@ -88,7 +88,7 @@ class Sample:
             values = [self._value(name, column) for name, column in columns.items()]
         except BadRecord as error:
             return Bad(number, f"{error}; the sample has {', '.join(self.names)}", self.key)
-        return Row(number, values, sum(map(len, self.found.values())))
+        return Row(number, values, sum(map(len, self.contents.values())))
 
     def add(self, end: str, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
         """Add a member; its content is read if ``end`` is declared."""
@@ -96,7 +96,7 @@ class Sample:
         if end in self.names:
             self.reason = f"member {member.name!r} stands twice"
         elif file and member.size <= raw_bytes.MAX_RECORD_BYTES:
-            self.found[end] = file.read()
+            self.contents[end] = file.read()
         else:
             self.reason = (
                 f"member {member.name!r} is longer than {raw_bytes.MAX_RECORD_BYTES} bytes"
@@ -106,7 +106,7 @@ class Sample:
         if name == KEY:
             content: bytes | None = self.key.encode()
         else:
-            content = next((self.found[e] for e in _ends(name) if e in self.found), None)
+            content = next((self.contents[e] for e in _ends(name) if e in self.contents), None)
         if content is None or column.kind == "bytes":
             return present(name, column, content)
         content = content.rstrip(b"\r\n") if column.kind == "text" else content.strip()
@@ -114,19 +114,19 @@ class Sample:
 
 
 def _rows(archive: tarfile.TarFile, columns: Mapping[str, "Column"]) -> Iterator[Row | Bad]:
-    wanted = {end for name in columns for end in _ends(name)}
+    declared_ends = {end for name in columns for end in _ends(name)}
     sample, number = None, 0
     for member in archive:
         archive.members = []  # type: ignore[missing-attribute]  # else it keeps every header
-        named = NAME.fullmatch(member.name)
-        if not member.isreg() or named is None or OURS.search(member.name):
+        match = NAME.fullmatch(member.name)
+        if not member.isreg() or match is None or RESERVED_MEMBER.search(member.name):
             continue
-        key, end = named[1], named[2].lower()
+        key, end = match[1], match[2].lower()
         if sample is None or key != sample.key:
             if sample is not None:
                 yield sample.row(number, columns)
             sample, number = Sample(key), number + 1
-        if end in wanted:
+        if end in declared_ends:
             sample.add(end, archive, member)
         sample.names.append(end)
     if sample is not None:

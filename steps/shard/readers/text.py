@@ -8,8 +8,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from steps.shard.readers.batch import Bad, Batch, bad_batch, encoded, excerpt, merged, schema
-from steps.shard.readers.column_values import BadRecord, decoded
+from steps.shard.readers.batch import (
+    Bad,
+    Batch,
+    bad_batch,
+    encode_category,
+    excerpt,
+    merge_batches,
+    schema,
+)
+from steps.shard.readers.column_values import BadRecord, decode_text
 from steps.shard.readers.raw_bytes import FANOUT, PIECE_BYTES, Block, line_blocks
 from trainyard.common.errors import DataError
 
@@ -17,7 +25,7 @@ if TYPE_CHECKING:
     from training.workloads import Column
 
 SUFFIXES = (".txt",)
-COMPRESSED = True  # whether .gz or .zst may follow
+COMPRESSIBLE = True  # whether .gz or .zst may follow
 
 COLUMN = "text"
 Parse = Callable[[Block, Mapping[str, "Column"]], Batch | None]
@@ -57,7 +65,7 @@ def read_lines(
         if isinstance(block, Bad):
             yield bad_batch([block], columns)
             continue
-        found, rest, size = [], block, block.stop - block.start
+        batches, rest, size = [], block, block.stop - block.start
         while rest.start < rest.stop:
             part, behind = rest.cut(size)
             batch = fast(part, columns)
@@ -68,10 +76,10 @@ def read_lines(
                 continue
             else:
                 batch = exact(part, columns)
-            found.append(batch)
+            batches.append(batch)
             rest = behind
-        batch = merged(found)
-        if batch.seen:
+        batch = merge_batches(batches)
+        if batch.record_count:
             yield batch
 
 
@@ -83,8 +91,8 @@ def fast(block: Block, columns: Mapping[str, "Column"]) -> Batch | None:
     lines = pa.StringArray.from_buffers(len(block.ends), pa.py_buffer(bounds), block.buffer)
     lines = pc.ascii_rtrim(lines, "\r\n")  # a copy, since the block is reused
     blank = pc.or_(pc.equal(pc.binary_length(lines), 0), pc.ascii_is_space(lines))
-    kept = np.flatnonzero(~blank.to_numpy(zero_copy_only=False))
-    return Batch(_records(lines.take(kept), columns), block.first + kept, [])
+    line_indices = np.flatnonzero(~blank.to_numpy(zero_copy_only=False))
+    return Batch(_records(lines.take(line_indices), columns), block.first + line_indices, [])
 
 
 def exact(block: Block, columns: Mapping[str, "Column"]) -> Batch:
@@ -95,7 +103,7 @@ def exact(block: Block, columns: Mapping[str, "Column"]) -> Batch:
             continue
         try:
             refuse_nul(raw)
-            texts.append(decoded(raw).rstrip("\r\n"))
+            texts.append(decode_text(raw).rstrip("\r\n"))
             lines.append(number)
         except BadRecord as error:
             bad.append(Bad(number, str(error), excerpt(raw)))
@@ -112,7 +120,9 @@ def refuse_nul(raw: bytes) -> None:
 def _records(texts: pa.StringArray, columns: Mapping[str, "Column"]) -> pa.RecordBatch:
     fields = schema(columns)
     arrays = [
-        encoded(texts, columns[COLUMN].kind) if f.name == COLUMN else pa.nulls(len(texts), f.type)
+        encode_category(texts, columns[COLUMN].kind)
+        if f.name == COLUMN
+        else pa.nulls(len(texts), f.type)
         for f in fields
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=fields)

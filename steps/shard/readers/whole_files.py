@@ -54,12 +54,12 @@ def _row(
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error}; copy it again") from error
     folders = name.split("/")[depth:-1]
-    found: dict[str, Any] = {"path": name.encode(), "label": "".join(folders[:1]).encode()}
+    fields: dict[str, Any] = {"path": name.encode(), "label": "".join(folders[:1]).encode()}
     try:
         values = [
             content
             if key == "bytes"
-            else present(key, column, field_value(key, column, found[key]))
+            else present(key, column, field_value(key, column, fields[key]))
             for key, column in columns.items()
         ]
     except BadRecord as error:

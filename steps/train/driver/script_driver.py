@@ -34,7 +34,7 @@ FAILURE = Path("/opt/ml/output/failure")
 NAME = "trainyard.json"
 NOTE = ".trainyard.json"
 """File in the checkpoints' folder while a script runs, which names their training."""
-OURS = ("code", "sm_drivers")
+RESERVED_CHANNELS = ("code", "sm_drivers")
 BLOCK = 2**20  # bytes per read
 NOTE_SECONDS = 0.5
 
@@ -49,9 +49,9 @@ def main() -> int:
     status = start(config, note if is_first() else None)
     if status != 0 and not FAILURE.exists():  # AWS's drivers write it, a user's own may not
         write(FAILURE, f"{description['script']} ended with exit status {status}; see the log")
-    if status == 0 and is_first() and (refused := refuse_model(MODEL)):
-        write(FAILURE, f"{description['script']} {refused}")
-        print(f"error: {description['script']} {refused}", flush=True)
+    if status == 0 and is_first() and (refusal := refuse_model(MODEL)):
+        write(FAILURE, f"{description['script']} {refusal}")
+        print(f"error: {description['script']} {refusal}", flush=True)
         return 1
     if status == 0 and is_first():
         complete(MODEL, description | {"training": note["training"]}, config["inference"])
@@ -65,12 +65,15 @@ def describe(config: dict[str, Any]) -> dict[str, Any]:
         for name, mode in modes().items()
     }
     hyperparameters = json.loads(os.environ["SM_HPS"])
-    known, searched = config["parts"], {name: hyperparameters[name] for name in config["searched"]}
-    arguments = {**known["settings"]["arguments"], **searched}
-    parts = known | {
-        "settings": known["settings"] | {"arguments": arguments},
+    known_parts, search_values = (
+        config["parts"],
+        {name: hyperparameters[name] for name in config["searched"]},
+    )
+    arguments = {**known_parts["settings"]["arguments"], **search_values}
+    parts = known_parts | {
+        "settings": known_parts["settings"] | {"arguments": arguments},
         "code": {name: file_sha256(CODE / name) for name in names(CODE)},
-        "data": json_sha256({name: found["sha256"] for name, found in channels.items()}),
+        "data": json_sha256({name: channel["sha256"] for name, channel in channels.items()}),
         "torch": torch_release(),
     }
     identity, world = json_sha256(parts)[:16], processes(config)
@@ -96,11 +99,11 @@ def describe(config: dict[str, Any]) -> dict[str, Any]:
 
 def modes() -> dict[str, str]:
     """Return channel → its input mode; without the channels that carry the code."""
-    given = json.loads(CHANNEL_FILE.read_bytes())
+    channel_config = json.loads(CHANNEL_FILE.read_bytes())
     return {
-        name: given[name].get("TrainingInputMode", "File")
-        for name in sorted(given)
-        if name not in OURS
+        name: channel_config[name].get("TrainingInputMode", "File")
+        for name in sorted(channel_config)
+        if name not in RESERVED_CHANNELS
     }
 
 
@@ -110,12 +113,12 @@ def contents(folder: Path, *, read: bool) -> dict[str, Any]:
 
     ``sha256``: one hash over all that.
     """
-    found = names(folder)
-    lines: dict[str, list] = {name: [(folder / name).stat().st_size] for name in found}
+    file_names = names(folder)
+    lines: dict[str, list] = {name: [(folder / name).stat().st_size] for name in file_names}
     if read:
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            hashes = pool.map(lambda name: file_sha256(folder / name), found)
-            for name, sha256 in zip(found, hashes, strict=True):
+            hashes = pool.map(lambda name: file_sha256(folder / name), file_names)
+            for name, sha256 in zip(file_names, hashes, strict=True):
                 lines[name].append(sha256)
     return {
         "files": len(lines),
@@ -127,8 +130,8 @@ def contents(folder: Path, *, read: bool) -> dict[str, Any]:
 
 def names(folder: Path) -> list[str]:
     """Return every file below the folder, sorted."""
-    found = (Path(parent, name) for parent, _, inner in os.walk(folder) for name in inner)
-    return sorted(path.relative_to(folder).as_posix() for path in found)
+    paths = (Path(parent, name) for parent, _, inner in os.walk(folder) for name in inner)
+    return sorted(path.relative_to(folder).as_posix() for path in paths)
 
 
 def resume(folder: Path, description: dict[str, Any]) -> dict[str, Any]:
@@ -138,15 +141,15 @@ def resume(folder: Path, description: dict[str, Any]) -> dict[str, Any]:
     of a training on other data are hidden from the script. The note itself too: scripts
     check whether the folder is empty. S3 keeps both, so the note lists what to hide again.
     """
-    path, mine = folder / NOTE, description["training"]
-    noted = json.loads(path.read_bytes()) if path.is_file() else {}
+    path, own_training = folder / NOTE, description["training"]
+    note = json.loads(path.read_bytes()) if path.is_file() else {}
     path.unlink(missing_ok=True)
-    before, hidden = noted.get("training"), dict(noted.get("hidden", {}))
-    if before and before["identity"] != mine["identity"]:
+    before, hidden = note.get("training"), dict(note.get("hidden", {}))
+    if before and before["identity"] != own_training["identity"]:
         hidden = {name: file_sha256(folder / name) for name in names(folder)}
         print(
             f"checkpoints: {len(hidden)} files are of training {before['identity']}, and "
-            f"this is {mine['identity']}: other data, or another torch. It starts again",
+            f"this is {own_training['identity']}: other data, or another torch. It starts again",
             flush=True,
         )
     for name, sha256 in hidden.items():
@@ -155,12 +158,12 @@ def resume(folder: Path, description: dict[str, Any]) -> dict[str, Any]:
     for parent, _, _ in os.walk(folder, topdown=False):
         if Path(parent) != folder and not os.listdir(parent):
             os.rmdir(parent)
-    if before and before["identity"] == mine["identity"]:
+    if before and before["identity"] == own_training["identity"]:
         stretches = before["stretches"]
-        if stretches[-1] != mine["stretches"][-1]:
-            stretches = [*stretches, *mine["stretches"]]
-        mine = mine | {"stretches": stretches}
-    return {"training": mine, "hidden": hidden}
+        if stretches[-1] != own_training["stretches"][-1]:
+            stretches = [*stretches, *own_training["stretches"]]
+        own_training = own_training | {"stretches": stretches}
+    return {"training": own_training, "hidden": hidden}
 
 
 def start(config: dict[str, Any], note: dict[str, Any] | None) -> int:
@@ -172,11 +175,11 @@ def start(config: dict[str, Any], note: dict[str, Any] | None) -> int:
     signal.signal(signal.SIGTERM, lambda number, frame: hand_on(number))
     if note is not None:
         threading.Thread(target=keep_note, args=(CHECKPOINTS, note), daemon=True).start()
-    here = Path(__file__).parent
-    own = config.get("launcher") == "own"
-    driver = CODE / config["driver"] if own else here / config["driver"]
+    driver_folder = Path(__file__).parent
+    is_own = config.get("launcher") == "own"
+    driver = CODE / config["driver"] if is_own else driver_folder / config["driver"]
     # As for a program: its own folder first; a user's driver can also import common.utils.
-    sys.path[:0] = [str(driver.parent), str(here.parent)]
+    sys.path[:0] = [str(driver.parent), str(driver_folder.parent)]
     sys.argv = [str(driver)]
     try:
         runpy.run_path(str(driver), run_name="__main__")
@@ -187,11 +190,11 @@ def start(config: dict[str, Any], note: dict[str, Any] | None) -> int:
 
 def hand_on(number: int) -> None:
     """Send the signal to the children of this process; without any, exit."""
-    found = children(os.getpid())
-    for child in found:
+    child_pids = children(os.getpid())
+    for child in child_pids:
         with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
             os.kill(child, number)
-    if not found:
+    if not child_pids:
         sys.exit(128 + number)
 
 
@@ -201,15 +204,15 @@ def children(parent: int) -> list[int]:
     Processes may end meanwhile. Path.glob would pass on their ESRCH, and the driver, whose
     signal handler that would end, would kill the script instead of letting it save.
     """
-    found = []
+    child_pids = []
     for number in filter(str.isdigit, os.listdir("/proc")):
         try:
             state, above = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[:2]
         except (OSError, ValueError):  # it is gone
             continue
         if int(above) == parent and state != "Z":
-            found.append(int(number))
-    return found
+            child_pids.append(int(number))
+    return child_pids
 
 
 def keep_note(folder: Path, note: dict[str, Any]) -> None:
@@ -225,10 +228,10 @@ def refuse_model(folder: Path) -> str | None:
     SageMaker would take an empty folder, and the next steps would register it. Logs, and files in
     code/, which belong to the inference script, are not a model.
     """
-    found = names(folder)
+    file_names = names(folder)
     models = [
         name
-        for name in found
+        for name in file_names
         if not name.startswith("code/")
         and not name.endswith(".log")
         and "events.out.tfevents." not in name
@@ -237,7 +240,11 @@ def refuse_model(folder: Path) -> str | None:
     ]
     if models:
         return None
-    holds = f"holds only {', '.join(found[:3])}{' …' * (len(found) > 3)}" if found else "is empty"
+    holds = (
+        f"holds only {', '.join(file_names[:3])}{' …' * (len(file_names) > 3)}"
+        if file_names
+        else "is empty"
+    )
     return (
         f"saved no model: SM_MODEL_DIR ({folder}) {holds}; expected a file with the model's "
         "weights, outside of code/, not empty and not a log: save it in os.environ['SM_MODEL_DIR']"
@@ -260,14 +267,14 @@ def add_code(target: Path, script: Path) -> None:
     """Copy the inference script as inference.py, and the Python files beside it, which it can
     import.
     """
-    found = {"inference.py": script} | {
+    files = {"inference.py": script} | {
         name: script.parent / name
         for name in names(script.parent)
         if name.endswith(".py") or name == "requirements.txt"
     }
     if script.name != "inference.py":
-        found |= {"inference.py": script}
-    for name, path in found.items():
+        files |= {"inference.py": script}
+    for name, path in files.items():
         if not (target / name).exists():
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target / name)
@@ -277,9 +284,9 @@ def packages() -> str:
     """List the installed packages, as ``training.export.artifact`` does for
     Trainyard's own loop.
     """
-    found = {f"{d.metadata['Name'].lower()}=={d.version}" for d in distributions()}
+    versions = {f"{d.metadata['Name'].lower()}=={d.version}" for d in distributions()}
     python = ".".join(map(str, sys.version_info[:3]))
-    return "".join(f"{line}\n" for line in [f"# Python {python}", *sorted(found)])
+    return "".join(f"{line}\n" for line in [f"# Python {python}", *sorted(versions)])
 
 
 def processes(config: dict[str, Any]) -> int:

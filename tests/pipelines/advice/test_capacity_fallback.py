@@ -78,7 +78,7 @@ def upsert_and_wait(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Start as ``upsert --start --wait`` does, of a pipeline that is as its recipe says."""
     compiled = SimpleNamespace(name=name, region="us-east-1", sha256="0" * 64)
     unchanged = SimpleNamespace(change="unchanged", uploaded_bytes=0)
-    monkeypatch.setattr(upsert, "_compiled", lambda *_: (compiled, None))
+    monkeypatch.setattr(upsert, "_compile_definition", lambda *_: (compiled, None))
     monkeypatch.setattr(upsert, "upsert", lambda *_, **__: unchanged)
     upsert.main(RECIPE, start_it=True, wait=True)
 

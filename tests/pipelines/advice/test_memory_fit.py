@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.advice.memory_fit import needed, remedy
-from pipelines.advice.training_setting import Ours, of_recipe
+from pipelines.advice.memory_fit import describe_memory_need, remedy
+from pipelines.advice.training_setting import LoopTraining, of_recipe
 from pipelines.recipe.read_recipe import load
 from tests.conftest import CHECKOUT
 from trainyard.foresight.memory import foresee
@@ -16,7 +16,7 @@ SEVEN_BILLION = [f"workload.config.{name}={value}" for name, value in
 RECOMPUTED = "train.loop.activation_checkpointing=full"
 
 
-def ours(*overrides: str, recipe: Path = PROD) -> Ours:
+def ours(*overrides: str, recipe: Path = PROD) -> LoopTraining:
     return of_recipe(load(recipe, [*SEVEN_BILLION, *overrides]))
 
 
@@ -50,6 +50,6 @@ def test_where_no_single_change_does_it_says_so():
 def test_what_is_needed_is_told_with_its_interval_and_the_device():
     setting = ours()
     memory = foresee(setting.setting)
-    said = needed(setting, memory)
+    said = describe_memory_need(setting, memory)
     assert f"needs {memory.peak.p50:.1f} GiB" in said and f"– {memory.peak.p90:.1f})" in said
     assert f"of the {memory.usable_gib:.1f} of its A100-40" in said

@@ -95,7 +95,7 @@ def test_a_plan_foresees_the_workload_whose_shapes_are_kept(project: Path, shape
     assert any(line.startswith("fits: needs ") for line in found.remarks)
     ours = of_recipe(load(project / "recipe.yaml", ()))
     assert ours.shapes and ours.shapes.parameters == PARAMETERS
-    assert ours.assumed == ()
+    assert ours.assumptions == ()
 
 
 def test_a_job_says_as_much_as_its_recipe(project: Path, shapes: Path):
@@ -162,7 +162,7 @@ def test_a_file_without_a_field_is_named(project: Path, shapes: Path):
 
 
 def test_code_that_is_not_here_is_assumed_to_be_as_it_was(shapes: Path):
-    of = traced_shapes.Of("nowhere.to_be_found", {"width": 1}, "bf16")
+    of = traced_shapes.ShapesKey("nowhere.to_be_found", {"width": 1}, "bf16")
     [file] = shapes.iterdir()
     units = {name: v for name, v in json.loads(file.read_text()).items() if name != "of"}
     traced_shapes.keep(of, units)

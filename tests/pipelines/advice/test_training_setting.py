@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.advice.training_setting import Ours, of_job, of_recipe
+from pipelines.advice.training_setting import LoopTraining, of_job, of_recipe
 from pipelines.recipe.read_recipe import load
 from trainyard.common.errors import ForesightError
 from trainyard.foresight.gpus import GPUS
@@ -24,7 +24,7 @@ def job(*overrides: str, **changed: str) -> dict[str, str]:
     return loop | workload | changed
 
 
-def ours(*overrides: str) -> Ours:
+def ours(*overrides: str) -> LoopTraining:
     return of_recipe(load(PROD, overrides))
 
 
@@ -43,7 +43,7 @@ def test_the_recipe_of_a_real_shape_is_the_setting_that_it_describes():
     assert (setting.micro_batch, setting.accumulation, setting.sequence) == (8, 4, 2048)
     assert setting.tokens == 1024 * 2048
     assert found.steps == 50_000
-    assert found.assumed == ("a vocabulary of 50,304: the true size is in tokenizer.json",)
+    assert found.assumptions == ("a vocabulary of 50,304: the true size is in tokenizer.json",)
 
 
 @pytest.mark.parametrize(

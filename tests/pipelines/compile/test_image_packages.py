@@ -21,11 +21,11 @@ def test_each_package_is_sorted_by_what_is_published():
     entries = [*map(entry, names), entry("idna", "sys_platform == 'win32'")]
     part = compare(entries, Image("a 1", "3.12", "", packages, named=("pandas",)))
     assert part.has == [f"numpy {version('numpy')}"]
-    assert part.replaced == [f"scipy 1.0 → {version('scipy')}"]
-    assert (part.added, part.not_published) == ([], ["pyyaml", "pandas", "click"])
+    assert part.replacements == [f"scipy 1.0 → {version('scipy')}"]
+    assert (part.additions, part.not_published) == ([], ["pyyaml", "pandas", "click"])
     assert (part.conflicts, part.broken) == ([], [])
     whole = compare(entries, Image("a 1", "3.12", "", packages, named=("pandas",), whole=True))
-    assert (whole.added, whole.not_published) == (["click"], ["pyyaml", "pandas"])
+    assert (whole.additions, whole.not_published) == (["click"], ["pyyaml", "pandas"])
 
 
 def test_what_breaks_and_what_conflicts_is_named_with_versions():

@@ -9,7 +9,7 @@ import pytest
 
 from conditions.gate_documents import OriginRecord
 from pipelines.compile.compilation import CompiledPipeline
-from pipelines.compile.provenance_asset import blanked, changes_sha256
+from pipelines.compile.provenance_asset import blank_record_name, changes_sha256
 from pipelines.definition import build
 from pipelines.recipe.aws_account import resolve
 from pipelines.recipe.read_recipe import load
@@ -41,7 +41,7 @@ def test_another_commit_of_the_same_code_changes_the_gates_input_and_nothing_els
     before, after = steps(json.loads(first.body)), steps(json.loads(second.body))
     assert {name for name in before if before[name] != after[name]} == {"Gate"}
     assert first.body == compiled("a" * 40).body
-    assert blanked(first.body) == blanked(second.body)
+    assert blank_record_name(first.body) == blank_record_name(second.body)
     assert record(first) | {"commit": "b" * 40} == record(second)
 
 
@@ -52,7 +52,7 @@ def test_the_record_has_the_keys_that_its_type_says(first):
 def test_the_record_binds_the_definition_that_names_it(first):
     [asset] = [a for a in first.assets if "provenance.json" in a.files]
     assert asset.uri in first.body
-    expected = hashlib.sha256(blanked(first.body).encode()).hexdigest()
+    expected = hashlib.sha256(blank_record_name(first.body).encode()).hexdigest()
     assert record(first)["definition_sha256"] == expected
     recipe = hashlib.sha256(asset.files["recipe.json"]).hexdigest()
     assert record(first)["recipe"]["sha256"] == recipe

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.compile.training_inputs import refuse_other_base, started
+from pipelines.compile.training_inputs import refuse_other_base, resolve_start
 from pipelines.definition import build
 from pipelines.recipe.aws_account import resolve
 from pipelines.recipe.read_recipe import load
@@ -71,7 +71,7 @@ def test_a_registered_model_is_looked_up_once_with_its_hash(registry):  # noqa: 
     recipe = load(RECIPE, [f"train.start_from={{model_package: '{arn}'}}"])
     with pytest.raises(DefinitionError, match="was not looked up; set train.start_from.model"):
         compiled(recipe)
-    train, known = compiled(started(recipe))
+    train, known = compiled(resolve_start(recipe))
     assert train["InputDataConfig"][2]["DataSource"]["S3DataSource"]["S3Uri"] == (
         "s3://models/Approved/model.tar.gz"
     )
@@ -85,14 +85,14 @@ def test_a_model_that_is_gone_stops_the_definition(registry):  # noqa: F811
     registry.s3.delete_object(Bucket="models", Key="Approved/model.tar.gz")
     recipe = load(RECIPE, [f"train.start_from={{model_package: '{arn}'}}"])
     with pytest.raises(ServiceError, match="is not there; restore it, or name another in train"):
-        started(recipe)
+        resolve_start(recipe)
 
 
 def test_nobody_is_asked_without_one_or_where_the_file_is_named(monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")  # a call would fail
     named = "train.start_from={model: s3://bucket/model.tar.gz}"
     for recipe in (load(RECIPE), load(RECIPE, [named])):
-        assert started(recipe) == recipe
+        assert resolve_start(recipe) == recipe
 
 
 LLAMA = {

@@ -25,7 +25,7 @@ SOME = st.dictionaries(st.sampled_from(["requirements.txt", "b.txt"]), st.binary
 
 
 def house(files: dict[str, bytes], python: str = "3.12") -> Wheelhouse:
-    of = Requirements.of("requirements.txt", files)
+    of = Requirements.from_folder("requirements.txt", files)
     return Wheelhouse("bkt", "code/wheels", (of,), (python,))
 
 
@@ -40,7 +40,9 @@ def test_files_that_are_included_count_and_others_do_not():
 
 def test_a_file_that_does_not_travel_is_named():
     with pytest.raises(DefinitionError, match=r"name more/base.txt, which is not in the folder"):
-        Requirements.of("requirements.txt", {"requirements.txt": FILES["requirements.txt"]})
+        Requirements.from_folder(
+            "requirements.txt", {"requirements.txt": FILES["requirements.txt"]}
+        )
 
 
 @given(SOME, SOME)

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from pipelines.corpora import nycflights13
-from pipelines.corpora.nycflights13 import LABEL, PLANE, SCHEDULE, WEATHER, data_folder, joined
+from pipelines.corpora.nycflights13 import LABEL, PLANE, SCHEDULE, WEATHER, data_folder, join_tables
 from pipelines.recipe.read_recipe import load
 from steps.shard.readers import read
 from tests.conftest import CHECKOUT
@@ -26,7 +26,7 @@ def tables() -> list[pd.DataFrame]:
 
 @pytest.fixture(scope="module")
 def table(tables) -> pd.DataFrame:
-    return joined(*tables)
+    return join_tables(*tables)
 
 
 def test_a_flight_is_described_by_what_is_known_before_it_leaves(tables, table):
@@ -35,7 +35,7 @@ def test_a_flight_is_described_by_what_is_known_before_it_leaves(tables, table):
     assert len(table) == len(flights)
     actual = ("dep_time", "dep_delay", "arr_time", "air_time")
     changed = flights.assign(**{name: flights[name] + 1000 for name in actual})
-    pd.testing.assert_frame_equal(joined(changed, weather, planes), table)
+    pd.testing.assert_frame_equal(join_tables(changed, weather, planes), table)
 
 
 def test_the_weather_is_that_of_the_hour_before(tables, table):

@@ -3,7 +3,7 @@
 import boto3
 import pytest
 
-from pipelines.deploy.budget import ahead, check_budget, verdict
+from pipelines.deploy.budget import check_budget, predict_run, verdict
 from pipelines.recipe.budget_section import Budget
 from tests.trainyard.plan.pictures import HERE, Change, Studio
 from tests.trainyard.plan.test_run_cost import PRICES, costs
@@ -22,7 +22,7 @@ def sagemaker():
 
 
 def said(sagemaker, document: dict, budget: Budget, given: dict) -> Verdict:
-    return verdict(ahead(sagemaker, document, "p", given, exists=False), budget)
+    return verdict(predict_run(sagemaker, document, "p", given, exists=False), budget)
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines import plan
-from pipelines.compile.provenance_asset import blanked
+from pipelines.compile.provenance_asset import blank_record_name
 from pipelines.definition import from_recipe
-from pipelines.deploy.environment_diff import compared
+from pipelines.deploy.environment_diff import compare_environments
 from tests.conftest import CHECKOUT
 from trainyard.common.errors import RecipeError
 
@@ -58,7 +58,7 @@ def places(folder: Path, chosen: tuple[str, ...]) -> set[tuple[str, str]]:
     recipe = write(folder, dev=(), prod=chosen)
     dev, prod = (from_recipe(recipe, (), name) for name in ("dev", "prod"))
     assert trained(dev.body) == trained(prod.body), "another model would be trained"
-    diff = compared(dev, prod).diff
+    diff = compare_environments(dev, prod).diff
     found = {("pipeline", change.path) for change in (*diff.pipeline, *diff.parameters)}
     return found | {(step.name, change.path) for step in diff.steps for change in step.changes}
 
@@ -124,8 +124,8 @@ def test_what_no_definition_holds_is_shown(
 def test_an_environment_without_a_change_differs_by_its_record_alone(tmp_path: Path):
     recipe = write(tmp_path, dev=(), staging=())
     base, dev, staging = (from_recipe(recipe, (), name) for name in (None, "dev", "staging"))
-    assert not compared(dev, staging).diff
-    assert blanked(base.body) == blanked(dev.body)
+    assert not compare_environments(dev, staging).diff
+    assert blank_record_name(base.body) == blank_record_name(dev.body)
     assert base.body != dev.body != staging.body
     records = [json.loads(one.assets[-1].files["provenance.json"]) for one in (base, dev)]
     assert [record["recipe"].get("environment") for record in records] == [None, "dev"]

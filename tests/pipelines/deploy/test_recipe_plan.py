@@ -44,7 +44,7 @@ def test_a_new_pipeline_in_a_bucket_that_does_not_exist(aws):
     asset = replace(definition("1").assets[0], bucket="nobodys")
     plan = make(replace(definition("1"), assets=(asset,)))
     assert headline(plan) == "is new, with 2 steps"
-    assert plan.drift.kind == "none" and plan.deployed is None
+    assert plan.drift.kind == "none" and plan.current is None
 
 
 def test_a_plan_only_reads(aws, monkeypatch: pytest.MonkeyPatch):
@@ -166,8 +166,8 @@ def plan_file(aws, tmp_path: Path) -> Path:
 def test_a_plan_is_read_as_it_was_written(plan_file: Path):
     read = saved_plan.read(plan_file)
     assert (read.recipe, read.overrides) == (Path("recipe.yaml"), ("a.b=1",))
-    assert read.wanted == definition("2").state
-    assert read.deployed == definition("1").state
+    assert read.target_state == definition("2").state
+    assert read.previous_state == definition("1").state
     assert [path.name for path in plan_file.parent.iterdir()] == ["plan.json"]
 
 

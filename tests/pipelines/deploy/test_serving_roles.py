@@ -19,7 +19,7 @@ from pipelines.registry.package_evidence import split
 from pipelines.serving.rollout import serving
 from tests.conftest import CHECKOUT
 from tests.registered import BUCKET, SETTINGS, Registered, another, checkout_in, register
-from trainyard.emulator.authorization.account_policies import DERIVED
+from trainyard.emulator.authorization.account_policies import DERIVED_POLICY
 from trainyard.emulator.services.own_role import TRUST
 from trainyard.permissions.derived_roles import derive
 from trainyard.permissions.policy_documents import read_policy
@@ -83,7 +83,7 @@ def held(emulator, aws_environment, state, tmp_path_factory) -> Iterator[Held]:
         found.policies[role] = derive(subject, role)
         text = json.dumps(found.policies[role])
         iam.create_role(RoleName=role, AssumeRolePolicyDocument=json.dumps(TRUST))
-        iam.put_role_policy(RoleName=role, PolicyName=DERIVED, PolicyDocument=text)
+        iam.put_role_policy(RoleName=role, PolicyName=DERIVED_POLICY, PolicyDocument=text)
 
     def observe(decision: Decision) -> None:
         role = decision.request.principal.role or ""
@@ -139,5 +139,5 @@ def test_each_statement_is_needed(held: Held, role: str) -> None:
     for left_out in statements:
         rest = {"Statement": [one for one in statements if one is not left_out]}
         policies = Policies(identity=(read_policy("rest", rest),))
-        denied = [r for r in held.requests[role] if not evaluate(r, policies).allowed]
+        denied = [r for r in held.requests[role] if not evaluate(r, policies).is_allowed]
         assert {r.action for r in denied} & {*left_out["Action"]}, left_out["Sid"]

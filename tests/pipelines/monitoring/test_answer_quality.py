@@ -8,18 +8,26 @@ import numpy as np
 import pytest
 from sklearn.metrics import brier_score_loss, log_loss
 
-from pipelines.monitoring.answer_quality import OF_TRUTHS, Recorded, change, judged, truths
-from pipelines.monitoring.asked_records import Asked, captured
+from pipelines.monitoring.answer_quality import (
+    OF_TRUTHS,
+    RecordedQuality,
+    change,
+    judge_quality,
+    truths,
+)
+from pipelines.monitoring.asked_records import RecordedRequest, read_captures
 from pipelines.monitoring.drift import QUALITY, Change, compare
 from tests.pipelines.upserting import clean_aws
 from trainyard.common.errors import DataError
 
 NOW = datetime(2026, 11, 28, 12, tzinfo=UTC)
-RECORD = Recorded("version-2", "log_loss", True, 0.5, 0.01)
+RECORD = RecordedQuality("version-2", "log_loss", True, 0.5, 0.01)
 
 
-def answered(probability: Any, truth: float | None, **more: Any) -> Asked:
-    return Asked({}, {"probability": probability}, **{"variant": "version-2", **more}, truth=truth)
+def answered(probability: Any, truth: float | None, **more: Any) -> RecordedRequest:
+    return RecordedRequest(
+        {}, {"probability": probability}, **{"variant": "version-2", **more}, truth=truth
+    )
 
 
 def test_metrics_are_those_of_scikit_learn():
@@ -38,7 +46,7 @@ def test_the_chance_is_welchs():
     from scipy.stats import norm
 
     assert found.chance == pytest.approx(norm.sf((losses.mean() - 0.5) / error), rel=0.05)
-    assert found.told == f"0.5 when evaluated → {losses.mean():.4g} of 400 answers"
+    assert found.movement == f"0.5 when evaluated → {losses.mean():.4g} of 400 answers"
 
 
 def test_requests_of_one_group_count_as_one():
@@ -54,34 +62,41 @@ def test_only_worse_than_the_margin_counts(lower: bool, metric: str):
     sign = 1 if lower else -1
     for worse, found in ((-0.2, False), (0.04, False), (0.2, True)):
         losses = np.random.default_rng(0).normal(0.5 + sign * worse, 0.1, 400)
-        record = Recorded("version-2", metric, lower, 0.5, 0.01, margin=0.05)
+        record = RecordedQuality("version-2", metric, lower, 0.5, 0.01, margin=0.05)
         assert (change(losses, None, record).chance < 0.01) == found, worse
 
 
 def test_constant_losses_have_an_answer():
-    exact = Recorded("version-2", "log_loss", True, 0.5, 0.0)
+    exact = RecordedQuality("version-2", "log_loss", True, 0.5, 0.0)
     assert change(np.full(9, 0.6), None, exact).chance == 0
     assert change(np.full(9, 0.5), None, exact).chance == 1
 
 
 def test_what_another_model_answered_and_what_cannot_be_compared_is_left_out():
     right = [answered(0.9, n % 2) for n in range(40)]
-    wrong = [answered(1.5, 1), answered(0.5, 2), answered(0.5, None), Asked({}, None, "version-2")]
+    wrong = [
+        answered(1.5, 1),
+        answered(0.5, 2),
+        answered(0.5, None),
+        RecordedRequest({}, None, "version-2"),
+    ]
     other = [answered(0.0, 1, variant="version-1")] * 40
-    found, notes = judged([*right, *wrong, *other], "probability", None, RECORD)
-    assert found is not None and found.told.endswith("of 40 answers")
+    found, notes = judge_quality([*right, *wrong, *other], "probability", None, RECORD)
+    assert found is not None and found.movement.endswith("of 40 answers")
     assert [*notes] == ["log_loss: 4 of 44 truths not compared: not a probability and a truth of "
                         "0 or 1"]  # fmt: skip
-    found, notes = judged(other, "probability", None, RECORD)
+    found, notes = judge_quality(other, "probability", None, RECORD)
     assert found is None
     assert [*notes] == ["log_loss: not compared, too few truths of version-2: 0"]
 
 
 def test_answers_that_are_no_finite_numbers_are_left_out():
-    record = Recorded("version-2", "mae", True, 0.5, 0.01)
+    record = RecordedQuality("version-2", "mae", True, 0.5, 0.01)
     values = [0.4, 0.6, float("nan"), float("inf"), 10**400, True, "1"]
-    found, notes = judged([answered(value, 0.0) for value in values], "probability", None, record)
-    assert found is not None and found.told == "0.5 when evaluated → 0.5 of 2 answers"
+    found, notes = judge_quality(
+        [answered(value, 0.0) for value in values], "probability", None, record
+    )
+    assert found is not None and found.movement == "0.5 when evaluated → 0.5 of 2 answers"
     assert [*notes] == ["mae: 5 of 7 truths not compared: not a number and its truth"]
 
 
@@ -91,7 +106,7 @@ def test_the_error_holds_for_drift_and_quality_together():
     same = {"x": [str(n) for n in range(50)]}
     limits: Any = {"error": 0.05, "least_psi": 0.1, "also": [worse]}
     [first, _] = compare(same, same, {"x"}, **limits)
-    assert (first.feature, first.chance, first.drifted) == ("log_loss", 0.02, True)
+    assert (first.feature, first.chance, first.has_drifted) == ("log_loss", 0.02, True)
 
 
 @pytest.fixture
@@ -122,9 +137,9 @@ def test_truths_are_joined_by_inference_id_or_else_event_id(s3: Any):
     start = NOW - timedelta(days=7)
     known = truths(s3, "s3://bkt/t", start, NOW)
     assert known == {"a": 1.0, "b": 0.0, "c": None, "e": None}, "d arrives after the end"
-    found = captured(s3, "s3://bkt/q", start, NOW, known)
-    assert found.number == 5 and found.judged is not None
-    assert [(one.record["n"], one.truth) for one in found.judged.kept] == [
+    found = read_captures(s3, "s3://bkt/q", start, NOW, known)
+    assert found.number == 5 and found.truth_source is not None
+    assert [(one.record["n"], one.truth) for one in found.truth_source.requests] == [
         (0, 1),
         (1, 0),
         (2, None),

@@ -17,7 +17,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipelines.monitoring import asked_records
-from pipelines.monitoring.asked_records import Asked, Source, add_captured, captured, of_files
+from pipelines.monitoring.asked_records import (
+    RecordedRequest,
+    Source,
+    add_captured,
+    of_files,
+    read_captures,
+)
 from pipelines.monitoring.text_features import of_texts
 from tests.pipelines.upserting import clean_aws
 from trainyard.common.errors import DataError
@@ -61,11 +67,11 @@ def test_captured_lines_are_read_whatever_their_encoding(s3: Any):
     put(s3, f"c/e/v-1/{now:%Y/%m/%d/%H}/x.jsonl", "\n".join(lines).encode())
     put(s3, f"c/other/v-1/{now:%Y/%m/%d/%H}/x.jsonl", lines[0].encode())
     week = timedelta(days=7)
-    found = captured(s3, "s3://bkt/c/e", now - week, now + timedelta(minutes=1))
-    kept = [replace(asked, at=None) for asked in found.kept]
-    assert kept == [Asked(record, {"p": 0.5}, "v-1"), Asked(other, None, "v-1")]
+    found = read_captures(s3, "s3://bkt/c/e", now - week, now + timedelta(minutes=1))
+    kept = [replace(asked, captured_at=None) for asked in found.requests]
+    assert kept == [RecordedRequest(record, {"p": 0.5}, "v-1"), RecordedRequest(other, None, "v-1")]
     assert found.number == 2 and found.unread == 3
-    assert captured(s3, "s3://bkt/c/e", now - week, now - timedelta(minutes=1)).number == 0
+    assert read_captures(s3, "s3://bkt/c/e", now - week, now - timedelta(minutes=1)).number == 0
 
 
 ANYTHING = st.recursive(
@@ -89,17 +95,20 @@ def test_a_line_is_a_request_or_counts_as_unread_whatever_stands_in_it(place: st
     event = {"": json.loads(line(b'{"a": 1}', answer=b'{"p": 0.5}'))}
     *path, last = ["", *filter(None, place.split("."))]
     functools.reduce(operator.getitem, path, event)[last] = value
-    source, now = Source(judged=Source()), datetime.now(UTC)
+    source, now = Source(truth_source=Source()), datetime.now(UTC)
     period = now - timedelta(days=1), now + timedelta(days=1)
     add_captured(source, json.dumps(event[""]).encode(), "v-1", period, {"1": 1.0})
-    assert (source.number, source.unread, bool(source.why)) in {(1, 0, False), (0, 1, True)}
+    assert (source.number, source.unread, bool(source.unread_reason)) in {
+        (1, 0, False),
+        (0, 1, True),
+    }
 
 
 @pytest.mark.parametrize("raw", [b"[]", b"[" * 100_000, b"\xff", b'{"eventMetadata": []}'])
 def test_a_line_that_is_no_event_is_counted(s3: Any, raw: bytes):
     now = datetime.now(UTC)
     put(s3, f"n/e/v-1/{now:%Y/%m/%d/%H}/x.jsonl", raw + b"\n" + line(b'{"a": 1}').encode())
-    source = captured(s3, "s3://bkt/n/e", now - timedelta(days=1), now + timedelta(minutes=1))
+    source = read_captures(s3, "s3://bkt/n/e", now - timedelta(days=1), now + timedelta(minutes=1))
     assert (source.number, source.unread) == (1, 1)
     s3.delete_object(Bucket="bkt", Key=f"n/e/v-1/{now:%Y/%m/%d/%H}/x.jsonl")
 
@@ -109,11 +118,11 @@ def test_a_line_ends_at_a_line_feed_alone(s3: Any):
     now, text = datetime.now(UTC), '{"a": "x\u2028y"}'
     event = json.dumps(json.loads(line(text.encode())), ensure_ascii=False)
     put(s3, f"u/e/v-1/{now:%Y/%m/%d/%H}/x.jsonl", event.encode())
-    source = captured(s3, "s3://bkt/u/e", now - timedelta(days=1), now + timedelta(minutes=1))
+    source = read_captures(s3, "s3://bkt/u/e", now - timedelta(days=1), now + timedelta(minutes=1))
     put(s3, "u/a.jsonl", text.encode())
     expected = [{"a": "x\u2028y"}]
-    assert [asked.record for asked in source.kept] == expected
-    assert [asked.record for asked in of_files(s3, "s3://bkt/u/a.jsonl").kept] == expected
+    assert [asked.record for asked in source.requests] == expected
+    assert [asked.record for asked in of_files(s3, "s3://bkt/u/a.jsonl").requests] == expected
 
 
 def test_files_of_every_format_are_read(s3: Any):
@@ -125,7 +134,7 @@ def test_files_of_every_format_are_read(s3: Any):
     put(s3, "b/2.jsonl.gz", gzip.compress(json.dumps(score).encode() + b"\n\n"))
     put(s3, "b/3.parquet", table.getvalue())
     put(s3, "b/_SUCCESS", b"")
-    found = sorted(of_files(s3, "s3://bkt/b/").kept, key=lambda asked: str(asked.record["a"]))
+    found = sorted(of_files(s3, "s3://bkt/b/").requests, key=lambda asked: str(asked.record["a"]))
     assert [asked.record for asked in found] == [
         *({"a": "1", "b": "é"}, {"a": 1.5, "b": "x"}, score["input"], {"a": None, "b": "y"})
     ]
@@ -164,7 +173,7 @@ def test_of_much_traffic_a_fair_sample_is_kept(s3: Any, monkeypatch: pytest.Monk
     monkeypatch.setattr(asked_records, "MOST", 500)
     put(s3, "b/a.csv", b"a\n" + b"".join(b"%d\n" % n for n in range(5000)))
     found = of_files(s3, "s3://bkt/b/a.csv")
-    kept = [int(one.record["a"]) for one in found.kept]
+    kept = [int(one.record["a"]) for one in found.requests]
     assert found.number == 5000 and len(set(kept)) == 500
     assert abs(sum(kept) / 500 - 2500) < 4 * 1443 / 500**0.5
 
@@ -178,10 +187,10 @@ def test_captured_requests_are_in_the_order_of_time_and_those_of_a_file_are_not(
             event = json.loads(line(json.dumps({"a": hour}).encode()))
             event["eventMetadata"]["inferenceTime"] = f"{at:%Y-%m-%dT%H:%M:%SZ}"
             put(s3, f"o/e/{variant}/{at:%Y/%m/%d/%H}/x.jsonl", json.dumps(event).encode())
-    kept = captured(s3, "s3://bkt/o/e", now - timedelta(days=1), now).kept
+    kept = read_captures(s3, "s3://bkt/o/e", now - timedelta(days=1), now).requests
     assert [asked.record["a"] for asked in kept] == [4, 3, 2, 1]
     put(s3, "b/a.csv", b"a\n" + b"".join(b"%d\n" % n for n in range(1000)))
-    values = [int(asked.record["a"]) for asked in of_files(s3, "s3://bkt/b/a.csv").kept]
+    values = [int(asked.record["a"]) for asked in of_files(s3, "s3://bkt/b/a.csv").requests]
     assert abs(sum(values[:500]) / 500 - 500) < 50
 
 

@@ -17,7 +17,7 @@ def cells(values: np.ndarray) -> Cells:
 
 def one(before: Cells, now: Cells, *, number: bool = True) -> dict[str, Change]:
     found = compare({"x": before}, {"x": now}, {"x"} if number else (), **LIMITS)
-    return {change.of: change for change in found}
+    return {change.respect: change for change in found}
 
 
 def test_the_index_is_that_of_the_shares():
@@ -30,48 +30,48 @@ def test_a_shifted_number_has_about_the_divergence_of_its_distributions():
     random = np.random.default_rng(0)
     found = one(cells(random.normal(size=5000)), cells(random.normal(0.5, 1, 5000)))[VALUES]
     assert found.psi == pytest.approx(0.25, abs=0.05), "Jeffreys' divergence"
-    assert found.drifted and found.chance < 1e-50 and found.told.startswith("median ")
+    assert found.has_drifted and found.chance < 1e-50 and found.movement.startswith("median ")
 
 
 def test_a_number_whose_median_stays_says_where_it_moved():
     found = one(["0"] * 80 + ["1"] * 20, ["0"] * 51 + ["5"] * 49)[VALUES]
-    assert found.drifted and found.told == "from 5 on: 0.0% → 49.0%"
+    assert found.has_drifted and found.movement == "from 5 on: 0.0% → 49.0%"
 
 
 def test_certain_trifles_are_no_drift():
     random = np.random.default_rng(0)
     found = one(cells(random.normal(size=9000)), cells(random.normal(0.1, 1, 9000)))[VALUES]
-    assert found.chance < 1e-6 and found.psi < 0.1 and not found.drifted
+    assert found.chance < 1e-6 and found.psi < 0.1 and not found.has_drifted
 
 
 def test_numbers_written_with_fewer_digits_are_the_same_numbers():
     random = np.random.default_rng(0)
     knots = random.integers(5, 12, (2, 500)) * 1.15078
     found = one(cells(knots[0]), [f"{value:.10g}" for value in knots[1]])[VALUES]
-    assert not found.drifted and found.chance > 0.05
+    assert not found.has_drifted and found.chance > 0.05
 
 
 @pytest.mark.parametrize("moved", [-1.0, 1.0])
 def test_a_constant_that_changes_is_drift(moved: float):
-    assert one(["0"] * 50, [str(moved)] * 50)[VALUES].drifted
+    assert one(["0"] * 50, [str(moved)] * 50)[VALUES].has_drifted
 
 
 def test_values_that_come_empty_are_drift_of_their_own():
     found = one(["1", "2"] * 50, ["1", None] * 50)
-    assert found[MISSING].drifted and found[MISSING].told == "missing 0.0% → 50.0%"
+    assert found[MISSING].has_drifted and found[MISSING].movement == "missing 0.0% → 50.0%"
     assert [*one(["1", "2"] * 50, [None] * 100)] == [MISSING]
-    assert one(["1", "2"] * 50, ["many"] * 100)[MISSING].drifted, "text where numbers were"
+    assert one(["1", "2"] * 50, ["many"] * 100)[MISSING].has_drifted, "text where numbers were"
 
 
 def test_a_new_category_and_a_lost_one_are_drift():
     before, now = ["a", "b"] * 100, ["a", "c"] * 100
     found = one(before, now, number=False)[VALUES]
-    assert found.drifted and found.told in ("b 50.0% → 0.0%", "c 0.0% → 50.0%")
+    assert found.has_drifted and found.movement in ("b 50.0% → 0.0%", "c 0.0% → 50.0%")
 
 
 def test_categories_that_never_repeat_are_not_told_apart():
     found = one([f"a{n}" for n in range(99)], [f"b{n}" for n in range(99)], number=False)[VALUES]
-    assert not found.drifted and found.told == "nothing told apart"
+    assert not found.has_drifted and found.movement == "nothing told apart"
 
 
 def test_one_drift_is_found_among_many_features_and_named_alone():
@@ -80,7 +80,7 @@ def test_one_drift_is_found_among_many_features_and_named_alone():
     now["x7"] = now["x7"] + 0.7
     sides = ({name: cells(values) for name, values in side.items()} for side in (before, now))
     found = compare(*sides, before.keys(), **LIMITS)
-    assert [change.feature for change in found if change.drifted] == ["x7"]
+    assert [change.feature for change in found if change.has_drifted] == ["x7"]
 
 
 def test_the_error_is_that_of_all_features_together():
@@ -92,7 +92,7 @@ def test_the_error_is_that_of_all_features_together():
     for _ in range(50):
         sides = ({f"x{n}": cells(random.normal(size=60)) for n in range(10)} for _ in range(2))
         found = compare(*sides, {f"x{n}" for n in range(10)}, error=0.05, least_psi=0)
-        alarms += any(change.drifted for change in found)
+        alarms += any(change.has_drifted for change in found)
     assert alarms <= 8, "more have a chance of 0.1 %"
 
 
@@ -107,7 +107,7 @@ def test_any_cells_have_a_finite_answer(before: Cells, now: Cells, number: bool)
     found = one(before, now, number=number)
     assert all(0 <= c.chance <= 1 and 0 <= c.psi < np.inf for c in found.values()) and found
     same = one(before, before, number=number)
-    assert not any(change.drifted for change in same.values())
+    assert not any(change.has_drifted for change in same.values())
 
 
 def numbers_of(size: int, seed: int) -> np.ndarray:
@@ -120,7 +120,7 @@ def ids(low: int, high: int, size: int, seed: int) -> Cells:
 
 def drifted(before: Cells, now: Cells, *, number: bool) -> list[str]:
     found = compare({"x": before}, {"x": now}, {"x"} if number else (), **LIMITS)
-    return [change.told for change in found if change.drifted and change.of == VALUES]
+    return [change.movement for change in found if change.has_drifted and change.respect == VALUES]
 
 
 @pytest.mark.parametrize("size", [600, 10_000])

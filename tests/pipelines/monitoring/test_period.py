@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.monitoring.asked_records import NO_VARIANT, Asked, Source
-from pipelines.monitoring.period import Period, compared
+from pipelines.monitoring.asked_records import NO_VARIANT, RecordedRequest, Source
+from pipelines.monitoring.period import Period, compare_sources
 from pipelines.recipe.config import Recipe
 from pipelines.recipe.read_recipe import load
 from tests.conftest import CHECKOUT
@@ -20,31 +20,33 @@ def source(record: Mapping[str, Any], answer: Any = None, variant: str = NO_VARI
     found = Source()
     for number in range(100):
         filled = {name: f"{value}{number % 7}" for name, value in record.items()}
-        found.add(Asked(filled, answer, variant))
+        found.add(RecordedRequest(filled, answer, variant))
     return found
 
 
 def looked(asked: Source, baseline: Source, *sets: str) -> Period:
     recipe: Recipe = load(CHECKOUT / "examples/trainer.yaml", [*SETS, *sets])
     assert recipe.monitor is not None
-    return compared(recipe, recipe.monitor, asked, baseline)
+    return compare_sources(recipe, recipe.monitor, asked, baseline)
 
 
 def test_labels_and_numbers_of_raw_records_are_no_features():
     raw = source({"a": "x", "order_id": "7", "label": "l"})
     found = looked(source({"a": "x"}, variant="version-1"), raw)
-    assert [*found.before.columns] == ["a"] and found.drifted("values", "missing") == []
+    assert [*found.before.columns] == ["a"] and found.drifted_features("values", "missing") == []
     assert "order_id, label: not compared, no request has them" in "; ".join(found.notes)
     named = looked(source({"a": "x"}, variant="version-1"), raw, "monitor.features=[label]")
-    assert named.drifted("missing") == ["label"]
+    assert named.drifted_features("missing") == ["label"]
 
 
 def test_a_column_that_requests_had_before_is_a_feature():
     earlier = source({"a": "x", "b": "y"}, variant="version-1")
     found = looked(source({"a": "x"}, variant="version-1"), earlier)
-    assert found.drifted("missing") == ["b"]
+    assert found.drifted_features("missing") == ["b"]
     scores = source({"a": "x", "b": "y"}, answer=ANSWER)
-    assert looked(source({"a": "x"}, variant="version-1"), scores).drifted("missing") == ["b"]
+    assert looked(source({"a": "x"}, variant="version-1"), scores).drifted_features("missing") == [
+        "b"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from pipelines.advice.recipe_advice import write as write_advised
-from pipelines.recipe.environments import PARTS, WHOLE
+from pipelines.recipe.environments import PARTS, WHOLE_SECTIONS
 from pipelines.recipe.read_recipe import load
 from pipelines.recipe.schema import schema
 from tests.conftest import CHECKOUT
@@ -202,7 +202,7 @@ def test_the_schema_marks_what_an_environment_may_not_change():
 def test_what_may_change_exists():
     for kind, names in PARTS.values():
         assert set(names) <= kind.model_fields.keys()
-    assert not set(WHOLE) & PARTS.keys()
+    assert not set(WHOLE_SECTIONS) & PARTS.keys()
 
 
 def test_an_advised_recipe_changes_the_environments_machines_and_everybodys_loop(recipe: Path):

@@ -13,7 +13,7 @@ from pipelines.recipe.config import Recipe
 from pipelines.recipe.field_messages import _options, as_yaml, example
 from pipelines.recipe.field_origins import Problem, RecipeProblems
 from pipelines.recipe.read_recipe import load
-from pipelines.recipe.schema import shipped
+from pipelines.recipe.schema import list_workloads
 from tests.conftest import CHECKOUT
 from training.workloads import spec
 
@@ -152,7 +152,7 @@ def test_a_wrong_value_of_any_field(folder: Path, recipe: Path, field: tuple, va
 def test_every_shipped_workload_is_among_them():
     walked = {yaml.safe_load(path.read_text(encoding="utf-8"))["workload"]["name"]
               for path, *_ in RECIPES}  # fmt: skip
-    assert walked == {*shipped()}
+    assert walked == {*list_workloads()}
 
 
 def load_text(folder: Path, *replaced: tuple[str, str], also: str = "") -> list[Problem]:

@@ -47,12 +47,12 @@ def s3(client):
 
 
 def test_the_same_training_keeps_its_number_and_another_gets_the_next(s3, first):
-    assert ledger.look(s3, first, CHAMPION).counted is False
+    assert ledger.find_look(s3, first, CHAMPION).is_counted is False
     assert [ledger.take(s3, first, CHAMPION).number for _ in range(3)] == [1, 1, 1]
-    again = ledger.look(s3, first, CHAMPION)
-    assert (again.number, again.counted, again.level) == (1, True, spent(again.alpha, 1))
+    again = ledger.find_look(s3, first, CHAMPION)
+    assert (again.number, again.is_counted, again.level) == (1, True, spent(again.alpha, 1))
     seed = document("train.loop.seed=1")
-    assert ledger.look(s3, seed, CHAMPION).number == 2  # looking takes nothing
+    assert ledger.find_look(s3, seed, CHAMPION).number == 2  # looking takes nothing
     assert ledger.take(s3, seed, CHAMPION).number == 2
     assert ledger.take(s3, first, CHAMPION | {"MaxSteps": "7"}).number == 3
     assert ledger.take(s3, first, CHAMPION).number == 1

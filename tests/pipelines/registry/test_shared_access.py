@@ -9,10 +9,10 @@ import boto3
 import pytest
 
 from pipelines.promote import both_sides, main
-from pipelines.registry.shared_access import Way, documents
+from pipelines.registry.shared_access import PromotionRoute, documents
 from tests.promotion import DEV, NAMES, PROD, STAGING, recipe_in
 from trainyard.common.errors import RecipeError
-from trainyard.emulator.client_environment import applied
+from trainyard.emulator.client_environment import apply_environment
 from trainyard.emulator.server import serve
 from trainyard.terminal import run
 
@@ -20,7 +20,7 @@ ROLE = f"arn:aws:iam::{STAGING}:role/promoter"
 
 
 @pytest.fixture
-def way(tmp_path: Path) -> Way:
+def way(tmp_path: Path) -> PromotionRoute:
     return both_sides(recipe_in(tmp_path), [], NAMES[STAGING]).way
 
 
@@ -39,10 +39,12 @@ def test_each_role_has_its_trust_and_its_policy(
     assert trust["Principal"] == {"AWS": f"arn:aws:iam::{STAGING}:root"}
 
 
-def test_iam_takes_each_policy(way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_iam_takes_each_policy(
+    way: PromotionRoute, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     found = documents(way, ROLE)
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
-    with serve(tmp_path / "aws") as endpoint, applied(endpoint.env):
+    with serve(tmp_path / "aws") as endpoint, apply_environment(endpoint.env):
         iam = boto3.client("iam")
         for name in ("reader", "promoter"):
             arn = ROLE if name == "promoter" else way.reader
@@ -51,13 +53,13 @@ def test_iam_takes_each_policy(way: Way, tmp_path: Path, monkeypatch: pytest.Mon
             iam.put_role_policy(RoleName=name, PolicyName="promotion", PolicyDocument=own)
 
 
-def test_a_promoter_of_another_account_is_refused(way: Way):
+def test_a_promoter_of_another_account_is_refused(way: PromotionRoute):
     said = f"is no role of account {STAGING}, .* as arn:aws:iam::{STAGING}:role/promoter"
     with pytest.raises(RecipeError, match=said):
         documents(way, f"arn:aws:iam::{PROD}:role/promoter")
 
 
-def test_a_group_of_another_account_has_a_policy_too(way: Way):
+def test_a_group_of_another_account_has_a_policy_too(way: PromotionRoute):
     group = f"arn:aws:sagemaker:us-east-1:{PROD}:model-package-group/shared"
     found = documents(replace(way, into=replace(way.into, group=group)), ROLE)
     [create, *_] = found[f"group {group}"]["Statement"]

@@ -3,7 +3,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.run_report.search_results import incumbents, over_seeds, ranked, rounded, trials
+from pipelines.run_report.search_results import (
+    incumbents,
+    over_seeds,
+    rank_trials,
+    round_value,
+    trials,
+)
 
 VALUES = st.one_of(st.none(), st.floats(-1e6, 1e6))
 
@@ -26,8 +32,8 @@ def test_the_best_so_far_never_gets_worse_and_ends_with_the_first_in_rank(values
     known = [value for value in values if value is not None]
     assert best == [better(known[: n + 1]) for n in range(len(known))]
     if known:
-        assert ranked(found)[0]["objective"] == best[-1]
-    assert [one["objective"] for one in ranked(found)][len(known) :] == [None] * (
+        assert rank_trials(found)[0]["objective"] == best[-1]
+    assert [one["objective"] for one in rank_trials(found)][len(known) :] == [None] * (
         len(values) - len(known)
     )
 
@@ -38,7 +44,11 @@ def test_a_stopped_training_is_never_the_best_so_far():
 
 
 def test_numbers_are_rounded_and_words_are_not():
-    assert (rounded("0.00123456"), rounded("adamw"), rounded("3")) == ("0.001235", "adamw", "3")
+    assert (round_value("0.00123456"), round_value("adamw"), round_value("3")) == (
+        "0.001235",
+        "adamw",
+        "3",
+    )
 
 
 def test_several_seeds_have_a_mean_with_its_interval_and_other_searches_none():

@@ -49,7 +49,7 @@ class Run:
 
 
 def expected(run: Run) -> dict[str, dict[str, float]]:
-    pace = Paces().of(run, run.job)  # type: ignore[arg-type]
+    pace = Paces().find_pace(run, run.job)  # type: ignore[arg-type]
     assert pace
     return {one.grounds: dict(one.seconds) for one in pace.expected}
 
@@ -87,7 +87,7 @@ def test_a_slow_training_is_told_with_its_part_and_asks_for_others_once():
     run.before[0].job["FinalMetricDataList"][3]["Value"] = 0.1  # data
     paces = Paces()
     for _ in range(3):
-        said = paces.said(run, run.job)  # type: ignore[arg-type]
+        said = paces.remark_on_job(run, run.job)  # type: ignore[arg-type]
     assert "slow: a step takes 4 s, and 1.5 s" in said and "data: 0.9 s for 0.1 s" in said
     assert run.asked == 1
 
@@ -99,7 +99,7 @@ def test_the_first_metric_line_is_a_warm_up():
     assert step["MetricName"] == "train:step"
     said = {}
     for step["Value"] in (10.0, 20.0):
-        said[step["Value"]] = Paces().said(run, run.job)  # type: ignore[arg-type]
+        said[step["Value"]] = Paces().remark_on_job(run, run.job)  # type: ignore[arg-type]
     assert said[10.0] == "" and said[20.0].startswith("slow: a step takes 400 s")
 
 
@@ -119,7 +119,7 @@ def test_what_is_foreseen_has_the_parts_that_metric_lines_have():
 def test_another_training_than_our_loops_is_left_alone():
     theirs = described("x", FinalMetricDataList=[{"MetricName": "loss", "Value": 1.0}])
     assert seconds(theirs) is None and seconds({}) is None
-    assert Paces().said(Run(theirs), theirs) == ""  # type: ignore[arg-type]
+    assert Paces().remark_on_job(Run(theirs), theirs) == ""  # type: ignore[arg-type]
 
 
 def test_the_report_has_this_run_and_what_was_expected_of_it():

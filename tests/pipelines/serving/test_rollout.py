@@ -20,7 +20,7 @@ from pipelines.serving.endpoint_requests import Release
 from pipelines.serving.rollout import go_back, package_of, release, serving
 from tests.conftest import CHECKOUT
 from trainyard.common.errors import GateError, RecipeError
-from trainyard.emulator.client_environment import applied
+from trainyard.emulator.client_environment import apply_environment
 from trainyard.emulator.server import serve
 
 pytestmark = pytest.mark.sweep
@@ -73,9 +73,9 @@ def packaged(number: int, level: float, group: str = "models", name: str = "bits
 
 @pytest.fixture
 def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recipe]:
-    monkeypatch.setattr(rollout, "LOOK", 0.5)
+    monkeypatch.setattr(rollout, "POLL_SECONDS", 0.5)
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
-    with serve(tmp_path / "aws") as endpoint, applied(endpoint.env):
+    with serve(tmp_path / "aws") as endpoint, apply_environment(endpoint.env):
         boto3.client("s3").create_bucket(Bucket="trainyard-laptop")
         boto3.client("sagemaker").create_model_package_group(ModelPackageGroupName="models")
         yield load(CHECKOUT / "recipes/laptop.yaml", SETS)
@@ -90,18 +90,18 @@ def test_from_the_first_model_to_the_way_back(recipe: Recipe) -> None:
     sagemaker: Any = boto3.client("sagemaker")
     first, better, worse = packaged(1, 1.0), packaged(2, 0.9), packaged(3, 3.0)
     assert serving(sagemaker, "models") is None
-    assert released(recipe, first).served
+    assert released(recipe, first).is_serving
     assert serving(sagemaker, "models") == first
     with pytest.raises(GateError, match="one model only"):
         go_back("models", "us-east-1", SAID.append)
     with Load(os.environ, "models", lambda _: {"Body": b"{}"}) as load:
         good = released(recipe, better)
-        assert good.served, good
+        assert good.is_serving, good
         bad = released(recipe, worse)
-        assert not bad.served and package_of(sagemaker, bad.config) == better
+        assert not bad.is_serving and package_of(sagemaker, bad.config) == better
         assert "its answers are worse" in "\n".join(SAID)
-        assert "models-models-3-worse" in bad.why
-        assert go_back("models", "us-east-1", SAID.append).served
+        assert "models-models-3-worse" in bad.reason
+        assert go_back("models", "us-east-1", SAID.append).is_serving
     assert serving(sagemaker, "models") == first
     assert current(sagemaker, "models", "models") == first, "not the newest Approved, which is bad"
     assert current(sagemaker, "models", None) == worse
@@ -111,7 +111,7 @@ def test_from_the_first_model_to_the_way_back(recipe: Recipe) -> None:
 def test_a_quality_that_no_answer_has_is_refused_or_rolled_back(recipe: Recipe) -> None:
     sagemaker, s3 = boto3.client("sagemaker"), boto3.client("s3")
     first, second, other = packaged(1, 1.0), packaged(2, 1.0), packaged(3, 1.0, name="nats")
-    assert released(recipe, first).served
+    assert released(recipe, first).is_serving
     sets = [*SETS, "deploy.compare={quality: nats}"]
     renamed = load(CHECKOUT / "recipes/laptop.yaml", sets)
     with Load(os.environ, "models", lambda _: {"Body": b"{}"}):
@@ -122,8 +122,8 @@ def test_a_quality_that_no_answer_has_is_refused_or_rolled_back(recipe: Recipe) 
             released(renamed, second)
         assert len(sagemaker.list_models()["Models"]) == 1, "nothing was made"
         SAID.clear()
-        assert not released(recipe, other).served
+        assert not released(recipe, other).is_serving
         assert "its answers lack what is compared" in "\n".join(SAID)
     SAID.clear()
-    assert released(recipe, second).served
+    assert released(recipe, second).is_serving
     assert "not compared; capture more of them" in "\n".join(SAID)

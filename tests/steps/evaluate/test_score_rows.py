@@ -14,13 +14,13 @@ from torch import nn
 
 from steps.evaluate import job as evaluate_job
 from steps.evaluate import score_rows as rows_module
-from steps.evaluate.model_archive import Source, Trained
+from steps.evaluate.model_archive import Source, TrainedModel
 from steps.evaluate.score_rows import Scoring, in_order, rows
 from tests.training.test_language_model import pack
 from tests.training.trainings import write_dataset
 from training.data.dataset import Dataset
 from training.export.artifact import save
-from training.export.weight_location import Held
+from training.export.weight_location import LocalWeights
 from training.workloads import load
 
 SETTINGS = {"context_length": 16, "layers": 1, "heads": 2, "dim": 32}
@@ -42,7 +42,7 @@ def model(folder: Path, seed: int, train: Dataset) -> None:
         "packages_sha256": None,
         "training": {"identity": None, "stretches": []},
     }
-    save(folder / "files", Held(workload.model().state_dict()), workload, told, [])
+    save(folder / "files", LocalWeights(workload.model().state_dict()), workload, told, [])
     with tarfile.open(folder / "model.tar.gz", "w:gz") as tar:
         tar.add(folder / "files", ".")
 
@@ -110,9 +110,9 @@ def test_a_workload_that_takes_no_share_is_scored_by_one_process(tmp_path, caplo
     caplog.set_level(logging.INFO)
     one = nn.Linear(1, 1)
     source = Source(tmp_path)
-    challenger = Trained(Alone(), one, {}, {"bytes": 0, "sha256": ""}, source)
+    challenger = TrainedModel(Alone(), one, {}, {"bytes": 0, "sha256": ""}, source)
     scoring = Scoring("challenger", "alone", {}, tmp_path, source, tmp_path)
-    blocks = list(rows(scoring, challenger, lambda: one, None, tmp_path, asked=4))
+    blocks = list(rows(scoring, challenger, lambda: one, None, tmp_path, process_count=4))
     assert len(blocks) == 1 and "its workload takes no share" in caplog.text
 
 

@@ -23,7 +23,7 @@ from steps.evaluate.score_table import Scores, write
 from tests.documents import keys_that_differ
 from tests.steps.test_jobs import RAGGED, TOYS, shard, train
 from tests.training.test_cpu_cores import ALL, neighbours
-from training.cpu_cores import Waited
+from training.cpu_cores import ThreadTimes
 from training.data.dataset import Dataset
 from trainyard.common.errors import DataError
 from trainyard.common.safe_unpack import unpack
@@ -140,7 +140,7 @@ def test_the_int8_version_is_an_artifact_of_its_own_with_scores_on_the_same_rows
 
 
 @pytest.mark.sweep
-@pytest.mark.skipif(Waited.now() is None, reason="the kernel does not count the waiting")
+@pytest.mark.skipif(ThreadTimes.now() is None, reason="the kernel does not count the waiting")
 def test_a_latency_that_neighbours_disturb_says_so(inputs, monkeypatch):
     monkeypatch.setattr(latency_module, "REQUESTS", 400)  # longer than a turn on a core
     trained = open_archive(inputs / "model")

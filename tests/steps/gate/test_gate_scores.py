@@ -68,7 +68,7 @@ def test_good_evidence_passes_and_everything_is_told(root: Path):
     assert superior["value"] == pytest.approx(superior["champion"] - superior["challenger"])
     assert superior["challenger"] == pytest.approx(found["metrics"]["loss"])
     assert superior["champion"] == pytest.approx(found["champion_metrics"]["loss"])
-    assert superior["confidence"] == pytest.approx(1 - spent(0.05, look=1))
+    assert superior["confidence"] == pytest.approx(1 - spent(0.05, look_number=1))
     assert superior["threshold"] == 0
     assert found["champion"] == CHAMPION
     assert (found["examples"], found["groups"], found["test_fingerprint"]) == (1200, 60, "test")

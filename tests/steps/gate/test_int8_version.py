@@ -37,7 +37,7 @@ def test_an_int8_version_that_is_not_worse_is_registered(tmp_path):
     assert found["metrics"] == versions["int8"]["metrics"] != versions["full"]["metrics"]
     [loss] = [check for check in found["checks"] if check["kind"] == "int8"]
     assert -0.02 < loss["low"] < loss["value"] < 0
-    assert loss["confidence"] == pytest.approx(1 - spent(0.05, look=1))
+    assert loss["confidence"] == pytest.approx(1 - spent(0.05, look_number=1))
     assert loss["champion"] == pytest.approx(versions["full"]["metrics"]["loss"])
     assert "int8 weights are registered; loss is worse by 0.00" in versions["says"]
     assert "model 0.8 MB instead of 3; p95 3 ms instead of 4" in versions["says"]

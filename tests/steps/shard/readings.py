@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from steps.shard.readers import Bad, Batch, csv, dialect, raw_bytes, read, text
-from steps.shard.readers.batch import merged, schema
+from steps.shard.readers.batch import merge_batches, schema
 from training.workloads import Column
 
 TEXT = {"text": Column("text")}
@@ -81,7 +81,7 @@ def read_lines(path: Path, columns: Mapping[str, Column] = TEXT) -> Reading:
         assert batch.records.schema == schema(columns)
         assert len(batch.lines) == len(batch.records)
         assert len(batch.lines) or batch.bad, "an empty batch"
-    return shown(merged(batches)) if batches else ([], [], [])
+    return shown(merge_batches(batches)) if batches else ([], [], [])
 
 
 def shown(batch: Batch) -> Reading:

@@ -54,7 +54,7 @@ def documents(folder: Path) -> Counter[str]:
     for split in SPLITS:
         one = Dataset(folder / "out" / split)
         texts = bytearray()
-        for number in np.unique(one.merged.source):  # in the order in which it was packed
+        for number in np.unique(one.manifests.source):  # in the order in which it was packed
             rows = [p.samples["tokens"][p.sources == number] for p in one.stream(64)]
             samples = np.concatenate(rows)
             stream = [samples[0, 0], *samples[:, 1:].ravel()]
@@ -104,7 +104,7 @@ def test_ten_overlapping_dumps_hold_each_document_once(tmp_path):
     assert all(other == found[0] for other in found)
     for folder in ("1 1", "10 4"):
         assert documents(tmp_path / folder) == Counter(record["text"] for record in corpus)
-    raw = Dataset(tmp_path / "10 4/out/train").merged.raw
+    raw = Dataset(tmp_path / "10 4/out/train").manifests.raw
     assert sum(raw["records"]) - sum(raw["duplicates"]) == 300
     assert raw["records"] == [270] * 10
 
@@ -150,7 +150,7 @@ def test_an_object_under_two_names_is_read_once_also_where_equal_records_stay(
     once = dataset(tmp_path / "once", files, "--unique")
     copied = {"z/copy of a.jsonl": files["a.jsonl"], **files}
     assert dataset(tmp_path / "twice", copied, "--unique") == once
-    raw = Dataset(tmp_path / "twice/out/train").merged.raw
+    raw = Dataset(tmp_path / "twice/out/train").manifests.raw
     assert dict(zip(raw["name"], raw["duplicates"], strict=True))["z/copy of a.jsonl"] == 40
     document = (CHECKOUT / "docs/shards.md").read_text(encoding="utf-8")
     found: dict = {}
@@ -182,7 +182,7 @@ def test_tiny_files_make_no_more_shards_than_one(tmp_path):
     dataset(tmp_path / "many", files, "--shard_mb", "64")
     for split in SPLITS:
         one = Dataset(tmp_path / "many/out" / split)
-        assert len(one.merged.names) == 1
+        assert len(one.manifests.names) == 1
         tokens = one.read(np.arange(len(one)))["tokens"]
         padding = (tokens[:, :-1] == 256) & (tokens[:, 1:] == 256)
         assert padding.sum() < tokens.shape[1]  # less than one sample

@@ -33,7 +33,7 @@ def test_counts_samples_and_fingerprints(run_python, folder):
     assert train.split()[:3] == ["train", "60", "60"] and test.split()[:3] == ["test", "20", "20"]
     for split in ("train", "test"):
         dataset = Dataset(folder / split)
-        sizes = dataset.merged.bytes.sum(axis=1)
+        sizes = dataset.manifests.bytes.sum(axis=1)
         assert f"{split} {dataset.fingerprint}" in shown.stdout
         row = train if split == "train" else test
         assert row.split()[-1] == f"{sizes.max() / sizes.mean():.2f}"
@@ -53,7 +53,7 @@ def test_verify_tells_by_its_exit_status(folder):
     arguments = (str(folder), "--verify", "--samples", "0")
     whole = inspect(*arguments)
     assert whole.returncode == 0 and "train: 10 files, every hash is right" in whole.stdout
-    shard = folder / "test" / Dataset(folder / "test").merged.files[0]
+    shard = folder / "test" / Dataset(folder / "test").manifests.files[0]
     content = bytearray(shard.read_bytes())
     content[-1] ^= 1
     shard.write_bytes(content)

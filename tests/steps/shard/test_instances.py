@@ -66,7 +66,7 @@ def fingerprints(output: Path) -> dict[str, str]:
 
 def raw(output: Path) -> dict[str, tuple[int, int, int]]:
     """Name → (records, duplicates, quarantined), the same in all manifests."""
-    told = Dataset(output / "train").merged.raw
+    told = Dataset(output / "train").manifests.raw
     columns = told["records"], told["duplicates"], told["quarantined"]
     return dict(zip(told["name"], zip(*columns, strict=True), strict=True))
 

@@ -174,7 +174,7 @@ def test_instances_fill_one_prefix(shard, tmp_path):
     together = Dataset(tmp_path / "train")
     manifests = read_manifests(tmp_path / "train")
     assert len(manifests) == 3 and sum(bool(one.sources) for one in manifests.values()) == 2
-    assert together.merged.raw["name"] == sorted(files)
+    assert together.manifests.raw["name"] == sorted(files)
     assert len(list((tmp_path / "quarantine").glob("*.jsonl"))) == 1
     alone = shard(files, *limit)
     assert together.fingerprint == Dataset(alone / "processing/output/train").fingerprint
@@ -189,7 +189,7 @@ def test_instances_share_a_folder(tmp_path):
     manifests = read_manifests(tmp_path / "out/train")
     assert list(manifests) == [f"manifest-{host}.json" for host in hosts]
     assert [len(manifest.sources) for manifest in manifests.values()] == [1, 0, 1]
-    assert Dataset(tmp_path / "out/train").merged.raw["name"] == sorted(files)
+    assert Dataset(tmp_path / "out/train").manifests.raw["name"] == sorted(files)
     assert len(list((tmp_path / "out/quarantine").glob("*.jsonl"))) == 1
     assert not (tmp_path / "out/scratch").exists()
 
@@ -428,7 +428,7 @@ def test_the_dataset_does_not_depend_on_how_an_inputs_records_are_spread(shard, 
         job.main([*ARGUMENTS, "--inputs", "web", "code", "--root", str(root)])
         datasets.append(Dataset(root / "processing/output/train"))
     assert datasets[0].fingerprint == datasets[1].fingerprint
-    found = [mixture.inputs(data.merged) for data in datasets]
+    found = [mixture.inputs(data.manifests) for data in datasets]
     assert {name: one.fingerprint for name, one in found[0].items()} == {
         name: one.fingerprint for name, one in found[1].items()
     }

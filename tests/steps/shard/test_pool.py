@@ -123,9 +123,9 @@ def test_spare_cores_go_to_the_tokenizer(shard, monkeypatch, objects, processes,
 
     def pooled(self, tasks, pace, count, threads):
         started.append((count, threads))
-        return pool._each(tasks, self._plan, id)
+        return pool._run_in_turn(tasks, self._plan, id)
 
-    monkeypatch.setattr(pool.Pool, "_pooled", pooled)
+    monkeypatch.setattr(pool.Pool, "_run_in_pool", pooled)
     shard(dict(list(FILES.items())[:objects]), "--processes", str(processes))
     assert started == [expected, (1, processes)]  # of the objects, of the only unit
 
@@ -144,7 +144,7 @@ def test_the_log_says_how_far_the_work_is(monkeypatch, caplog):
     pace = Pace("objects", objects)
     with caplog.at_level("INFO"):
         pace.read(2_500_000)
-        pace.done(objects[0])
+        pace.count_done(objects[0])
     first, second = caplog.messages
     assert first.startswith("0 of 3 objects, 0.0 of 6.0 MB; 2.5 MB of records, ")
     assert re.fullmatch(

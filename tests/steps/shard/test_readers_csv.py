@@ -236,7 +236,7 @@ def test_a_giant_record_may_be_forgotten_but_for_its_state(beginning: bytes, res
         return
     if beginning.endswith((b"\n", b"\r")) and dialect.end(beginning, 0, len(beginning))[1]:
         return
-    short = dialect.shortened(b"xy" + beginning + b"z", 2, 2 + len(beginning))
+    short = dialect.shorten_record(b"xy" + beginning + b"z", 2, 2 + len(beginning))
     assert len(short) <= 2
     end, closed = dialect.end(beginning + rest, 0, len(beginning + rest))
     short_end = (end - len(beginning) + len(short), closed)

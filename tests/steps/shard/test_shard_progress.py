@@ -110,6 +110,6 @@ def test_a_changed_record_counts_for_nothing_or_says_the_same(tmp_path, data):
     place = data.draw(st.integers(0, len(content) - 1))
     flipped = bytes([content[place] ^ data.draw(st.integers(1, 255))])
     changed = content[:place] + flipped + content[place + 1 :]
-    assert shard_progress.parsed(Record, changed, identity) in (None, record)
-    assert shard_progress.parsed(Record, content[:place], identity) is None
-    assert shard_progress.parsed(Record, content, identity | {"bytes": 4}) is None
+    assert shard_progress.parse_record(Record, changed, identity) in (None, record)
+    assert shard_progress.parse_record(Record, content[:place], identity) is None
+    assert shard_progress.parse_record(Record, content, identity | {"bytes": 4}) is None

@@ -76,13 +76,13 @@ def test_a_large_split_gives_samples_at_even_distances(tmp_path, monkeypatch):
     two = sharded(tmp_path / "two", {"a.jsonl": lines(RECORDS[::-1])}, "--summary", instances=2)
     assert fingerprints(one) == fingerprints(two)
     sample, train = Dataset(one / "summary/sample"), Dataset(one / "train")
-    size = int(sample.merged.bytes.sum())
-    assert 1000 < size < 2 * 3000 < int(train.merged.bytes.sum())
+    size = int(sample.manifests.bytes.sum())
+    assert 1000 < size < 2 * 3000 < int(train.manifests.bytes.sum())
     [rows, all_rows] = [
         {row.tobytes() for row in d.read(np.arange(len(d)))["tokens"]} for d in (sample, train)
     ]
     assert rows < all_rows
-    assert len(np.unique(sample.merged.source)) == len(np.unique(train.merged.source))
+    assert len(np.unique(sample.manifests.source)) == len(np.unique(train.manifests.source))
 
 
 def test_it_changes_nothing_of_the_splits_and_a_rerun_adds_it(tmp_path, whole):

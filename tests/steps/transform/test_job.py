@@ -10,15 +10,15 @@ import torch
 from steps.transform import job, scored_object
 from tests.training.workloads.tabular.tables import SETTINGS, dataset, table
 from training.export import artifact
-from training.export.request_handler import Served, open_served
-from training.export.weight_location import Held
+from training.export.request_handler import ServedModel, open_served
+from training.export.weight_location import LocalWeights
 from training.workloads import load
 from trainyard.common.errors import DataError
 
 LANGUAGE = {"context_length": 8, "layers": 1, "heads": 2, "dim": 16}
 
 
-def model(root: Path, name: str, settings: dict, learned: Path | None = None) -> Served:
+def model(root: Path, name: str, settings: dict, learned: Path | None = None) -> ServedModel:
     """Put an artifact where the step gets it."""
     workload = load(name, settings)
     if learned:
@@ -26,7 +26,7 @@ def model(root: Path, name: str, settings: dict, learned: Path | None = None) ->
     torch.manual_seed(1)
     folder = root / "processing/input/model"
     description = {"workload": name, "workload_config": settings}
-    artifact.save(folder, Held(workload.model().state_dict()), workload, description, [])
+    artifact.save(folder, LocalWeights(workload.model().state_dict()), workload, description, [])
     return open_served(folder)
 
 
@@ -100,7 +100,7 @@ def test_a_killed_job_leaves_no_file_that_a_retry_could_take_for_whole(root: Pat
     whole = transformed(root)
     (root / "processing/output").rename(root / "whole")
     monkeypatch.setattr(scored_object, "PART", 8)
-    score_part, scored = scored_object.Scoring._scored, []
+    score_part, scored = scored_object.Scoring._score_batch, []
 
     class Killed(BaseException):
         pass
@@ -112,7 +112,7 @@ def test_a_killed_job_leaves_no_file_that_a_retry_could_take_for_whole(root: Pat
         return score_part(scoring, raw, batch)
 
     with monkeypatch.context() as patch:
-        patch.setattr(scored_object.Scoring, "_scored", score_three)
+        patch.setattr(scored_object.Scoring, "_score_batch", score_three)
         with pytest.raises(Killed):
             transformed(root)
     assert {raw.name for raw in scored} and not {*outputs(root)} & {

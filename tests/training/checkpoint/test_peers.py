@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from training.checkpoint.block_hashes import Torn
-from training.checkpoint.find_files import AT_ONCE, Remote, Server
+from training.checkpoint.find_files import AT_ONCE, RemoteFile, Server
 
 CONTENT = os.urandom(AT_ONCE + 1000)
 
@@ -27,13 +27,13 @@ def server(tmp_path: Path, monkeypatch):
 
 def read(server: Server, name: str, begin: int, count: int, said: str = "w" * 32) -> bytes:
     into = bytearray(count)
-    Remote(name, [server.address], said).read(begin, memoryview(into))
+    RemoteFile(name, [server.address], said).read(begin, memoryview(into))
     return bytes(into)
 
 
 def test_ranges_of_a_file_come_as_they_are(server):
     into = bytearray(100)
-    remote = Remote("shard.safetensors", [("127.0.0.1", 1), server.address], "w" * 32)
+    remote = RemoteFile("shard.safetensors", [("127.0.0.1", 1), server.address], "w" * 32)
     for begin in (5, 0, AT_ONCE):  # on one connection, which the server ends when it is closed
         remote.read(begin, memoryview(into))
         assert into == CONTENT[begin:][:100]

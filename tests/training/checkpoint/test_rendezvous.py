@@ -31,7 +31,7 @@ def met(world: int, say: Callable[[Meeting], Any], patience: float = 20, absent:
 
 def test_all_get_what_the_first_chooses_and_only_those_that_want_it():
     def say(meeting: Meeting) -> Any:
-        first = meeting.decide(meeting.rank, sum, wanted=meeting.rank < 2)
+        first = meeting.decide(meeting.rank, sum, needs_result=meeting.rank < 2)
         parts = meeting.deal(meeting.rank, lambda said: [10 * one for one in said])
         return first, parts, meeting.decide(parts, max)
 
@@ -42,7 +42,7 @@ def test_a_choice_that_fails_fails_on_all_even_those_that_do_not_want_it():
     def choose(said: Any) -> Any:
         raise TrainingError("the disk is full")
 
-    found = met(3, lambda meeting: meeting.decide(None, choose, wanted=False))
+    found = met(3, lambda meeting: meeting.decide(None, choose, needs_result=False))
     assert [str(error) for error in found] == ["the disk is full"] * 3
 
 

@@ -58,8 +58,8 @@ def test_a_fault_is_named_by_the_rule_that_it_breaks(number, tmp_path):
             break
     assert verdict.rule.name in fault.rules
     first = verdict.faults[0]
-    assert f"seeded_{number}" in first.where
-    assert first.found
+    assert f"seeded_{number}" in first.location
+    assert first.observation
     assert first.fix
 
 
@@ -86,13 +86,13 @@ def test_types_and_losses_that_do_not_fit_are_said_in_our_words(
     [fault] = [one for one in FAULTS if one.what == what]
     verdicts = judge(trial(fault, package, tmp_path), HERE)
     first = next(one for verdict in verdicts for one in verdict.faults)
-    assert first.found.startswith(found) and fix in first.fix
+    assert first.observation.startswith(found) and fix in first.fix
 
 
 def test_a_loss_over_the_batch_that_is_declared_is_none(tmp_path):
     [fault] = [one for one in FAULTS if one.what == "a loss over the pairs of the batch"]
     tried = trial(fault, "declared", tmp_path)
-    type(tried.one).by_batch = True
+    type(tried.shared_workload).by_batch = True
     [rule] = [one for one in HERE if one.name == "loss is a sum"]
     assert list(rule.check(tried)) == []
 

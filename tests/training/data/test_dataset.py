@@ -115,7 +115,7 @@ def test_the_lines_of_numpy_in_the_docs_read_what_a_dataset_reads(tmp_path, monk
     found: dict = {}
     exec(code, found)
     dataset = Dataset(tmp_path / "train")
-    assert len(dataset.merged.files) > 4 and found["files"] == dataset.merged.files.tolist()
+    assert len(dataset.manifests.files) > 4 and found["files"] == dataset.manifests.files.tolist()
     assert (found["tokens"] == dataset.read(range(len(dataset)))["tokens"]).all()
 
 

@@ -17,7 +17,7 @@ from tests.training.trainings import write_dataset
 from training.data import loader as module
 from training.data.dataset import Dataset
 from training.data.loader import Loader
-from training.data.sample_order import Order, uniform, windowed
+from training.data.sample_order import Order, create_uniform_order, create_windowed_order
 from trainyard.common.errors import DataError
 
 pytestmark = pytest.mark.long
@@ -65,8 +65,8 @@ def same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
 
 def make_order(dataset: Dataset, kind: str, seed: int = 0) -> Order:
     if kind == "uniform":
-        return uniform(dataset.fingerprint, seed, len(dataset))
-    return windowed(dataset.fingerprint, seed, dataset.merged.samples, 40)
+        return create_uniform_order(dataset.fingerprint, seed, len(dataset))
+    return create_windowed_order(dataset.fingerprint, seed, dataset.manifests.samples, 40)
 
 
 @settings(max_examples=40)
@@ -86,7 +86,7 @@ def test_it_gives_what_a_plain_read_in_the_same_order_gives(
     """Fixed and variable fields; batches larger and smaller than a chunk and than the dataset."""
     rank = data.draw(st.integers(0, world - 1))
     share = micro * accumulation
-    dataset, before = Dataset(folder, loaded=loaded), module.CHUNK
+    dataset, before = Dataset(folder, in_memory=loaded), module.CHUNK
     order = make_order(dataset, kind)
     try:
         module.CHUNK = chunk
@@ -98,7 +98,7 @@ def test_it_gives_what_a_plain_read_in_the_same_order_gives(
                     assert loader.position == begin
                     [batch] = take(loader, 1)
                     first = begin + rank * share + number * micro
-                    assert same(batch, dataset.read(order.at(range(first, first + micro))))
+                    assert same(batch, dataset.read(order.indices_at(range(first, first + micro))))
             assert loader.position == position + 4 * share * world
     finally:
         module.CHUNK = before
@@ -150,7 +150,7 @@ def test_chunks_grow_to_their_size_and_no_further(dataset, monkeypatch):
         take(loader, 300)
     sample = dataset.merged.bytes.sum() / len(dataset)
     assert 1000 < max(asked) * sample <= 2000
-    assert sum(asked) <= 900 + (module.AHEAD + 1) * max(asked)
+    assert sum(asked) <= 900 + (module.PREFETCH_CHUNKS + 1) * max(asked)
 
 
 def test_a_consumer_that_only_reads_needs_no_thread(dataset, monkeypatch):
@@ -168,7 +168,7 @@ def test_chunks_may_be_read_in_any_order(dataset):
     for first, count in ((0, 4), (4, 8), (40, 16), (12, 16), (0, 4), (44, 3)):
         found = chunks.read(first, count)
         wanted = [7 + k // 10 * 20 + 10 + k % 10 for k in range(first, first + count)]
-        expected = dataset.read(order.at(np.array(wanted)))
+        expected = dataset.read(order.indices_at(np.array(wanted)))
         assert same({name: tensor.numpy() for name, tensor in found.items()}, expected)
 
 
@@ -179,9 +179,9 @@ class Blocking(Order):
         self.order, self.may = order, threading.Event()
         self.may.set()
 
-    def at(self, positions):
+    def indices_at(self, positions):
         self.may.wait(10)
-        return self.order.at(positions)
+        return self.order.indices_at(positions)
 
 
 def test_time_spent_waiting_is_counted(dataset):
@@ -189,14 +189,14 @@ def test_time_spent_waiting_is_counted(dataset):
     with Loader(dataset, order, global_batch=8, micro_batch=8) as loader:
         began = time.perf_counter()
         take(loader, 20)
-        before = loader.stalled
+        before = loader.stall_seconds
         assert before <= time.perf_counter() - began
         order.may.clear()
         threading.Timer(2, order.may.set).start()
         began = time.perf_counter()
         while not order.may.is_set():
             next(loader)
-        assert 0.1 < loader.stalled - before <= time.perf_counter() - began
+        assert 0.1 < loader.stall_seconds - before <= time.perf_counter() - began
 
 
 def test_the_thread_reads_ahead_while_nobody_waits(dataset):
@@ -206,12 +206,12 @@ def test_the_thread_reads_ahead_while_nobody_waits(dataset):
         while not all(future.done() for _, _, future in loader._coming):
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        assert len(loader._coming) == module.AHEAD
+        assert len(loader._coming) == module.PREFETCH_CHUNKS
 
 
 @pytest.mark.parametrize("loaded", [False, True])
 def test_the_thread_ends_with_the_loader(folder, loaded):
-    dataset = Dataset(folder, loaded=loaded)
+    dataset = Dataset(folder, in_memory=loaded)
     order = make_order(dataset, "windowed")
     with (
         pytest.raises(ZeroDivisionError),  # what a training loop may raise
@@ -236,12 +236,12 @@ def test_the_thread_ends_with_the_loader(folder, loaded):
 @pytest.mark.parametrize("loaded", [False, True])
 def test_an_error_of_the_thread_is_raised_each_time_that_its_batch_is_asked_for(tmp_path, loaded):
     write_dataset(tmp_path, make(SAMPLES), FIELDS)
-    dataset = Dataset(tmp_path, loaded=loaded)
+    dataset = Dataset(tmp_path, in_memory=loaded)
     order = Order(len(dataset), lambda epoch: lambda positions: positions)
-    shard = len(dataset.merged.files) - 2
-    (tmp_path / dataset.merged.files[shard]).unlink()
+    shard = len(dataset.manifests.files) - 2
+    (tmp_path / dataset.manifests.files[shard]).unlink()
     good = int(dataset.starts[shard])
-    order.shards_from = lambda position: np.arange(len(dataset.merged.files))
+    order.shards_from = lambda position: np.arange(len(dataset.manifests.files))
     with Loader(dataset, order, global_batch=1, micro_batch=1) as loader:
         given = []
         with pytest.raises(DataError, match="missing; copy it again"):

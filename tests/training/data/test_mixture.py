@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tests.training.data.test_sample_order import read
 from training.data.dataset import Dataset
 from training.data.manifest import Field
-from training.data.mixture import Input, MixtureOrder, chosen, inputs, table
-from training.data.sample_order import uniform, windowed
+from training.data.mixture import Input, MixtureOrder, inputs, select_inputs, table
+from training.data.sample_order import create_uniform_order, create_windowed_order
 from training.data.shard_writer import write_dataset
 from trainyard.common.errors import DataError
 
@@ -30,9 +30,9 @@ def mixed(sizes: list[list[int]], phases, seed: int = 0, window: int | None = No
         each = np.array([rows[place][1] for place in here])
         made.append(Input(f"{number}", f"f{number}", here, each, begins[here]))
         order = (
-            uniform(f"f{number}", seed, int(each.sum()))
+            create_uniform_order(f"f{number}", seed, int(each.sum()))
             if window is None
-            else windowed(f"f{number}", seed, each, window)
+            else create_windowed_order(f"f{number}", seed, each, window)
         )
         orders.append(order)
     return MixtureOrder(made, orders, phases)
@@ -57,7 +57,9 @@ def by_the_book(order: MixtureOrder, phases, stop: int) -> tuple[list[int], list
         round_, _ = table(weights)
         for position in range(start, min(end, stop)):
             source = int(round_[(position - start) % len(round_)])
-            own = int(order._orders[source].at(range(counts[source], counts[source] + 1))[0])
+            own = int(
+                order._orders[source].indices_at(range(counts[source], counts[source] + 1))[0]
+            )
             for first, size in zip(
                 order.inputs[source].firsts, order.inputs[source].sizes, strict=True
             ):
@@ -140,10 +142,11 @@ def test_what_comes_before_a_change_and_the_order_within_each_input_stay(start, 
     sizes = [[30, 20], [7], [1]]
     plain = mixed(sizes, [(0, [7, 2, 1])], seed)
     changed = mixed(sizes, [(0, [7, 2, 1]), (start, [1, 0, 1])], seed)
-    assert plain.at(range(start)).tolist() == changed.at(range(start)).tolist()
+    assert plain.indices_at(range(start)).tolist() == changed.indices_at(range(start)).tolist()
     for number in range(3):
         own = [
-            order.at(range(500))[order.sources(range(500)) == number] for order in (plain, changed)
+            order.indices_at(range(500))[order.sources(range(500)) == number]
+            for order in (plain, changed)
         ]
         length = min(map(len, own))
         assert own[0][:length].tolist() == own[1][:length].tolist()
@@ -154,8 +157,8 @@ def test_what_comes_before_a_change_and_the_order_within_each_input_stay(start, 
 def test_an_input_has_the_order_that_it_has_by_itself():
     """The neighbouring inputs, and their shares, do not matter."""
     one = mixed([[10, 20], [50]], [(0, [1, 3])])
-    own = one.at(range(200))[one.sources(range(200)) == 0]
-    alone = mixed([[10, 20]], [(0, [5])]).at(range(50))
+    own = one.indices_at(range(200))[one.sources(range(200)) == 0]
+    alone = mixed([[10, 20]], [(0, [5])]).indices_at(range(50))
     assert own.tolist() == alone.tolist()
 
 
@@ -185,7 +188,7 @@ def write(folder, **made) -> Dataset:
 
 def test_the_inputs_of_a_dataset_are_read_off_its_manifests(tmp_path):
     data = write(tmp_path, web=(0, 300), code=(1000, 1100), tiny=(5000, 5001))
-    found = inputs(data.merged)
+    found = inputs(data.manifests)
     assert {name: one.samples for name, one in found.items()} == {
         "code": 100,
         "tiny": 1,
@@ -201,4 +204,4 @@ def test_the_inputs_of_a_dataset_are_read_off_its_manifests(tmp_path):
 def test_an_input_without_a_sample_is_named(tmp_path):
     data = write(tmp_path, web=(0, 30), empty=(0, 0))
     with pytest.raises(DataError, match="has no sample of input 'empty', but of web; it is too"):
-        chosen(inputs(data.merged), ["web", "empty"], tmp_path)
+        select_inputs(inputs(data.manifests), ["web", "empty"], tmp_path)

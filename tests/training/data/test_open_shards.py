@@ -66,12 +66,12 @@ def test_opening_a_dataset_opens_no_shard(folder):
 @pytest.mark.parametrize("name", ["algo-1-00003.npy", "algo-1-00003.text.npy"])
 @pytest.mark.parametrize(("damage", "expected"), DAMAGES)
 def test_damage_is_found_when_the_shard_is_opened(folder, loaded, name, damage, expected):
-    dataset = Dataset(folder, loaded=loaded)
+    dataset = Dataset(folder, in_memory=loaded)
     damage(folder / name)
     with pytest.raises(DataError, match=expected) as failure:
         everything(dataset)
     assert str(folder / name) in str(failure.value)
-    [shard] = np.flatnonzero(dataset.merged.files == "algo-1-00003.npy")
+    [shard] = np.flatnonzero(dataset.manifests.files == "algo-1-00003.npy")
     others = np.delete(np.arange(SAMPLES), np.arange(*dataset.starts[shard : shard + 2]))
     assert len(rows(dataset.read(others))) == len(others)
 
@@ -112,7 +112,7 @@ def test_threads_may_read_at_once_while_shards_are_closed(folder, monkeypatch, l
     expected = rows(everything(Dataset(folder)))
     monkeypatch.setattr(open_shards, "MAPS", 6)
     monkeypatch.setattr(open_shards, "MEMORY", 2000)
-    dataset = Dataset(folder, loaded=loaded)
+    dataset = Dataset(folder, in_memory=loaded)
 
     def read(seed: int) -> bool:
         chosen = np.random.default_rng(seed).integers(0, SAMPLES, 30)
@@ -123,13 +123,13 @@ def test_threads_may_read_at_once_while_shards_are_closed(folder, monkeypatch, l
 
 
 def test_what_is_held_is_read_ahead_and_all_else_forgotten(folder):
-    dataset = Dataset(folder, loaded=True)
+    dataset = Dataset(folder, in_memory=True)
     expected = rows(everything(Dataset(folder)))
-    shards = len(dataset.merged.files)
+    shards = len(dataset.manifests.files)
     first, second = np.arange(shards // 2), np.arange(shards // 2 - 2, shards)
     dataset.hold(first)
     dataset.read(dataset.starts[first])
-    watched = weakref.ref(dataset.tables.opened(first[:1]).rows[0].base)
+    watched = weakref.ref(dataset.tables.open_shards(first[:1]).rows[0].base)
     dataset.hold(second)
     assert watched() is None  # its memory is free
     dataset.read(dataset.starts[second])
@@ -144,7 +144,7 @@ def test_what_is_held_is_read_ahead_and_all_else_forgotten(folder):
 def test_what_is_held_is_read_once_before_it_is_asked_for(folder, monkeypatch):
     """However little memory is kept by default."""
     monkeypatch.setattr(open_shards, "MEMORY", 1)
-    dataset = Dataset(folder, loaded=True)
+    dataset = Dataset(folder, in_memory=True)
     expected = rows(everything(Dataset(folder)))
     dataset.hold(None)
     deadline = time.monotonic() + 60
@@ -157,9 +157,9 @@ def test_what_is_held_is_read_once_before_it_is_asked_for(folder, monkeypatch):
 
 
 def test_an_error_while_reading_ahead_comes_with_the_sample(folder):
-    dataset = Dataset(folder, loaded=True)
+    dataset = Dataset(folder, in_memory=True)
     (folder / "algo-1-00003.npy").unlink()
-    dataset.hold(np.arange(len(dataset.merged.files)))
+    dataset.hold(np.arange(len(dataset.manifests.files)))
     with pytest.raises(DataError, match="algo-1-00003.npy: .* missing"):
         everything(dataset)
 
@@ -169,7 +169,7 @@ def test_more_than_the_machine_has_is_refused(folder, monkeypatch):
     monkeypatch.setattr(open_shards.os, "sysconf", sizes.__getitem__)
     Dataset(folder).hold(None)  # maps take no memory
     with pytest.raises(DataError, match="the machine has 0.0 GB; use loop.shuffle=windowed"):
-        Dataset(folder, loaded=True).hold(None)
+        Dataset(folder, in_memory=True).hold(None)
 
 
 def test_no_byte_of_a_header_leads_to_another_error(folder):

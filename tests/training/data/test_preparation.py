@@ -14,7 +14,7 @@ from training.data.dataset import Dataset
 from training.data.loader import Loader
 from training.data.manifest import Field
 from training.data.preparation import Preparation, split
-from training.data.sample_order import uniform
+from training.data.sample_order import create_uniform_order
 from trainyard.common.errors import TrainingError
 
 SAMPLES = 41
@@ -46,7 +46,7 @@ def taken(dataset: Dataset, world: int, micro: int, *, position: int, until: int
     rows = []
     options = {"global_batch": 12, "micro_batch": micro, "world": world, "position": position}
     ready = Preparation(prepare, seed=3, threads=threads)
-    order = uniform(dataset.fingerprint, 3, len(dataset))
+    order = create_uniform_order(dataset.fingerprint, 3, len(dataset))
     ranks = [
         Loader(dataset, order, rank=rank, preparation=ready, **options) for rank in range(world)
     ]
@@ -94,7 +94,7 @@ def test_without_prepare_samples_stay_as_they_are(dataset):
         pass
 
     samples = dataset.read(range(7))
-    batch = Preparation.of(Workload()).batch(samples)
+    batch = Preparation.from_workload(Workload()).batch(samples)
     assert {n: t.numpy().tobytes() for n, t in batch.items()} == {
         n: a.tobytes() for n, a in samples.items()
     }
@@ -125,7 +125,7 @@ def test_an_error_in_a_thread_is_raised_where_the_batch_is_taken(dataset):
     def broken(sample, seed):
         raise ValueError("cannot be decoded")
 
-    order = uniform(dataset.fingerprint, 0, len(dataset))
+    order = create_uniform_order(dataset.fingerprint, 0, len(dataset))
     options = {"global_batch": 4, "micro_batch": 4, "preparation": Preparation(broken, threads=2)}
     with Loader(dataset, order, **options) as loader, pytest.raises(ValueError, match="decoded"):
         next(loader)

@@ -21,7 +21,7 @@ from training.data import reads_in_flight as module
 from training.data.dataset import Dataset
 from training.data.loader import Loader
 from training.data.reads_in_flight import ReadsInFlight
-from training.data.sample_order import uniform
+from training.data.sample_order import create_uniform_order
 from training.data.torch_dataset import ShardDataset
 from trainyard.common.errors import DataError
 
@@ -61,7 +61,7 @@ def open_files(folder: Path) -> int:
 
 
 def order(dataset: Dataset):
-    return uniform(dataset.fingerprint, 0, len(dataset))
+    return create_uniform_order(dataset.fingerprint, 0, len(dataset))
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def test_any_number_of_threads_reads_what_the_maps_hold(shared, batches, most, d
         for indices in batches:
             found = reads.read(np.array(indices, np.int64))
             assert same(found, dataset.read(indices))
-            assert open_files(shared) <= descriptors + most + 2 * len(dataset.merged.files)
+            assert open_files(shared) <= descriptors + most + 2 * len(dataset.manifests.files)
         reads.close()
 
 
@@ -160,7 +160,7 @@ def test_damage_is_named_as_the_maps_name_it(folder, late, name, damage, expecte
     dataset = Dataset(folder)
     damage(folder / name)
     reads = ReadsInFlight(dataset)
-    [shard] = np.flatnonzero(dataset.merged.files == "algo-1-00003.npy")
+    [shard] = np.flatnonzero(dataset.manifests.files == "algo-1-00003.npy")
     others = np.delete(np.arange(SAMPLES), np.arange(*dataset.starts[shard : shard + 2]))
     for _ in range(2):
         assert len(reads.read(others)["weight"]) == len(others)

@@ -11,7 +11,7 @@ from tests.training.data.test_dataset import FIELDS, make, rows
 from tests.training.trainings import write_dataset
 from training.data.dataset import Dataset
 from training.data.loader import Loader
-from training.data.sample_order import uniform, windowed
+from training.data.sample_order import create_uniform_order, create_windowed_order
 from trainyard.common.errors import DataError
 
 pytestmark = pytest.mark.long
@@ -53,20 +53,20 @@ def test_it_equals_the_local_one(prefix, tmp_path, slash):
 def test_the_loader_reads_each_object_once_an_epoch(prefix, tmp_path, emulator, kind):
     local, remote = Dataset(tmp_path), Dataset(prefix)
     order = (
-        uniform(local.fingerprint, 0, 120)
+        create_uniform_order(local.fingerprint, 0, 120)
         if kind == "uniform"
-        else windowed(local.fingerprint, 0, local.merged.samples, 30)
+        else create_windowed_order(local.fingerprint, 0, local.manifests.samples, 30)
     )
     with Loader(remote, order, global_batch=8, micro_batch=4) as loader:
         for number, batch in enumerate(itertools.islice(loader, 75)):
-            expected = local.read(order.at(range(4 * number, 4 * number + 4)))
+            expected = local.read(order.indices_at(range(4 * number, 4 * number + 4)))
             found = {name: tensor.numpy() for name, tensor in batch.items()}
             assert rows(found) == rows(expected)
 
 
 def test_what_is_missing_is_named(prefix, tmp_path):
     remote = Dataset(prefix)
-    name = remote.merged.files[3]
+    name = remote.manifests.files[3]
     remove(prefix, name)
     for act in (remote.check, lambda: remote.read(np.arange(120))):
         with pytest.raises(DataError, match=f"{prefix}/{name}: .* missing; copy it again"):
@@ -79,7 +79,7 @@ def test_what_is_missing_is_named(prefix, tmp_path):
 
 def test_a_cut_object_is_named(prefix, tmp_path):
     remote = Dataset(prefix)
-    name = remote.merged.files[3]
+    name = remote.manifests.files[3]
     bucket, _, key = prefix.removeprefix("s3://").partition("/")
     body = (tmp_path / name).read_bytes()[:-1]
     boto3.client("s3").put_object(Bucket=bucket, Key=f"{key}/{name}", Body=body)

@@ -5,7 +5,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from training.data.sample_order import FEW, Order, permutation, rank_positions, uniform, windowed
+from training.data.sample_order import (
+    FEW,
+    Order,
+    create_uniform_order,
+    create_windowed_order,
+    permutation,
+    rank_positions,
+)
 
 pytestmark = pytest.mark.long
 
@@ -18,8 +25,8 @@ def orders(draw) -> tuple[Order, int]:
     sizes = np.array(draw(shard_sizes))
     samples, seed = int(sizes.sum()), draw(st.integers(0, 2**32 - 1))
     if draw(st.booleans()):
-        return uniform("f", seed, samples), samples
-    return windowed("f", seed, sizes, draw(st.integers(1, 2 * samples))), samples
+        return create_uniform_order("f", seed, samples), samples
+    return create_windowed_order("f", seed, sizes, draw(st.integers(1, 2 * samples))), samples
 
 
 @given(orders(), st.data())
@@ -40,7 +47,7 @@ def test_epochs_that_are_computed_together_are_those_that_each_is_by_itself(samp
         permutation(f"f 3 {position // samples}", samples)(np.array([position % samples]))[0]
         for position in positions.tolist()
     ]
-    assert uniform("f", 3, samples).at(positions).tolist() == alone
+    assert create_uniform_order("f", 3, samples).indices_at(positions).tolist() == alone
 
 
 def test_fingerprint_seed_epoch_and_kind_all_change_the_order():
@@ -49,9 +56,9 @@ def test_fingerprint_seed_epoch_and_kind_all_change_the_order():
         kind
         for f in "ab"
         for s in (0, 1)
-        for kind in (uniform(f, s, 1000), windowed(f, s, sizes, 1000))
+        for kind in (create_uniform_order(f, s, 1000), create_windowed_order(f, s, sizes, 1000))
     ]
-    orders = [order.at(range(epoch, epoch + 1000)) for order in made for epoch in (0, 1000)]
+    orders = [order.indices_at(range(epoch, epoch + 1000)) for order in made for epoch in (0, 1000)]
     assert len({order.tobytes() for order in orders}) == 16
 
 
@@ -61,7 +68,7 @@ def read(order: Order, position: int, batches: int, batch: int, world: int, chun
     part = {"global_batch": batch, "world": world}
     streams = [
         [
-            order.at(
+            order.indices_at(
                 rank_positions(position, k, min(chunk, batches * share - k), rank=rank, **part)
             )
             for k in range(0, batches * share, chunk)
@@ -115,16 +122,18 @@ def test_other_ranks_and_batches_go_on_exactly_where_the_last_stopped(made, runs
 def test_a_windowed_order_needs_two_windows_of_shards_at_once(sizes, window, epoch, data):
     sizes = np.array(sizes)
     samples, begins = int(sizes.sum()), np.cumsum(sizes) - sizes
-    order = windowed("f", 0, sizes, window)
+    order = create_windowed_order("f", 0, sizes, window)
     position = epoch * samples + data.draw(st.integers(0, samples - 1))
     needed = order.shards_from(position)
-    following = order.at(range(position, position + min(window, samples) // 2 + 1))
+    following = order.indices_at(range(position, position + min(window, samples) // 2 + 1))
     shards = np.searchsorted(begins, following, side="right") - 1
     if window > 2 * sizes.max():
         assert set(shards) <= set(needed.tolist())
     assert shards[0] in needed
     end = (epoch + 1) * samples
-    [first_of_next] = np.searchsorted(begins, order.at(range(end, end + 1)), side="right") - 1
+    [first_of_next] = (
+        np.searchsorted(begins, order.indices_at(range(end, end + 1)), side="right") - 1
+    )
     assert first_of_next in order.shards_from(end - 1)
     # a window ends with the shard nearest to where it should
     assert sizes[needed].sum() <= 2 * (2 * window + sizes.max())
@@ -138,18 +147,23 @@ def pattern(shards: list[int]) -> tuple[int, ...]:
 
 def test_windows_are_shuffled_inside_and_shards_between_them():
     sizes = np.full(1000, 50)
-    order = windowed("f", 0, sizes, 500).at(range(50_000)).reshape(100, 500)
+    order = create_windowed_order("f", 0, sizes, 500).indices_at(range(50_000)).reshape(100, 500)
     shards = order // 50
     assert {len(set(window)) for window in shards.tolist()} == {10}
     assert all(len(set(window[:50])) > 7 for window in shards.tolist())
     assert len({pattern(window) for window in shards.tolist()}) == 100
     assert abs(np.corrcoef(np.arange(100), shards[:, 0])[0, 1]) < 0.4
-    other = windowed("f", 0, sizes, 500).at(range(50_000, 100_000)).reshape(100, 500) // 50
+    other = (
+        create_windowed_order("f", 0, sizes, 500)
+        .indices_at(range(50_000, 100_000))
+        .reshape(100, 500)
+        // 50
+    )
     assert not {frozenset(w) for w in shards.tolist()} & {frozenset(w) for w in other.tolist()}
 
 
 @pytest.mark.parametrize("samples", [10**12, 10**15])
 def test_a_resume_anywhere_in_a_huge_dataset_is_as_quick_as_at_its_start(samples):
-    order = uniform("f", 0, samples)
-    found = order.at(range(samples * 7 // 2, samples * 7 // 2 + 100))
+    order = create_uniform_order("f", 0, samples)
+    found = order.indices_at(range(samples * 7 // 2, samples * 7 // 2 + 100))
     assert len(set(found.tolist())) == 100 and found.max() < samples

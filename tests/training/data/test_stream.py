@@ -35,8 +35,10 @@ def test_raw_objects_come_by_name_and_their_samples_as_they_were_packed(counts, 
 @given(samples=st.integers(1, 90), size=st.integers(1, 40), count=st.integers(1, 5))
 def test_the_passages_of_shares_are_those_of_the_whole(samples, size, count):
     def told(passages):
-        return [(p.samples["number"].tolist(), p.sources.tolist(), p.start, p.before, p.beyond)
-                for p in passages]  # fmt: skip
+        return [
+            (p.samples["number"].tolist(), p.sources.tolist(), p.start, p.before, p.is_past_share)
+            for p in passages
+        ]
 
     with TemporaryDirectory() as name:
         for host, numbers in (("a", np.arange(7)), ("b", np.arange(samples))):
@@ -45,7 +47,7 @@ def test_the_passages_of_shares_are_those_of_the_whole(samples, size, count):
         whole = told(dataset.stream(size))
         shares = [Share(index, count) for index in range(count)]
         parts = [told(dataset.stream(size, share)) for share in shares]
-        further = told(dataset.stream(size, shares[0], beyond=True))
+        further = told(dataset.stream(size, shares[0], past_share=True))
     assert [passage for part in parts for passage in part] == whole
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
     assert [passage[:4] for passage in further] == [passage[:4] for passage in whole]

@@ -17,7 +17,7 @@ from tests.training.data.test_dataset import FIELDS, make
 from tests.training.trainings import write_dataset
 from training.data.dataset import Dataset
 from training.data.loader import Loader
-from training.data.sample_order import uniform, windowed
+from training.data.sample_order import create_uniform_order, create_windowed_order
 from training.data.torch_dataset import Batch, ShardDataset, collate
 from training.export import shipped_files
 from trainyard.common.errors import DataError
@@ -38,9 +38,9 @@ def native(folder: Path, steps: int, batch: int, shuffle: str = "uniform") -> li
     """Return the weights (unique per sample) of each global batch of the native loop, sorted."""
     data = Dataset(folder)
     order = (
-        uniform(data.fingerprint, SEED, len(data))
+        create_uniform_order(data.fingerprint, SEED, len(data))
         if shuffle == "uniform"
-        else windowed(data.fingerprint, SEED, data.merged.samples, 20)
+        else create_windowed_order(data.fingerprint, SEED, data.manifests.samples, 20)
     )
     with Loader(data, order, global_batch=batch, micro_batch=batch) as loader:
         return [sorted(next(loader)["weight"].tolist()) for _ in range(steps)]
@@ -169,9 +169,9 @@ def test_a_loader_of_torch_as_it_comes_takes_batches_as_they_were_read(folder):
     assert loader.collate_fn is torch.utils.data.default_collate
     data = Dataset(folder)
     positions = np.arange(160).reshape(-1, 8)
-    order = uniform(data.fingerprint, SEED, SAMPLES)
+    order = create_uniform_order(data.fingerprint, SEED, SAMPLES)
     for batch, expected in zip(loader, positions, strict=True):
-        read = data.read(order.at(expected))
+        read = data.read(order.indices_at(expected))
         assert batch.keys() == read.keys()
         assert all(np.array_equal(batch[name], read[name]) for name in read)
 

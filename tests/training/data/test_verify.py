@@ -19,15 +19,17 @@ def dataset(tmp_path: Path) -> Dataset:
 
 
 def damaged(dataset: Dataset) -> list[str]:
-    return [f"{d.file}: {d.reason}" for d in verify(dataset.folder, dataset.merged, lambda n: None)]
+    return [
+        f"{d.file}: {d.reason}" for d in verify(dataset.folder, dataset.manifests, lambda n: None)
+    ]
 
 
 def test_an_untouched_dataset_is_whole_and_every_byte_is_read(dataset: Dataset):
     read: list[int] = []
-    assert not list(verify(dataset.folder, dataset.merged, read.append))
+    assert not list(verify(dataset.folder, dataset.manifests, read.append))
     files = [path for path in dataset.folder.glob("*.npy")]
     assert sum(read) == sum(path.stat().st_size for path in files)
-    assert len(files) == dataset.merged.bytes.size == 6
+    assert len(files) == dataset.manifests.bytes.size == 6
 
 
 def test_every_flipped_byte_is_found(dataset: Dataset):
@@ -52,4 +54,4 @@ def test_missing_and_cut_files_are_found(dataset: Dataset):
 
 def test_what_no_manifest_names_is_litter(dataset: Dataset):
     (dataset.folder / "other-00000.npy").write_bytes(b"")
-    assert litter(dataset.folder, dataset.merged) == ["other-00000.npy"]
+    assert litter(dataset.folder, dataset.manifests) == ["other-00000.npy"]

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from training.export.artifact import open_artifact, save
-from training.export.weight_location import Held
+from training.export.weight_location import LocalWeights
 from training.workloads import load
 from trainyard.common.errors import DataError
 
@@ -19,7 +19,13 @@ def saved(tmp_path: Path) -> tuple[Path, torch.nn.Module]:
     workload = load("language_model", SETTINGS)
     model = workload.model()
     description = {"workload": "language_model", "workload_config": SETTINGS, "steps": 3}
-    save(tmp_path, Held(model.state_dict()), workload, description, [{"step": 1, "loss": 2.5}])
+    save(
+        tmp_path,
+        LocalWeights(model.state_dict()),
+        workload,
+        description,
+        [{"step": 1, "loss": 2.5}],
+    )
     return tmp_path, model
 
 
@@ -68,7 +74,7 @@ def test_the_language_model_loads_without_our_code(tmp_path):
         for parameter in model.parameters():
             parameter.normal_(std=0.5)
     description = {"workload": "language_model", "workload_config": settings, "steps": 3}
-    save(tmp_path, Held(model.state_dict()), workload, description, [])
+    save(tmp_path, LocalWeights(model.state_dict()), workload, description, [])
     theirs = AutoModelForCausalLM.from_pretrained(tmp_path)
     tokens = torch.randint(0, 257, (2, 24))
     with torch.no_grad():

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from training.export import artifact
-from training.export.int8_weights import SCALE, dequantised, quantised, write
-from training.export.weight_location import Held
+from training.export.int8_weights import SCALE, dequantise_weights, quantise_weight, write
+from training.export.weight_location import LocalWeights
 from training.finetuning import base_model
 from training.workloads import load
 from trainyard.common.errors import DataError
@@ -26,7 +26,7 @@ def both(tmp_path: Path) -> tuple[Path, Path]:
     workload = load("language_model", SETTINGS)
     described = {"workload": "language_model", "workload_config": SETTINGS}
     state = workload.model().state_dict()
-    artifact.save(tmp_path / "full", Held(state), workload, described, [])
+    artifact.save(tmp_path / "full", LocalWeights(state), workload, described, [])
     artifact.add_code(tmp_path / "full", "language_model")
     write(tmp_path / "full", tmp_path / "int8")
     return tmp_path / "full", tmp_path / "int8"
@@ -40,9 +40,9 @@ def both(tmp_path: Path) -> tuple[Path, Path]:
 def test_each_weight_is_half_a_step_of_its_channel_away_at_most(shape, size, seed):
     weight = torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * size
     weight[0] = 0
-    stored, scale = quantised(weight)
+    stored, scale = quantise_weight(weight)
     assert (stored.dtype, stored.shape) == (torch.int8, weight.shape)
-    found = dequantised({"w": stored, "w" + SCALE: scale})["w"]
+    found = dequantise_weights({"w": stored, "w" + SCALE: scale})["w"]
     step = weight.abs().flatten(1).amax(1).view(scale.shape) / 127
     assert ((found - weight).abs() <= 0.501 * step).all() and not found[0].any()
 

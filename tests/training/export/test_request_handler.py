@@ -13,8 +13,8 @@ import torch
 from tests.training.workloads.tabular.tables import SETTINGS as TABULAR
 from tests.training.workloads.tabular.tables import dataset, pack, table
 from training.export import artifact, inference
-from training.export.request_handler import WARM, Served, open_served
-from training.export.weight_location import Held
+from training.export.request_handler import WARM, ServedModel, open_served
+from training.export.weight_location import LocalWeights
 from training.workloads import Workload, load, spec
 from training.workloads.tabular.model import inputs
 from trainyard.common.errors import DataError
@@ -22,21 +22,21 @@ from trainyard.common.errors import DataError
 LANGUAGE = {"context_length": 8, "layers": 1, "heads": 2, "dim": 16}
 
 
-def saved(folder: Path, name: str, settings: dict, workload) -> Served:
+def saved(folder: Path, name: str, settings: dict, workload) -> ServedModel:
     torch.manual_seed(1)
     description = {"workload": name, "workload_config": settings}
-    artifact.save(folder, Held(workload.model().state_dict()), workload, description, [])
+    artifact.save(folder, LocalWeights(workload.model().state_dict()), workload, description, [])
     return open_served(folder)
 
 
 @pytest.fixture(scope="module")
-def language(tmp_path_factory) -> Served:
+def language(tmp_path_factory) -> ServedModel:
     workload = load("language_model", LANGUAGE)
     return saved(tmp_path_factory.mktemp("language"), "language_model", LANGUAGE, workload)
 
 
 @pytest.fixture(scope="module")
-def tabular(tmp_path_factory) -> Served:
+def tabular(tmp_path_factory) -> ServedModel:
     workload = load("tabular", TABULAR)
     workload.fit(dataset(tmp_path_factory.mktemp("train"), TABULAR, {"a": table(300, 1)}))
     return saved(tmp_path_factory.mktemp("tabular"), "tabular", TABULAR, workload)
@@ -45,15 +45,15 @@ def tabular(tmp_path_factory) -> Served:
 @pytest.mark.parametrize("name", ["tabular", "language"])
 def test_a_model_is_warm_before_its_first_request(name: str, request, monkeypatch):
     """Its own answers, and no refusals, have been made by then."""
-    served: Served = request.getfixturevalue(name)
+    served: ServedModel = request.getfixturevalue(name)
     found: list = []
-    whole = Served.answers
+    whole = ServedModel.answers
 
-    def noted(self: Served, requests: list) -> list:
+    def noted(self: ServedModel, requests: list) -> list:
         found.extend(answers := whole(self, requests))
         return answers
 
-    monkeypatch.setattr(Served, "answers", noted)
+    monkeypatch.setattr(ServedModel, "answers", noted)
     served.warm()
     assert found and not [one for one in found if isinstance(one, Exception)], found
 
@@ -63,7 +63,7 @@ def test_the_toolkits_model_is_warm_once_it_is_loaded(language, monkeypatch):
 
     monkeypatch.setattr(Transformer, "transform", Transformer.transform)  # put back afterwards
     passes: list[int] = []
-    monkeypatch.setattr(Served, "_together", spied(Served._together, passes))
+    monkeypatch.setattr(ServedModel, "_together", spied(ServedModel._together, passes))
     inference.model_fn(str(language.workload.packing.assets))
     assert passes == [1] * WARM
 
@@ -73,7 +73,7 @@ def test_a_workload_that_knows_no_record_stays_cold(language):
         def answers(self, model, requests):
             return [{"a": 1} for _ in requests]
 
-    Served(cast(Workload, Bare()), language.model).warm()
+    ServedModel(cast(Workload, Bare()), language.model).warm()
 
 
 def test_the_answers_have_the_numbers_that_a_recipe_may_name(language, tabular):
@@ -209,7 +209,7 @@ def test_awss_toolkit_answers_a_batch_of_torchserve_in_one_pass(tabular, monkeyp
     monkeypatch.setattr(Transformer, "transform", Transformer.transform)  # put back afterwards
     monkeypatch.setenv("SAGEMAKER_PROGRAM", "training.export.inference.py")
     passes = []
-    monkeypatch.setattr(Served, "_together", spied(Served._together, passes))
+    monkeypatch.setattr(ServedModel, "_together", spied(ServedModel._together, passes))
     service = HandlerService()
     service.initialize(Batch(folder, []))
     asked = records(30)
@@ -270,7 +270,7 @@ def test_a_request_costs_no_other_its_answer(tabular):
         def answers(self, model, requests):
             return [{"ratio": 1 / request["x"]} for request in requests]
 
-    one, two = Served(Faulty(), tabular.model).answers([{"x": 0}, {"x": 2}])
+    one, two = ServedModel(Faulty(), tabular.model).answers([{"x": 0}, {"x": 2}])
     assert isinstance(one, ZeroDivisionError) and two == {"ratio": 0.5}
     assert tabular.answers([]) == []
 
@@ -280,7 +280,7 @@ def test_a_workload_that_answers_nothing_says_so(language):
         pass
 
     with pytest.raises(DataError, match="answers no requests"):
-        Served(Mute(), language.model).answer({})
+        ServedModel(Mute(), language.model).answer({})
 
 
 def test_the_artifact_carries_the_code_that_answers(tmp_path, monkeypatch):

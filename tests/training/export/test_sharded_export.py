@@ -16,8 +16,8 @@ from tests.training import worlds
 from training.config import TrainConfig
 from training.export import artifact
 from training.export.sharded_export import _files, _writers, parts_of
-from training.export.weight_location import Held, gathered, parameters
-from training.strategies import started
+from training.export.weight_location import LocalWeights, gather_weights, parameters
+from training.strategies import start_strategy
 from training.workloads import load
 from training.workloads.language_model.workload import Workload
 from trainyard.common.errors import TrainingError
@@ -43,7 +43,9 @@ def model_of(seed: int = 0) -> tuple[Workload, nn.Module]:
 
 def write(folder: Path, shard_bytes: int = SHARD, workload: Workload | None = None) -> Path:
     known, model = model_of()
-    artifact.save(folder, Held(model.state_dict()), workload or known, TOLD, [], None, shard_bytes)
+    artifact.save(
+        folder, LocalWeights(model.state_dict()), workload or known, TOLD, [], None, shard_bytes
+    )
     return folder
 
 
@@ -208,10 +210,10 @@ def _save(folder: Path, port: int, layout: dict, *, at_once: bool = False) -> No
     )
     workload, model = model_of()
     numbers = sum(one.numel() for one in model.parameters())
-    with started(config, workload) as strategy:
+    with start_strategy(config, workload) as strategy:
         strategy.prepare(model)
         given = AtOnce(workload) if at_once else workload
         artifact.save(folder, strategy, given, TOLD, [], None, SHARD)
         assert parameters(strategy) == numbers
-        whole = gathered(strategy)
+        whole = gather_weights(strategy)
         assert bool(whole) == (strategy.ranks.rank == 0)

@@ -34,6 +34,6 @@ def test_of_an_installed_package_its_neighbours_stay(tmp_path: Path, monkeypatch
         (site / name).parent.mkdir(parents=True, exist_ok=True)
         (site / name).write_text("")
     monkeypatch.syspath_prepend(str(site))
-    found = [name for name, _ in shipped_files.beside("rented_by_me.net")]
+    found = [name for name, _ in shipped_files.list_package_files("rented_by_me.net")]
     assert found == ["rented_by_me/__init__.py", "rented_by_me/net.py"]
     del sys.modules["rented_by_me"]

@@ -12,7 +12,7 @@ from steps.evaluate.model_archive import open_archive
 from steps.evaluate.model_folder import evidence
 from tests.training.export.test_sharded_export import SETTINGS, write
 from training.finetuning import base_model, hugging_face_folder, model_files
-from training.starting_weights import StartFrom, opened
+from training.starting_weights import StartFrom, open_start
 from training.workloads import load
 from trainyard.common.errors import DataError, TrainingError
 
@@ -64,13 +64,13 @@ def test_a_training_begins_with_either(folder, tmp_path):
     asked = StartFrom(model=f"{uri}/")
     assert asked.uri == StartFrom(model=uri).uri == f"{uri}/"
     assert StartFrom(model=f"{uri}.tar.gz").uri == f"{uri}.tar.gz"
-    start = opened(asked, folder)
+    start = open_start(asked, folder)
     assert start.sha256 == evidence(folder)["sha256"]
     other = StartFrom(model=uri, model_sha256="0" * 64)
     with pytest.raises(TrainingError, match="the file was replaced"):
-        opened(other, folder)
+        open_start(other, folder)
     with pytest.raises(DataError, match=r"model.tar.gz: is missing; .* or the folder with a train"):
-        opened(asked, tmp_path)
+        open_start(asked, tmp_path)
 
 
 def test_a_file_that_the_index_names_and_that_is_gone_is_named(folder, tmp_path):

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from training.initial.build_model import built, describe_costly, real, values
-from training.initial.fill_memory import named
+from training.initial.build_model import build_on_meta, describe_costly, real, values
+from training.initial.fill_memory import named_tensors
 from training.initial.random_draws import Runs, bits
-from training.initial.replay import Whole
+from training.initial.replay import WholeValue
 
 pytestmark = pytest.mark.long
 
@@ -52,7 +52,10 @@ def test_numbers_are_distributed_as_torchs_own(name):
     """Compares two samples by Kolmogorov and Smirnov's distance, and the first two moments."""
     torch.manual_seed(0)
     model = _drawn(DRAWS[name])
-    theirs, ours = model().weight.detach().flatten(), real(built(model, 1)).weight.detach().clone()
+    theirs, ours = (
+        model().weight.detach().flatten(),
+        real(build_on_meta(model, 1)).weight.detach().clone(),
+    )
     both = torch.cat([theirs, ours.flatten()]).double().sort().values
     shares = [
         torch.searchsorted(x.double().sort().values, both, right=True)
@@ -72,9 +75,14 @@ def test_neighbours_and_weights_do_not_depend_on_each_other():
             super().__init__()
             self.a, self.b = (nn.Parameter(torch.randn(SIDE, SIDE)) for _ in range(2))
 
-    model = real(built(Model, 0))
+    model = real(build_on_meta(Model, 0))
     a, b = model.a.detach(), model.b.detach()
-    pairs = [(a, b), (a[1:], a[:-1]), (a[:, 1:], a[:, :-1]), (a, real(built(Model, 1)).a.detach())]
+    pairs = [
+        (a, b),
+        (a[1:], a[:-1]),
+        (a[:, 1:], a[:, :-1]),
+        (a, real(build_on_meta(Model, 1)).a.detach()),
+    ]
     for one, other in pairs:
         found = torch.corrcoef(torch.stack([one.flatten(), other.flatten()]))[0, 1]
         assert abs(float(found)) < 5 / SIDE
@@ -115,9 +123,9 @@ class Odd(nn.Module):
 
 
 def test_what_initialisers_do_besides_drawing():
-    model, fresh = real(built(Odd, 3)), Odd()
-    assert {n: (t.shape, t.dtype) for n, t in named(model).items()} == {
-        n: (t.shape, t.dtype) for n, t in named(fresh).items()
+    model, fresh = real(build_on_meta(Odd, 3)), Odd()
+    assert {n: (t.shape, t.dtype) for n, t in named_tensors(model).items()} == {
+        n: (t.shape, t.dtype) for n, t in named_tensors(fresh).items()
     }
     assert model.embedding.weight[7].eq(0).all() and model.embedding.weight[8].ne(0).all()
     assert float(model.embedding.weight[1:3].detach().abs().max()) < 0.1
@@ -133,7 +141,7 @@ def test_what_initialisers_do_besides_drawing():
 
 @cache
 def _odd() -> tuple[dict, dict]:
-    return values(built(Odd, 5)), named(real(built(Odd, 5)))
+    return values(build_on_meta(Odd, 5)), named_tensors(real(build_on_meta(Odd, 5)))
 
 
 @settings(max_examples=40, deadline=None)
@@ -160,8 +168,8 @@ def test_large_rows_are_cut_anywhere():
             super().__init__()
             self.weight = nn.Parameter(torch.randn(40, 50_001))
 
-    known = values(built(Wide, 0))["weight"]
-    whole = real(built(Wide, 0)).weight.detach()
+    known = values(build_on_meta(Wide, 0))["weight"]
+    whole = real(build_on_meta(Wide, 0)).weight.detach()
     for part in ((slice(3, 5), slice(17, 40_000)), (slice(0, 40), slice(49_990, 50_001))):
         into = torch.empty([one.stop - one.start for one in part])
         known.write(part, into)
@@ -177,8 +185,8 @@ def test_bits_follow_from_the_index_alone(key, start, count):
 
 
 def test_only_what_mixes_elements_is_made_whole_and_that_is_told():
-    known = values(built(Odd, 0))
-    assert {n for n, one in known.items() if isinstance(one, Whole)} == {
+    known = values(build_on_meta(Odd, 0))
+    assert {n for n, one in known.items() if isinstance(one, WholeValue)} == {
         *("bias", "convolution.weight", "embedding.weight", "mask"),
         *("orthogonal", "target.weight"),
     }
@@ -215,8 +223,8 @@ class Own(nn.Module):
 
 @pytest.mark.parametrize("model", [Hidden, Shared, Own])
 def test_what_cannot_be_recorded_is_built_really_and_that_is_told(model, caplog):
-    found = [built(model, 0) for _ in range(2)]
+    found = [build_on_meta(model, 0) for _ in range(2)]
     assert "cannot be built on meta" in caplog.text
-    one, other = map(named, found)
+    one, other = map(named_tensors, found)
     assert all(torch.equal(one[name], other[name]) for name in one)
     assert not any(tensor.is_meta for tensor in one.values())

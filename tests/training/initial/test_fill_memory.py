@@ -3,8 +3,8 @@
 import torch
 from torch import nn
 
-from training.initial.build_model import built, real
-from training.initial.fill_memory import named
+from training.initial.build_model import build_on_meta, real
+from training.initial.fill_memory import named_tensors
 
 
 class Odd(nn.Module):
@@ -21,11 +21,11 @@ class Odd(nn.Module):
 
 
 def test_ties_objects_and_tables_are_there_afterwards():
-    model = built(Odd, 0)
-    assert all(tensor.is_meta for tensor in named(model).values())
+    model = build_on_meta(Odd, 0)
+    assert all(tensor.is_meta for tensor in named_tensors(model).values())
     weight = model.first.weight
     real(model)
-    assert not any(tensor.is_meta for tensor in named(model).values())
+    assert not any(tensor.is_meta for tensor in named_tensors(model).values())
     assert model.second.weight is model.first.weight is model.listed[0] is weight
     assert not model.first.bias.requires_grad and model.second.bias.requires_grad
     assert model.table.tolist() == [0, 1, 2, 3] and model.norm.running_var.eq(1).all()

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from training.initial.build_model import Joined, built, changing, recorder_of, values
-from training.initial.initial_values import Part, stored
-from training.initial.replay import Whole
+from training.initial.build_model import JoinedValue, build_on_meta, changing, recorder_of, values
+from training.initial.initial_values import Part, list_values
+from training.initial.replay import WholeValue
 from training.workloads.language_model.config import LanguageModelConfig
-from training.workloads.language_model.hugging_face_weights import put_together
+from training.workloads.language_model.hugging_face_weights import join_qkv
 
 
 @dataclass
@@ -38,13 +38,13 @@ def qkv(
     sizes = [(n * config.head_width, config.dim) for n in (config.heads, groups, groups)]
     parts = [Counted(torch.randn(size).to(kind)) for size, kind in zip(sizes, kinds, strict=True)]
     rows = sum(size[0] for size in sizes)
-    model = built(lambda: nn.Linear(config.dim, rows, bias=False), 0)
+    model = build_on_meta(lambda: nn.Linear(config.dim, rows, bias=False), 0)
     recorder = recorder_of(model)
     assert recorder is not None
     leaves = [recorder.leaf(one, one.tensor.shape, one.tensor.dtype) for one in parts]
     with changing(model):
-        model.load_state_dict({"weight": changed(put_together(config, leaves))})
-    whole = put_together(config, [one.tensor for one in parts])
+        model.load_state_dict({"weight": changed(join_qkv(config, leaves))})
+    whole = join_qkv(config, [one.tensor for one in parts])
     return values(model)["weight"], parts, whole
 
 
@@ -52,7 +52,7 @@ def qkv(
 @given(st.data(), st.sampled_from([1, 2]), st.sampled_from([torch.float32, torch.bfloat16]))
 def test_a_part_is_the_same_numbers_as_in_the_whole(data, groups, kind):
     value, parts, whole = qkv(groups, (kind,) * 3)
-    assert isinstance(value, Joined)
+    assert isinstance(value, JoinedValue)
     part = []
     for size in whole.shape:
         start = data.draw(st.integers(0, size))
@@ -67,19 +67,19 @@ def test_a_part_is_the_same_numbers_as_in_the_whole(data, groups, kind):
 
 def test_what_is_more_than_putting_together_is_made_whole():
     twice, _, whole = qkv(4, (torch.float32,) * 3, lambda x: 2 * x)
-    assert isinstance(twice, Whole)
+    assert isinstance(twice, WholeValue)
     into = torch.empty(48, 16)
     twice.write((slice(0, 48), slice(0, 16)), into)
     assert torch.equal(into, 2 * whole)
     mixed, _, _ = qkv(4, (torch.float32, torch.bfloat16, torch.float32))
-    assert isinstance(mixed, Whole)
+    assert isinstance(mixed, WholeValue)
 
 
 def test_of_a_file_a_rank_reads_some_rows_after_the_other(tmp_path, monkeypatch):
     tensors = {"wide": torch.randn(70, 30), "norm": torch.randn(70), "scale": torch.tensor(3.0)}
     save_file(tensors, tmp_path / "model.safetensors")
     monkeypatch.setattr("training.initial.initial_values.AT_ONCE", 100)
-    found = {one.name: one for one, _, _ in stored(tmp_path / "model.safetensors")}
+    found = {one.name: one for one, _, _ in list_values(tmp_path / "model.safetensors")}
     for name, part in (("wide", (slice(5, 66), slice(3, 29))), ("norm", (slice(0, 70),))):
         into = torch.empty_like(tensors[name][part])
         found[name].write(part, into)
@@ -89,7 +89,7 @@ def test_of_a_file_a_rank_reads_some_rows_after_the_other(tmp_path, monkeypatch)
 
 
 def test_a_weight_that_is_only_copied_is_what_was_stored():
-    model = built(lambda: nn.Linear(3, 5), 0)
+    model = build_on_meta(lambda: nn.Linear(3, 5), 0)
     recorder, kept = recorder_of(model), Counted(torch.randn(5, 3).bfloat16())
     assert recorder is not None
     leaf = recorder.leaf(kept, kept.tensor.shape, kept.tensor.dtype)

@@ -7,7 +7,7 @@ from torch import nn
 
 from tests.training.worlds import free_port
 from training.config import TrainConfig
-from training.strategies import started
+from training.strategies import start_strategy
 
 pytestmark = pytest.mark.long
 
@@ -28,7 +28,7 @@ def test_nothing_of_ddp_outlives_the_process_group(monkeypatch):
     for name, value in {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": "0",
                         "LOCAL_RANK": "0", "WORLD_SIZE": "1"}.items():  # fmt: skip
         monkeypatch.setenv(name, value)
-    with started(TrainConfig(**GIVEN), Workload()) as strategy:
+    with start_strategy(TrainConfig(**GIVEN), Workload()) as strategy:
         strategy.prepare(nn.Linear(2, 2))
         assert strategy.forward.reducer is not None
         dist.all_reduce(torch.zeros(1))

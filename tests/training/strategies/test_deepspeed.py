@@ -9,7 +9,7 @@ from tests.training.strategies.test_fsdp_sharding import write_numbers
 from tests.training.strategies.test_libraries import GIVEN, SETTINGS, begun, went_on
 from tests.training.trainings import TOYS
 from training.config import TrainConfig
-from training.strategies import started
+from training.strategies import start_strategy
 from trainyard.common.errors import TrainingError
 
 pytestmark = pytest.mark.long
@@ -37,7 +37,7 @@ def test_the_configuration_that_deepspeed_is_given():
 def test_without_a_launcher_it_says_so():
     config = TrainConfig(strategy="deepspeed", precision="float32", **GIVEN)
     message = "start the job with torchrun or mpirun"
-    with pytest.raises(TrainingError, match=message), started(config, None):
+    with pytest.raises(TrainingError, match=message), start_strategy(config, None):
         pass
 
 

@@ -14,7 +14,7 @@ from benchmarks.strategies.runs import distance
 from steps.train import job
 from tests.training import worlds
 from tests.training.trainings import arguments, losses
-from training.strategies.single import Single
+from training.strategies.single import Strategy
 
 pytestmark = pytest.mark.long
 
@@ -104,7 +104,7 @@ def test_a_mean_of_means_would_be_found(data, alone, tmp_path, monkeypatch):
             total = total + loss.detach().double()
         return total
 
-    monkeypatch.setattr(Single, "backward", backward)
+    monkeypatch.setattr(Strategy, "backward", backward)
     assert off(run_here(container(data, tmp_path), micro_batch=4), alone) > 1e-5
 
 

@@ -19,7 +19,7 @@ from tests.training.trainings import arguments, history, losses
 from training import strategies
 from training.config import TrainConfig
 from training.strategies.ranks import Ranks
-from training.strategies.single import Single
+from training.strategies.single import Strategy
 from training.strategy_table import OPTIONS
 from training.workloads import load
 from trainyard.common.errors import TrainingError
@@ -42,7 +42,7 @@ def config(**settings) -> TrainConfig:
 def converted(model: nn.Module, **settings) -> nn.Module:
     from training.strategies import float8
 
-    float8.convert([model], config(**settings), torch.device("cpu"), emulated=True)
+    float8.convert([model], config(**settings), torch.device("cpu"), emulate=True)
     return model
 
 
@@ -111,7 +111,7 @@ def test_a_model_that_has_no_such_product_is_refused(layer, settings, expected):
         converted(nn.Sequential(layer), float8="rowwise", **settings)
 
 
-def prepared(**settings) -> Single:
+def prepared(**settings) -> Strategy:
     workload = load("language_model", MODEL)
     chosen = config(**settings)
     strategy = strategies.kind(chosen)(chosen, workload, Ranks(0, 0, 1, torch.device("cpu")))

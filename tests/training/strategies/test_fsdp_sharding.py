@@ -18,7 +18,7 @@ from tests.training import worlds
 from tests.training.trainings import TOYS, arguments, losses, write_dataset
 from training.config import TrainConfig
 from training.strategies.fsdp_sharding import shard
-from training.strategies.ranks import joined
+from training.strategies.ranks import join_group
 from training.workloads import load_packing
 from trainyard.common.errors import TrainingError
 
@@ -215,6 +215,6 @@ def test_weights_of_two_types_in_one_unit_are_named(monkeypatch):
     config = TrainConfig(strategy="fsdp", max_steps=1, global_batch=1, micro_batch=1,
                          learning_rate=1, precision="float32")  # fmt: skip
     expected = r"^one\.weight is float32 and other\.weight is float64: weights that are sharded"
-    with joined(30), pytest.raises(TrainingError, match=expected):
+    with join_group(30), pytest.raises(TrainingError, match=expected):
         mesh = init_device_mesh("cpu", (1, 1), mesh_dim_names=("replicate", "shard"))
         shard(model, [], mesh, config)

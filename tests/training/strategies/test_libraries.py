@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 from tests.fakes import launch
 from tests.training.trainings import losses
 from training.config import TrainConfig
-from training.strategies import started
+from training.strategies import start_strategy
 from training.strategies.ranks import check_machines, read_meeting
 from trainyard.common.errors import TrainingError
 
@@ -93,7 +93,10 @@ def test_a_strategy_of_sagemakers_gives_the_curve_of_one(root, train, strategy):
 )
 def test_a_library_that_is_not_there_is_named_with_the_image_that_has_it(strategy, expected):
     config = TrainConfig(strategy=strategy, **GIVEN)
-    with pytest.raises(TrainingError, match=re.compile(expected, re.S)), started(config, None):
+    with (
+        pytest.raises(TrainingError, match=re.compile(expected, re.S)),
+        start_strategy(config, None),
+    ):
         pass
 
 

@@ -44,7 +44,7 @@ def test_the_scale_is_that_of_gradscaler(monkeypatch):
         weight.grad = torch.tensor([math.inf if step in bad else 1.0])
         theirs.step(optimizer)
         theirs.update()
-        ours.update(ours.overflowed(weight.grad.norm()))
+        ours.update(ours.has_overflow(weight.grad.norm()))
         assert float(ours.scale) == theirs.get_scale(), step
     assert ours.tensors["skipped_steps"] == len(bad)
     assert ours.tensors["good_steps"] == theirs.state_dict()["_growth_tracker"]
@@ -60,10 +60,10 @@ def test_a_gradient_that_overflows_leaves_out_its_step_alone():
     assert add(1) and not add(2, norm=math.inf)
     read = numbers.read(ALONE)
     read.check(16)
-    assert (read.number, read.left_out, read.skipped, read.scale) == (2, True, 1, 2.0**16)
+    assert (read.number, read.left_out, read.skipped_steps, read.scale) == (2, True, 1, 2.0**16)
     assert add(3)
     read = numbers.read(ALONE)
-    assert (read.left_out, read.skipped, read.scale) == (False, 1, 2.0**15)
+    assert (read.left_out, read.skipped_steps, read.scale) == (False, 1, 2.0**15)
     assert not any(add(4 + one, norm=math.nan) for one in range(15))
     numbers.read(ALONE).check(16)
     assert scaling.scale == 1 and add(19)  # what overflowed only as scaled

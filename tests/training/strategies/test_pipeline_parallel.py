@@ -12,11 +12,16 @@ import torch.distributed as dist
 from tests.training import worlds
 from tests.training.torches import trains_here
 from training.config import TrainConfig
-from training.initial.build_model import built
+from training.initial.build_model import build_on_meta
 from training.strategies.mesh import Mesh
-from training.strategies.pipeline_parallel import HEADER, described, like, sendable
+from training.strategies.pipeline_parallel import (
+    HEADER,
+    describe_tensors,
+    make_meta_tensors,
+    sendable,
+)
 from training.strategies.ranks import Ranks
-from training.strategies.single import Single
+from training.strategies.single import Strategy
 from training.strategy_table import SCHEDULES
 from training.workloads import load
 from trainyard.common.errors import TrainingError
@@ -45,9 +50,9 @@ CASES = {
 UNTIED = ("gpipe", "looped_bfs")
 
 
-def trained(strategy: Single, workload) -> list[float]:
+def trained(strategy: Strategy, workload) -> list[float]:
     """Return losses and norms of two steps, then a validation loss."""
-    strategy.prepare(built(workload.model, seed=0))
+    strategy.prepare(build_on_meta(workload.model, seed=0))
     tokens = torch.randint(0, 200, (BATCH, 17), generator=torch.Generator().manual_seed(1))
     micro, share = strategy.config.micro_batch, BATCH // strategy.data_world
     mine = tokens.int()[strategy.data_rank * share :][:share]
@@ -80,7 +85,7 @@ def compare(given: list[str], environment: dict[str, str], root: Path, rank: int
     cpu, off = torch.device("cpu"), {}
     for tied in (True, False):
         workload = load("language_model", MODEL | {"tie_embeddings": tied})
-        alone = Single(TrainConfig(**BASE, strategy="single"), workload, Ranks(0, 0, 1, cpu))
+        alone = Strategy(TrainConfig(**BASE, strategy="single"), workload, Ranks(0, 0, 1, cpu))
         expected = trained(alone, workload)
         for name, case in allowed().items():
             if tied == (name in UNTIED):
@@ -106,16 +111,16 @@ def test_every_schedule_gives_the_losses_of_one_process_and_sends_no_pickles(tmp
 
 def test_what_goes_between_stages_is_told_in_numbers():
     sent = (torch.zeros(2, 3), torch.zeros(4, dtype=torch.int64))
-    numbers = described(sent, trained=True)
+    numbers = describe_tensors(sent, requires_grad=True)
     assert len(numbers) == HEADER and all(isinstance(one, int) for one in numbers)
-    for one, other in zip(sent, like(numbers), strict=True):
+    for one, other in zip(sent, make_meta_tensors(numbers), strict=True):
         assert (one.shape, one.dtype) == (other.shape, other.dtype) and other.is_meta
-    assert [one.requires_grad for one in like(numbers)] == [True, False]
-    assert not like(described(sent, trained=False))[0].requires_grad
+    assert [one.requires_grad for one in make_meta_tensors(numbers)] == [True, False]
+    assert not make_meta_tensors(describe_tensors(sent, requires_grad=False))[0].requires_grad
     with pytest.raises(TrainingError, match="gives str: let Workload.stage"):
-        described(["text"], trained=True)
+        describe_tensors(["text"], requires_grad=True)
     with pytest.raises(TrainingError, match="16 tensors, whose shapes take 65 numbers; 64 fit"):
-        described([torch.zeros(1, 1)] * 16, trained=True)
+        describe_tensors([torch.zeros(1, 1)] * 16, requires_grad=True)
     assert sendable(torch.zeros(2, 3).T).is_contiguous()
 
 

@@ -18,8 +18,8 @@ from training.data.dataset import Dataset
 from training.data.shard_writer import write_dataset
 from training.export.weight_location import ALONE
 from training.loop import Loop
-from training.strategies import started
-from training.strategies.single import Single
+from training.strategies import start_strategy
+from training.strategies.single import Strategy
 from training.strategy_table import SCHEDULES
 from training.workloads import load, load_packing
 from trainyard.common.errors import TrainingError
@@ -81,7 +81,7 @@ def train_layouts(given: list[str], environment: dict[str, str], root: Path, ran
     for number, (name, layout) in enumerate(allowed().items()):
         config = TrainConfig(**BASE | layout, collective_timeout_seconds=SECONDS)
         os.environ["TORCHELASTIC_RESTART_COUNT"] = str(number)  # a group of its own in the store
-        with started(config, workload) as strategy:
+        with start_strategy(config, workload) as strategy:
             lines: list[dict] = []
             folder = root / "checkpoints" / str(number)
             checkpoints = Checkpoints(folder, "one", 1, strategy.ranks, SECONDS)
@@ -91,14 +91,14 @@ def train_layouts(given: list[str], environment: dict[str, str], root: Path, ran
         (root / f"found-{rank}.json").write_text(json.dumps(found))
 
 
-def check_odd_rank(strategy: Single, rank: int) -> None:
+def check_odd_rank(strategy: Strategy, rank: int) -> None:
     """Check that a rank without gradients, or with inputs of another shape, is not waited for."""
     for parameter in strategy.model.parameters():
         parameter.grad = None if rank == 1 else torch.zeros_like(parameter)
     assert float(strategy.clip()) == 0
     if strategy.config.pipeline_parallel > 1:
         size = 2 if strategy.data_rank else 1
-        batches = [strategy.part({"tokens": torch.zeros(size, 17, dtype=torch.int64)})] * 2
+        batches = [strategy.local_slice({"tokens": torch.zeros(size, 17, dtype=torch.int64)})] * 2
         with pytest.raises(TrainingError, match=r"2: a micro-batch has inputs int64 \([12], \d+\)"):
             strategy.backward(batches, torch.ones((), dtype=torch.float64))
 
@@ -112,7 +112,7 @@ def alone(root: Path, samples: int) -> dict[str, float]:
     config, workload = TrainConfig(**BASE, strategy="single"), load("language_model", MODEL)
     lines: list[dict] = []
     checkpoints = Checkpoints(root / f"alone-{samples}", "one", 1, ALONE)
-    loop = Loop(config, workload, Single(config, workload, ALONE), checkpoints, lines.append)
+    loop = Loop(config, workload, Strategy(config, workload, ALONE), checkpoints, lines.append)
     return trained(loop, lines, root / "data", samples)
 
 

@@ -12,7 +12,7 @@ class Workload(Simple):
         "note": Column("text", required=False),
         "y": Column("number"),
     }
-    fitted = ("constant",)
+    fitted_baselines = ("constant",)
     group = "colour"
 
     def model(self):

@@ -72,14 +72,14 @@ class Workload:
 
 
 def _rank(rank: int, port: int, strategy: str, answer: Connection) -> None:
-    from training.strategies import started
+    from training.strategies import start_strategy
 
     torch.set_num_threads(1)
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "GLOO_SOCKET_IFNAME": "lo"}
     given = {"strategy": strategy, "max_steps": 1, "global_batch": 4, "micro_batch": 1}
     config = TrainConfig(**given, learning_rate=0.1, precision="float32")
-    with started(config, Workload()) as mine:
+    with start_strategy(config, Workload()) as mine:
         mine.prepare(Model())
         mine.ranks.gather(None)
         mine.clock.skip()

@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from tests.training import worlds
 from tests.training.torches import since
-from training.strategies.ranks import joined
+from training.strategies.ranks import join_group
 from training.watching import flight_recorder
 
 OLD = {"TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"}
@@ -54,7 +54,7 @@ def alone(monkeypatch) -> Iterator[None]:
              "MASTER_PORT": str(worlds.free_port())}  # fmt: skip
     for name, value in names.items():
         monkeypatch.setenv(name, value)
-    with joined(30):
+    with join_group(30):
         dist.all_reduce(torch.ones(3))
         yield
 

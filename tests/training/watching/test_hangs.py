@@ -13,8 +13,8 @@ import torch
 import torch.distributed as dist
 
 from tests.training import worlds
-from training.strategies.ranks import joined
-from training.strategies.single import Single
+from training.strategies.ranks import join_group
+from training.strategies.single import Strategy
 from training.watching import watchdog
 from training.watching.watchdog import Watch
 from trainyard.common.errors import LostRankError
@@ -71,7 +71,7 @@ def hang(given: list[str], environment: dict[str, str], root: Path, rank: int) -
         os._exit(1)
 
     act = globals()[(root / "act").read_text()]
-    with joined(60 if act is come_late else SECONDS) as ranks:
+    with join_group(60 if act is come_late else SECONDS) as ranks:
         groups = pairs(rank)
         dist.barrier()
         try:
@@ -122,14 +122,14 @@ def test_a_rank_that_comes_late_is_named_in_the_log_once_and_all_go_on(tmp_path)
 
 def sleep_in_step(given: list[str], environment: dict[str, str], root: Path, rank: int) -> None:
     """Run a rank of the job; rank 1 sleeps in its third loss."""
-    losses, score = itertools.count(1), Single.score
+    losses, score = itertools.count(1), Strategy.score
 
     def sleepy(self, outputs, batch):
         if rank == 1 and next(losses) == 3:
             time.sleep(600)
         return score(self, outputs, batch)
 
-    with mock.patch.object(Single, "score", sleepy):
+    with mock.patch.object(Strategy, "score", sleepy):
         worlds.run_rank(given, environment, root, rank)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from steps.train.config import TrainStepConfig
 from tests.training.trainings import SETTINGS
 from tests.training.watching.histories import WRONG, Lines, healthy
-from training.watching.__main__ import parsed
+from training.watching.__main__ import parse_metrics
 from training.watching.metric_line import METRICS
 from training.watching.rules import RULES
 from training.watching.rules.loss_not_falling import falls_steadily, underway
@@ -122,8 +122,8 @@ def test_the_line_is_a_metric_and_says_what_it_means(rule):
     assert match[2] == rule and int(match[1]) == event.step
     read = {name: found[1] for name, regex in METRICS if (found := re.search(regex, event.line))}
     assert read.keys() == {"train:step", f"watch:{rule}"}
-    assert float(read[f"watch:{rule}"]) == pytest.approx(event.found.value, rel=1e-5)
-    assert rule in event.reason and event.found.fix in event.reason
+    assert float(read[f"watch:{rule}"]) == pytest.approx(event.finding.value, rel=1e-5)
+    assert rule in event.reason and event.finding.fix in event.reason
 
 
 def test_a_wrong_setting_is_told_with_its_field():
@@ -135,9 +135,9 @@ def test_a_wrong_setting_is_told_with_its_field():
 
 def test_the_time_limit_of_the_job_is_the_plan_unless_another_is_given():
     loop = {"loop": SETTINGS, "max_runtime_minutes": 90}
-    assert TrainStepConfig(**loop).watching.cost_beyond_plan.planned == 90
+    assert TrainStepConfig(**loop).watching.cost_beyond_plan.planned_minutes == 90
     given = {"watch": {"cost_beyond_plan": {"usd": 100, "usd_an_hour": 50}}}
-    assert TrainStepConfig(**loop, **given).watching.cost_beyond_plan.planned == 120
+    assert TrainStepConfig(**loop, **given).watching.cost_beyond_plan.planned_minutes == 120
 
 
 @pytest.mark.parametrize(
@@ -153,4 +153,4 @@ def test_the_time_limit_of_the_job_is_the_plan_unless_another_is_given():
     ],
 )
 def test_lines_of_others_loops_are_read(line, expected):
-    assert parsed(line).keys() == expected
+    assert parse_metrics(line).keys() == expected

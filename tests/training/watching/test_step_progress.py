@@ -14,10 +14,10 @@ from tests.training.trainings import history
 from training.watching.clock import PARTS
 from training.watching.metric_line import NAMES
 from training.watching.step_progress import (
+    ADVICE,
     LINES,
-    LOOK,
-    OF,
-    OWN,
+    OWN_PARTS,
+    RECENT_LINES,
     Stragglers,
     ratios,
     straggler,
@@ -53,10 +53,13 @@ def test_noise_names_nobody_in_1000_lines(ranks):
 @given(st.data())
 def test_the_rank_that_is_slow_is_named_once_with_its_part_and_no_other(data):
     ranks, stages = data.draw(st.integers(2, 40)), data.draw(st.integers(1, 4))
-    slow, part = data.draw(st.integers(0, ranks * stages - 1)), data.draw(st.sampled_from(OWN))
+    slow, part = (
+        data.draw(st.integers(0, ranks * stages - 1)),
+        data.draw(st.sampled_from(OWN_PARTS)),
+    )
     factor, begins = data.draw(st.floats(1.6, 10)), data.draw(st.integers(0, 20))
     random = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
-    own, found, named = sum(MEANS[p] for p in OWN), Stragglers(stages), []
+    own, found, named = sum(MEANS[p] for p in OWN_PARTS), Stragglers(stages), []
     for line in range(40):
         table = noisy(random, ranks * stages, 0.04)
         table *= np.repeat(1.0 + np.arange(stages), ranks)[:, None]  # stages have unequal work
@@ -65,7 +68,7 @@ def test_the_rank_that_is_slow_is_named_once_with_its_part_and_no_other(data):
         named += [(line, one) for one in found.add(table.tolist())]
     [(line, one)] = named
     assert (one.rank, one.part) == (slow, part)
-    assert begins + LINES - 1 <= line < begins + OF + 2
+    assert begins + LINES - 1 <= line < begins + RECENT_LINES + 2
     assert one.ratio == pytest.approx(factor, rel=0.4)
 
 
@@ -87,7 +90,7 @@ def test_of_two_ranks_the_slower_is_compared_with_the_other():
     assert (one.part, one.seconds) == ("data", pytest.approx(0.4))
     text = straggler_line(one, "algo-2", 10)
     assert "rank 1 on algo-2" in text and "2.00 times" in text and "0.04 s a step" in text
-    assert LOOK["data"] in text and LOOK.keys() == set(OWN)
+    assert ADVICE["data"] in text and ADVICE.keys() == set(OWN_PARTS)
 
 
 def test_one_that_recovered_and_is_slow_again_is_named_again():
@@ -104,11 +107,11 @@ def run_slow(given, environment, root, rank):
 
     Its clock counts the processor's time and what it slept: on a busy machine any rank waits.
     """
-    from training.data.loader import Ahead
-    from training.strategies.single import Single
+    from training.data.loader import DevicePrefetcher
+    from training.strategies.single import Strategy
     from training.watching import clock
 
-    take, loss, steps, slept = Ahead.take, Single.loss, [], [0.0]
+    take, loss, steps, slept = DevicePrefetcher.take, Strategy.loss, [], [0.0]
 
     def sleep(slow: bool) -> None:
         time.sleep(0.05 * slow)
@@ -123,7 +126,7 @@ def run_slow(given, environment, root, rank):
         sleep(rank == 1 and len(steps) > 10)
         return loss(self, *arguments)
 
-    Ahead.take, Single.loss = taken, late
+    DevicePrefetcher.take, Strategy.loss = taken, late
     clock.time = SimpleNamespace(perf_counter=lambda: time.process_time() + slept[0])
     worlds.run_rank(given, environment, root, rank)
 

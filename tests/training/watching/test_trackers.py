@@ -81,12 +81,12 @@ def test_mlflow_goes_on_with_the_run_of_a_resumed_training(root, train):
     [tracker] = trackers.trackers(config, root, name, {})
     tracker.begin(10, [])
     assert found().info.status == "RUNNING"
-    tracker.close(failed=True)
+    tracker.close(has_failed=True)
     assert found().info.status == "FAILED"
 
     [lost] = trackers.trackers(config, root, "its run is gone", {})
     lost.begin(10, [line for line in history(root) if "loss" in line])
-    lost.close(failed=False)
+    lost.close(has_failed=False)
     newest = client.search_runs([experiment.experiment_id], max_results=1)[0].info.run_id
     sent = client.get_metric_history(newest, "train/loss")
     assert {metric.step: metric.value for metric in sent} == losses(root)

@@ -18,7 +18,7 @@ from tests.training import worlds
 from tests.training.test_loop import copy_inputs
 from tests.training.trainings import losses
 from tests.trainyard.emulator.harness import until
-from training.strategies.ranks import Ranks, connect, joined, started
+from training.strategies.ranks import Ranks, connect, join_group, started_key
 from training.watching import watchdog
 from training.watching.watchdog import Watch
 from trainyard.common.errors import LostRankError
@@ -36,7 +36,7 @@ def notes(monkeypatch) -> Iterator[dist.Store]:
     for name, value in names.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(watchdog, "BEAT", 0.05)
-    with joined(30):
+    with join_group(30):
         yield dist.PrefixStore("watchdog", connect(30))
 
 
@@ -154,7 +154,7 @@ def again(notes, monkeypatch) -> Callable[[], None]:
     attempt(monkeypatch, 0)
     monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
     monkeypatch.setattr(watchdog, "BEAT", 0.3)  # a busy machine lets the other rank's thread wait
-    return lambda: notes.set(started(1), "")
+    return lambda: notes.set(started_key(1), "")
 
 
 def followed(folder: Path, again: Callable[[], None]) -> str:
@@ -181,7 +181,7 @@ def test_ranks_follow_those_that_were_started_again(notes, tmp_path, again):
     with second_lives(notes, step=6):
         found = followed(tmp_path, again)
     assert found == "the ranks of another machine were started again"
-    with pytest.raises(LostRankError, match="attempt 0 is over"), joined(30):
+    with pytest.raises(LostRankError, match="attempt 0 is over"), join_group(30):
         pass
 
 
@@ -241,7 +241,7 @@ def wait_in_pairs(given: list[str], environment: dict[str, str], root: Path, ran
         (root / f"said-{rank}").write_text(str(error))
         os._exit(1)
 
-    with joined(60) as ranks:
+    with join_group(60) as ranks:
         pairs = [dist.new_group([0, 1]), dist.new_group([0, 2])]
         try:
             with Watch(ranks, 60, root, end):

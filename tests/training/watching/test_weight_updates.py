@@ -8,7 +8,7 @@ from tests.training.trainings import SETTINGS
 from training import optimizers
 from training.config import TrainConfig
 from training.watching import weight_updates
-from training.watching.weight_updates import measured, metrics
+from training.watching.weight_updates import measure_updates, metrics
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "lamb"])
@@ -24,14 +24,14 @@ def test_the_ratios_are_those_of_the_weights_before_and_after(optimizer):
         optimizers.step(built, torch.tensor(True))
         pairs = zip(matrices, before, strict=True)
         ratios = sorted(((p - b).norm() / p.norm()).item() for p, b in pairs)
-        [usual] = measured(built, torch.device("cpu")).tolist()
+        [usual] = measure_updates(built, torch.device("cpu")).tolist()
         assert usual == pytest.approx(ratios[1], rel=1e-2)
         built.zero_grad()
 
 
 def test_where_there_is_nothing_to_measure_nothing_is_said():
     model = nn.LayerNorm(4)
-    found = measured(optimizers.build(TrainConfig(**SETTINGS), model), torch.device("cpu"))
+    found = measure_updates(optimizers.build(TrainConfig(**SETTINGS), model), torch.device("cpu"))
     assert metrics(found.tolist()) == {}
 
 
@@ -46,9 +46,9 @@ def test_of_a_large_matrix_rows_are_as_good_as_all(shape: tuple[int, ...], monke
     built = optimizers.build(TrainConfig(**SETTINGS), nn.ParameterList([weight]))
     weight.grad = torch.randn(shape) * 1e-3
     optimizers.step(built, torch.tensor(True))
-    some = measured(built, torch.device("cpu"))
-    monkeypatch.setattr(weight_updates, "SAMPLED", weight.numel())
-    torch.testing.assert_close(some, measured(built, torch.device("cpu")), rtol=0.1, atol=0)
+    some = measure_updates(built, torch.device("cpu"))
+    monkeypatch.setattr(weight_updates, "SAMPLED_ELEMENTS", weight.numel())
+    torch.testing.assert_close(some, measure_updates(built, torch.device("cpu")), rtol=0.1, atol=0)
 
 
 def test_of_a_large_vocabulary_words_that_occur_are_among_what_is_looked_at():
@@ -57,5 +57,5 @@ def test_of_a_large_vocabulary_words_that_occur_are_among_what_is_looked_at():
     built = optimizers.build(TrainConfig(**SETTINGS), nn.ParameterList([weight]))
     weight.grad = torch.randn(weight.shape) * (torch.rand(len(weight), 1) < 0.03)
     optimizers.step(built, torch.tensor(True))
-    [usual] = measured(built, torch.device("cpu")).tolist()
+    [usual] = measure_updates(built, torch.device("cpu")).tolist()
     assert usual > 1e-4

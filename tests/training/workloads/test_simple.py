@@ -15,7 +15,7 @@ from training.data.dataset import Dataset
 from training.data.shard_writer import write_dataset
 from training.defaults.request_batch import ROWS, batch_of, json_values
 from training.export.artifact import open_artifact
-from training.export.request_handler import Served
+from training.export.request_handler import ServedModel
 from training.strategies.mesh import share_sequences
 from training.workloads import Column, load, load_packing, spec
 from training.workloads.simple import Simple
@@ -107,7 +107,7 @@ def test_an_integer_column_has_no_value_for_a_missing_number():
         columns = {"user": Column("number", required=False, dtype="int64")}
 
     with pytest.raises(TrainingError, match=r"column user: .*leave out required=False.*float32"):
-        Gaps.packed()(None, None)
+        Gaps.derive_packing()(None, None)
 
 
 USERS = [2**53, 2**53 + 1, 2**63 - 1, -(2**63)]
@@ -122,7 +122,7 @@ class Users(Simple):
 
 def test_a_request_has_the_whole_numbers_of_its_record():
     """A training and its endpoint see the same user, however large the number."""
-    workload = Users(Users.packed()(None, None))
+    workload = Users(Users.derive_packing()(None, None))
     records = [{"user": user, "cart": [abs(user), 2**64 - 1]} for user in USERS]
     asked = json.loads(json.dumps([workload.request(record) for record in records]))
     batch = batch_of(workload, asked, torch.device("cpu"))
@@ -132,14 +132,14 @@ def test_a_request_has_the_whole_numbers_of_its_record():
 
 @pytest.mark.parametrize("value", [2**63, 0.5, 2.0**53, float("nan"), 10**400, True, "7"])
 def test_a_request_with_a_number_that_its_type_does_not_hold_is_refused(value):
-    workload = Users(Users.packed()(None, None))
+    workload = Users(Users.derive_packing()(None, None))
     with pytest.raises(DataError, match=r"record\.user: is .* expected a number that int64 holds"):
         batch_of(workload, [{"record": {"user": value, "cart": []}}], torch.device("cpu"))
 
 
 @pytest.mark.parametrize("value", [1e39, float("inf"), -(10**400)])
 def test_a_request_with_a_number_that_would_become_infinite_is_refused(value):
-    workload = Everything(Everything.packed()(None, None))
+    workload = Everything(Everything.derive_packing()(None, None))
     record = {"list": [1, 2], "any": [value], "at": "1970-01-01"}
     with pytest.raises(DataError, match=r"record\.any: is .*expected numbers that float32 holds"):
         batch_of(workload, [{"record": record}], torch.device("cpu"))
@@ -165,7 +165,7 @@ def test_it_trains_scores_and_answers(tmp_path, train):
     mean = data["train"].read(range(64))["y"].mean()
     expected = np.square(data["validation"].read(range(64))["y"] - mean).mean()
     assert constant == {"loss": pytest.approx(expected, rel=1e-4)}
-    served = Served(workload, model)
+    served = ServedModel(workload, model)
     answer = served.answer({"record": {"x": 1.0, "size": 2, "colour": "red"}})
     assert json.loads(json.dumps(answer))["outputs"][0] == pytest.approx(4, abs=2)
     with pytest.raises(DataError, match="has no colour, size, which the model uses"):
@@ -232,7 +232,7 @@ class Everything(Simple):
 
 
 def test_a_request_is_packed_as_a_record_is():
-    workload = Everything(Everything.packed()(None, None))
+    workload = Everything(Everything.derive_packing()(None, None))
     raw = {
         "list": pa.array([[1.0, -2.0]] * ROWS),
         "any": pa.array([[0.5, 1.5, 2.5]] * ROWS),
@@ -260,7 +260,7 @@ def test_a_request_is_packed_as_a_record_is():
 
 def test_the_request_for_a_record_is_packed_as_the_record():
     """As batch scoring asks: columns that the model does not use are not read."""
-    workload = Everything(Everything.packed()(None, None))
+    workload = Everything(Everything.derive_packing()(None, None))
     raw = pa.RecordBatch.from_pydict({
         "list": pa.array([[1.0, -2.0], [3.0, 4.0]]),
         "any": pa.array([[0.1, 1 / 3], []], pa.list_(pa.float64())),
@@ -291,7 +291,7 @@ def test_the_request_for_a_record_is_packed_as_the_record():
     ],
 )
 def test_a_wrong_value_of_a_request_is_named(name, value, expected):
-    workload = Everything(Everything.packed()(None, None))
+    workload = Everything(Everything.derive_packing()(None, None))
     with pytest.raises(DataError, match=rf"record\.{name}: is .*{expected}"):
         batch_of(workload, [{"record": {name: value}}], torch.device("cpu"))
 

@@ -72,14 +72,14 @@ def test_shapes_that_were_traced_are_advised_as_the_formulas_are(advise, tmp_pat
     from dataclasses import asdict, replace
 
     from trainyard.foresight import model_shapes
-    from trainyard.foresight.published_models import published
+    from trainyard.foresight.published_models import get_model
     from trainyard.foresight.setting import Setting
 
-    model = Setting(gpu="H100-80", compile=True, **published("llama-2-7b").shape)
-    formula = model_shapes.of(model)
+    model = Setting(gpu="H100-80", compile=True, **get_model("llama-2-7b").shape)
+    formula = model_shapes.from_setting(model)
     first = formula.units[0]
     nothing = {
-        policy: model_shapes.Kept(0, 0) for policy in first.kept
+        policy: model_shapes.ActivationBytes(0, 0) for policy in first.kept
     }  # as tracing has embeddings
     traced = replace(formula, units=(replace(first, kept=nothing), *formula.units[1:]))
     place = tmp_path / "shapes.json"

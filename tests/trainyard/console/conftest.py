@@ -9,7 +9,7 @@ import pytest
 from tests.trainyard.emulator.harness import PATIENCE, Cloud
 from trainyard.console.account_cache import Account
 from trainyard.console.web_server import create, key_of_emulator, serving
-from trainyard.emulator.client_environment import applied
+from trainyard.emulator.client_environment import apply_environment
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = """
@@ -21,7 +21,7 @@ FLAGS = """
 @pytest.fixture(scope="module")
 def cloud(emulator, state: Path) -> Iterator[Cloud]:
     """The module's emulator, with an empty account; this process uses it as AWS."""
-    with applied(emulator.env):
+    with apply_environment(emulator.env):
         yield Cloud(emulator, state)
 
 

@@ -13,7 +13,7 @@ from trainyard.common.errors import ServiceError
 from trainyard.console import frozen_page
 from trainyard.console.account_cache import Account, Snapshot
 from trainyard.console.app_hooks import METRICS, Panel, read_panels
-from trainyard.console.pages.run import Known, overview
+from trainyard.console.pages.run import RunData, overview
 from trainyard.runs.execution import Step
 from trainyard.runs.run_display import metrics_table
 from trainyard.terminal import console
@@ -50,7 +50,7 @@ def render(
         "LastModifiedTime": START + timedelta(seconds=90),
     }
     made = [step("Register", metadata={"RegisterModel": {"Arn": package}})] if package else []
-    known = Known(panels=[Markup(panel) for panel in panels])
+    known = RunData(panels=[Markup(panel) for panel in panels])
     snapshot = Snapshot(described, (*steps, *made))
     run = overview("demo", "abc", snapshot, known, START + timedelta(seconds=90))
     return frozen_page.render(run, {}, Account("us-east-1"))
@@ -109,7 +109,7 @@ def test_a_run_that_did_not_get_far_has_a_page_too(missing: dict):
 
 def test_what_aws_leaves_out_is_left_out():
     bare = step("Train", "Executing", started=None, ended=None)
-    run = overview("demo", "abc", Snapshot({}, (bare,)), Known(), START)
+    run = overview("demo", "abc", Snapshot({}, (bare,)), RunData(), START)
     assert "Train" in References(frozen_page.render(run, {}, Account("us-east-1"))).text
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trainyard.console.graph import HEIGHT, NARROWEST, WIDEST, flow, graph, placed
+from trainyard.console.graph import HEIGHT, NARROWEST, WIDEST, compute_layout, flow, graph
 
 DEFINITIONS = Path(__file__).parents[1] / "validate/definitions"
 
@@ -29,7 +29,7 @@ def test_no_two_steps_of_anybodys_definition_are_drawn_in_one_place(path: Path):
 
 def test_a_definition_that_goes_in_a_circle_is_drawn_all_the_same():
     sizes = tuple((name, 150.0) for name in "ABC")
-    spots, ways, _ = placed(sizes, (("A", "B"), ("B", "C"), ("C", "A")))
+    spots, ways, _ = compute_layout(sizes, (("A", "B"), ("B", "C"), ("C", "A")))
     assert len(set(spots)) == 3 and len(ways) == 3
 
 
@@ -48,6 +48,6 @@ def test_three_hundred_steps_are_laid_out_in_a_second_of_cpu():
     before = [chance.sample(range(max(0, n - 12), n), min(n, 2)) for n in range(300)]
     edges = tuple((steps[m], steps[n]) for n, some in enumerate(before) for m in some)
     began = time.process_time()
-    spots, ways, _ = placed(tuple((step, 180.0) for step in steps), edges)
+    spots, ways, _ = compute_layout(tuple((step, 180.0) for step in steps), edges)
     assert time.process_time() - began < 1
     assert len(set(spots)) == 300 and len(ways) == len(edges)

@@ -96,5 +96,5 @@ def test_what_could_not_be_read_is_read_again():
         raise ServiceError("not now")
 
     with pytest.raises(ServiceError):
-        account.lately("page", refused, 60)
-    assert account.lately("page", lambda: "made", 60) == "made"
+        account.read_cached("page", refused, 60)
+    assert account.read_cached("page", lambda: "made", 60) == "made"

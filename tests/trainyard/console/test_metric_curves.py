@@ -43,7 +43,9 @@ def job(cloud: Cloud) -> str:
         {"Name": name, "Regex": regex} for name, regex in REGEXES.items()
     ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(metric_regex, "AHEAD", 0.02)  # the emulator shall not wait long for it here
+        patch.setattr(
+            metric_regex, "SECONDS_AHEAD", 0.02
+        )  # the emulator shall not wait long for it here
         cloud.train("curved", LINES, **request)
     return "curved"
 
@@ -52,7 +54,7 @@ def job(cloud: Cloud) -> str:
 def account(cloud: Cloud, monkeypatch) -> Account:
     """An account without readings, which reads a log to its end."""
     monkeypatch.setattr(metric_curves, "SECONDS", 600.0)
-    monkeypatch.setattr(metric_regex, "AHEAD", 0.02)
+    monkeypatch.setattr(metric_regex, "SECONDS_AHEAD", 0.02)
     return Account()
 
 

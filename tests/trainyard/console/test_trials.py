@@ -8,13 +8,16 @@ import pytest
 
 from tests.trainyard.emulator.harness import Cloud
 from tests.trainyard.emulator.tuning.harness import config, request, step, tuning_cloud
-from trainyard.emulator.client_environment import applied
+from trainyard.emulator.client_environment import apply_environment
 
 
 @pytest.fixture(scope="module")
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
     folder = tmp_path_factory.mktemp("tuning")
-    with tuning_cloud(folder / "aws", folder / "images") as running, applied(running.endpoint.env):
+    with (
+        tuning_cloud(folder / "aws", folder / "images") as running,
+        apply_environment(running.endpoint.env),
+    ):
         yield running
 
 

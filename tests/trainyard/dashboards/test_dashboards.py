@@ -12,7 +12,8 @@ def test_every_expression_of_grafanas_names_series_of_the_list_and_all_are_shown
     shown = grafana_dashboard.dashboard()
     series = {name for measure in OF_SERVICE for name in measure.series}
     named = [
-        grafana_dashboard.named(expression) for expression in grafana_dashboard.expressions(shown)
+        grafana_dashboard.find_series(expression)
+        for expression in grafana_dashboard.expressions(shown)
     ]
     assert all(named) and set().union(*named) == series
     ids = [panel["id"] for panel in shown["panels"]]

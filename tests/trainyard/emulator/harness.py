@@ -15,7 +15,7 @@ import boto3
 import psutil
 
 from tests.trainyard.emulator.standin import make_client
-from trainyard.emulator.client_environment import applied
+from trainyard.emulator.client_environment import apply_environment
 from trainyard.emulator.sagemaker_api import SageMaker
 from trainyard.emulator.server import Endpoint, serve
 
@@ -146,8 +146,8 @@ class Gate:
         self._folders: list[Path] = []
         self._is_open = False
         self._lock = threading.Lock()
-        self._next = aws.endpoint.app.aws.staged
-        aws.endpoint.app.aws.staged = self._stage
+        self._next = aws.endpoint.app.aws.on_stage
+        aws.endpoint.app.aws.on_stage = self._stage
         self.wait = f"until [ -e /opt/ml/{self._name} ]; do sleep 0.05; done"
         """Script that waits for it."""
 
@@ -179,7 +179,7 @@ def cloud(state: Path, stop_grace: float = 1.0) -> Iterator[Cloud]:
 @contextlib.contextmanager
 def taken_for_aws(aws: Cloud) -> Iterator[None]:
     """Use the emulator as AWS in this process; boto3's session keeps no keys of an earlier one."""
-    with applied(aws.endpoint.env):
+    with apply_environment(aws.endpoint.env):
         boto3.DEFAULT_SESSION = None
         yield
     boto3.DEFAULT_SESSION = None

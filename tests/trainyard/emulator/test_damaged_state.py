@@ -169,7 +169,7 @@ def test_damaged_credentials_are_a_message(tmp_path: Path, text: str):
         pass
     path.unlink()
     with serve(tmp_path) as endpoint:
-        assert endpoint.app.keys.own
+        assert endpoint.app.keys.own_pair
 
 
 def test_a_place_that_cannot_be_written_is_a_message():

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainyard.emulator.api import ApiError
-from trainyard.emulator.paging import ordered, page
+from trainyard.emulator.paging import page, sort_items
 
 
 @given(st.lists(st.integers()), st.integers(1, 7))
@@ -24,13 +24,13 @@ def test_pages_put_together_are_the_list(numbers: list[int], size: int) -> None:
 @given(st.lists(st.integers()))
 def test_order(numbers: list[int]) -> None:
     items = [{"N": n} for n in numbers]
-    up = ordered(items, {"SortOrder": "Ascending"}, {"Number": "N"}, "Number", "Descending")
+    up = sort_items(items, {"SortOrder": "Ascending"}, {"Number": "N"}, "Number", "Descending")
     assert [item["N"] for item in up] == sorted(numbers)
-    assert ordered(items, {}, {"Number": "N"}, "Number", "Descending") == up[::-1]
+    assert sort_items(items, {}, {"Number": "N"}, "Number", "Descending") == up[::-1]
 
 
 def test_what_is_not_known_is_refused() -> None:
     with pytest.raises(ApiError, match="SortBy 'Colour'"):
-        ordered([], {"SortBy": "Colour"}, {"Number": "N"}, "Number", "Ascending")
+        sort_items([], {"SortBy": "Colour"}, {"Number": "N"}, "Number", "Ascending")
     with pytest.raises(ApiError, match="NextToken"):
         page("Items", [], {"NextToken": "x"}, 10)

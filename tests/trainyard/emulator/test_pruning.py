@@ -16,7 +16,7 @@ from tests.conftest import CHECKOUT
 from tests.trainyard.emulator.harness import IMAGE, Cloud, cloud, process_step, processing, s3_input
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator import damaged_state
-from trainyard.emulator.pruning import Pruned, bound, choose, remove, size_of
+from trainyard.emulator.pruning import PruningPlan, bound, choose, remove, size_of
 from trainyard.emulator.storage.object_store import ObjectStore
 
 pytestmark = pytest.mark.long
@@ -112,7 +112,9 @@ def store_of(state: Path) -> Iterator[ObjectStore]:
         yield store
 
 
-def chosen(state: Path, numbers: dict[str, str], days: float | None, **more) -> tuple[set, Pruned]:
+def chosen(
+    state: Path, numbers: dict[str, str], days: float | None, **more
+) -> tuple[set, PruningPlan]:
     """Return the names of deleted units, and the rest of the choice."""
     names = {f"execution {number}": name for name, number in numbers.items()} | {
         "job alone": "alone"
@@ -145,7 +147,7 @@ def test_the_oldest_goes_until_the_rest_is_small_enough(made):
     assert len(first) == 1 and first < {"old", "alone"}
     everything, found = chosen(*made, None, limit=0)
     assert everything == {"old", "alone", "hit", "source"}
-    assert 0 < found.freed < size
+    assert 0 < found.freed_bytes < size
 
 
 @settings(max_examples=25, deadline=None)
@@ -174,7 +176,7 @@ def test_what_is_left_works(state: Path, made):
         before = content(state)
         remove(found, state, store)
     sizes = [sum(map(len, files.values())) for files in (before, content(state))]
-    assert sizes[0] - sizes[1] == found.freed > 0
+    assert sizes[0] - sizes[1] == found.freed_bytes > 0
     with cloud(state) as aws:
         listed = aws.sm.list_pipeline_executions(PipelineName="plain")["PipelineExecutionSummaries"]
         left = {run["PipelineExecutionArn"].rpartition("/")[2] for run in listed}
@@ -212,7 +214,7 @@ def test_nothing_goes_while_a_record_that_may_name_it_is_set_aside(state: Path, 
 def test_inputs_go_with_their_last_reader_and_not_while_a_pipeline_names_them(state: Path):
     def objects() -> set[str]:
         with store_of(state) as store:
-            found = choose(state, store, 0.0, None, cached=True, inputs=True)
+            found = choose(state, store, 0.0, None, include_cached=True, inputs=True)
         return {key for _, key in found.objects}
 
     assert "raw/in" not in objects()

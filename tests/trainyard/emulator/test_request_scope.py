@@ -8,7 +8,7 @@ import pytest
 
 from tests.trainyard.emulator.harness import ROLE, Cloud, cloud, pipeline, process_step
 from trainyard.emulator.pruning import choose
-from trainyard.emulator.request_scope import Thread, region, within
+from trainyard.emulator.request_scope import Thread, enter_scope, region
 
 pytestmark = pytest.mark.long
 
@@ -58,16 +58,16 @@ def test_a_pipeline_runs_where_its_client_is(tmp_path: Path) -> None:
         [found] = in_west(aws, "sagemaker").list_pipelines()["PipelineSummaries"]
         assert found["PipelineArn"] == f"{WEST}pipeline/p"
         assert aws.endpoint.app.worlds.names == ["us-east-1", "us-west-2"]
-        going = choose(tmp_path, aws.endpoint.app.objects, 0, None, cached=True)
+        going = choose(tmp_path, aws.endpoint.app.objects, 0, None, include_cached=True)
         assert len(going.units) == 1 and not going.objects, "what another region refers to stays"
 
 
 def test_a_thread_works_for_the_region_of_its_maker() -> None:
     found: list[str] = []
-    with within("eu-central-1"):
+    with enter_scope("eu-central-1"):
         thread = Thread(target=lambda: found.append(region()))
     thread.start()
     thread.join()
     assert found == ["eu-central-1"] and region() == "us-east-1"
-    with within("nonsense"):
+    with enter_scope("nonsense"):
         assert region() == "us-east-1"

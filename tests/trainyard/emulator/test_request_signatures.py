@@ -26,9 +26,9 @@ from werkzeug.test import EnvironBuilder
 from tests.trainyard.emulator.standin import NoPipelines, make_client, signed
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator.api import ApiError
-from trainyard.emulator.request_signatures import Refused, check
+from trainyard.emulator.request_signatures import RequestRefusal, check
 from trainyard.emulator.server import Endpoint, serve
-from trainyard.emulator.storage.upload_body import SIGNED, Upload
+from trainyard.emulator.storage.upload_body import SIGNATURE_KEY, Upload
 
 pytestmark = pytest.mark.long
 
@@ -251,7 +251,7 @@ def test_awss_example_of_a_header():
         "Signature=f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41",
     }
     assert check(arrived("GET", "/test.txt", headers), SECRET, MOMENT).service == "s3"
-    with pytest.raises(Refused, match="15 minutes"):
+    with pytest.raises(RequestRefusal, match="15 minutes"):
         check(arrived("GET", "/test.txt", headers), SECRET, MOMENT + 901)
 
 
@@ -264,7 +264,7 @@ def test_awss_example_of_a_presigned_url():
     )
     host = {"Host": "examplebucket.s3.amazonaws.com"}
     assert check(arrived("GET", path, host), SECRET, MOMENT + 86400).service == "s3"
-    with pytest.raises(Refused, match="expired"):
+    with pytest.raises(RequestRefusal, match="expired"):
         check(arrived("GET", path, host), SECRET, MOMENT + 86401)
 
 
@@ -301,7 +301,7 @@ def test_awss_example_of_an_upload_in_signed_chunks(damage: str):
         "last": body.replace(b"b6c6ea8a", b"b6c6ea8b"),
     }[damage]
     request = arrived("PUT", "/examplebucket/chunkObject.txt", headers, body)
-    request.environ[SIGNED] = check(request, SECRET, MOMENT)
+    request.environ[SIGNATURE_KEY] = check(request, SECRET, MOMENT)
     if not damage:
         assert b"".join(Upload(request).chunks()) == b"a" * 66560
         return

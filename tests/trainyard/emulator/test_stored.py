@@ -92,7 +92,7 @@ def test_what_is_kept_is_read_back_whole_and_once(aws, kind: Kind):
         assert shown[member] == made[member], member
     assert all(shown[member].timestamp() == made[member] for member in times & made.keys())
     assert {kind.arn_key, "CreationTime"} <= shown.keys()
-    assert set(shown) - {"ResponseMetadata"} <= kind.described
+    assert set(shown) - {"ResponseMetadata"} <= kind.description_members
     listed = call(aws, f"List{kind.name}s", {"NameContains": made[kind.key]} if by(kind) else {})
     assert arn in json.dumps(listed, default=str)
     if "Tags" in made:

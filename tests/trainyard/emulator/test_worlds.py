@@ -208,7 +208,7 @@ def test_what_another_account_refers_to_is_not_pruned(tmp_path: Path) -> None:
         assert aws.run("p")[0]["PipelineExecutionStatus"] == "Succeeded"
         aws.sm.delete_pipeline(PipelineName="p", ClientRequestToken="t" * 32)
         store = aws.endpoint.app.objects
-        alone = choose(tmp_path, store, 0, None, cached=True)
+        alone = choose(tmp_path, store, 0, None, include_cached=True)
         assert ("bkt", "out/a") in alone.objects
         prod = entered(aws, PROD)
         container = {"Image": "a/b:1", "ModelDataUrl": f"{OUT}/a"}
@@ -217,7 +217,7 @@ def test_what_another_account_refers_to_is_not_pruned(tmp_path: Path) -> None:
         sm.create_model_package(
             ModelPackageGroupName="g", InferenceSpecification={"Containers": [container]}
         )
-        shared = choose(tmp_path, store, 0, None, cached=True)
+        shared = choose(tmp_path, store, 0, None, include_cached=True)
         assert shared.units and not shared.objects
 
 

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from trainyard.foresight.advice import Candidate, advise, shown
+from trainyard.foresight.advice import Candidate, advise, select_layouts
 from trainyard.foresight.advice_display import count, misses, why_not
 from trainyard.foresight.interval import Spread
 from trainyard.foresight.layouts import Space
-from trainyard.foresight.published_models import published
+from trainyard.foresight.published_models import get_model
 from trainyard.foresight.question import Question, offers
 from trainyard.foresight.setting import Setting
 
@@ -20,7 +20,7 @@ SMALL = Space(pipeline=(1, 2, 4), interleave=(1,), context=(1,), micro_batch=(1,
 
 
 def question(name: str = "llama-3-8b", **changed) -> Question:
-    model = Setting(gpu="H100-80", compile=True, **published(name).shape)
+    model = Setting(gpu="H100-80", compile=True, **get_model(name).shape)
     asked = Question(
         model=model, tokens=1e12, global_batch=512, offers=[P4D, P5], max_nodes=16, space=SMALL
     )
@@ -29,7 +29,7 @@ def question(name: str = "llama-3-8b", **changed) -> Question:
 
 @pytest.fixture(scope="module")
 def ranked() -> tuple[Candidate, ...]:
-    return advise(question()).ranked
+    return advise(question()).ranking
 
 
 def test_every_candidate_trains_the_same_and_may_fit(ranked: tuple[Candidate, ...]):
@@ -47,7 +47,7 @@ def test_every_candidate_trains_the_same_and_may_fit(ranked: tuple[Candidate, ..
 
 def test_with_a_deadline_the_cheapest_that_keeps_it_nine_times_of_ten_is_first():
     asked = question(deadline=30 * 24.0)
-    ranked = advise(asked).ranked
+    ranked = advise(asked).ranking
     kept = [o for o in ranked if o.hours.p90 <= 720 and o.memory.fits == "yes"]
     assert kept and ranked[0] in kept
     assert ranked[0].usd.p50 <= min(one.usd.p50 for one in kept) * 1.02
@@ -58,7 +58,7 @@ def test_with_a_deadline_the_cheapest_that_keeps_it_nine_times_of_ten_is_first()
 def test_with_a_budget_the_fastest_within_it_is_first(ranked: tuple[Candidate, ...]):
     cheapest = min(one.usd.p90 for one in ranked if one.memory.fits == "yes")
     asked = question(budget=cheapest * 1.1)
-    best = advise(asked).ranked[0]
+    best = advise(asked).ranking[0]
     assert best.usd.p90 <= asked.budget
     kept = [o for o in ranked if o.usd.p90 <= cheapest * 1.1 and o.memory.fits == "yes"]
     assert best.hours.p50 <= min(one.hours.p50 for one in kept) * 1.02
@@ -66,12 +66,12 @@ def test_with_a_budget_the_fastest_within_it_is_first(ranked: tuple[Candidate, .
 
 def test_of_layouts_that_are_alike_the_simpler_is_first():
     asked = question(offers=[P5], max_nodes=1, deadline=1e6)
-    best = advise(asked).ranked[0]
+    best = advise(asked).ranking[0]
     assert (best.setting.tensor, best.setting.pipeline) == (1, 1)
 
 
 def test_what_is_shown_differs_in_machines_or_in_strategy():
-    best = shown(advise(question()))
+    best = select_layouts(advise(question()))
     assert 4 < len(best) <= 8
     assert len({(one.place, one.strategy) for one in best}) == len(best)
     assert len({one.place for one in best}) > 2
@@ -98,17 +98,17 @@ def _around(seconds: float) -> Spread:
 def test_where_nothing_fits_a_change_is_named_with_which_something_does():
     asked = question("llama-3-70b", offers=[P4D], elsewhere=[P5], max_nodes=1)
     advice = advise(asked)
-    assert not advice.ranked and advice.nearest is not None
+    assert not advice.ranking and advice.nearest is not None
     assert advice.nearest.memory.fits == "no"
     more = next(line for line in advice.remedies if "× ml.p4d.24xlarge" in line)
     nodes = int(more.split(" ")[0])
-    assert advise(replace(asked, max_nodes=nodes)).ranked
-    assert not any(one.memory.fits == "yes" for one in advise(replace(asked, max_nodes=1)).ranked)
+    assert advise(replace(asked, max_nodes=nodes)).ranking
+    assert not any(one.memory.fits == "yes" for one in advise(replace(asked, max_nodes=1)).ranking)
 
 
 def test_a_deadline_that_nothing_keeps_is_said_and_the_fastest_is_first():
     asked = question(deadline=1.0)
-    best = advise(asked).ranked[0]
+    best = advise(asked).ranking[0]
     assert "misses the deadline" in (misses(best, asked) or "")
     later = replace(
         best, hours=best.hours.times(2), time=replace(best.time, step_seconds=_around(9))
@@ -119,7 +119,7 @@ def test_a_deadline_that_nothing_keeps_is_said_and_the_fastest_is_first():
 def test_spot_is_cheaper_and_less_sure():
     few = Space(tensor=(1,), pipeline=(1,), context=(1,))
     asked = question(space=few, offers=[P4D], max_nodes=8)
-    demand, spot = advise(asked).ranked, advise(replace(asked, how="spot")).ranked
+    demand, spot = advise(asked).ranking, advise(replace(asked, how="spot")).ranking
     there = {(one.place, one.setting): one for one in demand}
     for one in spot:
         other = there[one.place, one.setting]

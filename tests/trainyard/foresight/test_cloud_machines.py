@@ -65,9 +65,9 @@ def test_causes_add_up():
 
 def test_a_region_without_a_price_has_another_ones_and_is_an_estimate():
     exact = price("ml.g5.xlarge", "us-east-1")
-    assert exact == load("us-east-1").hourly("training", "ml.g5.xlarge") and not exact.estimated
+    assert exact == load("us-east-1").hourly("training", "ml.g5.xlarge") and not exact.is_estimated
     found = price("ml.p5.48xlarge", "eu-north-1")
-    assert found.estimated and found.usd == price("ml.p5.48xlarge", "us-east-1").usd
+    assert found.is_estimated and found.usd == price("ml.p5.48xlarge", "us-east-1").usd
     assert price("ml.p2.xlarge", "us-east-1") is None
 
 

@@ -21,7 +21,9 @@ def test_deciles_stay_in_their_order(value: float, low: float, high: float, fact
 def test_values_drawn_from_a_spread_have_its_deciles(value: float, low: float, high: float):
     spread = Spread.around(value, low, high)
     normal = NormalDist()
-    drawn = Spread.of(spread.at(normal.inv_cdf((place + 0.5) / 1001)) for place in range(1001))
+    drawn = Spread.from_values(
+        spread.get_quantile(normal.inv_cdf((place + 0.5) / 1001)) for place in range(1001)
+    )
     for name in ("p10", "p50", "p90"):
         assert getattr(drawn, name) == pytest.approx(
             getattr(spread, name), rel=0.05, abs=value * 0.02
@@ -29,4 +31,4 @@ def test_values_drawn_from_a_spread_have_its_deciles(value: float, low: float, h
 
 
 def test_a_tenth_may_be_infinite():
-    assert Spread.of([1, 2, 3, 4, 5, 6, 7, 8, inf, inf]) == Spread(1, 5, inf)
+    assert Spread.from_values([1, 2, 3, 4, 5, 6, 7, 8, inf, inf]) == Spread(1, 5, inf)

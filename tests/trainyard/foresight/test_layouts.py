@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainyard.foresight.layouts import Count, Machine, Space, fitting, node_counts
-from trainyard.foresight.published_models import published
+from trainyard.foresight.published_models import get_model
 from trainyard.foresight.setting import Setting
 
 P5 = Machine(gpu="H100-80", gpus=8, node_gbps=3200)
-LLAMA = Setting(gpu="H100-80", **published("llama-3-70b").shape)
+LLAMA = Setting(gpu="H100-80", **get_model("llama-3-70b").shape)
 KEPT = {"none": 4.0, "selective": 2.0, "full": 1.0}
 COPIES = {"none": 8.0, "optimizer": 4.0, "gradients": 2.0, "full": 1.0}
 
@@ -68,7 +68,7 @@ def test_ranks_share_heads_blocks_and_nodes_evenly():
 
 
 def test_a_model_that_counts_embedding_and_head_as_blocks_is_cut_like_llama_405b():
-    large = Setting(gpu="H100-80", **published("llama-3-405b").shape)
+    large = Setting(gpu="H100-80", **get_model("llama-3-405b").shape)
     found = list(fitting(large, P5, 16, 256, Space(pipeline=(16,)), size(100.0), Count()))
     assert {setting.pipeline for setting, _ in found} == {16}
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from trainyard.common.errors import ForesightError
 from trainyard.foresight.interval import Spread
-from trainyard.foresight.measured_corrections import Calibration, Measured, factor, read
+from trainyard.foresight.measured_corrections import Calibration, Measurement, factor, read
 from trainyard.foresight.setting import Setting
 from trainyard.foresight.step_time import foresee
 
@@ -24,9 +24,9 @@ def learned(*ratios: float) -> Spread:
     return factor([*map(math.log, ratios)], SHIPPED)
 
 
-def measured(ratio: float, job: str = "one", setting: Setting = SETTING) -> Measured:
+def measured(ratio: float, job: str = "one", setting: Setting = SETTING) -> Measurement:
     seconds = foresee(setting).step_seconds.p50 * ratio
-    return Measured(job=job, setting=setting, step_seconds=seconds, lines=20)
+    return Measurement(job=job, setting=setting, step_seconds=seconds, lines=20)
 
 
 def width(spread: Spread) -> float:

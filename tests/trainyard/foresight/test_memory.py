@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from trainyard.foresight import memory, model_shapes
 from trainyard.foresight.memory import foresee, remedies
-from trainyard.foresight.model_shapes import Kept, Shapes, Unit
+from trainyard.foresight.model_shapes import ActivationBytes, Shapes, Unit
 from trainyard.foresight.rank_states import Stage, resident, stages_of
 from trainyard.foresight.setting import Setting
 
@@ -52,7 +52,7 @@ def test_the_first_stage_keeps_what_figure_1_of_korthikanti_shows(
 ):
     """Blocks alone, as the figure has it."""
     setting = gpt(size, sequence_parallel=selective, recompute="selective" if selective else "none")
-    first = stages_of(setting, model_shapes.of(setting))[0]
+    first = stages_of(setting, model_shapes.from_setting(setting))[0]
     tokens = setting.micro_batch * setting.sequence
     ((block, count),) = [pair for pair in first.units if pair[0].name == "block"]
     kept = block.kept[setting.recompute].on(8, sequence_parallel=selective)
@@ -63,7 +63,7 @@ def test_the_first_stage_keeps_what_figure_1_of_korthikanti_shows(
 def test_states_are_those_of_figure_1(size: str, gib: float):
     """18 bytes of each weight of the blocks' matrices; embeddings and biases are not in it."""
     setting = gpt(size)
-    block = model_shapes.of(setting).units[1]
+    block = model_shapes.from_setting(setting).units[1]
     matrices = bare(int(block.matmul_flops) // 2, 1)
     stage = Stage(0, ((matrices, block.count / setting.pipeline),), None, 1, 0)
     found = resident(setting, stage)
@@ -79,7 +79,7 @@ def bare(parameters: int, flops: int) -> Unit:
         matmul_flops=flops,
         attention_flops=0,
         elementwise_bytes=0,
-        kept=dict.fromkeys(("none", "selective", "full"), Kept(0, 0)),
+        kept=dict.fromkeys(("none", "selective", "full"), ActivationBytes(0, 0)),
         output_bytes=0,
     )
 
@@ -97,7 +97,7 @@ def test_shared_states_are_those_of_deepspeeds_estimate(offload: str, beside: in
     given = {"layers": 1, "hidden": 1, "gpus": 8, "shard": "full", "offload": offload}
     setting = Setting.model_validate({"gpu": "A100-80"} | given)
     states = resident(setting, stages_of(setting, T5_3B)[0])
-    total = states.parameters + states.gradients + states.optimizer + states.gathered.blocks
+    total = states.parameters + states.gradients + states.optimizer + states.gathered_bytes.blocks
     total += beside * T5_3B.parameters / 8
     assert total / GIB == pytest.approx(gib, abs=0.01)
 
@@ -120,7 +120,7 @@ def test_states_are_those_of_zero(shard: str, expected: float):
     """Rajbhandari et al. 2020, figure 1: 16-bit gradients, Adam in float32."""
     given = {"gpus": 8, "layers": 4, "hidden": 256, "shard": shard, "gradient_dtype": "fp16"}
     setting = Setting.model_validate(LLAMA | {"kv_heads": 0} | given)
-    model = model_shapes.of(setting)
+    model = model_shapes.from_setting(setting)
     states = resident(setting, stages_of(setting, model)[0])
     total = states.parameters + states.gradients + states.optimizer
     assert total / model.parameters == pytest.approx(expected)
@@ -134,7 +134,7 @@ def test_stages_share_all_blocks_and_begin_no_more_than_there_is(
     given = {"gpus": 4, "pipeline": 4, "layers": 30, "hidden": 1024, "kv_heads": 0}
     given |= {"accumulation": accumulation, "interleave": interleave}
     setting = Setting.model_validate(LLAMA | given)
-    first, second, last = stages_of(setting, model_shapes.of(setting))
+    first, second, last = stages_of(setting, model_shapes.from_setting(setting))
     count = [dict((unit.name, n) for unit, n in stage.units) for stage in (first, second, last)]
     assert count[0]["block"] + 2 * count[1]["block"] + count[2]["block"] == 30
     assert first.flight >= second.flight >= last.flight >= min(1, accumulation)

@@ -31,7 +31,7 @@ def model(layers: int, hidden: int, **more: int | bool) -> dict:
     ids=["8B", "70B", "405B", "1B", "7B", "13B", "70B of 2", "GPT-2", "GPT-2 XL"],
 )
 def test_parameters_are_those_that_are_published(given: dict, parameters: int):
-    assert model_shapes.of(Setting.model_validate(given)).parameters == parameters
+    assert model_shapes.from_setting(Setting.model_validate(given)).parameters == parameters
 
 
 @pytest.mark.parametrize(("hidden", "layers"), [(768, 12), (4096, 32), (8192, 80)])
@@ -42,7 +42,7 @@ def test_mpt_has_its_own_formula(hidden: int, layers: int, sequence: int):
     )
     h, length = hidden, layers
     expected = 12 * length * h * h + 13 * length * h + 2 * h + (50368 + sequence) * h
-    assert model_shapes.of(setting).parameters == expected
+    assert model_shapes.from_setting(setting).parameters == expected
 
 
 @pytest.mark.parametrize(("hidden", "heads", "sequence"), [(6144, 64, 2048), (12288, 96, 2048)])
@@ -50,7 +50,7 @@ def test_a_gpt_block_keeps_what_korthikanti_counts(hidden: int, heads: int, sequ
     """Table 2 of the paper, bytes for a token: 34h + 5as, and its other rows."""
     given = model(2, hidden, heads=heads, attention="full", dropout=0.1, sequence=sequence)
     given |= {"gpus": 8, "tensor": 8}
-    kept = model_shapes.of(Setting.model_validate(GPT | given)).units[1].kept
+    kept = model_shapes.from_setting(Setting.model_validate(GPT | given)).units[1].kept
     scores = 5 * heads * sequence
     none, selective, full = kept["none"], kept["selective"], kept["full"]
     assert none.on(1, sequence_parallel=False) == 34 * hidden + scores
@@ -64,21 +64,25 @@ def test_torch_keeps_what_it_has_gathered_of_a_shared_sequence():
     """By 4 ranks: the output of both norms whole, and keys and values for every head."""
     given = LLAMA | model(2, 4096, kv_heads=8, ffn=14336) | {"gpus": 4, "tensor": 4}
     shared = {"sequence_parallel": True, "shard": "full"}
-    kept = model_shapes.of(Setting.model_validate(given | shared)).units[1].kept["none"]
+    kept = model_shapes.from_setting(Setting.model_validate(given | shared)).units[1].kept["none"]
     assert kept.gathered == 2 * 2 * 4096
     fused = shared | {"shard": "optimizer"}
-    megatron = model_shapes.of(Setting.model_validate(given | fused)).units[1].kept["none"]
+    megatron = (
+        model_shapes.from_setting(Setting.model_validate(given | fused)).units[1].kept["none"]
+    )
     assert megatron.gathered == 0
     repeated = 2 * 2 * (4096 - 1024)  # keys and values in 16 bits
     assert kept.split - megatron.split == repeated + 2 * 14336  # and SiLU's result
     policy = {"recompute": "selective"}
-    selective = model_shapes.of(Setting.model_validate(given | shared | policy)).units[1]
+    selective = model_shapes.from_setting(Setting.model_validate(given | shared | policy)).units[1]
     assert selective.kept["selective"].gathered == 2 * 4096  # a rank's summand of what comes down
 
 
 def test_work_is_that_of_the_weights_and_of_the_sequence():
     """PaLM's count (Chowdhery et al. 2022, appendix B): forward, 2N + 4Lhs."""
-    of = model_shapes.of(Setting.model_validate(LLAMA | model(32, 4096, kv_heads=8, ffn=14336)))
+    of = model_shapes.from_setting(
+        Setting.model_validate(LLAMA | model(32, 4096, kv_heads=8, ffn=14336))
+    )
     norms = 65 * 4096
     assert of.matmul_flops == 2 * (8_030_261_248 - 128256 * 4096 - norms)
     assert of.attention_flops == 4 * 32 * 4096 * 2048
@@ -86,18 +90,18 @@ def test_work_is_that_of_the_weights_and_of_the_sequence():
 
 def test_adapters_alone_are_trained():
     given = LLAMA_2 | model(32, 4096, lora_rank=8)
-    of = model_shapes.of(Setting.model_validate(given))
+    of = model_shapes.from_setting(Setting.model_validate(given))
     assert of.trained == 32 * 8 * 2 * 2 * 4096
     assert of.parameters == 6_738_415_616 + of.trained
 
 
 def test_what_is_printed_is_read():
-    of = model_shapes.of(Setting.model_validate(LLAMA | model(2, 512)))
+    of = model_shapes.from_setting(Setting.model_validate(LLAMA | model(2, 512)))
     assert model_shapes.read(asdict(of)) == of
 
 
 def test_what_is_no_model_is_refused_by_its_field():
-    tree = asdict(model_shapes.of(Setting.model_validate(LLAMA | model(2, 512))))
+    tree = asdict(model_shapes.from_setting(Setting.model_validate(LLAMA | model(2, 512))))
     tree["units"][1].pop("trained")
     with pytest.raises(TrainingError, match="units.1.trained"):
         model_shapes.read(tree)

@@ -25,19 +25,21 @@ def sent(cast: int) -> float:
 
 def test_weights_gathered_in_float8_are_as_many_bytes_as_the_engine_counts():
     wide, narrow = (
-        rank_work.of(Setting(**LLAMA, precision="fp8", float8_gather=asked)).exchanged
+        rank_work.from_setting(Setting(**LLAMA, precision="fp8", float8_gather=asked)).exchange
         for asked in (False, True)
     )
     assert narrow / wide == pytest.approx(sent(7) / sent(0), rel=2e-3)
 
 
 def test_float8_gathers_change_nothing_in_16_bits():
-    plain, asked = (rank_work.of(Setting(**LLAMA, float8_gather=one)) for one in (False, True))
+    plain, asked = (
+        rank_work.from_setting(Setting(**LLAMA, float8_gather=one)) for one in (False, True)
+    )
     assert plain == asked
 
 
 def test_mfu_does_not_count_the_gradients_of_frozen_weights():
-    every = rank_work.of(Setting(**LLAMA)).flops
-    adapters = rank_work.of(Setting(**LLAMA, lora_rank=8)).flops
+    every = rank_work.from_setting(Setting(**LLAMA)).flops
+    adapters = rank_work.from_setting(Setting(**LLAMA, lora_rank=8)).flops
     matrices = LAYERS * (4 * WIDTH * WIDTH + 3 * WIDTH * FFN) + WIDTH * VOCAB
     assert every - adapters == pytest.approx(2 * matrices, rel=0.02)

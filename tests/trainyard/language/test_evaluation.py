@@ -84,7 +84,7 @@ def emulator() -> ExecutionScope:
 def plans() -> tuple[Scope, Scope]:
     """The scopes of the execution that was, and of the one that would come next."""
     history, at = History(None, None), datetime(2026, 1, 1, tzinfo=UTC)
-    run = Run(arn=ARN, started=at, document=DOCUMENT, parameters=PARAMETERS, steps={})
+    run = Run(arn=ARN, start_time=at, document=DOCUMENT, parameters=PARAMETERS, steps={})
     return Past(run, history), Next(DOCUMENT, PARAMETERS, "mine", history, {})
 
 
@@ -136,9 +136,9 @@ def test_an_unknown_value_says_why_and_keeps_what_is_known() -> None:
     assert found == {"x": [unknown], "y": 1}
     assert unknown.reason == "Execution.PipelineExecutionId is known when it runs"
     assert unknown.reasons == [unknown.reason, "Steps.A.ModelName is known when it runs"]
-    assert unknown.filled("*") == "s3://b/*/*"
-    assert join([unknown, "c"], "-").filled("*") == "s3://b/*/*-c"
-    assert Unknown("why").filled("*") == "*"
+    assert unknown.fill_unknowns("*") == "s3://b/*/*"
+    assert join([unknown, "c"], "-").fill_unknowns("*") == "s3://b/*/*-c"
+    assert Unknown("why").fill_unknowns("*") == "*"
 
 
 def test_a_json_file_is_unknown_where_its_place_is() -> None:

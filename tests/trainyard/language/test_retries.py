@@ -13,7 +13,7 @@ from trainyard.validate import check
 @pytest.mark.parametrize("cause", CAUSES.values(), ids=lambda cause: cause.word)
 def test_the_emulator_tries_again_after_each(cause):
     for failure in cause.failures:
-        retries = Retries([{"ExceptionType": [cause.name]}], started=0.0)
+        retries = Retries([{"ExceptionType": [cause.name]}], start_time=0.0)
         assert retries.delay(f"{failure}: once") == 1
 
 
@@ -29,7 +29,7 @@ def test_the_checks_agree_which_steps_are_retried(kind: str):
     found = [f for f in check(definition(kind, policy)) if f.path == "$.Steps[0].RetryPolicies"]
     rules = {finding.rule for finding in found}
     assert rules in (set(), {"unknown-member", "retries-on-unsupported-step"})
-    assert bool(rules) != STEP_TYPES[kind].retried
+    assert bool(rules) != STEP_TYPES[kind].is_retried
 
 
 @pytest.mark.parametrize("member", LIMITS)
@@ -46,5 +46,5 @@ def test_the_types_are_those_of_the_guide_of_awss_schema_and_of_the_sdk():
     guide = {"Processing", "Training", "Tuning", "AutoML", "Model", "RegisterModel", "Transform"}
     schema_of_definitions = guide | {"QualityCheck", "ClarifyCheck"}
     sdk = {"EndpointConfig", "EMRServerless", "Job"}
-    retried = {name for name, kind in STEP_TYPES.items() if kind.retried}
+    retried = {name for name, kind in STEP_TYPES.items() if kind.is_retried}
     assert retried == schema_of_definitions | sdk

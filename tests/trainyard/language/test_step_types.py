@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainyard.language.step_types import NESTED, STEP_TYPES, step_type
+from trainyard.language.step_types import NESTED_KEYS, STEP_TYPES, step_type
 from trainyard.validate.botocore_shapes import service_shapes
 
 
@@ -35,4 +35,4 @@ def test_its_metadata_are_told_under_that_name(kind):
 
 def test_what_is_no_type_has_nothing():
     assert step_type("Trainning") == step_type(None) == step_type({}) != step_type("Training")
-    assert set(NESTED) == {"IfSteps", "ElseSteps", "ForEachBody"}
+    assert set(NESTED_KEYS) == {"IfSteps", "ElseSteps", "ForEachBody"}

@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
-from trainyard.emulator.runtime.interpreter import OWN
-from trainyard.migration.names import MODULES, NEEDED
+from trainyard.emulator.runtime.interpreter import OWN_PYTHON
+from trainyard.migration.names import MODULES, NAME_MODULES
 
 _IMPORTS = """
 import importlib, json, sys
@@ -23,8 +23,8 @@ for name, module in json.loads(sys.argv[1]):
 @pytest.mark.long
 def test_each_name_exists():
     modules = [(name, module) for module, _, name in (m.rpartition(".") for m in MODULES.values())]
-    names = json.dumps([*NEEDED.items(), *modules])
+    names = json.dumps([*NAME_MODULES.items(), *modules])
     env = {**os.environ, "AWS_DEFAULT_REGION": "us-east-1"}
-    command = [OWN, "-c", _IMPORTS, names]
+    command = [OWN_PYTHON, "-c", _IMPORTS, names]
     found = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
     assert (found.stdout, found.returncode) == ("", 0), found.stderr[-2000:]

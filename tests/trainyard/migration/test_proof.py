@@ -10,22 +10,22 @@ from pathlib import Path
 import pytest
 
 from trainyard.common.errors import DefinitionError
-from trainyard.emulator.runtime.interpreter import OWN
+from trainyard.emulator.runtime.interpreter import OWN_PYTHON
 from trainyard.equality.observed_run import Setting
 from trainyard.equality.verdict import decide
-from trainyard.migration.proof import Sides, compiled
+from trainyard.migration.proof import Sides, compile_script
 from trainyard.migration.rewriting import migrate
 
 DATA = Path(__file__).with_name("data")
 OLD = DATA / "small_v2.py"
-SIDES = Sides(script=OLD, old_python=OWN, new_python=OWN)
+SIDES = Sides(script=OLD, old_python=OWN_PYTHON, new_python=OWN_PYTHON)
 
 
 @pytest.mark.slow
 def test_the_definition_of_the_moved_script_does_the_same(tmp_path: Path):
     found = migrate(OLD.read_text())
     assert not found.remaining
-    new = compiled(found.code, OWN, SIDES, tmp_path / "new", time.time())
+    new = compile_script(found.code, OWN_PYTHON, SIDES, tmp_path / "new", time.time())
     old = json.loads((DATA / "small_v2.json").read_text())
     answer = decide(old, new.definition, Setting({}), static=True)
     assert answer.verdict == "equal but for"
@@ -35,7 +35,7 @@ def test_the_definition_of_the_moved_script_does_the_same(tmp_path: Path):
 @pytest.mark.slow
 def test_a_script_that_fails_is_named_with_its_line(tmp_path: Path):
     with pytest.raises(DefinitionError, match="line 2: ZeroDivisionError"):
-        compiled("x = 1\nx / 0\n", OWN, SIDES, tmp_path / "new", time.time())
+        compile_script("x = 1\nx / 0\n", OWN_PYTHON, SIDES, tmp_path / "new", time.time())
 
 
 NAMED_BY_TIME = """
@@ -61,7 +61,7 @@ def test_names_of_the_time_and_of_uuids_are_the_same_under_both(tmp_path: Path):
     moment = time.time()
     messages = []
     for name in ("one", "two"):
-        made = compiled(NAMED_BY_TIME, OWN, SIDES, tmp_path / name, moment)
+        made = compile_script(NAMED_BY_TIME, OWN_PYTHON, SIDES, tmp_path / name, moment)
         messages.append(made.definition["Steps"][0]["Arguments"]["ErrorMessage"])
     assert messages[0] == messages[1]
     assert str(int(moment)) in messages[0]
@@ -71,4 +71,4 @@ def test_names_of_the_time_and_of_uuids_are_the_same_under_both(tmp_path: Path):
 def test_a_definition_that_sagemaker_would_refuse_is_named(tmp_path: Path):
     script = NAMED_BY_TIME.replace('FailStep(name="F"', 'FailStep(name="no name"')
     with pytest.raises(DefinitionError, match=r"small_v2.py makes under .*'no name'"):
-        compiled(script, OWN, SIDES, tmp_path / "new", time.time())
+        compile_script(script, OWN_PYTHON, SIDES, tmp_path / "new", time.time())

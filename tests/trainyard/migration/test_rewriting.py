@@ -15,7 +15,7 @@ def moved(source: str) -> str:
 
 
 def left(source: str) -> list[tuple[int, str]]:
-    return [(one.line, one.what) for one in migrate(source).remaining]
+    return [(one.line, one.construct) for one in migrate(source).remaining]
 
 
 def test_an_import_is_of_the_modules_of_v3():
@@ -43,8 +43,8 @@ def test_no_argument_is_dropped_in_silence():
         "    disable_profiler=True, max_run=60)\n"
     )
     found = migrate(source)
-    assert [(one.line, one.what) for one in found.remaining] == [(2, "rules=[1]")]
-    assert [one.what for one in found.without_loss] == ["disable_profiler=True"]
+    assert [(one.line, one.construct) for one in found.remaining] == [(2, "rules=[1]")]
+    assert [one.construct for one in found.without_loss] == ["disable_profiler=True"]
     assert "StoppingCondition(max_runtime_in_seconds=60)" in found.code
 
 

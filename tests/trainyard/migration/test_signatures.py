@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from trainyard.emulator.runtime.interpreter import OWN
+from trainyard.emulator.runtime.interpreter import OWN_PYTHON
 from trainyard.migration.rewriting import migrate
-from trainyard.migration.signatures import UNPACKED, fit
+from trainyard.migration.signatures import UNPACKED_REASON, fit
 
 pytestmark = pytest.mark.slow
 
@@ -20,7 +20,7 @@ def unfit(source: str) -> list[str]:
     """Return what does not fit of a script of SDK v2, once it is moved."""
     moved = migrate(source)
     assert not moved.remaining, moved.remaining
-    return [f"{call.what}: {call.why}" for call in fit(moved.code, OWN).unfit]
+    return [f"{call.construct}: {call.reason}" for call in fit(moved.code, OWN_PYTHON).unfit]
 
 
 def test_calls_that_sdk_v3_would_refuse_are_named():
@@ -43,7 +43,7 @@ def test_calls_that_sdk_v3_would_refuse_are_named():
 
 def test_what_is_unpacked_is_named_as_not_compared():
     source = "from sagemaker.workflow.pipeline import Pipeline\np = Pipeline(**settings)\n"
-    assert unfit(source) == [f"Pipeline: {UNPACKED}"]
+    assert unfit(source) == [f"Pipeline: {UNPACKED_REASON}"]
 
 
 def test_without_sdk_v3_nothing_is_compared(tmp_path: Path):

@@ -22,7 +22,7 @@ from trainyard.permissions.derived_roles import derive, missing
 from trainyard.permissions.pipeline_subject import Subject, from_file
 from trainyard.permissions.policy_answer import compare
 from trainyard.permissions.role_table import roles
-from trainyard.permissions.statements import FORCED, forced_wildcards
+from trainyard.permissions.statements import WILDCARD_REASONS, forced_wildcards
 from trainyard.permissions.step_requests import NOT_DERIVED, job_roles
 
 pytestmark = pytest.mark.long
@@ -82,7 +82,7 @@ def test_no_wildcard_stands_where_aws_does_not_force_it(name: str, subject):
     for statement in statements(subject(name)):
         for resource in statement["Resource"]:
             if resource == "*":
-                assert set(statement["Action"]) <= set(FORCED), statement
+                assert set(statement["Action"]) <= set(WILDCARD_REASONS), statement
             elif "*" in resource or "?" in resource:
                 assert any(re.fullmatch(p, resource) for p in PATTERNS), resource
         if any("key/*" in resource for resource in statement["Resource"]):
@@ -93,12 +93,12 @@ def test_no_wildcard_stands_where_aws_does_not_force_it(name: str, subject):
 
 
 def test_the_forced_ones_are_those_without_resource_types_and_all_are_in_use(subject):
-    assert not [action for action in FORCED if reference.resource_types(action)]
+    assert not [action for action in WILDCARD_REASONS if reference.resource_types(action)]
     used = {
         action for name in NAMES for role in names_of(subject(name))
         for action in forced_wildcards(derive(subject(name), role))
     }  # fmt: skip
-    assert used == set(FORCED), "the table names what nothing needs"
+    assert used == set(WILDCARD_REASONS), "the table names what nothing needs"
 
 
 @pytest.mark.parametrize("name", NAMES)

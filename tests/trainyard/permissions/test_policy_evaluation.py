@@ -63,9 +63,9 @@ def test_as_the_guide_says(example: dict, case: dict):
     if case["is"] == "explicit":
         assert decision.sid and "with an explicit deny in a" in decision.says
     elif case["is"] == "allowed":
-        assert decision.allowed, decision.says
+        assert decision.is_allowed, decision.says
     else:
-        assert (decision.allowed, decision.sid, decision.kind) == (False, "", case["is"])
+        assert (decision.is_allowed, decision.sid, decision.kind) == (False, "", case["is"])
 
 
 def test_there_are_enough_published_cases():
@@ -101,7 +101,7 @@ ALL = {"Effect": "Allow", "Action": "*", "Resource": "*"}
 
 def allowed(request: Request, *documents_: list[dict], **others) -> bool:
     identity = tuple(policy(*document) for document in documents_)
-    return evaluate(request, Policies(identity=identity, **others)).allowed
+    return evaluate(request, Policies(identity=identity, **others)).is_allowed
 
 
 @given(requests, documents, statements)
@@ -160,10 +160,10 @@ def test_a_variables_value_is_no_pattern():
 
 def test_a_key_without_a_known_value_is_named_and_never_matches():
     allow = ALL | {"Sid": "Org", "Condition": {"StringEquals": {"aws:PrincipalOrgID": "o-1"}}}
-    request = Request(USER, "s3:GetObject", "arn:aws:s3:::b/a", known=frozenset({"s3:prefix"}))
+    request = Request(USER, "s3:GetObject", "arn:aws:s3:::b/a", known_keys=frozenset({"s3:prefix"}))
     for effect in ("Allow", "Deny"):
         decision = evaluate(request, Policies(identity=(policy(allow | {"Effect": effect}),)))
-        assert not decision.allowed
+        assert not decision.is_allowed
         assert "the value of the condition key aws:principalorgid" in decision.says
         assert "statement Org of p" in decision.says
     assert allowed(request, [allow, ALL])  # another statement allows without it

@@ -22,7 +22,7 @@ from pipelines.recipe.read_recipe import load
 from trainyard.foresight.interval import Spread
 from trainyard.language.parameters import values
 from trainyard.plan.definition_diff import compare
-from trainyard.plan.deployed_pipeline import Deployed
+from trainyard.plan.deployed_pipeline import DeployedPipeline
 from trainyard.plan.execution_history import History, Run, StepRun
 from trainyard.plan.pipeline_plan import Drift, Plan, complete
 from trainyard.plan.plan_display import picture
@@ -172,11 +172,11 @@ class Studio:
         there = recorded
         if change.drift:
             there = replace(recorded, definition=_edited(recorded.definition, change.drift))
-        found = Deployed(ARN, there, datetime(2026, 11, 20, 16, 5, tzinfo=UTC), "somebody")
+        found = DeployedPipeline(ARN, there, datetime(2026, 11, 20, 16, 5, tzinfo=UTC), "somebody")
         drift = Drift(kind="none")
         if change.drift:
             diff = compare(recorded, there)
-            drift = Drift(kind="edited", diff=diff, by="user/alice", since=found.changed)
+            drift = Drift(kind="edited", diff=diff, by="user/alice", since=found.changed_at)
         plan = complete(
             wanted.state,
             None if change.is_new else found,
@@ -214,11 +214,11 @@ def _run(document: dict) -> Run:
     done = {}
     for name, seconds in SECONDS.items():
         end = clock + timedelta(seconds=seconds)
-        done[name] = StepRun(started=clock, ended=end, source=None, job="")
+        done[name] = StepRun(start_time=clock, end_time=end, source=None, job="")
         clock = end
     arn = f"{ARN}/execution/k3vq8d1m0xzt"
     given = values(document, {})
-    return Run(arn=arn, started=clock, document=document, parameters=given, steps=done)
+    return Run(arn=arn, start_time=clock, document=document, parameters=given, steps=done)
 
 
 def _miniature(room: Path, into: Path) -> None:

@@ -166,7 +166,7 @@ def test_a_parameter_tells_where_it_lands():
     found = compare(state(one), state(other))
     assert (found.parameters[0].old, found.parameters[0].new) == ("1", "2")
     assert found.parameters[0].note == "in A InstanceCount"
-    assert found.touched == {"A"} and not found.steps
+    assert found.changed_steps == {"A"} and not found.steps
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def test_what_cannot_be_listed_is_said_and_stops_nobody(aws: Cloud):
     body = document()
     outcomes = predict(body, NAME, History(aws.sm, NAME), datetime.now(UTC))
     body["Parameters"][0]["DefaultValue"] = "s3://no-such-bucket/raw"
-    (said,) = [str(each) for each in overwritten(aws.s3, body, outcomes) if each.refused]
+    (said,) = [str(each) for each in overwritten(aws.s3, body, outcomes) if each.list_error]
     assert said.endswith("read: it cannot be listed (NoSuchBucket)")
 
 

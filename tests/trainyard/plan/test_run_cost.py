@@ -34,7 +34,7 @@ def costs(
     for number, each in enumerate(seconds):
         run = _run(json.loads(studio.base.body))
         train = run.steps["Train"]
-        longer = replace(train, ended=train.started + timedelta(seconds=each))
+        longer = replace(train, end_time=train.start_time + timedelta(seconds=each))
         steps = {**run.steps, "Train": longer}
         history.runs.append(replace(run, arn=f"{run.arn}{number}", steps=steps))
     outcomes = predict(made.document, made.name, history, datetime.now(UTC))

@@ -171,7 +171,7 @@ def test_a_field_that_is_too_long_is_named(tmp_path: Path) -> None:
 @given(st.integers(1, 9000), st.integers(0, 5))
 def test_a_sketch_keeps_the_number_of_data_and_their_quantiles(size: int, seed: int) -> None:
     values = np.random.default_rng(seed).normal(size=size)
-    kept, weights = statistics.weighted(statistics.make(values))
+    kept, weights = statistics.weigh_sketch(statistics.make(values))
     assert weights.sum() == size
     assert all(len(level) <= statistics.K for level in statistics.make(values)["sketch"]["data"])
     share = np.cumsum(weights) / size

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tests.trainyard.console.synthetic import SESSION
-from trainyard.console.log_lines import Stream, chosen
+from trainyard.console.log_lines import Stream, choose_stream
 from trainyard.runs.execution import Execution, Step
 
 ARN = "arn:aws:sagemaker:us-east-1:123456789012:pipeline/p/execution/abcdefghijkl"
@@ -36,5 +36,5 @@ def test_each_log_of_a_transform_has_a_host_that_leads_to_it():
     assert list(found) == ["algo-1", "algo-1-1795398686/data-log", "algo-2"]
     streams = [Stream("/aws/sagemaker/TransformJobs", name, 0) for name in STREAMS]
     for host, [event] in found.items():
-        stream = chosen(streams, host, "j")
+        stream = choose_stream(streams, host, "j")
         assert stream and stream.name == event["message"]

@@ -13,7 +13,7 @@ from tests.conftest import CHECKOUT, clean_environment
 from tests.trainyard.emulator.harness import Cloud, process_step
 from tests.trainyard.emulator.harness import cloud as emulated_cloud
 from trainyard.console import frozen_page
-from trainyard.emulator.client_environment import applied
+from trainyard.emulator.client_environment import apply_environment
 from trainyard.runs.execution import Execution
 
 pytestmark = pytest.mark.long
@@ -88,7 +88,7 @@ def test_a_file_is_looked_for_in_a_step_that_has_no_outputs(cloud: Cloud):
     cloud.create("bare", [process_step("Gate", "true")])
     arn = cloud.start("bare")
     cloud.ended(arn)
-    with applied(cloud.endpoint.env):
+    with apply_environment(cloud.endpoint.env):
         execution = Execution(arn)
         [gate] = execution.steps()
         assert execution.output_json(gate, "gate", "gate.json") is None

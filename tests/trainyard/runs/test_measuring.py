@@ -7,10 +7,10 @@ import pytest
 
 from training.watching.metric_line import METRICS
 from trainyard.common.errors import ForesightError
-from trainyard.foresight.measured_corrections import Measured
+from trainyard.foresight.measured_corrections import Measurement
 from trainyard.foresight.setting import Setting
 from trainyard.runs.execution import Step
-from trainyard.runs.measured_trainings import measured
+from trainyard.runs.measured_trainings import measure_trainings
 
 SETTING = Setting(gpu="H100-80", gpus=8, layers=32, hidden=4096)
 LINES = [
@@ -45,13 +45,13 @@ class Run:
         return iter(self.lines)
 
 
-def found(run: Run, of=lambda job: SETTING) -> list[Measured | str]:
-    return list(measured(run, of))  # type: ignore[arg-type]
+def found(run: Run, of=lambda job: SETTING) -> list[Measurement | str]:
+    return list(measure_trainings(run, of))  # type: ignore[arg-type]
 
 
 def test_the_median_of_a_log_counts_without_its_first_line():
     [training] = found(Run(LINES))
-    assert training == Measured(job="arn:job-1", setting=SETTING, step_seconds=1.52, lines=3)
+    assert training == Measurement(job="arn:job-1", setting=SETTING, step_seconds=1.52, lines=3)
 
 
 def test_what_cannot_be_told_says_why():

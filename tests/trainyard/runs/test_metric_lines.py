@@ -4,10 +4,10 @@ import math
 
 import pytest
 
-from trainyard.runs.metric_lines import Found, definitions, hint, metrics_in
+from trainyard.runs.metric_lines import LineMetrics, definitions, hint, metrics_in
 
 
-def read(regexes: dict[str, str], line: str) -> Found | None:
+def read(regexes: dict[str, str], line: str) -> LineMetrics | None:
     entries = [{"Name": name, "Regex": regex} for name, regex in regexes.items()]
     return metrics_in(definitions({"AlgorithmSpecification": {"MetricDefinitions": entries}}), line)
 

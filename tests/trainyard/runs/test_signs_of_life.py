@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.trainyard.emulator.harness import Cloud, process_step
-from trainyard.emulator.client_environment import applied
+from trainyard.emulator.client_environment import apply_environment
 from trainyard.runs.execution import Execution, Step
 from trainyard.runs.run_display import Display
 from trainyard.runs.signs_of_life import INTERVAL_S, SignsOfLife
@@ -69,7 +69,7 @@ def test_another_job_of_the_emulator_shows_the_end_of_its_log(emulator, tmp_path
     arn = cloud.start("long")
     now = 0.0
     alive = SignsOfLife(Display(), clock=lambda: now)
-    with applied(emulator.env):
+    with apply_environment(emulator.env):
         execution = Execution(arn)
         list(alive.lines(execution, execution.steps()))
         now, texts = INTERVAL_S, []

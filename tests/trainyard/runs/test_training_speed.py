@@ -2,14 +2,14 @@
 
 import pytest
 
-from trainyard.runs.training_speed import SLACK, STEP, Expected, Pace, earlier
+from trainyard.runs.training_speed import SLACK, STEP, ExpectedTime, Pace, earlier
 from trainyard.terminal import console
 
 USUAL = {STEP: 1.0, "data": 0.1, "forward_backward": 0.7, "communication": 0.1, "optimizer": 0.1}
 
 
-def expected(**seconds: float) -> Expected:
-    return Expected(seconds=USUAL | seconds, most=1.2, grounds="is foreseen")
+def expected(**seconds: float) -> ExpectedTime:
+    return ExpectedTime(seconds=USUAL | seconds, most=1.2, grounds="is foreseen")
 
 
 @pytest.mark.parametrize("part", ["data", "forward_backward", "communication", "optimizer"])
@@ -50,6 +50,6 @@ def test_of_several_runs_the_median_counts_and_the_longest_is_no_surprise():
 def test_without_parts_the_step_alone_is_told():
     pace = Pace(
         found={STEP: 3.0},
-        expected=(Expected(seconds={STEP: 1.0}, most=1.2, grounds="is foreseen"),),
+        expected=(ExpectedTime(seconds={STEP: 1.0}, most=1.2, grounds="is foreseen"),),
     )
     assert pace.said() == "slow: a step takes 3 s, and 1 s by what is foreseen"

@@ -8,7 +8,7 @@ import pytest
 
 from tests.trainyard.validate.faults import FOLDER, Edit, errors, load, put
 from trainyard.common.errors import DefinitionError
-from trainyard.language.step_types import NESTED, STEP_TYPES
+from trainyard.language.step_types import NESTED_KEYS, STEP_TYPES
 from trainyard.validate import botocore_shapes, check
 
 pytestmark = pytest.mark.long
@@ -64,7 +64,7 @@ def test_what_the_service_takes_is_valid(base: str, edit: Edit):
 
 def test_they_have_every_step_type_and_are_many():
     def types(steps) -> set[str]:
-        inner = [s for step in steps for key in NESTED for s in step["Arguments"].get(key, ())]
+        inner = [s for step in steps for key in NESTED_KEYS for s in step["Arguments"].get(key, ())]
         return {step["Type"] for step in steps} | (types(inner) if inner else set())
 
     assert set().union(*(types(load(base)["Steps"]) for base in BASES)) == set(STEP_TYPES)

@@ -6,7 +6,7 @@ from pkgutil import iter_modules
 from training.watching.watch_rule import Rule
 
 RULES: dict[str, Rule] = {
-    found.name: import_module(f"{__name__}.{found.name}").RULE
-    for found in sorted(iter_modules(__path__), key=lambda module: module.name)
+    info.name: import_module(f"{__name__}.{info.name}").RULE
+    for info in sorted(iter_modules(__path__), key=lambda module: module.name)
 }
 """Name → rule, sorted by name."""

@@ -10,11 +10,11 @@ from training.watching.watch_rule import Finding, History, Plan, Rule, RuleSetti
 def check(history: History, settings: RuleSettings, plan: Plan) -> Finding | None:
     """Return a finding if a save failed since the last complete checkpoint."""
     newest = history.lines[-1]
-    failed = newest.get("checkpoint_failures", 0)
-    if failed < 1:
+    failures = newest.get("checkpoint_failures", 0)
+    if failures < 1:
         return None
     return Finding(
-        failed,
+        failures,
         1,
         f"a checkpoint could not be written, and {newest.get('unsaved_steps', 0):.0f} steps are in "
         "no checkpoint; the next one that fails ends the training",

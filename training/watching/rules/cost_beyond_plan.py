@@ -28,10 +28,10 @@ class CostBeyondPlan(RuleSettings):
     """Price per hour of all machines of the job together, in US dollars."""
 
     @property
-    def planned(self) -> float | None:
+    def planned_minutes(self) -> float | None:
         """Planned minutes; None without a plan."""
         bought = self.usd / self.usd_an_hour * 60 if self.usd and self.usd_an_hour else None
-        return min((one for one in (self.minutes, bought) if one is not None), default=None)
+        return min((limit for limit in (self.minutes, bought) if limit is not None), default=None)
 
     @model_validator(mode="after")
     def _money_needs_its_price(self) -> Self:
@@ -43,21 +43,21 @@ class CostBeyondPlan(RuleSettings):
 def check(history: History, settings: CostBeyondPlan, plan: Plan) -> Finding | None:
     """Compare this process's minutes of training, past and to come, with the plan."""
     recent = history.last("step_seconds", RECENT)
-    if settings.planned is None or not plan.max_steps or len(history.lines) % LEAST:
+    if settings.planned_minutes is None or not plan.max_steps or len(history.lines) % LEAST:
         return None
     if not recent:
         return None
     now, usual = history.lines[-1]["step"], median(recent)
     minutes = _spent(history, plan) + (plan.max_steps - now) * usual / 60
-    if minutes <= settings.planned:
+    if minutes <= settings.planned_minutes:
         return None
     price = settings.usd_an_hour
     money = f", {minutes / 60 * price:.2f} USD" if price else ""
     return Finding(
         minutes,
-        settings.planned,
+        settings.planned_minutes,
         f"at {usual:.3g} s a step this job needs {minutes:.4g} minutes of training{money}, and "
-        f"{settings.planned:.4g} minutes are planned",
+        f"{settings.planned_minutes:.4g} minutes are planned",
         "raise max_runtime_minutes if that is meant, lower max_steps, or look at where a step's "
         "time goes",
     )
@@ -65,9 +65,9 @@ def check(history: History, settings: CostBeyondPlan, plan: Plan) -> Finding | N
 
 def _spent(history: History, plan: Plan) -> float:
     """Return the minutes covered by this process's lines."""
-    seconds, before = 0.0, float(plan.begun)
+    seconds, before = 0.0, float(plan.start_step)
     for line in history.lines:
-        if line["step"] > plan.begun:
+        if line["step"] > plan.start_step:
             seconds += (line["step"] - before) * line.get("step_seconds", 0.0)
             before = line["step"]
     return seconds / 60

@@ -19,14 +19,16 @@ SECONDS = 10.0
 
 def check(history: History, settings: RuleSettings, plan: Plan) -> Finding | None:
     """Return a finding with rank 0's waiting share; a loader that reads ahead waits at times."""
-    found = [line for line in history.lines[-LINES:] if "data_stall" in line]
-    taken = [line.get("step_seconds", 0.0) for line in found]
-    waited = [line["data_stall"] * one for line, one in zip(found, taken, strict=True)]
-    share = sum(waited) / (sum(taken) or 1.0)
+    stall_lines = [line for line in history.lines[-LINES:] if "data_stall" in line]
+    durations = [line.get("step_seconds", 0.0) for line in stall_lines]
+    waits = [
+        line["data_stall"] * duration for line, duration in zip(stall_lines, durations, strict=True)
+    ]
+    share = sum(waits) / (sum(durations) or 1.0)
     # A process's first line is no evidence.
-    if len(history.lines) < LINES or len(found) < LINES - 2:
+    if len(history.lines) < LINES or len(stall_lines) < LINES - 2:
         return None
-    if share < SHARE or (cost := _waited(history)) < SECONDS:
+    if share < SHARE or (cost := _sum_waits(history)) < SECONDS:
         return None
     return Finding(
         share,
@@ -38,7 +40,7 @@ def check(history: History, settings: RuleSettings, plan: Plan) -> Finding | Non
     )
 
 
-def _waited(history: History) -> float:
+def _sum_waits(history: History) -> float:
     """Return the total waiting time in seconds."""
     return sum(
         line["data_stall"] * line.get("step_seconds", 0.0) * (line["step"] - before["step"])

@@ -67,11 +67,11 @@ def check(history: History, settings: RuleSettings, plan: Plan) -> Finding | Non
     if len(lines) < 2 * count or not history.warm(count, plan):
         return None
     late = [line["loss"] for line in lines[-count:]]
-    found = _above(lines[0]["loss"], late, plan)
-    if found is None and not plan.fine_tuning:
-        found = _not_fallen(lines, plan)
-    if found or len(lines) % (count // 2):  # all blocks are searched, so not at each line
-        return found
+    finding = _above(lines[0]["loss"], late, plan)
+    if finding is None and not plan.fine_tuning:
+        finding = _not_fallen(lines, plan)
+    if finding or len(lines) % (count // 2):  # all blocks are searched, so not at each line
+        return finding
     return _risen([line["loss"] for line in lines])
 
 
@@ -102,7 +102,7 @@ def _not_fallen(lines: list[Line], plan: Plan) -> Finding | None:
     count = len(lines) // 2
     early = [line["loss"] for line in lines[: min(count, EARLY)]]
     late = [line["loss"] for line in lines[-min(count, LATE) :]]
-    falls = [_fall(one, late) for one in (early[:FIRST], early)]
+    falls = [_fall(losses, late) for losses in (early[:FIRST], early)]
     if any(fall >= SURE * error for fall, error in falls):
         return None
     if underway(lines, MOVED, plan.max_steps) or falls_steadily(
@@ -124,10 +124,10 @@ def _not_fallen(lines: list[Line], plan: Plan) -> Finding | None:
     )
 
 
-def underway(lines: list[Line], enough: float, planned: int) -> bool:
+def underway(lines: list[Line], enough: float, max_steps: int) -> bool:
     """Return whether the weights move, but not yet far enough for the loss to show it."""
     ratios = [line["update_ratio"] for line in lines if "update_ratio" in line]
-    if not ratios or max(ratios) < STILL or planned and max(ratios) * planned < NEVER:
+    if not ratios or max(ratios) < STILL or max_steps and max(ratios) * max_steps < NEVER:
         return False
     return fmean(ratios) * (lines[-1]["step"] - lines[0]["step"] + 1) < enough
 
@@ -137,9 +137,9 @@ def falls_steadily(losses: list[float]) -> bool:
     if len(losses) < 3:
         return False
     slope, begin = linear_regression(range(len(losses)), losses)
-    left = sum((loss - begin - slope * at) ** 2 for at, loss in enumerate(losses))
+    residual = sum((loss - begin - slope * index) ** 2 for index, loss in enumerate(losses))
     spread = len(losses) * (len(losses) ** 2 - 1) / 12
-    return slope < -SURE * sqrt(left / (len(losses) - 2) / spread)
+    return slope < -SURE * sqrt(residual / (len(losses) - 2) / spread)
 
 
 def _fall(early: list[float], late: list[float]) -> tuple[float, float]:
@@ -152,20 +152,22 @@ def _fall(early: list[float], late: list[float]) -> tuple[float, float]:
 def _risen(losses: list[float]) -> Finding | None:
     """Return a finding with the share of the loss's fall, to its lowest block, that was lost."""
     count = LINES
-    blocks = [fmean(losses[at : at + count]) for at in range(0, len(losses) - count, count)]
+    blocks = [
+        fmean(losses[start : start + count]) for start in range(0, len(losses) - count, count)
+    ]
     late, best = losses[-count:], min(blocks)
     first = fmean(losses[:FIRST])
-    gained, lost = first - best, fmean(late) - best
+    gain, lost = first - best, fmean(late) - best
     errors = lost / (max(stdev(late), 1e-300) * sqrt(2 / count))
-    if gained <= 0 or lost <= REGAINED * gained or errors < SURE_OF_RISE:
+    if gain <= 0 or lost <= REGAINED * gain or errors < SURE_OF_RISE:
         return None
     if lost < SHARE * abs(first):
         return None
     return Finding(
-        lost / gained,
+        lost / gain,
         REGAINED,
         f"the loss had fallen to {best:.5g} and is {fmean(late):.5g} over the last {count} lines: "
-        f"{lost / gained:.0%} of what it had fallen by is lost",
+        f"{lost / gain:.0%} of what it had fallen by is lost",
         RISING,
     )
 

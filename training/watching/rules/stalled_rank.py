@@ -15,7 +15,7 @@ RATIO = 1.25
 equal ranks differ by at most 10 % (one standard deviation, a busy CPU; GPUs: 1 to 3 %), so one of
 two ranks is above it by chance in 6 % of the lines, one of many in 1.3 %."""
 
-LINES, OF = 6, 8
+LINES, RECENT_LINES = 6, 8
 """A rank is named if it was slow in 6 of the last 8 metric lines: by chance once in 500,000 lines
 of two ranks (28 × 2 × 0.057⁶), more rarely among more. A single long step (a checkpoint, a page
 that was swapped out, a batch of long samples) is not reported."""
@@ -34,7 +34,7 @@ def check(history: History, settings: RuleSettings, plan: Plan) -> Finding | Non
     """Return a finding with the slowest rank's lowest ratio among its slow lines."""
     slow = [
         (int(line["straggler_rank"]), line["straggler_ratio"])
-        for line in history.lines[-OF:]
+        for line in history.lines[-RECENT_LINES:]
         if line.get("straggler_ratio", 0) >= RATIO and "straggler_rank" in line
     ]
     if not slow:
@@ -42,21 +42,22 @@ def check(history: History, settings: RuleSettings, plan: Plan) -> Finding | Non
     rank, times = Counter(rank for rank, _ in slow).most_common(1)[0]
     if times < LINES:
         return None
-    ratio = min(ratio for one, ratio in slow if one == rank)
-    waited = _waited(history, rank)
-    if waited < SECONDS:
+    ratio = min(ratio for slow_rank, ratio in slow if slow_rank == rank)
+    wait_seconds = _sum_waits(history, rank)
+    if wait_seconds < SECONDS:
         return None
     return Finding(
         ratio,
         RATIO,
         f"rank {rank} takes at least {ratio:.2f} times as long for its own work as the others in "
-        f"{times} of the last {OF} lines, and they have waited {waited:.3g} s for it",
+        f"{times} of the last {RECENT_LINES} lines, and they have waited {wait_seconds:.3g} s for "
+        "it",
         "look at that rank's machine: its loader, its GPU's clock and temperature, other "
         "processes; replace the instance if it stays so",
     )
 
 
-def _waited(history: History, rank: int) -> float:
+def _sum_waits(history: History, rank: int) -> float:
     """Return the seconds that the others waited in the last lines, if a step is all own work."""
     seconds = 0.0
     for before, line in pairwise(history.lines[-WINDOW:]):

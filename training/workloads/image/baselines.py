@@ -25,7 +25,7 @@ MAX_ITERATIONS = 1000
 Logits = Callable[[Samples], np.ndarray]
 
 
-def fitted(
+def fit_baselines(
     config: ImageConfig, classes: Classes, train: Dataset, limit: int
 ) -> Mapping[str, Logits]:
     """Baseline → samples to logits (n, classes), fitted on at most ``limit`` images, spread evenly.
@@ -37,17 +37,18 @@ def fitted(
         update={"size": min(SIDE, config.size), "channels": 1, "evaluated_part": 1.0}
     )
     count = min(limit, len(train))
-    chosen = np.arange(count) * len(train) // count
+    indices = np.arange(count) * len(train) // count
     design, targets = np.empty((count, small.size**2)), np.empty(count, np.int64)
     for start in range(0, count, 1024):
-        samples = train.read(chosen[start : start + 1024])
+        samples = train.read(indices[start : start + 1024])
         stop = start + len(samples["label"])
         design[start:stop] = rows(small, samples)
         targets[start:stop] = [classes.numbers[code] for code in samples["label"].tolist()]
-    seen, known = len(np.unique(targets)), len(classes.names)
-    if seen < known:
+    seen_count, class_count = len(np.unique(targets)), len(classes.names)
+    if seen_count < class_count:
         raise TrainingError(
-            f"the {count} training images that the baselines may see have {seen} of {known} "
+            f"the {count} training images that the baselines may see have {seen_count} of "
+            f"{class_count} "
             "classes; raise evaluate.baseline_units"
         )
     model = _fit(design, targets, _best_strength(design, targets))
@@ -60,27 +61,27 @@ def fitted(
 
 def rows(config: ImageConfig, samples: Samples) -> np.ndarray:
     """Return the regression's inputs for images, float64 (n, pixels), 0 to 1."""
-    found = [pixels(sample["image"].tobytes(), config, None) for sample in split(samples)]
-    return np.stack(found).reshape(len(found), -1) / 255
+    images = [pixels(sample["image"].tobytes(), config, None) for sample in split(samples)]
+    return np.stack(images).reshape(len(images), -1) / 255
 
 
 def _logits(model: LogisticRegression, design: np.ndarray) -> np.ndarray:
     """Return a logit per class; for two classes scikit-learn gives only that of the second."""
-    found = model.decision_function(design)
-    return found if found.ndim == 2 else np.stack((np.zeros_like(found), found), axis=1)
+    logits = model.decision_function(design)
+    return logits if logits.ndim == 2 else np.stack((np.zeros_like(logits), logits), axis=1)
 
 
 def _best_strength(design: np.ndarray, targets: np.ndarray) -> float:
     """Return the value of STRENGTHS that predicts a held-out fifth best."""
-    held = np.arange(len(targets)) % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
-    if len(np.unique(targets[~held])) < len(np.unique(targets)):
+    held_out = np.arange(len(targets)) % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
+    if len(np.unique(targets[~held_out])) < len(np.unique(targets)):
         log.warning("%d images are too few to choose C on: it is 1", len(targets))
         return 1.0
 
     def loss(strength: float) -> float:
-        logits = _logits(_fit(design[~held], targets[~held], strength), design[held])
+        logits = _logits(_fit(design[~held_out], targets[~held_out], strength), design[held_out])
         total = np.logaddexp.reduce(logits, axis=1)
-        return float((total - logits[np.arange(len(logits)), targets[held]]).mean())
+        return float((total - logits[np.arange(len(logits)), targets[held_out]]).mean())
 
     best = min(STRENGTHS, key=loss)
     log.info("logistic regression: C = %g, of %s", best, STRENGTHS)

@@ -33,21 +33,22 @@ class Classes:
     """Number of images of each class in the training split."""
 
     @classmethod
-    def of(cls, parts: Iterable[Mapping[str, Any]]) -> Self:
+    def from_statistics(cls, parts: Iterable[Mapping[str, Any]]) -> Self:
         """Create the classes; whole-number labels are sorted by value, others alphabetically.
 
         Raises:
             TrainingError: there are fewer than two classes.
         """
-        found = labels(parts)
-        if len(found) < 2:
+        counts = labels(parts)
+        if len(counts) < 2:
             raise TrainingError(
-                f"the training split's images have {len(found)} labels ({', '.join(found)}): there "
+                f"the training split's images have {len(counts)} labels ({', '.join(counts)}): "
+                "there "
                 "is nothing to tell apart; look at workload.config.label"
             )
-        digits = all(name.isascii() and name.isdigit() for name in found)
-        names = sorted(found, key=lambda name: (int(name) if digits else 0, name))
-        return cls(tuple(names), tuple(found[name] for name in names))
+        digits = all(name.isascii() and name.isdigit() for name in counts)
+        names = sorted(counts, key=lambda name: (int(name) if digits else 0, name))
+        return cls(tuple(names), tuple(counts[name] for name in names))
 
     @classmethod
     def read(cls, path: Path) -> Self:

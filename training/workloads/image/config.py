@@ -77,7 +77,7 @@ SPEC = WorkloadSpec(
     baselines_scored=True,
     packed_with=("image", "label"),
     slices=lambda config: ("label", "source"),
-    summarised=True,
+    has_summary=True,
     folder_slice="source",
     packages=("pillow",),
 )

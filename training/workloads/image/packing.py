@@ -75,7 +75,7 @@ class ImagePacker:
 
     def add(self, records: pa.RecordBatch) -> Samples:
         """Return one sample per record."""
-        labels = self._codes.of(self._config.label, records.column(self._config.label))
+        labels = self._codes.encode_column(self._config.label, records.column(self._config.label))
         counts = np.bincount(labels.index, minlength=len(labels.codes))
         for value, count in zip(labels.values.to_pylist(), counts.tolist(), strict=True):
             if count:

@@ -44,41 +44,41 @@ def pixels(content: bytes, config: ImageConfig, seed: int | None) -> np.ndarray:
     mode, size = ("RGB" if config.channels == 3 else "L"), config.size
     with Image.open(io.BytesIO(content)) as image:
         draw = None if seed is None else random.Random(seed)
-        whole = image.size
-        box = middle(whole, config) if draw is None else part(whole, config, draw)
+        full_size = image.size
+        box = middle(full_size, config) if draw is None else part(full_size, config, draw)
         # A JPEG is decoded at a half, quarter or eighth, if the crop still has enough pixels.
         scale = min(size / (box[2] - box[0]), size / (box[3] - box[1]))
-        image.draft(mode, (math.ceil(whole[0] * scale), math.ceil(whole[1] * scale)))
-        x, y = image.width / whole[0], image.height / whole[1]
+        image.draft(mode, (math.ceil(full_size[0] * scale), math.ceil(full_size[1] * scale)))
+        x, y = image.width / full_size[0], image.height / full_size[1]
         box = (box[0] * x, box[1] * y, box[2] * x, box[3] * y)
         plain = image.convert(mode)
-    found = plain.resize((size, size), Image.Resampling.BILINEAR, box)
+    crop = plain.resize((size, size), Image.Resampling.BILINEAR, box)
     if draw is not None and draw.random() < config.flip:
-        found = found.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-    return np.asarray(found).reshape(size, size, config.channels)
+        crop = crop.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    return np.asarray(crop).reshape(size, size, config.channels)
 
 
-def middle(whole: tuple[int, int], config: ImageConfig) -> Box:
+def middle(full_size: tuple[int, int], config: ImageConfig) -> Box:
     """Return the square in the middle that an evaluation uses."""
-    side = min(whole) * config.evaluated_part
-    left, upper = (whole[0] - side) / 2, (whole[1] - side) / 2
-    return left, upper, left + side, upper + side
+    side = min(full_size) * config.evaluated_part
+    left_edge, upper = (full_size[0] - side) / 2, (full_size[1] - side) / 2
+    return left_edge, upper, left_edge + side, upper + side
 
 
-def part(whole: tuple[int, int], config: ImageConfig, draw: random.Random) -> Box:
+def part(full_size: tuple[int, int], config: ImageConfig, draw: random.Random) -> Box:
     """Draw a crop of random area and ratio.
 
     As in Szegedy et al. 2015, "Going deeper with convolutions".
     """
-    width, height = whole
+    width, height = full_size
     ratios = -math.log(config.crop_ratio), math.log(config.crop_ratio)
     for _ in range(TRIES):
         area = draw.uniform(*config.crop_area) * width * height
         ratio = math.exp(draw.uniform(*ratios))
         w, h = math.sqrt(area * ratio), math.sqrt(area / ratio)
         if w <= width and h <= height:
-            left, upper = draw.uniform(0, width - w), draw.uniform(0, height - h)
-            return left, upper, left + w, upper + h
+            left_edge, upper = draw.uniform(0, width - w), draw.uniform(0, height - h)
+            return left_edge, upper, left_edge + w, upper + h
     w, h = min(width, height * config.crop_ratio), min(height, width * config.crop_ratio)
-    left, upper = (width - w) / 2, (height - h) / 2
-    return left, upper, left + w, upper + h
+    left_edge, upper = (width - w) / 2, (height - h) / 2
+    return left_edge, upper, left_edge + w, upper + h

@@ -27,7 +27,7 @@ from training.workloads.simple import Simple
 from trainyard.common.errors import DataError, TrainingError
 
 
-def requested(config: ImageConfig, request: Mapping[str, Any]) -> Tensor:
+def decode_request(config: ImageConfig, request: Mapping[str, Any]) -> Tensor:
     """Return the pixels of a request's image. Raises: DataError: the request holds no image."""
     text = request.get("image")
     if set(request) != {"image"} or not isinstance(text, str):
@@ -69,7 +69,7 @@ class Workload(Simple):
 
     def fit(self, train: Dataset) -> None:
         """Learn the classes from the manifests' statistics alone."""
-        self._classes = Classes.of(train.statistics)
+        self._classes = Classes.from_statistics(train.statistics)
 
     def files(self) -> Mapping[str, bytes]:
         """Return classes.json."""
@@ -82,7 +82,7 @@ class Workload(Simple):
         """Return ``pixels`` uint8 (size, size, channels), and ``target``, the class's number."""
         content = sample["image"].tobytes()
         try:
-            found = pixels(content, self.config, seed)
+            pixel_values = pixels(content, self.config, seed)
         except OSError as error:
             name = hashlib.sha256(content).hexdigest()
             raise DataError(
@@ -90,7 +90,7 @@ class Workload(Simple):
                 "was sharded: is another Pillow installed here?"
             ) from error
         target = self.classes.numbers.get(int(sample["label"]), UNKNOWN)
-        return {"pixels": found, "target": np.int64(target)}
+        return {"pixels": pixel_values, "target": np.int64(target)}
 
     def units(self, batch: Mapping[str, Tensor]) -> Tensor:
         """Return the number of images of known classes."""
@@ -125,31 +125,33 @@ class Workload(Simple):
     ) -> Iterator[Block]:
         """Yield a row per image; slices are its label, and ``source``, its folder."""
         device = next(model.parameters()).device
-        preparation = Preparation.of(self)
+        preparation = Preparation.from_workload(self)
 
         @torch.inference_mode()
         def logits(samples: Samples) -> np.ndarray:
             batch = preparation.batch(samples)["pixels"].to(device)
             return model(batch).double().cpu().numpy()
 
-        yield from self._scored(logits, test, slices, share)
+        yield from self._score_images(logits, test, slices, share)
 
     def baseline_scores(
         self, train: Dataset, test: Dataset, limit: int
     ) -> Mapping[str, Iterator[Block]]:
         """Return rows of a logistic regression on a few grey pixels, and of the class shares."""
-        found = baselines.fitted(self.config, self.classes, train, limit)
-        return {name: self._scored(logits, test, ()) for name, logits in found.items()}
+        fitted_logits = baselines.fit_baselines(self.config, self.classes, train, limit)
+        return {
+            name: self._score_images(logits, test, ()) for name, logits in fitted_logits.items()
+        }
 
     def baselines(self, train: Dataset, test: Dataset, limit: int) -> dict[str, dict[str, float]]:
         """Return the baselines' metrics over all images."""
-        found = {
+        results = {
             name: self.metrics(blocks)
             for name, blocks in self.baseline_scores(train, test, limit).items()
         }
         return {
             name: {metric: entry["value"] for metric, entry in metrics.items()}
-            for name, metrics in found.items()
+            for name, metrics in results.items()
         }
 
     def examples(self, dataset: Dataset) -> Iterator[Block]:
@@ -173,15 +175,15 @@ class Workload(Simple):
         Raises:
             DataError: a request holds no image in base64.
         """
-        images = torch.stack([requested(self.config, request) for request in requests])
+        images = torch.stack([decode_request(self.config, request) for request in requests])
         shares = model(images.to(next(model.parameters()).device)).double().softmax(1)
         names = self.classes.names
         return [
-            {"label": names[best], "probabilities": dict(zip(names, found, strict=True))}
-            for best, found in zip(shares.argmax(1).tolist(), shares.tolist(), strict=True)
+            {"label": names[best], "probabilities": dict(zip(names, row, strict=True))}
+            for best, row in zip(shares.argmax(1).tolist(), shares.tolist(), strict=True)
         ]
 
-    def _scored(
+    def _score_images(
         self,
         logits: Callable[[Samples], np.ndarray],
         test: Dataset,
@@ -192,10 +194,12 @@ class Workload(Simple):
         for passage in test.stream(AT_ONCE, share):
             targets = self._targets(passage.samples)
             hashes = sample_hashes(passage.samples, IMAGE)
-            named = {f"slice.{name}": self._slice(name, test, passage, targets) for name in slices}
+            slice_columns = {
+                f"slice.{name}": self._slice(name, test, passage, targets) for name in slices
+            }
             yield (
                 {"example": hashes, "group": hashes}
-                | named
+                | slice_columns
                 | columns(logits(passage.samples), targets)
             )
 
@@ -214,12 +218,12 @@ def columns(logits: np.ndarray, targets: np.ndarray) -> dict[str, np.ndarray]:
     """
     highest = logits.max(axis=1, keepdims=True)
     total = np.log(np.exp(logits - highest).sum(axis=1)) + highest[:, 0]
-    one = np.ones(len(targets))
+    ones = np.ones(len(targets))
     return {
         "log_loss.sum": total - logits[np.arange(len(targets)), targets],
-        "log_loss.weight": one,
+        "log_loss.weight": ones,
         "accuracy.sum": (logits.argmax(axis=1) == targets).astype(np.float64),
-        "accuracy.weight": one,
+        "accuracy.weight": ones,
     }
 
 

@@ -7,7 +7,7 @@ from training.workloads.language_model.scores import metrics, scores
 from training.workloads.language_model.tokenizer import Tokenizer
 
 CONCENTRATIONS = (1.0, 10.0, 100.0, 1000.0)
-SCORED = 1024  # samples at a time
+SCORED_SAMPLES = 1024  # samples at a time
 
 
 class Bigram:
@@ -52,9 +52,9 @@ class Bigram:
 
     def _bigram(self, previous: np.ndarray, targets: np.ndarray, k: float) -> np.ndarray:
         code = previous.astype(np.int64) * self._vocabulary + targets
-        at = np.minimum(np.searchsorted(self._pairs, code), len(self._pairs) - 1)
-        seen = np.where(self._pairs[at] == code, self._pair_counts[at], 0)
-        return -np.log((seen + k * self._unigram[targets]) / (self._previous[previous] + k))
+        places = np.minimum(np.searchsorted(self._pairs, code), len(self._pairs) - 1)
+        pair_counts = np.where(self._pairs[places] == code, self._pair_counts[places], 0)
+        return -np.log((pair_counts + k * self._unigram[targets]) / (self._previous[previous] + k))
 
     def _cost(self, tokens: np.ndarray, k: float) -> float:
         return float(self._bigram(tokens[:, :-1], tokens[:, 1:], k).sum())
@@ -74,11 +74,11 @@ def evaluate(
         previous, targets = samples[:, :-1], samples[:, 1:]
         return model.bigram(previous, targets), targets == model.likeliest(previous)
 
-    found = {}
+    results = {}
     for name, predict in (("unigram", unigram), ("bigram", bigram)):
-        measured = metrics(scores(test, tokenizer, predict, SCORED))
-        found[name] = {metric: entry["value"] for metric, entry in measured.items()}
-    return found
+        metric_values = metrics(scores(test, tokenizer, predict, SCORED_SAMPLES))
+        results[name] = {metric: entry["value"] for metric, entry in metric_values.items()}
+    return results
 
 
 def _first(dataset: Dataset, limit: int) -> np.ndarray:

@@ -48,8 +48,8 @@ def settings(description: Mapping[str, Any]) -> dict[str, Any]:
     """
     family = description.get("model_type")
     _one_of("model_type", family, FAMILIES)
-    for name, known in ONE_WAY.items():
-        _one_of(name, description.get(name, known[0]), known)
+    for name, choices in ONE_WAY.items():
+        _one_of(name, description.get(name, choices[0]), choices)
     if description.get("sliding_window") and description.get("use_sliding_window", True):
         _one_of("sliding_window", description["sliding_window"], (None,))
     try:
@@ -83,38 +83,44 @@ def differences(config: Any, description: Mapping[str, Any]) -> list[str]:
     Raises:
         TrainingError: the config.json is of a model that our decoder does not support.
     """
-    given = type(config).model_validate({"tokenizer": config.tokenizer, **settings(description)})
-    mine, theirs = _shape(config), _shape(given)
-    found = [
-        f"workload.config.{name} is {mine[name]}, the base has {theirs[name]}"
-        for name in mine
-        if mine[name] != theirs[name]
+    base_config = type(config).model_validate(
+        {"tokenizer": config.tokenizer, **settings(description)}
+    )
+    own_shape, base_shape = _shape(config), _shape(base_config)
+    mismatches = [
+        f"workload.config.{name} is {own_shape[name]}, the base has {base_shape[name]}"
+        for name in own_shape
+        if own_shape[name] != base_shape[name]
     ]
-    if config.context_length > given.context_length:
-        found.append(
+    if config.context_length > base_config.context_length:
+        mismatches.append(
             f"workload.config.context_length is {config.context_length}, the base knows "
-            f"{given.context_length} positions"
+            f"{base_config.context_length} positions"
         )
-    return found
+    return mismatches
 
 
 def _shape(config: Any) -> dict[str, Any]:
     """Return all settings that shape the model, with defaults computed."""
-    worked = {"kv_heads": config.groups, "head_dim": config.head_width, "hidden_dim": config.hidden}
-    known = config.model_dump(mode="json", exclude=OF_TRAINING) | worked
+    derived_fields = {
+        "kv_heads": config.groups,
+        "head_dim": config.head_width,
+        "hidden_dim": config.hidden,
+    }
+    fields = config.model_dump(mode="json", exclude=OF_TRAINING) | derived_fields
     if config.vocabulary is None and config.tokenizer == "bytes":
-        known["vocabulary"] = 257
-    return known
+        fields["vocabulary"] = 257
+    return fields
 
 
 def _rope(description: Mapping[str, Any]) -> dict[str, Any]:
     """Return the rotary settings, which transformers 5 moved into ``rope_parameters``."""
-    given = description.get("rope_parameters") or description.get("rope_scaling") or {}
-    kind = given.get("rope_type", given.get("type", "default"))
+    rope = description.get("rope_parameters") or description.get("rope_scaling") or {}
+    kind = rope.get("rope_type", rope.get("type", "default"))
     _one_of("rope_scaling.rope_type", kind, ("default", "linear", "llama3"))
-    theta = given.get("rope_theta", description.get("rope_theta", 10_000.0))
-    chosen = {"rope_type": kind} | {n: given[n] for n in ROPE if given.get(n) is not None}
-    return {"rope_theta": theta, "rope_scaling": None if kind == "default" else chosen}
+    theta = rope.get("rope_theta", description.get("rope_theta", 10_000.0))
+    scaling = {"rope_type": kind} | {n: rope[n] for n in ROPE if rope.get(n) is not None}
+    return {"rope_theta": theta, "rope_scaling": None if kind == "default" else scaling}
 
 
 def _bias(family: object, description: Mapping[str, Any]) -> str:
@@ -123,18 +129,18 @@ def _bias(family: object, description: Mapping[str, Any]) -> str:
     return "all" if description.get("attention_bias") else "none"
 
 
-def _one_of(name: str, value: Any, known: tuple[Any, ...]) -> None:
-    if value not in known:
+def _one_of(name: str, value: Any, choices: tuple[Any, ...]) -> None:
+    if value not in choices:
         raise TrainingError(
             f"config.json of the base: {name} is {value!r}; the language model supports "
-            f"{', '.join(map(repr, known))}"
+            f"{', '.join(map(repr, choices))}"
         )
 
 
 def main(path: str) -> None:
     """Print the settings as YAML (JSON is valid YAML)."""
-    found = settings(json.loads(Path(path).read_bytes()))
-    print("\n".join(f"{name}: {json.dumps(value)}" for name, value in found.items()))
+    fields = settings(json.loads(Path(path).read_bytes()))
+    print("\n".join(f"{name}: {json.dumps(value)}" for name, value in fields.items()))
 
 
 if __name__ == "__main__":
@@ -171,7 +177,7 @@ class RopeScaling(BaseModel):
             )
         return self
 
-    def stretched(self, frequency: float) -> float:
+    def stretch_frequency(self, frequency: float) -> float:
         """Return a frequency (radians per token) after the stretch.
 
         transformers/modeling_rope_utils.py, ``_compute_llama3_parameters``.
@@ -337,7 +343,7 @@ SPEC = WorkloadSpec(
     ranges={"next_token_accuracy": 1.0},
     compared_in=("bits_per_byte", "loss", "next_token_accuracy"),
     slices=lambda config: ("source",),
-    summarised=True,
+    has_summary=True,
     folder_slice="source",
     base_differences=differences,
 )

@@ -30,13 +30,13 @@ class Sharing:
     """How the ranks of a mesh share sequences of one length."""
 
     mesh: DeviceMesh
-    mine: Tensor
+    own_places: Tensor
     """Places of this rank's tokens, (t,)."""
     every: Tensor
     """Places of all ranks' tokens, rank by rank: the order of gathered tensors."""
 
     @classmethod
-    def over(cls, mesh: DeviceMesh, length: int) -> "Sharing":
+    def from_mesh(cls, mesh: DeviceMesh, length: int) -> "Sharing":
         device, count = mesh.device_type, mesh.size()
         parts = [places(length, index, count, device) for index in range(count)]
         return cls(mesh, parts[mesh.get_local_rank()], torch.cat(parts))
@@ -75,7 +75,7 @@ class Documents:
     """True if a document begins behind an end token, not with it."""
 
     @classmethod
-    def of(cls, config: "LanguageModelConfig", end: int) -> "Documents | None":
+    def from_config(cls, config: "LanguageModelConfig", end: int) -> "Documents | None":
         """Create it for a configuration; None if attention spans the whole window."""
         if config.attend == "window":
             return None

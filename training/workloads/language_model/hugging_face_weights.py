@@ -32,41 +32,48 @@ def names(config: LanguageModelConfig) -> Iterator[tuple[str, str]]:
     if config.attention_bias == "all":
         inside |= {"attention.out.bias": "self_attn.o_proj.bias"}
     for block in range(config.layers):
-        ours, theirs = f"blocks.{block}.", f"model.layers.{block}."
-        yield from ((ours + here, theirs + there) for here, there in inside.items())
+        our_prefix, their_prefix = f"blocks.{block}.", f"model.layers.{block}."
+        yield from (
+            (our_prefix + our_name, their_prefix + their_name)
+            for our_name, their_name in inside.items()
+        )
     if not config.tie_embeddings:
         yield "unembedding.weight", "lm_head.weight"
 
 
-def joined(config: LanguageModelConfig) -> Iterator[tuple[str, tuple[str, ...]]]:
+def joined_names(config: LanguageModelConfig) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield (our name of ``attention.qkv``'s weight or bias, theirs of q, k and v)."""
     kinds = ("weight",) if config.attention_bias == "none" else ("weight", "bias")
     for block in range(config.layers):
         for kind in kinds:
-            theirs = tuple(f"model.layers.{block}.{name}.{kind}" for name in QKV)
-            yield f"blocks.{block}.attention.qkv.{kind}", theirs
+            their_names = tuple(f"model.layers.{block}.{name}.{kind}" for name in QKV)
+            yield f"blocks.{block}.attention.qkv.{kind}", their_names
 
 
-def take_apart(config: LanguageModelConfig, qkv: Tensor) -> list[Tensor]:
+def split_qkv(config: LanguageModelConfig, qkv: Tensor) -> list[Tensor]:
     """Split (kv_heads × (heads / kv_heads + 2) × width, …) into q, k and v."""
-    shared = config.heads // config.groups
-    whole = qkv.unflatten(0, (config.groups, shared + 2, -1))
-    return [part.flatten(0, 2) for part in whole.split((shared, 1, 1), dim=1)]
+    group_size = config.heads // config.groups
+    groups = qkv.unflatten(0, (config.groups, group_size + 2, -1))
+    return [part.flatten(0, 2) for part in groups.split((group_size, 1, 1), dim=1)]
 
 
-def put_together(config: LanguageModelConfig, parts: list[Tensor]) -> Tensor:
-    """Join q, k and v; the inverse of ``take_apart``."""
+def join_qkv(config: LanguageModelConfig, parts: list[Tensor]) -> Tensor:
+    """Join q, k and v; the inverse of ``split_qkv``."""
     split = [part.unflatten(0, (config.groups, -1, config.head_width)) for part in parts]
     return torch.cat(split, 1).flatten(0, 2)
 
 
 def export(config: LanguageModelConfig, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the given weights under their names; ``attention.qkv`` is split."""
-    found = {theirs: weights[ours] for ours, theirs in names(config) if ours in weights}
-    for ours, theirs in joined(config):
-        if ours in weights:
-            found |= zip(theirs, take_apart(config, weights[ours]), strict=True)
-    return found
+    tensors = {
+        their_name: weights[our_name]
+        for our_name, their_name in names(config)
+        if our_name in weights
+    }
+    for our_name, their_names in joined_names(config):
+        if our_name in weights:
+            tensors |= zip(their_names, split_qkv(config, weights[our_name]), strict=True)
+    return tensors
 
 
 def restore(config: LanguageModelConfig, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -75,10 +82,10 @@ def restore(config: LanguageModelConfig, weights: Mapping[str, Tensor]) -> dict[
     Raises:
         KeyError: a weight is missing.
     """
-    found = {ours: weights[theirs] for ours, theirs in names(config)}
-    for ours, theirs in joined(config):
-        found[ours] = put_together(config, [weights[name] for name in theirs])
-    return found
+    tensors = {our_name: weights[their_name] for our_name, their_name in names(config)}
+    for our_name, their_names in joined_names(config):
+        tensors[our_name] = join_qkv(config, [weights[name] for name in their_names])
+    return tensors
 
 
 def export_adapters(
@@ -87,16 +94,21 @@ def export_adapters(
     """Rename adapters to their exported layers. That of ``attention.qkv`` becomes three, which
     share A and have a part of B each.
     """
-    renamed = {ours.removesuffix(".weight"): theirs for ours, theirs in names(config)}
-    parts = {ours.removesuffix(".weight"): theirs for ours, theirs in joined(config)}
-    found: dict[str, Tensor] = {}
+    new_names = {
+        our_name.removesuffix(".weight"): their_name for our_name, their_name in names(config)
+    }
+    parts = {
+        our_name.removesuffix(".weight"): their_names
+        for our_name, their_names in joined_names(config)
+    }
+    tensors: dict[str, Tensor] = {}
     for name, tensor in adapters.items():
         layer, _, kind = name.rpartition(".")
-        theirs = parts.get(layer, (renamed.get(layer, ""),))
-        split = take_apart(config, tensor) if layer in parts and kind == "lora_B" else [tensor] * 3
-        for their, part in zip(theirs, split, strict=False):
-            found[f"{their.removesuffix('.weight')}.{kind}"] = part
-    return found
+        their_names = parts.get(layer, (new_names.get(layer, ""),))
+        split = split_qkv(config, tensor) if layer in parts and kind == "lora_B" else [tensor] * 3
+        for their, part in zip(their_names, split, strict=False):
+            tensors[f"{their.removesuffix('.weight')}.{kind}"] = part
+    return tensors
 
 
 def family(config: LanguageModelConfig) -> tuple[str, str]:

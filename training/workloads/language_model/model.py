@@ -40,15 +40,15 @@ def mask(
         documents: which document each token of the sample belongs to, (n, t); None for one.
         wide: true if attention is computed in float64.
     """
-    seen = rule(queries, keys, documents)
+    is_visible = rule(queries, keys, documents)
     samples, device = None if documents is None else len(documents), queries.device
     if device.type == "cuda" and not wide:
         make = _flexible("create_block_mask", device.type)
-        return make(seen, samples, None, len(queries), len(keys), device=device)
+        return make(is_visible, samples, None, len(queries), len(keys), device=device)
     sizes = (samples or 1, 1, len(queries), len(keys))
     axes = [torch.arange(size, device=device) for size in sizes]
     shapes = [(-1, 1, 1, 1), (1, -1, 1, 1), (1, 1, -1, 1), (1, 1, 1, -1)]
-    return seen(*(axis.view(shape) for axis, shape in zip(axes, shapes, strict=True)))
+    return is_visible(*(axis.view(shape) for axis, shape in zip(axes, shapes, strict=True)))
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
@@ -57,23 +57,23 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
         # Autocast does not reach FlexAttention in every torch; v has the type of the products.
         flex = _flexible("flex_attention", q.device.type)
         return flex(q.type_as(v), k.type_as(v), v, block_mask=mask, enable_gqa=True)
-    shared = q.shape[1] // k.shape[1]
-    if shared > 1:
-        k, v = (part.repeat_interleave(shared, dim=1) for part in (k, v))
+    group_size = q.shape[1] // k.shape[1]
+    if group_size > 1:
+        k, v = (part.repeat_interleave(group_size, dim=1) for part in (k, v))
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None)
 
 
 def rule(queries: Tensor, keys: Tensor, documents: Tensor | None) -> Callable[..., Tensor]:
     """Return ``mask`` as a function of sample, head, index of the query and of the key."""
 
-    def seen(sample: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    def is_visible(sample: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         before = keys[key] <= queries[query]
         if documents is None:
             return before
         same = documents[sample, queries[query]] == documents[sample, keys[key]]
         return before & same
 
-    return seen
+    return is_visible
 
 
 @cache
@@ -93,8 +93,10 @@ def rotary_angles(config: "LanguageModelConfig") -> tuple[Tensor, Tensor]:
     length, width = config.context_length, config.head_width
     frequencies = config.rope_theta ** (-torch.arange(0, width, 2, dtype=torch.float32) / width)
     if config.rope_scaling is not None:
-        stretched = [config.rope_scaling.stretched(one) for one in frequencies.tolist()]
-        frequencies = torch.tensor(stretched, dtype=torch.float32)
+        new_frequencies = [
+            config.rope_scaling.stretch_frequency(frequency) for frequency in frequencies.tolist()
+        ]
+        frequencies = torch.tensor(new_frequencies, dtype=torch.float32)
     angles = torch.outer(torch.arange(length, dtype=torch.float32), frequencies)
     return angles.cos(), angles.sin()
 
@@ -114,8 +116,8 @@ class Attention(nn.Module):
     def __init__(self, config: "LanguageModelConfig") -> None:
         super().__init__()
         self.head_width, groups, bias = config.head_width, config.groups, config.attention_bias
-        self.shared = config.heads // groups  # query heads per key and value head
-        rows = groups * (self.shared + 2) * self.head_width
+        self.group_size = config.heads // groups  # query heads per key and value head
+        rows = groups * (self.group_size + 2) * self.head_width
         self.qkv = nn.Linear(config.dim, rows, bias=bias != "none")
         self.out = nn.Linear(config.heads * self.head_width, config.dim, bias=bias == "all")
         if config.qk_norm:
@@ -129,8 +131,8 @@ class Attention(nn.Module):
         """Map x, (batch, t, dim), to a result of the same shape."""
         batch, length, _ = x.shape
         # Group by group, so that a tensor-parallel rank's rows of the weight are whole groups.
-        qkv = self.qkv(x).view(batch, length, -1, self.shared + 2, self.head_width)
-        parts = qkv.split((self.shared, 1, 1), dim=3)
+        qkv = self.qkv(x).view(batch, length, -1, self.group_size + 2, self.head_width)
+        parts = qkv.split((self.group_size, 1, 1), dim=3)
         q, k, v = (part.flatten(2, 3) for part in parts)
         q, k = rotate(self.q_norm(q), cos, sin), rotate(self.k_norm(k), cos, sin)
         q, k, v = (part.transpose(1, 2) for part in (q, k, v))
@@ -212,30 +214,30 @@ class Transformer(nn.Module):
         if self.documents is not None and documents is None:
             documents = self.documents.number(x)
         length = x.shape[1] if self.first else x.shape[1] * self.parts
-        cos, sin, seen = self._places(length, documents)
+        cos, sin, attention_mask = self._places(length, documents)
         if self.first:
             x = self.embedding(x)
         for block in self.blocks.values():
-            x = block(x, cos, sin, seen)
+            x = block(x, cos, sin, attention_mask)
         if not self.last:
             return x
         # Tied, Press & Wolf 2017: the embedding's weight, transposed.
-        scored = self.embedding if self.unembedding is None else self.unembedding
-        return self.head(self.norm(x), scored.weight)
+        output_embedding = self.embedding if self.unembedding is None else self.unembedding
+        return self.head(self.norm(x), output_embedding.weight)
 
     def _places(self, length: int, documents: Tensor | None) -> tuple[Tensor, Tensor, Mask]:
         """Return cosine and sine of this rank's ``length`` positions, and their mask."""
         if documents is None and self.sharing is None:
             return self.cos[:length, None], self.sin[:length, None], None
         if self.sharing is None:
-            mine = every = torch.arange(length, device=self.cos.device)
+            own_places = every = torch.arange(length, device=self.cos.device)
         else:
-            mine, every = self.sharing.mine, self.sharing.every
-        seen = mask(mine, every, documents, wide=self.cos.dtype == torch.float64)
+            own_places, every = self.sharing.own_places, self.sharing.every
+        attention_mask = mask(own_places, every, documents, wide=self.cos.dtype == torch.float64)
         if documents is None:
-            return self.cos[mine, None], self.sin[mine, None], seen
-        at = positions(documents)[:, mine, None]
-        return self.cos[at], self.sin[at], seen
+            return self.cos[own_places, None], self.sin[own_places, None], attention_mask
+        token_positions = positions(documents)[:, own_places, None]
+        return self.cos[token_positions], self.sin[token_positions], attention_mask
 
     def _initialise(self, layers: int) -> None:
         """Draw from normal(0, 0.02), divided by √(2 × layers) where layers add to the stream

@@ -12,7 +12,7 @@ from training.data.manifest import Field, Samples
 from training.workloads import Column, Packer
 from training.workloads.language_model import completions
 from training.workloads.language_model.config import LanguageModelConfig
-from training.workloads.language_model.scores import scored
+from training.workloads.language_model.scores import iterate_examples
 from training.workloads.language_model.tokenizer import ByteTokenizer, FileTokenizer
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Packing:
 
         if self.completions:
             self.columns, self.identity = completions.COLUMNS, tuple(completions.COLUMNS)
-            fields[completions.COUNTED] = Field(dtype="uint8", shape=(config.context_length,))
+            fields[completions.COUNTED_FIELD] = Field(dtype="uint8", shape=(config.context_length,))
             self.info["records"] = config.records
             if config.attend == "document":  # samples hold several records
                 self.info["attend"] = config.attend
@@ -70,7 +70,7 @@ class Packing:
 
     def examples(self, dataset: Dataset) -> "Iterator[Block]":
         """Yield a hash per document; each document is its own group."""
-        for _, hashes, _ in scored(dataset, self.tokenizer.end, READ):
+        for _, hashes, _ in iterate_examples(dataset, self.tokenizer.end, READ):
             yield {"example": hashes}
 
     def packer(self) -> Packer:

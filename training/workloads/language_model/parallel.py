@@ -53,13 +53,13 @@ def sequence_parallel(model: Transformer, mesh: DeviceMesh) -> None:
 
 def _split(model: Transformer, mesh: DeviceMesh, stream: Placement) -> None:
     """Split the model; ``stream``: placement of (batch, t, dim) on the mesh between layers."""
-    whole = Replicate()
+    replicate = Replicate()
     if hasattr(model, "embedding"):
-        vocabulary = RowwiseParallel(input_layouts=whole, output_layouts=stream)
+        vocabulary = RowwiseParallel(input_layouts=replicate, output_layouts=stream)
         parallelize_module(model, mesh, {"embedding": vocabulary})
     if model.unembedding is not None:
         parallelize_module(model, mesh, {"unembedding": ColwiseParallel()})
-    if model.last and stream != whole:
+    if model.last and stream != replicate:
         parallelize_module(model, mesh, {"norm": SequenceParallel()})
     for block in model.blocks.values():
         assert isinstance(block, Block)
@@ -87,14 +87,14 @@ def _split_block(block: Block, mesh: DeviceMesh, stream: Placement) -> None:
     parallelize_module(block, mesh, plan)
 
 
-def narrowed(x: Tensor) -> Tensor:
+def cast_to_autocast(x: Tensor) -> Tensor:
     """Convert to autocast's type, in which tensors and gradients then travel between ranks."""
     device = x.device.type
     return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
 
 
 def _before_gathering(module: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
-    return (narrowed(inputs[0]),)
+    return (cast_to_autocast(inputs[0]),)
 
 
 def vocabulary_parallel(stream: Placement) -> Callable[[Tensor, DTensor], Tensor]:
@@ -107,7 +107,7 @@ def vocabulary_parallel(stream: Placement) -> Callable[[Tensor, DTensor], Tensor
         mesh = weight.device_mesh
         if not isinstance(x, DTensor):
             x = DTensor.from_local(x, mesh, [stream], run_check=False)
-        narrow = narrowed(x)
+        narrow = cast_to_autocast(x)
         assert isinstance(narrow, DTensor)  # as x is
         return narrow.redistribute(placements=[Replicate()]) @ weight.T
 
@@ -120,14 +120,14 @@ def context_parallel(model: Transformer, mesh: DeviceMesh, config: LanguageModel
     Raises:
         TrainingError: the sequences cannot be shared evenly.
     """
-    if refused := refuse_context(config, mesh.size(), model.parts):
-        raise TrainingError(refused)
-    sharing = Sharing.over(mesh, config.context_length)
+    if refusal := refuse_context(config, mesh.size(), model.parts):
+        raise TrainingError(refusal)
+    sharing = Sharing.from_mesh(mesh, config.context_length)
     model.sharing = sharing
     for block in model.blocks.values():
         assert isinstance(block, Block)
         block.attention.sharing = sharing
-    return sharing.mine
+    return sharing.own_places
 
 
 def stage(model: Transformer, index: int, count: int) -> Transformer:

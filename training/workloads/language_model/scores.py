@@ -15,7 +15,7 @@ import numpy as np
 
 from training.data.dataset import Dataset, Passage, Share
 from training.scores import Block, Metrics, ratios
-from training.workloads.language_model.completions import COUNTED, examples
+from training.workloads.language_model.completions import COUNTED_FIELD, examples
 from training.workloads.language_model.tokenizer import Tokenizer
 from trainyard.common.errors import DataError
 
@@ -48,13 +48,13 @@ def scores(
     objects' first folder if ``shard.by_folder`` kept it.
     """
 
-    def measured(samples: np.ndarray) -> np.ndarray:
+    def measure_samples(samples: np.ndarray) -> np.ndarray:
         nats, hits = predict(samples)
-        counted = ~padding(samples, tokenizer.end)
-        columns = (nats, tokenizer.token_bytes[samples[:, 1:]], hits, counted)
-        return np.where(counted[..., None], np.stack(columns, axis=-1), 0.0)
+        target_mask = ~padding(samples, tokenizer.end)
+        columns = (nats, tokenizer.token_bytes[samples[:, 1:]], hits, target_mask)
+        return np.where(target_mask[..., None], np.stack(columns, axis=-1), 0.0)
 
-    for source, hashes, sums in scored(test, tokenizer.end, size, measured, share):
+    for source, hashes, sums in iterate_examples(test, tokenizer.end, size, measure_samples, share):
         nats, size_, hits, tokens = sums.T
         yield {
             "example": hashes,
@@ -78,15 +78,15 @@ def metrics(blocks: Iterable[Block]) -> Metrics:
     Raises:
         DataError: no token stands for text.
     """
-    found = ratios(blocks)
-    if not found or (math.isnan(found["bits_per_byte"]["value"]) and _finite(found["loss"])):
+    results = ratios(blocks)
+    if not results or (math.isnan(results["bits_per_byte"]["value"]) and _finite(results["loss"])):
         raise DataError("the test split holds no text: every token in it stands for 0 bytes")
-    loss, error = found["loss"]["value"], found["loss"]["standard_error"]
+    loss, error = results["loss"]["value"], results["loss"]["standard_error"]
     perplexity = math.exp(loss) if not loss >= 709 else math.inf  # larger ones exceed a float
-    return found | {"perplexity": {"value": perplexity, "standard_error": perplexity * error}}
+    return results | {"perplexity": {"value": perplexity, "standard_error": perplexity * error}}
 
 
-def scored(
+def iterate_examples(
     dataset: Dataset,
     end: int,
     size: int,
@@ -94,7 +94,7 @@ def scored(
     share: Share | None = None,
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """Yield the examples of the dataset's records: documents, or prompts with completions."""
-    if COUNTED in dataset.fields:
+    if COUNTED_FIELD in dataset.fields:
         return examples(dataset, end, size, measure, share)
     return documents(dataset, end, size, measure, share)
 
@@ -115,19 +115,19 @@ def documents(
     them ends, by whole batches, as in their own share.
     """
     cutter: _Cutter | None = None
-    for passage in dataset.stream(size, share, beyond=True):
+    for passage in dataset.stream(size, share, past_share=True):
         tokens = passage.samples["tokens"]
-        cutter = cutter or _Cutter.within(end, passage.before, tokens[0, 0])
-        if passage.beyond and not (cutter.open and passage.sources[0] == cutter.source):
+        cutter = cutter or _Cutter.from_middle(end, passage.before, tokens[0, 0])
+        if passage.is_past_share and not (cutter.open and passage.sources[0] == cutter.source):
             return
         columns = np.empty((*tokens[:, 1:].shape, 0)) if measure is None else measure(tokens)
         for source, start, stop in runs(passage):
             if source != cutter.source:
-                if passage.beyond:
+                if passage.is_past_share:
                     return
                 cutter = _Cutter(end, source)
             hashes, sums = cutter.add(tokens[start:stop], columns[start:stop])
-            if passage.beyond and len(hashes):
+            if passage.is_past_share and len(hashes):
                 yield source, hashes[:1], sums[:1]
                 return
             if len(hashes):
@@ -139,16 +139,16 @@ class _Cutter:
 
     def __init__(self, end: int, source: int = -1) -> None:
         self.source, self._end = source, end
-        self._begun = self._others = False
+        self._has_begun = self._others = False
         self._digest, self._length, self._sums = hashlib.blake2b(digest_size=8), 0, 0.0
 
     @classmethod
-    def within(cls, end: int, source: int, before: int) -> "_Cutter":
+    def from_middle(cls, end: int, source: int, before: int) -> "_Cutter":
         """Create a cutter that begins behind token ``before`` of the unit; a document already begun
         there belongs to another share.
         """
         cutter = cls(end, source)
-        cutter._begun, cutter._others = True, before != end
+        cutter._has_begun, cutter._others = True, before != end
         return cutter
 
     @property
@@ -160,28 +160,28 @@ class _Cutter:
         """Add samples; return hashes and sums of the documents that end within them."""
         tokens = samples[:, 1:].ravel()
         values = columns.reshape(len(tokens), columns.shape[-1])
-        if not self._begun:  # later samples begin with the last token of the one before
+        if not self._has_begun:  # later samples begin with the last token of the one before
             tokens = np.concatenate((samples[0, :1], tokens))
             values = np.concatenate((np.zeros((1, values.shape[1])), values))
-            self._begun = True
+            self._has_begun = True
         tokens = np.ascontiguousarray(tokens, "<u4")
         stops = np.flatnonzero(tokens == self._end)
         cuts = [0, *(stops + 1).tolist()]
         # One extra row, so that a sum may begin behind the last token without touching another.
-        padded = np.concatenate((values, np.zeros((1, values.shape[1]))))
-        sums = np.add.reduceat(padded, cuts, axis=0)
+        padded_values = np.concatenate((values, np.zeros((1, values.shape[1]))))
+        sums = np.add.reduceat(padded_values, cuts, axis=0)
         sums[0] += self._sums
         self._sums = sums[-1]
-        names, kept = [], []
+        names, nonempty = [], []
         for start, after in pairwise(cuts):
             self._take(tokens[start : after - 1])
-            kept.append(self._length > 0)
+            nonempty.append(self._length > 0)
             names.append(self._digest.digest())
             self._digest, self._length = hashlib.blake2b(digest_size=8), 0
-        if kept and self._others:
-            kept[0] = self._others = False
+        if nonempty and self._others:
+            nonempty[0] = self._others = False
         self._take(tokens[cuts[-1] :])
-        return np.frombuffer(b"".join(names), "<i8")[kept], sums[:-1][kept]
+        return np.frombuffer(b"".join(names), "<i8")[nonempty], sums[:-1][nonempty]
 
     def _take(self, tokens: np.ndarray) -> None:
         self._digest.update(tokens.data)

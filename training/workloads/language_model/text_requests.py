@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from training.data.manifest import Samples
-from training.workloads.language_model.completions import COUNTED
+from training.workloads.language_model.completions import COUNTED_FIELD
 from training.workloads.language_model.packing import Packing
 from training.workloads.language_model.scores import padding
 from trainyard.common.errors import DataError
@@ -33,20 +33,20 @@ def answers(
     Raises:
         DataError: a request holds neither a text nor tokens, or nothing to predict.
     """
-    found = [_samples(packing, request) for request in requests]
-    samples = np.concatenate([one for one, _ in found])
+    pairs = [_samples(packing, request) for request in requests]
+    samples = np.concatenate([tokens for tokens, _ in pairs])
     sizes = [
-        int(np.sum(packing.tokenizer.token_bytes[one[:, 1:]], where=counted))
-        for one, counted in found
+        int(np.sum(packing.tokenizer.token_bytes[tokens[:, 1:]], where=target_mask))
+        for tokens, target_mask in pairs
     ]
     if 0 in sizes:
         raise DataError("the request holds no text whose bytes could be predicted; send more")
     starts = range(0, len(samples), BATCH)
     nats = np.concatenate([_nats(model, samples[start : start + BATCH]) for start in starts])
-    ends = np.cumsum([len(one) for one, _ in found])
+    ends = np.cumsum([len(tokens) for tokens, _ in pairs])
     return [
-        _answer(nats[end - len(counted) : end], counted, size)
-        for end, (_, counted), size in zip(ends, found, sizes, strict=True)
+        _answer(nats[end - len(target_mask) : end], target_mask, size)
+        for end, (_, target_mask), size in zip(ends, pairs, sizes, strict=True)
     ]
 
 
@@ -56,13 +56,13 @@ def costs(logits: Tensor, targets: Tensor) -> Tensor:
     return flat.view_as(targets)
 
 
-def _answer(nats: np.ndarray, counted: np.ndarray, size: int) -> dict[str, float]:
-    total = float(np.sum(nats, where=counted, dtype=np.float64))
+def _answer(nats: np.ndarray, target_mask: np.ndarray, size: int) -> dict[str, float]:
+    total = float(np.sum(nats, where=target_mask, dtype=np.float64))
     return {
         "bits_per_byte": total / math.log(2) / size,
         "nats": total,
         "bytes": size,
-        "tokens": int(counted.sum()),
+        "tokens": int(target_mask.sum()),
     }
 
 
@@ -75,23 +75,23 @@ def _nats(model: nn.Module, samples: np.ndarray) -> np.ndarray:
 def _samples(packing: Packing, request: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """Return (samples (n, context_length + 1) in the stored type, which of their targets count)."""
     if set(request) == {*packing.columns} and all(isinstance(t, str) for t in request.values()):
-        found = _packed(packing, request)
-        if COUNTED in found:
-            return found["tokens"], found[COUNTED].astype(bool)
-        samples = found["tokens"]
+        fields = _pack_texts(packing, request)
+        if COUNTED_FIELD in fields:
+            return fields["tokens"], fields[COUNTED_FIELD].astype(bool)
+        samples = fields["tokens"]
     elif set(request) == {"tokens"} and isinstance(request["tokens"], list):
-        samples = _stored(packing, request["tokens"])
+        samples = _check_tokens(packing, request["tokens"])
     else:
-        shown = ", ".join(sorted(map(str, request))) or "nothing"
+        field_names = ", ".join(sorted(map(str, request))) or "nothing"
         texts = ", ".join(f'"{name}": "…"' for name in packing.columns)
         raise DataError(
-            f'the request holds {shown}; expected {{{texts}}}, or {{"tokens": […]}} with '
+            f'the request holds {field_names}; expected {{{texts}}}, or {{"tokens": […]}} with '
             f"{packing.width} numbers"
         )
     return samples, ~padding(samples, packing.tokenizer.end)
 
 
-def _packed(packing: Packing, texts: Mapping[str, str]) -> Samples:
+def _pack_texts(packing: Packing, texts: Mapping[str, str]) -> Samples:
     import pyarrow as pa  # not needed by a training
 
     packer = packing.packer()
@@ -102,11 +102,11 @@ def _packed(packing: Packing, texts: Mapping[str, str]) -> Samples:
         raise DataError(
             f"{names}: holds half of a surrogate pair, which is not a character"
         ) from None
-    added, left = packer.add(record), packer.flush()
-    return {name: np.concatenate([added[name], left[name]]) for name in added}
+    complete, rest = packer.add(record), packer.flush()
+    return {name: np.concatenate([complete[name], rest[name]]) for name in complete}
 
 
-def _stored(packing: Packing, tokens: list[Any]) -> np.ndarray:
+def _check_tokens(packing: Packing, tokens: list[Any]) -> np.ndarray:
     size = packing.tokenizer.size
     if len(tokens) != packing.width or not all(
         type(token) is int and 0 <= token < size for token in tokens

@@ -43,10 +43,10 @@ class ByteTokenizer:
         lengths = pc.binary_length(texts).to_numpy(zero_copy_only=False)
         if not len(lengths):
             return np.empty(0, np.uint16)
-        joined = pc.binary_join(pa.ListArray.from_arrays([0, len(texts)], texts), "\0")
-        joined = memoryview(joined.buffers()[2])[: int(lengths.sum()) + len(lengths) - 1]
-        tokens = np.empty(len(joined) + 1, np.uint16)
-        tokens[:-1] = np.frombuffer(joined, np.uint8)
+        buffer = pc.binary_join(pa.ListArray.from_arrays([0, len(texts)], texts), "\0")
+        buffer = memoryview(buffer.buffers()[2])[: int(lengths.sum()) + len(lengths) - 1]
+        tokens = np.empty(len(buffer) + 1, np.uint16)
+        tokens[:-1] = np.frombuffer(buffer, np.uint8)
         tokens[np.cumsum(lengths + 1) - 1] = self.end
         return tokens
 
@@ -94,7 +94,7 @@ class FileTokenizer:
         for start, stop in pairwise([0, *cuts.tolist(), len(texts)]):
             group = texts.slice(start, stop - start).to_pylist()
             encodings = self._tokenizer.encode_batch_fast(group, add_special_tokens=False)
-            for one in encodings:
-                tokens.fromlist(one.ids)
+            for encoding in encodings:
+                tokens.fromlist(encoding.ids)
                 tokens.append(self.end)
         return np.frombuffer(tokens, np.uint32)

@@ -12,7 +12,7 @@ from training.data.dataset import Dataset, Share
 from training.scores import Block, Metrics
 from training.workloads import Column
 from training.workloads.language_model import baselines, hugging_face_weights, text_requests
-from training.workloads.language_model.completions import COUNTED
+from training.workloads.language_model.completions import COUNTED_FIELD
 from training.workloads.language_model.context_parallel import Documents, places
 from training.workloads.language_model.model import Transformer
 from training.workloads.language_model.packing import Packing
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
 EVALUATION_BATCH = 16  # samples
-IGNORED = -100  # a target without a loss (torch's own default)
+IGNORED_TARGET = -100  # a target without a loss (torch's own default)
 
 
 class Workload:
@@ -34,7 +34,7 @@ class Workload:
 
     def __init__(self, packing: Packing) -> None:
         self.packing, self.config, self.tokenizer = packing, packing.config, packing.tokenizer
-        self.documents = Documents.of(self.config, self.tokenizer.end)
+        self.documents = Documents.from_config(self.config, self.tokenizer.end)
 
     def fit(self, train: Dataset) -> None:
         """Learn nothing: the vocabulary is the tokenizer's."""
@@ -48,34 +48,35 @@ class Workload:
 
     def _rows(self) -> int:
         """Return the embedding's rows: the tokenizer's tokens, or more by the settings."""
-        size, wanted = self.tokenizer.size, self.config.vocabulary
-        if wanted is not None and wanted < size:
+        size, vocabulary = self.tokenizer.size, self.config.vocabulary
+        if vocabulary is not None and vocabulary < size:
             raise TrainingError(
-                f"workload_config.vocabulary: is {wanted}, and the tokenizer has {size} tokens; "
+                f"workload_config.vocabulary: is {vocabulary}, and the tokenizer has {size} "
+                "tokens; "
                 "raise it, or use the tokenizer that belongs to the model"
             )
-        return wanted or size
+        return vocabulary or size
 
     def units(self, batch: Mapping[str, Tensor]) -> Tensor:
         """Return the number of predicted tokens, without padding and prompts."""
-        return (self._targets(batch) != IGNORED).sum()
+        return (self._targets(batch) != IGNORED_TARGET).sum()
 
     def _targets(self, batch: Mapping[str, Tensor]) -> Tensor:
         """Return the tokens to predict, (n, t); IGNORED for a target without a loss."""
         if "targets" in batch:  # a context rank's part
             return batch["targets"]
-        return batch["tokens"][:, 1:].long().where(self._counted(batch), IGNORED)
+        return batch["tokens"][:, 1:].long().where(self._target_mask(batch), IGNORED_TARGET)
 
-    def _counted(self, batch: Mapping[str, Tensor]) -> Tensor:
+    def _target_mask(self, batch: Mapping[str, Tensor]) -> Tensor:
         """Return which targets have a loss, boolean (n, context_length)."""
-        if COUNTED in batch:
-            return batch[COUNTED].bool()
+        if COUNTED_FIELD in batch:
+            return batch[COUNTED_FIELD].bool()
         return ~padding(batch["tokens"].long(), self.tokenizer.end)
 
     def inputs(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
         return (batch["inputs"] if "inputs" in batch else batch["tokens"][:, :-1].long(),)
 
-    def beside(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def model_kwargs(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return each token's document, if attention needs it."""
         if self.documents is None:
             return {}
@@ -86,14 +87,18 @@ class Workload:
     def part(self, batch: Mapping[str, Tensor], index: int, count: int) -> dict[str, Tensor]:
         """Return a context rank's inputs and targets; documents are those of the whole samples."""
         inputs, targets = batch["tokens"][:, :-1].long(), self._targets(batch)
-        mine = places(inputs.shape[1], index, count, inputs.device)
-        return {"inputs": inputs[:, mine], "targets": targets[:, mine], **self.beside(batch)}
+        own_places = places(inputs.shape[1], index, count, inputs.device)
+        return {
+            "inputs": inputs[:, own_places],
+            "targets": targets[:, own_places],
+            **self.model_kwargs(batch),
+        }
 
     def loss(self, logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
         """Return the cross-entropy in nats, summed over the tokens."""
         targets = self._targets(batch).flatten()
         flat = logits.flatten(0, 1)
-        return F.cross_entropy(flat, targets, reduction="sum", ignore_index=IGNORED)
+        return F.cross_entropy(flat, targets, reduction="sum", ignore_index=IGNORED_TARGET)
 
     def flops(self, model: nn.Module) -> float:
         """Return the operations per token, forward and backward.
@@ -109,8 +114,8 @@ class Workload:
         if not config.tie_embeddings and isinstance(model, Transformer):
             embedding = model.embedding.weight
             costs.append(-embedding.numel() * (6 if embedding.requires_grad else 4))
-        attended = config.layers * config.heads * config.head_width * config.context_length
-        return sum(costs) + 12 * attended
+        attention_size = config.layers * config.heads * config.head_width * config.context_length
+        return sum(costs) + 12 * attention_size
 
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
         """List the shipped model's blocks; a workload with another model may override this."""
@@ -124,24 +129,28 @@ class Workload:
     def tensor_parallel(self, model: nn.Module, mesh: "DeviceMesh") -> None:
         from training.workloads.language_model import parallel  # takes 0.7 s: only if needed
 
-        parallel.tensor_parallel(self._own(model, "tensor_parallel"), mesh)
+        parallel.tensor_parallel(self._require_transformer(model, "tensor_parallel"), mesh)
 
     def sequence_parallel(self, model: nn.Module, mesh: "DeviceMesh") -> None:
         from training.workloads.language_model import parallel
 
-        parallel.sequence_parallel(self._own(model, "sequence_parallel"), mesh)
+        parallel.sequence_parallel(self._require_transformer(model, "sequence_parallel"), mesh)
 
     def context_parallel(self, model: nn.Module, mesh: "DeviceMesh") -> Tensor:
         from training.workloads.language_model import parallel
 
-        return parallel.context_parallel(self._own(model, "context_parallel"), mesh, self.config)
+        return parallel.context_parallel(
+            self._require_transformer(model, "context_parallel"), mesh, self.config
+        )
 
     def stage(self, model: nn.Module, index: int, count: int) -> nn.Module:
         from training.workloads.language_model import parallel
 
-        return parallel.stage(self._own(model, "stage", "pipeline_parallel"), index, count)
+        return parallel.stage(
+            self._require_transformer(model, "stage", "pipeline_parallel"), index, count
+        )
 
-    def _own(self, model: nn.Module, method: str, setting: str = "") -> Transformer:
+    def _require_transformer(self, model: nn.Module, method: str, setting: str = "") -> Transformer:
         """Return the shipped model, which is all that this room can split.
 
         Raises:
@@ -157,8 +166,8 @@ class Workload:
 
     def export(self, weights: Mapping[str, Tensor]) -> tuple[Mapping[str, Tensor], dict[str, Any]]:
         """Return the weights as Hugging Face's Llama, Qwen2 or Qwen3."""
-        described = hugging_face_weights.describe(self.config, self._rows(), self.tokenizer.end)
-        return hugging_face_weights.export(self.config, weights), described
+        description = hugging_face_weights.describe(self.config, self._rows(), self.tokenizer.end)
+        return hugging_face_weights.export(self.config, weights), description
 
     def export_parts(self, names: Sequence[str]) -> Iterable[Sequence[str]]:
         """Return each weight as its own part: queries, keys and values are one weight here."""

@@ -50,7 +50,7 @@ class Columns:
         self.categories = list(range(len(self._codes)))
         """Indices of the columns that are categories."""
 
-    def of(self, samples: Samples) -> np.ndarray:
+    def encode_samples(self, samples: Samples) -> np.ndarray:
         """Return float64 (n, columns); NaN for a missing number."""
         ids = self._ids(samples)
         _, numbers = inputs({name: torch.from_numpy(array) for name, array in samples.items()})
@@ -75,17 +75,19 @@ class BoostedTrees:
 
     def __init__(self, encoder: Encoder, samples: Samples) -> None:
         self.columns = Columns(encoder, samples)
-        rows, labels = self.columns.of(samples), samples["label"]
+        rows, labels = self.columns.encode_samples(samples), samples["label"]
         with threadpool_limits(torch.get_num_threads(), user_api="openmp"):
             self.rounds = self._best_rounds(rows, samples)
-            self._model = self._unfitted(self.rounds).fit(rows, labels)
+            self._model = self._create_model(self.rounds).fit(rows, labels)
         log.info("boosted trees: %d rounds, of at most %d", self.rounds, MOST_ROUNDS)
 
     def logits(self, samples: Samples) -> np.ndarray:
         with threadpool_limits(torch.get_num_threads(), user_api="openmp"):
-            return self._model.decision_function(self.columns.of(samples))
+            return self._model.decision_function(self.columns.encode_samples(samples))
 
-    def _unfitted(self, rounds: int, patience: int | None = None) -> HistGradientBoostingClassifier:
+    def _create_model(
+        self, rounds: int, patience: int | None = None
+    ) -> HistGradientBoostingClassifier:
         return HistGradientBoostingClassifier(
             learning_rate=LEARNING_RATE,
             max_iter=rounds,
@@ -96,14 +98,16 @@ class BoostedTrees:
         )
 
     def _best_rounds(self, rows: np.ndarray, samples: Samples) -> int:
-        held, labels = held_out(samples), samples["label"]
-        if held is None:
+        held_mask, labels = held_out(samples), samples["label"]
+        if held_mask is None:
             log.warning(
                 "%d rows are too few to choose the rounds on: %d", len(labels), USUAL_ROUNDS
             )
             return USUAL_ROUNDS
-        model = self._unfitted(MOST_ROUNDS, PATIENCE)
-        model.fit(rows[~held], labels[~held], X_val=rows[held], y_val=labels[held])
+        model = self._create_model(MOST_ROUNDS, PATIENCE)
+        model.fit(
+            rows[~held_mask], labels[~held_mask], X_val=rows[held_mask], y_val=labels[held_mask]
+        )
         return max(1, int(np.argmax(model.validation_score_)))  # the first score is of no rounds
 
 
@@ -153,7 +157,7 @@ class Regression:
         return sparse.hstack((one_hot, dense), format="csr")
 
 
-def fitted(encoder: Encoder, train: Dataset, limit: int) -> Mapping[str, Logits]:
+def fit_baselines(encoder: Encoder, train: Dataset, limit: int) -> Mapping[str, Logits]:
     """Return baseline → its logits, fitted on at most ``limit`` samples, spread evenly over train.
 
     Raises:
@@ -176,15 +180,15 @@ def fitted(encoder: Encoder, train: Dataset, limit: int) -> Mapping[str, Logits]
 
 
 def _best_strength(rows: sparse.csr_array, samples: Samples) -> float:
-    labels, held = samples["label"], held_out(samples)
-    if held is None:
+    labels, held_mask = samples["label"], held_out(samples)
+    if held_mask is None:
         log.warning("%d rows are too few to choose C on: it is 1", len(labels))
         return 1.0
 
     def loss(strength: float) -> float:
-        model = _fit(rows[~held], labels[~held], strength)
-        found = columns(model.decision_function(rows[held]), labels[held])
-        return float(found["log_loss.sum"].mean())
+        model = _fit(rows[~held_mask], labels[~held_mask], strength)
+        score_columns = columns(model.decision_function(rows[held_mask]), labels[held_mask])
+        return float(score_columns["log_loss.sum"].mean())
 
     return min(STRENGTHS, key=loss)
 
@@ -215,6 +219,6 @@ def held_out(samples: Samples) -> np.ndarray | None:
     block = np.arange(len(labels)) * BLOCKS // len(labels)
     if "group" in samples:
         block = np.unique(samples["group"], return_inverse=True)[1]
-    held = block % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
-    both = all(len(np.unique(labels[side])) == 2 for side in (held, ~held))
-    return held if both else None
+    held_mask = block % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
+    both = all(len(np.unique(labels[side])) == 2 for side in (held_mask, ~held_mask))
+    return held_mask if both else None

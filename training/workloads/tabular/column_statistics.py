@@ -26,7 +26,7 @@ class Moments:
         return cls(*(np.zeros(columns) for _ in range(3)))
 
     @classmethod
-    def of(cls, values: np.ndarray) -> "Moments":
+    def from_values(cls, values: np.ndarray) -> "Moments":
         """Compute the moments of ``values``, shape (rows, columns); NaN is a missing value."""
         wide = values.T.astype(np.float64, order="C")  # each of its rows is contiguous
         count, total = np.full(len(wide), float(len(values))), wide.sum(axis=1)
@@ -41,7 +41,7 @@ class Moments:
         m2[gaps] = wide[gaps].sum(axis=1, where=~missing)
         return cls(count, mean, m2)
 
-    def merged(self, other: "Moments") -> "Moments":
+    def merge(self, other: "Moments") -> "Moments":
         """Merge both parts' moments (Chan, Golub & LeVeque 1983, equations 1.5a and 1.5b)."""
         count = self.count + other.count
         total = np.maximum(count, 1)
@@ -86,10 +86,10 @@ class Tally:
         used = np.flatnonzero(counts)
         hashes, counts = hashes[used], counts[used]
         places = np.searchsorted(self._hashes, hashes)
-        known = places < len(self._hashes)
-        known[known] = self._hashes[places[known]] == hashes[known]
-        if not known.all():
-            self._learn(values.take(used[~known]).to_pylist(), hashes[~known])
+        is_known = places < len(self._hashes)
+        is_known[is_known] = self._hashes[places[is_known]] == hashes[is_known]
+        if not is_known.all():
+            self._learn(values.take(used[~is_known]).to_pylist(), hashes[~is_known])
             places = np.searchsorted(self._hashes, hashes)
         np.add.at(self._counts, places, counts)
 
@@ -150,7 +150,7 @@ class Statistics:
         """Add the ``as_json`` of other rows of the same columns."""
         columns = [part["numbers"][name] for name in self.numbers]
         arrays = (np.array([c[key] for c in columns], float) for key in ("count", "mean", "m2"))
-        self.moments = self.moments.merged(Moments(*arrays))
+        self.moments = self.moments.merge(Moments(*arrays))
         for name, values in self.categories.items():
             table = part["categories"][name]
             values.add(table["value"], table["hash"], table["count"])

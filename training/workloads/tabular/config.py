@@ -85,6 +85,6 @@ SPEC = WorkloadSpec(
     compared_in=("log_loss", "accuracy", "brier"),
     slices=lambda config: (*config.categories, "source"),
     answer_numbers=("probability",),
-    summarised=True,
+    has_summary=True,
     folder_slice="source",
 )

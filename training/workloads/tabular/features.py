@@ -41,7 +41,9 @@ class Features:
     categories: Mapping[str, Category]
 
     @classmethod
-    def of(cls, config: TabularConfig, parts: Iterable[Mapping[str, Any]]) -> "Features":
+    def from_statistics(
+        cls, config: TabularConfig, parts: Iterable[Mapping[str, Any]]
+    ) -> "Features":
         """Compute them from the statistics of units, merged in the given order."""
         total = Statistics.none(config.categories, config.numbers)
         for part in parts:
@@ -79,9 +81,9 @@ class Features:
 
 
 def _category(values: Values, min_count: int) -> Category:
-    kept = sorted(
+    pairs = sorted(
         (values.hashes[value], value)
         for value, count in values.counts.items()
         if count >= min_count
     )
-    return Category(tuple(code for code, _ in kept), tuple(value for _, value in kept))
+    return Category(tuple(code for code, _ in pairs), tuple(value for _, value in pairs))

@@ -42,12 +42,14 @@ class Encoder(nn.Module):
         """Look up ids of values, both (n, categories) int64; 0 for one without an id of its own."""
         columns = [torch.zeros_like(hashes[:, :0])]
         for index, column in enumerate(hashes.T):
-            known = self.get_buffer(f"hashes_{index}")
-            if not len(known):
+            known_hashes = self.get_buffer(f"hashes_{index}")
+            if not len(known_hashes):
                 columns.append(torch.zeros_like(column)[:, None])
                 continue
-            at = torch.searchsorted(known, column.contiguous()).clamp(max=len(known) - 1)
-            columns.append(torch.where(known[at] == column, at + 1, 0)[:, None])
+            places = torch.searchsorted(known_hashes, column.contiguous()).clamp(
+                max=len(known_hashes) - 1
+            )
+            columns.append(torch.where(known_hashes[places] == column, places + 1, 0)[:, None])
         return torch.cat(columns, dim=1)
 
     def numbers(self, numbers: Tensor) -> Tensor:
@@ -56,8 +58,8 @@ class Encoder(nn.Module):
         The mean and the standard deviation are those of the training split.
         """
         missing = numbers.isnan()
-        normalised = ((numbers - self.means) / self.scales).clamp(-self.clip, self.clip)
-        return torch.cat((normalised.masked_fill(missing, 0), missing.float()), dim=1)
+        z_scores = ((numbers - self.means) / self.scales).clamp(-self.clip, self.clip)
+        return torch.cat((z_scores.masked_fill(missing, 0), missing.float()), dim=1)
 
 
 class Classifier(nn.Module):
@@ -85,8 +87,8 @@ class Classifier(nn.Module):
 
     def forward(self, categories: Tensor, numbers: Tensor) -> Tensor:
         ids = self.encoder.ids(categories) + self.starts
-        embedded = self.embedding_dropout(self.embedding(ids).flatten(1))
-        features = torch.cat((embedded, self.encoder.numbers(numbers)), dim=1)
+        embeddings = self.embedding_dropout(self.embedding(ids).flatten(1))
+        features = torch.cat((embeddings, self.encoder.numbers(numbers)), dim=1)
         return self.out(self.hidden(features))[:, 0]
 
 

@@ -76,8 +76,8 @@ class Packing:
     def examples(self, dataset: Dataset) -> "Iterator[Block]":
         """Yield a hash per row, over all its fields."""
         for passage in dataset.stream(READ):
-            found = passage.samples | {"example": sample_hashes(passage.samples, dataset.fields)}
-            yield {name: found[name] for name in self.example_fields}
+            block = passage.samples | {"example": sample_hashes(passage.samples, dataset.fields)}
+            yield {name: block[name] for name in self.example_fields}
 
     def packer(self) -> "RowPacker":
         return RowPacker(self.config, self.fields, self._codes, self._groups)
@@ -108,16 +108,16 @@ class RowPacker:
         for row, name in zip(categories, self._config.categories, strict=True):
             self._count(name, records.column(name), row)
         positive = _floats(records.column(self._config.label)) > self._config.label_above
-        found = {
+        samples = {
             "categories": np.ascontiguousarray(categories.T),
-            "numbers": self._measured(records),
+            "numbers": self._pack_numbers(records),
             "label": positive.view(np.uint8),
         }
         if self._config.group is not None:
-            found["group"] = self._groups.of(
+            samples["group"] = self._groups.encode_column(
                 self._config.group, records.column(self._config.group)
             ).hashes
-        return {name: found[name] for name in self._fields}
+        return {name: samples[name] for name in self._fields}
 
     def flush(self) -> Samples:
         """Return no samples."""
@@ -130,21 +130,21 @@ class RowPacker:
 
     def _count(self, name: str, column: pa.Array, hashes: np.ndarray) -> None:
         """Put the hashes of a category's values into ``hashes``, int64 (rows,), and count them."""
-        found = self._codes.of(name, column)
-        counts = np.bincount(found.index, minlength=len(found.codes))
-        self._tallies[name].add(found.values, found.codes, counts)
-        np.take(found.codes, found.index, out=hashes, mode="clip")  # "raise" would copy
+        encoding = self._codes.encode_column(name, column)
+        counts = np.bincount(encoding.index, minlength=len(encoding.codes))
+        self._tallies[name].add(encoding.values, encoding.codes, counts)
+        np.take(encoding.codes, encoding.index, out=hashes, mode="clip")  # "raise" would copy
 
-    def _measured(self, records: pa.RecordBatch) -> np.ndarray:
+    def _pack_numbers(self, records: pa.RecordBatch) -> np.ndarray:
         """Return the numbers, float32 (rows, columns)."""
         block = np.empty((len(self._config.numbers), len(records)), np.float32)
         with np.errstate(over="ignore", invalid="ignore"):  # reported below as an error of ours
             for row, name in zip(block, self._config.numbers, strict=True):
                 row[:] = _floats(records.column(name))
-            moments = Moments.of(block.T)
+            moments = Moments.from_values(block.T)
         for index in np.flatnonzero(~np.isfinite(moments.mean)):
             _refuse_infinite(self._config.numbers[index], records, block[index])
-        self._moments = self._moments.merged(moments)
+        self._moments = self._moments.merge(moments)
         return np.ascontiguousarray(block.T)
 
 
@@ -161,9 +161,9 @@ def places(values: list[str]) -> np.ndarray:
     try:
         return np.array(values, "datetime64[us]").astype(np.int64)
     except ValueError:
-        shown = ", ".join(repr(value) for value in values[:3])
+        excerpt = ", ".join(repr(value) for value in values[:3])
         raise DataError(
-            f"group: {shown}, … are not all whole numbers, nor all dates or times (2013-01-31, "
+            f"group: {excerpt}, … are not all whole numbers, nor all dates or times (2013-01-31, "
             "2013-01-31T12:00); mend them, or set workload.config.group_ordered to false"
         ) from None
 

@@ -18,14 +18,14 @@ def columns(logits: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
     log_loss: −ln p(label), in nats. brier: (p − label)² (Brier 1950). accuracy: at p = 0.5.
     """
     logits, positive = logits.astype(np.float64), labels.astype(bool)
-    probability, one = np.exp(-np.logaddexp(0, -logits)), np.ones(len(logits))
+    probability, ones = np.exp(-np.logaddexp(0, -logits)), np.ones(len(logits))
     return {
         "log_loss.sum": np.logaddexp(0, np.where(positive, -logits, logits)),
-        "log_loss.weight": one,
+        "log_loss.weight": ones,
         "accuracy.sum": ((logits > 0) == positive).astype(np.float64),
-        "accuracy.weight": one,
+        "accuracy.weight": ones,
         "brier.sum": np.square(probability - positive),
-        "brier.weight": one,
+        "brier.weight": ones,
         "probability": probability,
         "label": positive.view(np.uint8),
     }
@@ -40,16 +40,16 @@ def metrics(blocks: Iterable[Block]) -> Metrics:
         DataError: the labels are all equal, so that no AUC is defined.
     """
     ranks = Ranks()
-    found = ratios(_seen(blocks, ranks))
+    results = ratios(_feed_ranks(blocks, ranks))
     auc = {"value": ranks.auc(), "standard_error": ranks.standard_error(blocks)}
-    return {name: found[name] for name in ("log_loss", "accuracy", "brier")} | {"auc": auc}
+    return {name: results[name] for name in ("log_loss", "accuracy", "brier")} | {"auc": auc}
 
 
 def values(blocks: Iterable[Block]) -> dict[str, float]:
     """Return the metrics without standard errors; reads the blocks once."""
     ranks = Ranks()
-    found = ratios(_seen(blocks, ranks))
-    return {name: entry["value"] for name, entry in found.items()} | {"auc": ranks.auc()}
+    results = ratios(_feed_ranks(blocks, ranks))
+    return {name: entry["value"] for name, entry in results.items()} | {"auc": ranks.auc()}
 
 
 class Ranks:
@@ -117,16 +117,16 @@ class Ranks:
 
     def _count(self) -> None:
         """Count the waiting rows."""
-        found = [(self._bins, self._counts)]
-        found += [(bins, np.stack((label == 0, label == 1))) for bins, label in self._waiting]
-        bins = np.concatenate([bins for bins, _ in found])
-        weights = np.concatenate([counts for _, counts in found], axis=1)
+        groups = [(self._bins, self._counts)]
+        groups += [(bins, np.stack((label == 0, label == 1))) for bins, label in self._waiting]
+        bins = np.concatenate([bins for bins, _ in groups])
+        weights = np.concatenate([counts for _, counts in groups], axis=1)
         self._bins, place = np.unique(bins, return_inverse=True)
         self._counts = np.stack([np.bincount(place, row, len(self._bins)) for row in weights])
         self._waiting, self._rows = [], 0
 
 
-def _seen(blocks: Iterable[Block], ranks: Ranks) -> Iterable[Block]:
+def _feed_ranks(blocks: Iterable[Block], ranks: Ranks) -> Iterable[Block]:
     for block in blocks:
         ranks.add(block)
         yield block

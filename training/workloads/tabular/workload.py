@@ -53,7 +53,7 @@ class Workload(Simple):
 
     def fit(self, train: Dataset) -> None:
         """Learn means, standard deviations and vocabularies from the manifests alone."""
-        self._features = Features.of(self.config, train.statistics)
+        self._features = Features.from_statistics(self.config, train.statistics)
 
     def files(self) -> Mapping[str, bytes]:
         """Return features.json."""
@@ -87,11 +87,15 @@ class Workload(Simple):
     def _scores(
         self, logits: Logits, test: Dataset, slices: Sequence[str], share: Share | None = None
     ) -> Iterator[Block]:
-        named = {name: self._names(name) for name in slices if name in self.config.categories}
-        by_input = [name for name in slices if name not in named]
+        name_functions = {
+            name: self._names(name) for name in slices if name in self.config.categories
+        }
+        by_input = [name for name in slices if name not in name_functions]
         for samples, identity in self._rows(test, by_input, share):
-            found = {f"slice.{name}": names(samples) for name, names in named.items()}
-            yield identity | found | columns(logits(samples), samples["label"])
+            slice_columns = {
+                f"slice.{name}": names(samples) for name, names in name_functions.items()
+            }
+            yield identity | slice_columns | columns(logits(samples), samples["label"])
 
     def metrics(self, blocks: Iterable[Block]) -> Metrics:
         """Return log loss, AUC, accuracy and Brier score."""
@@ -113,42 +117,42 @@ class Workload(Simple):
             hashes = sample_hashes(samples, dataset.fields)
             alone = np.arange(passage.start, passage.start + len(hashes))
             groups = samples.get("group", alone)
-            found = {f"slice.{name}": dataset.folders(passage.sources) for name in by_input}
-            yield samples, {"example": hashes, "group": groups} | found
+            slice_columns = {f"slice.{name}": dataset.folders(passage.sources) for name in by_input}
+            yield samples, {"example": hashes, "group": groups} | slice_columns
 
     def _names(self, column: str) -> Callable[[Samples], np.ndarray]:
         """Return a function from samples to the values of a category column as strings."""
-        index, known = self.config.categories.index(column), self.features.categories[column]
-        hashes = np.array([*known.hashes, MISSING], np.int64)
-        values = ["missing" if value is None else value for value in known.values]
+        index, category = self.config.categories.index(column), self.features.categories[column]
+        hashes = np.array([*category.hashes, MISSING], np.int64)
+        values = ["missing" if value is None else value for value in category.values]
         order = np.argsort(hashes, kind="stable")
         hashes, words = hashes[order], np.array([*values, "missing"], object)[order]
 
         def names(samples: Samples) -> np.ndarray:
-            found = samples["categories"][:, index]
-            at = np.searchsorted(hashes, found).clip(max=len(hashes) - 1)
-            return np.where(hashes[at] == found, words[at], "other")
+            row_hashes = samples["categories"][:, index]
+            places = np.searchsorted(hashes, row_hashes).clip(max=len(hashes) - 1)
+            return np.where(hashes[places] == row_hashes, words[places], "other")
 
         return names
 
     def baselines(self, train: Dataset, test: Dataset, limit: int) -> dict[str, dict[str, float]]:
         """Return metrics of boosted trees, a logistic regression, and train's base rate."""
-        scored = self.baseline_scores(train, test, limit)
-        return {name: values(blocks) for name, blocks in scored.items()}
+        baseline_blocks = self.baseline_scores(train, test, limit)
+        return {name: values(blocks) for name, blocks in baseline_blocks.items()}
 
     def baseline_scores(
         self, train: Dataset, test: Dataset, limit: int
     ) -> Mapping[str, Iterator[Block]]:
         """Return the baselines' scores, row by row."""
         encoder = Encoder(self.features, self.config.clip)
-        found = baselines.fitted(encoder, train, limit)
-        return {name: self._scores(logits, test, ()) for name, logits in found.items()}
+        fitted_logits = baselines.fit_baselines(encoder, train, limit)
+        return {name: self._scores(logits, test, ()) for name, logits in fitted_logits.items()}
 
     @property
     def request_columns(self) -> Mapping[str, Column]:
         """The columns that the model sees."""
-        seen = (*self.config.categories, *self.config.numbers)
-        return {name: self.packing.columns[name] for name in seen}
+        column_names = (*self.config.categories, *self.config.numbers)
+        return {name: self.packing.columns[name] for name in column_names}
 
     def answers(
         self, model: nn.Module, requests: Sequence[Mapping[str, Any]]
@@ -163,7 +167,7 @@ class Workload(Simple):
         config = self.config
         fill = {config.label: 0.0} | ({config.group: ""} if config.group else {})
         fill = {n: v for n, v in fill.items() if n not in (*config.categories, *config.numbers)}
-        records = [record_of(one, self.packing.columns) | fill for one in requests]
+        records = [record_of(request, self.packing.columns) | fill for request in requests]
         samples = self.packing.packer().add(rows(records, self.packing.columns))
         logits = torch.from_numpy(_logits(model, samples)[: len(records)]).double()
         # One at a time: a vector's last elements are rounded in another way than its first.

@@ -42,11 +42,13 @@ class Call:
     arguments: Mapping[str, Any]
     resources: tuple[str, ...]  # ARNs for which IAM needs a permission
 
-    def made(self, account: Account, once: str) -> dict[str, Any]:
+    def execute(self, account: Account, once: str) -> dict[str, Any]:
         """Make the call; return its answer."""
-        given = {k: once if value == ONCE else value for k, value in self.arguments.items()}
+        arguments = {k: once if value == ONCE else value for k, value in self.arguments.items()}
         with service_errors("this was not done"):
-            answer: dict[str, Any] = getattr(account.sagemaker, xform_name(self.operation))(**given)
+            answer: dict[str, Any] = getattr(account.sagemaker, xform_name(self.operation))(
+                **arguments
+            )
         return answer
 
 
@@ -60,8 +62,8 @@ class Field:
     kind: Literal["line", "text", "choice"] = "line"
     choices: Sequence[tuple[str, str]] = ()  # (value, text) of each choice
     hint: str = ""
-    required: bool = False
-    shown: bool = False
+    is_required: bool = False
+    is_shown: bool = False
     """True if the value affects the proposal: after a change the proposal is shown again first."""
 
 
@@ -101,7 +103,7 @@ class Proposal:
     @property
     def seen(self) -> dict[str, str]:
         """Values of the fields that affect the proposal."""
-        return {one.name: one.value for one in self.fields if one.shown}
+        return {field.name: field.value for field in self.fields if field.is_shown}
 
     def carried_out(self, account: Account, once: str) -> str:
         """Carry out the action; return the next page.
@@ -114,7 +116,7 @@ class Proposal:
             answer = self.own()
         else:
             for call in self.calls:
-                answer = call.made(account, once)
+                answer = call.execute(account, once)
         account.forget()
         return self.then(answer) if self.then else self.back
 
@@ -130,11 +132,11 @@ _ACTIONS: dict[str, Propose] = {}
 def action(name: str) -> Callable[[Propose], Propose]:
     """Register a function that proposes the action of that name, which is part of the address."""
 
-    def noted(propose: Propose) -> Propose:
+    def register(propose: Propose) -> Propose:
         _ACTIONS[name] = propose
         return propose
 
-    return noted
+    return register
 
 
 def known_actions() -> Mapping[str, Propose]:
@@ -145,11 +147,11 @@ def known_actions() -> Mapping[str, Propose]:
 LASTS = 12 * 3600  # seconds after which a form is refused, since its contents are outdated
 
 
-def new_token(action: str, about: Mapping[str, str], **shown: Any) -> str:
+def new_token(action: str, about: Mapping[str, str], **content: Any) -> str:
     """Return the token of a form that has shown this: ``state``, ``typed`` and ``caller``. Two
     clicks on one form have the same id, ``once``.
     """
-    return _signer().dumps({"action": action, "about": about, "once": str(uuid4()), **shown})
+    return _signer().dumps({"action": action, "about": about, "once": str(uuid4()), **content})
 
 
 def read_token(token: str, action: str, about: Mapping[str, str]) -> Mapping[str, Any]:
@@ -159,20 +161,20 @@ def read_token(token: str, action: str, about: Mapping[str, str]) -> Mapping[str
         Forbidden: the form is not of this console, is too old, or is for something else.
     """
     try:
-        seen: Mapping[str, Any] = _signer().loads(token, max_age=LASTS)
+        content: Mapping[str, Any] = _signer().loads(token, max_age=LASTS)
     except BadSignature:
         raise Forbidden("This form is not from this console, or has expired.") from None
-    if (seen["action"], seen["about"]) != (action, dict(about)):
+    if (content["action"], content["about"]) != (action, dict(about)):
         raise Forbidden("This form is for something else.")
-    return seen
+    return content
 
 
-def moved_since(seen: Mapping[str, str], now: Mapping[str, str]) -> list[tuple[str, str, str]]:
+def moved_since(old_state: Mapping[str, str], now: Mapping[str, str]) -> list[tuple[str, str, str]]:
     """Return (name, shown value, present value) of every change."""
     return [
-        (name, seen.get(name, ""), now.get(name, ""))
-        for name in dict.fromkeys((*seen, *now))
-        if seen.get(name) != now.get(name)
+        (name, old_state.get(name, ""), now.get(name, ""))
+        for name in dict.fromkeys((*old_state, *now))
+        if old_state.get(name) != now.get(name)
     ]
 
 
@@ -181,57 +183,59 @@ def _signer() -> URLSafeTimedSerializer:
     return URLSafeTimedSerializer(current_app.secret_key, salt="actions")
 
 
-_DENIED = re.compile(r"AccessDenied|UnauthorizedOperation|is not authorized to perform")
-_WHAT = re.compile(
+_DENIAL = re.compile(r"AccessDenied|UnauthorizedOperation|is not authorized to perform")
+_DENIED_ACTION = re.compile(
     r"is not authorized to perform: (?P<action>[\w-]+:\w+)"
     r"(?: on resource: \"?(?P<resource>arn:[^\s\"]+|\*))?"
 )
 
 
-def missing(said: str, calls: Sequence[Call]) -> dict[str, Any] | None:
+def missing(message: str, calls: Sequence[Call]) -> dict[str, Any] | None:
     """Return the policy with the statement that AWS's message asks for, or that the calls need.
 
     None if the refusal is not about a missing permission.
     """
-    if not _DENIED.search(said):
+    if not _DENIAL.search(message):
         return None
-    if found := _WHAT.search(said):
-        needed = {found["action"]: (found["resource"] or "*",)}
+    if match := _DENIED_ACTION.search(message):
+        needs = {match["action"]: (match["resource"] or "*",)}
     else:
-        needed = {f"sagemaker:{call.operation}": call.resources for call in calls}
+        needs = {f"sagemaker:{call.operation}": call.resources for call in calls}
     return policy(
         [
             Statement(
                 sid=f"Console{action.partition(':')[2]}", actions=(action,), resources=resources
             )
-            for action, resources in needed.items()
+            for action, resources in needs.items()
         ]
     )
 
 
-SEEN = 2  # least number of earlier runs for expected times; predict may read more
+LEAST_RUNS = 2  # least number of earlier runs for expected times; predict may read more
 HEAD = ("step", "it would", "why", "expected time", "expected cost", "at most")
 
 
-def foreseen(account: Account, there: Mapping[str, Any], given: Mapping[str, str]) -> list[Table]:
-    """Return a table of the steps of a run with the parameters ``given``, with their sum.
+def foreseen(
+    account: Account, description: Mapping[str, Any], parameters: Mapping[str, str]
+) -> list[Table]:
+    """Return a table of the steps of a run with the parameters ``parameters``, with their sum.
 
-    ``there``: DescribePipeline's answer.
+    ``description``: DescribePipeline's answer.
     """
-    name = there["PipelineName"]
-    document = started_with(json.loads(there["PipelineDefinition"]), given)
+    name = description["PipelineName"]
+    document = started_with(json.loads(description["PipelineDefinition"]), parameters)
     with service_errors(f"foreseeing a run of {name}"):
         history = History(account.sagemaker, name, s3=account.s3)
-        while len(history.runs) < SEEN and history.more():
+        while len(history.runs) < LEAST_RUNS and history.more():
             pass  # predict does not read runs for steps whose cache is off
         outcomes = predict(document, name, history, datetime.now(UTC))
         costs = estimate(document, outcomes, history, load(account.sagemaker.meta.region_name))
     rows = [_row(outcome, cost) for outcome, cost in zip(outcomes, costs, strict=True)]
-    whole = total(document, costs)
+    total_cost = total(document, costs)
     sums = (
-        _between(whole.expected, duration),
-        _between(whole.usd_expected, usd),
-        _most(whole.usd_limit),
+        _between(total_cost.expected, duration),
+        _between(total_cost.usd_expected, usd),
+        _most(total_cost.usd_limit),
     )
     rows.append(("together", "", "if every branch of a condition ran", *sums))
     return [Table(title="Steps that would run, and possible cost", head=HEAD, rows=rows)]
@@ -239,15 +243,15 @@ def foreseen(account: Account, there: Mapping[str, Any], given: Mapping[str, str
 
 def _row(outcome: Outcome, cost: Cost) -> tuple[str, ...]:
     answer = "be answered from the cache" if outcome.answer == "cached" else "run"
-    why = "; ".join(filter(None, [outcome.why, outcome.when]))
-    expected = _between(cost.expected, duration), _between(cost.usd_expected, usd)
-    return (outcome.step, answer, why, *expected, _most(cost.usd_limit))
+    reason = "; ".join(filter(None, [outcome.why, outcome.when]))
+    expected_cells = _between(cost.expected_seconds, duration), _between(cost.usd_expected, usd)
+    return (outcome.step, answer, reason, *expected_cells, _most(cost.usd_limit))
 
 
-def _between(found: Range, said: Callable[[float], str]) -> str:
-    if found.low is None or found.high is None:
+def _between(interval: Range, format_value: Callable[[float], str]) -> str:
+    if interval.low is None or interval.high is None:
         return "not known"
-    low, high = said(found.low), said(found.high)
+    low, high = format_value(interval.low), format_value(interval.high)
     return low if low == high else f"{low} – {high}"
 
 

@@ -9,7 +9,7 @@ from trainyard.common.errors import TrainyardError
 from trainyard.console.account_cache import Account
 from trainyard.console.actions.action import ONCE, Call, Field, Proposal, action, told_by
 from trainyard.console.app_hooks import owner
-from trainyard.console.model_groups import Champion, champion, described, place_of
+from trainyard.console.model_groups import Champion, champion, describe_package, place_of
 
 APPROVE_WITH = "approve_with"
 """Key in a package's customer metadata with the command that must approve it, after its own
@@ -18,57 +18,59 @@ checks.
 
 
 @action("approve")
-def approve(account: Account, about: Mapping[str, str], typed: Mapping[str, str]) -> Proposal:
+def approve(account: Account, about: Mapping[str, str], form: Mapping[str, str]) -> Proposal:
     """Propose UpdateModelPackage, unless the package belongs to an application with its own
     rules.
     """
-    package = described(account, about["package"])
+    package = describe_package(account, about["package"])
     now = _champion(account, package)
-    comment = _comment(typed, "Why you approve it; it is recorded with the package.")
-    status, refused = package.get("ModelPackageStatus", "Completed"), ""
+    comment = _comment(form, "Why you approve it; it is recorded with the package.")
+    status, refusal = package.get("ModelPackageStatus", "Completed"), ""
     if status != "Completed":
-        refused = f"Its status is {status}; only a Completed package can be approved."
+        refusal = f"Its status is {status}; only a Completed package can be approved."
     elif package.get("ModelApprovalStatus") == "Approved":
-        refused = "It is already Approved."
-    mine = owner("approve", package)
+        refusal = "It is already Approved."
+    action_owner = owner("approve", package)
     does = [_becomes(package, now)]
-    if mine and not refused:
+    if action_owner and not refusal:
         try:
-            does += mine.says(package)
+            does += action_owner.says(package)
         except TrainyardError as error:
-            refused = str(error)
-    elif not refused:
-        refused = _elsewhere(package)
+            refusal = str(error)
+    elif not refusal:
+        refusal = _elsewhere(package)
     return Proposal(
         title=f"Approve {_name(package)}",
         button="Approve",
         does=does,
         state=_state(package, now),
-        calls=[_update(package, "Approved", comment.value if typed else told_by("Comment"))],
+        calls=[_update(package, "Approved", comment.value if form else told_by("Comment"))],
         back=_page(package),
         fields=[comment],
-        impossible=refused,
-        own=(lambda: mine.do(package, typed)) if mine else None,
+        impossible=refusal,
+        own=(lambda: action_owner.do(package, form)) if action_owner else None,
     )
 
 
 @action("reject")
-def reject(account: Account, about: Mapping[str, str], typed: Mapping[str, str]) -> Proposal:
+def reject(account: Account, about: Mapping[str, str], form: Mapping[str, str]) -> Proposal:
     """Propose UpdateModelPackage with status Rejected."""
-    package = described(account, about["package"])
+    package = describe_package(account, about["package"])
     now = _champion(account, package)
-    comment = _comment(typed, "Why you reject it; it is recorded with the package.", required=True)
-    rejected = package.get("ModelApprovalStatus") == "Rejected"
+    comment = _comment(
+        form, "Why you reject it; it is recorded with the package.", is_required=True
+    )
+    is_rejected = package.get("ModelApprovalStatus") == "Rejected"
     return Proposal(
         title=f"Reject {_name(package)}",
         button="Reject",
         does=[_falls(package, now), "Endpoints that serve it continue to serve it."],
         state=_state(package, now),
-        calls=[_update(package, "Rejected", comment.value if typed else told_by("Comment"))],
+        calls=[_update(package, "Rejected", comment.value if form else told_by("Comment"))],
         back=_page(package),
         fields=[comment],
         wrong={} if comment.value.strip() else {"comment": "Give a reason."},
-        impossible="It is already Rejected." if rejected else "",
+        impossible="It is already Rejected." if is_rejected else "",
     )
 
 
@@ -118,26 +120,26 @@ def _falls(package: Mapping[str, Any], now: Champion) -> str:
     return f"Version {version} is the champion of {group}; version {before} becomes it again."
 
 
-def _comment(typed: Mapping[str, str], hint: str, required: bool = False) -> Field:
+def _comment(form: Mapping[str, str], hint: str, is_required: bool = False) -> Field:
     return Field(
         name="comment",
         label="Comment",
         kind="text",
-        value=typed.get("comment", ""),
+        value=form.get("comment", ""),
         hint=hint,
-        required=required,
+        is_required=is_required,
     )
 
 
 def _update(package: Mapping[str, Any], status: str, comment: str) -> Call:
     arn = package["ModelPackageArn"]
-    why = {"ApprovalDescription": comment} if comment else {}
+    reason = {"ApprovalDescription": comment} if comment else {}
     return Call(
         operation="UpdateModelPackage",
         arguments={
             "ModelPackageArn": arn,
             "ModelApprovalStatus": status,
-            **why,
+            **reason,
             "ClientToken": ONCE,
         },
         resources=(arn,),

@@ -30,25 +30,25 @@ import_modules(actions.__name__, actions.__path__)
 
 page = Blueprint("actions", __name__)
 
-REMEMBERED = 1_000  # number of submitted forms remembered, so that they are not carried out again
+FORM_LIMIT = 1_000  # number of submitted forms remembered, so that they are not carried out again
 
 
-class _Done:
+class _SubmittedForms:
     """Submitted forms → their next page; a second click waits for the first."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self._where: OrderedDict[str, tuple[threading.Lock, list[str]]] = OrderedDict()
+        self._pages: OrderedDict[str, tuple[threading.Lock, list[str]]] = OrderedDict()
 
-    def of(self, once: str) -> tuple[threading.Lock, list[str]]:
+    def get_page(self, once: str) -> tuple[threading.Lock, list[str]]:
         with self.lock:
-            found = self._where.setdefault(once, (threading.Lock(), []))
-            while len(self._where) > REMEMBERED:
-                self._where.popitem(last=False)
-            return found
+            entry = self._pages.setdefault(once, (threading.Lock(), []))
+            while len(self._pages) > FORM_LIMIT:
+                self._pages.popitem(last=False)
+            return entry
 
 
-done = _Done()
+submitted_forms = _SubmittedForms()
 
 
 @page.get("/do")
@@ -61,66 +61,66 @@ def choose() -> str:
 @page.get("/do/<action>")
 def ask(action: str) -> str:
     """Show an action's effects, with a button that carries it out."""
-    return _shown(action, _proposal(action, {}))
+    return _render_proposal(action, _proposal(action, {}))
 
 
 @page.post("/do/<action>")
 def do(action: str) -> Response | str | tuple[str, int]:
     """Carry out the action, if the state is as the form has shown it."""
     _refuse_read_only()
-    seen = read_token(request.form.get("token", ""), action, request.args.to_dict())
-    lock, where = done.of(seen["once"])
+    content = read_token(request.form.get("token", ""), action, request.args.to_dict())
+    lock, next_page = submitted_forms.get_page(content["once"])
     with lock:
-        if not where:
+        if not next_page:
             account().forget()
             proposal = _proposal(action, request.form.to_dict())
-            if refusal := _why_not(proposal, seen):
+            if refusal := _why_not(proposal, content):
                 status, more = refusal
-                return _shown(action, proposal, **more), status
+                return _render_proposal(action, proposal, **more), status
             try:
-                where.append(proposal.carried_out(account(), seen["once"]))
+                next_page.append(proposal.carried_out(account(), content["once"]))
             except TrainyardError as error:
-                denied = missing(str(error), proposal.calls)
-                return _shown(action, proposal, refused=str(error), denied=denied), 502
-    return redirect(where[0], 303)
+                denial = missing(str(error), proposal.calls)
+                return _render_proposal(action, proposal, refused=str(error), denied=denial), 502
+    return redirect(next_page[0], 303)
 
 
-def _why_not(proposal: Proposal, seen: Mapping[str, Any]) -> tuple[int, dict[str, Any]] | None:
+def _why_not(proposal: Proposal, content: Mapping[str, Any]) -> tuple[int, dict[str, Any]] | None:
     """Return (status, values for the page) if the action must not be done; None if it may."""
     if request.form.get("only") == "show":
         return 200, {}
     now = {**proposal.state, "who does it": account().caller}
-    if moved := moved_since({**seen["state"], "who does it": seen["caller"]}, now):
-        return 409, {"moved": moved}
+    if changes := moved_since({**content["state"], "who does it": content["caller"]}, now):
+        return 409, {"moved": changes}
     if proposal.impossible:
         return 409, {}
     if proposal.wrong:
         return 422, {}
-    if proposal.seen != seen["typed"]:
+    if proposal.seen != content["typed"]:
         return 200, {"unseen": True}
     return None
 
 
-def _proposal(action: str, typed: Mapping[str, str]) -> Proposal:
+def _proposal(action: str, form: Mapping[str, str]) -> Proposal:
     _refuse_read_only()
     if (propose := known_actions().get(action)) is None:
         raise NotFound(f"There is no action {action}.")
     try:
-        return propose(account(), request.args.to_dict(), typed)
+        return propose(account(), request.args.to_dict(), form)
     except KeyError as missing_part:
         if missing_part.args[0] in request.args:
             raise
         raise BadRequest(f"The address of {action} lacks {missing_part}.") from None
 
 
-def _shown(action: str, proposal: Proposal, **more: Any) -> str:
+def _render_proposal(action: str, proposal: Proposal, **more: Any) -> str:
     caller = account().caller
-    shown = {"moved": (), "refused": "", "denied": None, "unseen": False, **more}
-    tried = request.method == "POST"
+    context = {"moved": (), "refused": "", "denied": None, "unseen": False, **more}
+    is_post = request.method == "POST"
     shows = {"state": proposal.state, "typed": proposal.seen, "caller": caller}
     token = new_token(action, request.args.to_dict(), **shows)
     return render_template(
-        "actions.html.j2", proposal=proposal, token=token, caller=caller, tried=tried, **shown
+        "actions.html.j2", proposal=proposal, token=token, caller=caller, tried=is_post, **context
     )
 
 

@@ -28,7 +28,7 @@ LIBRARY = {"uplot.js": "uplot.iife.min.js", "uplot.css": "uplot.min.css"}
 FARTHEST = 1e150
 """Values farther from zero than this are drawn as infinite: their differences overflow."""
 
-DESCRIBED = 10  # most lines of a chart that are described in words
+DESCRIBED_CURVES = 10  # most lines of a chart that are described in words
 _PHASE = re.compile(
     r"^(train|training|validation|valid|val|eval|test)[:_\-./ ]+(?=.)", re.IGNORECASE
 )
@@ -37,9 +37,9 @@ _PHASE = re.compile(
 @page.get("/library/<name>")
 def library(name: str) -> Response:
     """Return a file of the charting library, from its package's folder; none of its code runs."""
-    found = importlib.util.find_spec("youplot")
-    assert found is not None and found.submodule_search_locations  # a dependency of this package
-    folder = Path(found.submodule_search_locations[0]) / "vendor"
+    spec = importlib.util.find_spec("youplot")
+    assert spec is not None and spec.submodule_search_locations  # a dependency of this package
+    folder = Path(spec.submodule_search_locations[0]) / "vendor"
     return send_from_directory(folder, LIBRARY.get(name, "none"))
 
 
@@ -82,51 +82,55 @@ class Curve:
         step = self.samples.steps[place]
         if self.metrics.counter and not math.isnan(step):
             return f"at {self.metrics.counter} {step:g}"
-        return f"after {duration((self.samples.at[place] - self.metrics.begin) / 1000)}"
+        return f"after {duration((self.samples.timestamps[place] - self.metrics.begin) / 1000)}"
 
 
 def chart(key: str, title: str, lines: Sequence[Line], *, x: str) -> Markup:
     """Return a figure of known points. ``key``: its id on the page; ``x``: the axis across."""
     words = []
-    for one in lines[:DESCRIBED]:
-        if len(one.x) == 1:
-            words.append(f"{one.label}: {number(float(one.y[0]))} at {x} {number(float(one.x[0]))}")
+    for line in lines[:DESCRIBED_CURVES]:
+        if len(line.x) == 1:
+            words.append(
+                f"{line.label}: {number(float(line.y[0]))} at {x} {number(float(line.x[0]))}"
+            )
             continue
-        places = [place for place, value in enumerate(one.y) if math.isfinite(value)]
-        low = min(places, key=one.y.__getitem__, default=None)
-        high = max(places, key=one.y.__getitem__, default=None)
-        at = [f"at {x} {number(float(value))}" for value in one.x]
-        words.append(_words(one.label, one.y, low, high, lambda i, at=at: at[i]))  # type: ignore[misc]
-    shown = [
-        {"label": one.label, "x": list(one.x), "y": _sent(one.y), "marks": one.marks}
-        for one in lines
+        places = [place for place, value in enumerate(line.y) if math.isfinite(value)]
+        low = min(places, key=line.y.__getitem__, default=None)
+        high = max(places, key=line.y.__getitem__, default=None)
+        positions = [f"at {x} {number(float(value))}" for value in line.x]
+        words.append(
+            _words(line.label, line.y, low, high, lambda i, positions=positions: positions[i])
+        )  # type: ignore[misc]
+    line_data = [
+        {"label": line.label, "x": list(line.x), "y": _encode_values(line.y), "marks": line.marks}
+        for line in lines
     ]
-    return _figure(key, title, {"x": x, "lines": shown}, words)
+    return _figure(key, title, {"x": x, "lines": line_data}, words)
 
 
 def curve_chart(key: str, title: str, curves: Sequence[Curve]) -> Markup:
     """Return a figure of training metrics, whose points the browser asks for."""
-    if any(one.metrics.until is not None for one in curves):
+    if any(curve.metrics.until is not None for curve in curves):
         ask_again()
-    asked = {
-        "job": [one.job for one in curves],
-        "name": [one.name for one in curves],
-        "rank": ["" if one.rank is None else one.rank for one in curves],
+    query = {
+        "job": [curve.job for curve in curves],
+        "name": [curve.name for curve in curves],
+        "rank": ["" if curve.rank is None else curve.rank for curve in curves],
     }
-    lines = [{"label": one.label} for one in curves]
-    words = [one.words() for one in curves[:DESCRIBED]]
-    count = sum(one.samples.count for one in curves)
-    source = f"/curves?{urlencode(asked, doseq=True)}"
+    lines = [{"label": curve.label} for curve in curves]
+    words = [curve.words() for curve in curves[:DESCRIBED_CURVES]]
+    count = sum(curve.samples.count for curve in curves)
+    source = f"/curves?{urlencode(query, doseq=True)}"
     return _figure(key, title, {"source": source, "lines": lines}, words, count)
 
 
 def _figure(
-    key: str, title: str, asked: dict[str, Any], words: Sequence[str], count: int = 0
+    key: str, title: str, data: dict[str, Any], words: Sequence[str], count: int = 0
 ) -> Markup:
-    more = len(asked["lines"]) - len(words)
+    more = len(data["lines"]) - len(words)
     html = render_template(
         "chart.html.j2",
-        **{"key": key, "title": title, "count": count, "chart": json.dumps(asked)},
+        **{"key": key, "title": title, "count": count, "chart": json.dumps(data)},
         **{"words": [*words, *([f"And {more} more."] if more else [])]},
     )
     return Markup(html)  # made by a template, which has escaped it
@@ -137,18 +141,18 @@ def _words(
     values: Sequence[float],
     low: int | None,
     high: int | None,
-    where: Callable[[int], str],
+    describe_place: Callable[[int], str],
 ) -> str:
     if not len(values):
         return f"{label}: no value yet"
     last = f"{label}: last {number(float(values[-1]))}"
     if low is None or high is None:
         return last
-    lowest = f"lowest {number(float(values[low]))} {where(low)}"
-    return f"{last}, {lowest}, highest {number(float(values[high]))} {where(high)}"
+    lowest = f"lowest {number(float(values[low]))} {describe_place(low)}"
+    return f"{last}, {lowest}, highest {number(float(values[high]))} {describe_place(high)}"
 
 
-def _sent(values: Iterable[float]) -> list[float | str]:
+def _encode_values(values: Iterable[float]) -> list[float | str]:
     """Return values as JSON can have them: NaN and infinity as text."""
     return [
         value
@@ -169,23 +173,23 @@ def points() -> Response:
     """
     args = request.args
     after = args.get("after", "").split(",")
-    asked = [args.getlist(name) for name in ("job", "name", "rank")]
+    arguments = [args.getlist(name) for name in ("job", "name", "rank")]
     try:
         every = [
-            (job, name, int(rank) if rank else None, int(known or 0))
-            for job, name, rank, known in zip(*asked, after, strict=True)
+            (job, name, int(rank) if rank else None, int(count or 0))
+            for job, name, rank, count in zip(*arguments, after, strict=True)
         ]
     except ValueError:
         raise BadRequest("job, name, rank and after: expected one of each for a curve") from None
-    here = account()
-    curves = [Curve("", job, name, read(here, job), rank) for job, name, rank, _ in every]
+    aws = account()
+    curves = [Curve("", job, name, read(aws, job), rank) for job, name, rank, _ in every]
     x, across = axis(curves)
     lines = []
-    for one, place, known in zip(curves, across, (each[3] for each in every), strict=True):
-        some = one.samples
+    for curve, place, count in zip(curves, across, (entry[3] for entry in every), strict=True):
+        some = curve.samples
         end = some.count  # it may grow meanwhile
-        at = [place(i) for i in range(min(known, end), end)]
-        lines.append({"to": end, "x": at, "y": _sent(some.values[known:end])})
+        positions = [place(i) for i in range(min(count, end), end)]
+        lines.append({"to": end, "x": positions, "y": _encode_values(some.values[count:end])})
     return jsonify({"x": x, "lines": lines})
 
 
@@ -194,20 +198,24 @@ def axis(curves: Sequence[Curve]) -> tuple[str, list[Callable[[int], float]]]:
 
     It is the jobs' counter if every value has one, and else the time since the job's first value.
     """
-    some = [one.samples for one in curves]
-    counters = {one.metrics.counter for one in curves if one.samples.count}
-    if all(each.is_counted for each in some) and counters - {""}:
-        return min(counters), [each.steps.__getitem__ for each in some]
-    lasted = (one.samples.at[-1] - one.metrics.begin for one in curves if one.samples.count)
-    longest = max(lasted, default=0.0)
+    some = [curve.samples for curve in curves]
+    counters = {curve.metrics.counter for curve in curves if curve.samples.count}
+    if all(samples.is_counted for samples in some) and counters - {""}:
+        return min(counters), [samples.steps.__getitem__ for samples in some]
+    durations = (
+        curve.samples.timestamps[-1] - curve.metrics.begin
+        for curve in curves
+        if curve.samples.count
+    )
+    longest = max(durations, default=0.0)
     units = (("seconds", 1, 300), ("minutes", 60, 4 * 3600), ("hours", 3600, math.inf))
     unit, length = next((name, size) for name, size, end in units if longest / 1000 < end)
 
-    def since(one: Curve) -> Callable[[int], float]:
-        at, begin = one.samples.at, one.metrics.begin
-        return lambda place: (at[place] - begin) / 1000 / length
+    def since(curve: Curve) -> Callable[[int], float]:
+        timestamps, begin = curve.samples.timestamps, curve.metrics.begin
+        return lambda place: (timestamps[place] - begin) / 1000 / length
 
-    return f"{unit} since the first value", [since(one) for one in curves]
+    return f"{unit} since the first value", [since(curve) for curve in curves]
 
 
 def groups(names: Iterable[str]) -> list[tuple[str, list[str]]]:
@@ -220,23 +228,23 @@ def groups(names: Iterable[str]) -> list[tuple[str, list[str]]]:
         base = _PHASE.sub("", name)
         if base.lower() not in STEPS:
             plots.setdefault(base.lower(), []).append(name)
-    found = [
+    named_groups = [
         (some[0] if len(some) == 1 else _PHASE.sub("", some[0]), some) for some in plots.values()
     ]
-    return sorted(found, key=lambda one: "loss" not in one[0].lower())
+    return sorted(named_groups, key=lambda group: "loss" not in group[0].lower())
 
 
 def training_charts(
-    here: Account, job: str, most: int, ranked: int = 0
+    aws: Account, job: str, most: int, rank_count: int = 0
 ) -> tuple[list[Markup], int]:
-    """Return charts of a job's metrics, ``ranked`` of them by rank; and the number left out."""
-    metrics = read(here, job)
+    """Return charts of a job's metrics, ``rank_count`` of them by rank; and the number left out."""
+    metrics = read(aws, job)
     plots = groups(list(metrics.samples))
-    drawn = [
+    charts = [
         curve_chart(f"curve-{job}-{i}", title, [Curve(n, job, n, metrics) for n in names])
         for i, (title, names) in enumerate(plots[:most])
     ]
-    for i, (name, ranks) in enumerate(list(metrics.by_rank.items())[:ranked]):
+    for i, (name, ranks) in enumerate(list(metrics.by_rank.items())[:rank_count]):
         every = [Curve(f"rank {rank}", job, name, metrics, rank) for rank in sorted(ranks)]
-        drawn.append(curve_chart(f"ranks-{job}-{i}", f"{name} of each rank", every))
-    return drawn, max(0, len(plots) - most)
+        charts.append(curve_chart(f"ranks-{job}-{i}", f"{name} of each rank", every))
+    return charts, max(0, len(plots) - most)

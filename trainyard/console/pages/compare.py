@@ -15,15 +15,15 @@ from werkzeug.exceptions import BadRequest
 from trainyard.aws_clients import error_code
 from trainyard.common.errors import ServiceError
 from trainyard.console import live_pages
-from trainyard.console.account_cache import Account, Snapshot, account, each
+from trainyard.console.account_cache import Account, Snapshot, account, read_items
 from trainyard.console.metric_curves import Metrics, read
 from trainyard.console.outcomes import by_importance, importance
 from trainyard.console.pages.charts import Curve, curve_chart
-from trainyard.console.shown_step import defined
+from trainyard.console.shown_step import read_definition
 from trainyard.console.template_filters import figure
-from trainyard.language.steps import Step as Declared
+from trainyard.language.steps import Step as StepDefinition
 from trainyard.language.steps import steps_of
-from trainyard.plan.s3_listing import listed
+from trainyard.plan.s3_listing import list_objects
 from trainyard.plan.step_fields import Fields
 from trainyard.runs.evaluation_numbers import in_json, is_overwritten, place, read_object
 from trainyard.runs.execution import Step
@@ -67,7 +67,7 @@ Group = dict[str, Value]
 class Work:
     """A step of a run."""
 
-    declared: Declared
+    definition: StepDefinition
     step: Step | None
     job: Mapping[str, Any]  # describe's answer for its job; empty without a job
     places: Places
@@ -100,59 +100,61 @@ class Row:
     @property
     def differs(self) -> bool:
         """True if the runs have, or may have, different values."""
-        one, other = self.values
-        return one is None or other is None or not one.key or one.key != other.key
+        first, other = self.values
+        return first is None or other is None or not first.key or first.key != other.key
 
     @property
     def delta(self) -> str:
         """Difference of the second number from the first, as text."""
-        one, other = (value.number if value else None for value in self.values)
-        if one is None or other is None or not self.differs or other - one != other - one:
+        first, other = (value.number if value else None for value in self.values)
+        if first is None or other is None or not self.differs or other - first != other - first:
             return ""
-        share = f" ({(other - one) / abs(one):+.1%})" if one else ""
-        return f"{other - one:+,.4g}{share}"
+        share = f" ({(other - first) / abs(first):+.1%})" if first else ""
+        return f"{other - first:+,.4g}{share}"
 
 
 def rows(sides: Sequence[Side], table: str, *, everything: bool) -> list[Row]:
     """Return the rows of a table in which the runs differ; ``everything``: all rows."""
     first, second = (side.tables.get(table, {}) for side in sides)
-    found = (Row(name, (first.get(name), second.get(name))) for name in {**first, **second})
-    return [row for row in found if everything or row.differs]
+    all_rows = (Row(name, (first.get(name), second.get(name))) for name in {**first, **second})
+    return [row for row in all_rows if everything or row.differs]
 
 
-def side(here: Account, name: str) -> Side:
+def side(aws: Account, name: str) -> Side:
     """Return the run of that name, or why the service refuses it."""
     pipeline, _, execution = name.partition("/")
     try:
-        snapshot = here.snapshot(pipeline, execution)
-        version, good = repr(snapshot), LONG if snapshot.is_ended else here.seconds
-        read = partial(_read, here, name, here.arn(pipeline, execution), snapshot)
-        return here.lately(("compare: side", name, version), read, good)
+        snapshot = aws.snapshot(pipeline, execution)
+        version, good = repr(snapshot), LONG if snapshot.is_ended else aws.seconds
+        read = partial(_read, aws, name, aws.arn(pipeline, execution), snapshot)
+        return aws.read_cached(("compare: side", name, version), read, good)
     except ServiceError as error:
         return Side(name=name, fault=str(error))
 
 
-def _read(here: Account, name: str, arn: str, snapshot: Snapshot) -> Side:
-    asked = defined(here, arn)
-    begun = {step.name: step for step in snapshot.steps}
-    own = _own(arn.rpartition("/")[2], snapshot.steps)
+def _read(aws: Account, name: str, arn: str, snapshot: Snapshot) -> Side:
+    run_definition = read_definition(aws, arn)
+    steps_by_name = {step.name: step for step in snapshot.steps}
+    stand_ins = _find_stand_ins(arn.rpartition("/")[2], snapshot.steps)
     works: dict[str, Work] = {}
-    settings = dict(_of_run(snapshot, own)) | _group(parameter_fields(asked.parameters), own, "")
-    for one in steps_of(asked.document.get("Steps")):
-        step = begun.get(one.name)
-        job = _job(here, step) if step else {}
-        was = step_inputs(one, asked.parameters, job)
-        where = places(was.uris)
-        works[one.name] = Work(declared=one, step=step, job=job, places=where)
+    settings = dict(_of_run(snapshot, stand_ins)) | _group(
+        parameter_fields(run_definition.parameters), stand_ins, ""
+    )
+    for definition in steps_of(run_definition.document.get("Steps")):
+        step = steps_by_name.get(definition.name)
+        job = _job(aws, step) if step else {}
+        was = step_inputs(definition, run_definition.parameters, job)
+        step_places = places(was.uris)
+        works[definition.name] = Work(definition=definition, step=step, job=job, places=step_places)
         status = step.status if step else "not begun"
-        settings[f"{one.name}: status"] = Value(status, status)
-        settings |= _group(was.fields, own, f"{one.name}: ", where.paths)
+        settings[f"{definition.name}: status"] = Value(status, status)
+        settings |= _group(was.fields, stand_ins, f"{definition.name}: ", step_places.paths)
     times = {step.title: step.seconds for step in snapshot.steps if step.ended}
     tables = {
-        "Metrics": dict(_metrics(here, works)),
+        "Metrics": dict(_metrics(aws, works)),
         "Parameters and arguments": settings,
-        "Code": dict(_code(here, works)),
-        "Data": dict(_data(here, works)),
+        "Code": dict(_code(aws, works)),
+        "Data": dict(_data(aws, works)),
         "Times": {
             name: Value(duration(s), duration(s), s) for name, s in times.items() if s is not None
         },
@@ -160,106 +162,108 @@ def _read(here: Account, name: str, arn: str, snapshot: Snapshot) -> Side:
     return Side(name=name, snapshot=snapshot, works=works, tables=tables)
 
 
-def _job(here: Account, step: Step) -> Mapping[str, Any]:
+def _job(aws: Account, step: Step) -> Mapping[str, Any]:
     try:
-        return here.job(step)
+        return aws.job(step)
     except ServiceError:  # jobs may have been deleted
         return {}
 
 
-def _own(execution: str, steps: Sequence[Step]) -> dict[str, str]:
+def _find_stand_ins(execution: str, steps: Sequence[Step]) -> dict[str, str]:
     """Return the texts that only this run has → their placeholders."""
-    found = {execution: EXECUTION}
+    stand_ins = {execution: EXECUTION}
     for step in steps:
         if source := step.source.rpartition("/")[2]:
-            found[source] = EXECUTION
+            stand_ins[source] = EXECUTION
         if step.job:
-            found[step.job[1]] = JOB
-    return found
+            stand_ins[step.job[1]] = JOB
+    return stand_ins
 
 
 def _group(
-    fields: Fields, own: Mapping[str, str], prefix: str, without: frozenset[str] = frozenset()
+    fields: Fields, stand_ins: Mapping[str, str], prefix: str, without: frozenset[str] = frozenset()
 ) -> Group:
     return {
-        f"{prefix}{path}": Value(one.text, key(one.raw, own))
-        for path, one in fields.items()
+        f"{prefix}{path}": Value(field.text, key(field.raw, stand_ins))
+        for path, field in fields.items()
         if path not in without
     }
 
 
-def _of_run(snapshot: Snapshot, own: Mapping[str, str]) -> Iterator[tuple[str, Value]]:
+def _of_run(snapshot: Snapshot, stand_ins: Mapping[str, str]) -> Iterator[tuple[str, Value]]:
     yield "status", Value(snapshot.status, snapshot.status)
     for name, member in (
         ("failure reason", "FailureReason"),
         ("description", "PipelineExecutionDescription"),
     ):
         if value := snapshot.described.get(member):
-            yield name, Value(str(value), key(value, own))
+            yield name, Value(str(value), key(value, stand_ins))
 
 
-def _metrics(here: Account, works: Mapping[str, Work]) -> Iterator[tuple[str, Value]]:
+def _metrics(aws: Account, works: Mapping[str, Work]) -> Iterator[tuple[str, Value]]:
     """Return metrics: ``Train.loss``, ``Evaluate.report.accuracy.value`` → number."""
     for name, work in works.items():
         for metric in work.job.get("FinalMetricDataList") or ():
             number = float(metric.get("Value", "nan"))
             yield f"{name}.{metric.get('MetricName')}", _figure(number)
-        for one in work.declared.document.get("PropertyFiles") or ():
-            for path, number in _numbers(here, work, one):
-                yield f"{name}.{one.get('PropertyFileName')}.{path}", _figure(number)
+        for property_file in work.definition.document.get("PropertyFiles") or ():
+            for path, number in _numbers(aws, work, property_file):
+                yield f"{name}.{property_file.get('PropertyFileName')}.{path}", _figure(number)
 
 
 def _figure(number: float) -> Value:
     return Value(figure(number), repr(number), number)
 
 
-def _numbers(here: Account, work: Work, one: Mapping[str, Any]) -> Sequence[tuple[str, float]]:
+def _numbers(
+    aws: Account, work: Work, property_file: Mapping[str, Any]
+) -> Sequence[tuple[str, float]]:
     """Return the numbers in a property file, unless another job has overwritten it."""
-    if (where := place(work.job, one)) is None:
+    if (uri := place(work.job, property_file)) is None:
         return ()
     try:
-        written, content = here.lately(
-            ("compare: file", where), lambda: read_object(here.s3, where), GOOD
+        write_time, content = aws.read_cached(
+            ("compare: file", uri), lambda: read_object(aws.s3, uri), GOOD
         )
     except (ClientError, BotoCoreError):  # a failed step has not written it
         return ()
-    if is_overwritten(work.job, written):
+    if is_overwritten(work.job, write_time):
         return ()
     return list(islice(in_json(content), NUMBERS))
 
 
-def _data(here: Account, works: Mapping[str, Work]) -> Iterator[tuple[str, Value]]:
+def _data(aws: Account, works: Mapping[str, Work]) -> Iterator[tuple[str, Value]]:
     """Return the objects now at each input's URI, and whether they are newer than the run's
     start.
     """
     for step, work in works.items():
         for name, uri in work.places.data.items():
-            found = _objects(here, uri)
+            listing = _objects(aws, uri)
             began = work.job.get("CreationTime") or (work.step.started if work.step else None)
             newer = sum(
-                bool(began and one.get("LastModified", began) > began) for one in found.objects
+                bool(began and item.get("LastModified", began) > began) for item in listing.objects
             )
-            fault = found.fault or f"{newer} objects were written since" * bool(newer)
+            fault = listing.fault or f"{newer} objects were written since" * bool(newer)
             if fault:
                 yield f"{step}: {name}", Value(f"{uri}\ncannot be known: {fault}", "")
                 continue
-            total = sum(one.get("Size", 0) for one in found.objects)
-            said = f"{uri}\n{len(found.objects):,} objects, {total:,} bytes"
-            marks = sorted(found.marks.items())
-            yield f"{step}: {name}", Value(said, repr(marks), float(total))
+            total = sum(item.get("Size", 0) for item in listing.objects)
+            text = f"{uri}\n{len(listing.objects):,} objects, {total:,} bytes"
+            marks = sorted(listing.marks.items())
+            yield f"{step}: {name}", Value(text, repr(marks), float(total))
 
 
-def _code(here: Account, works: Mapping[str, Work]) -> Iterator[tuple[str, Value]]:
+def _code(aws: Account, works: Mapping[str, Work]) -> Iterator[tuple[str, Value]]:
     """Return every file of each step's code."""
     for step, work in works.items():
         for name, uri in work.places.code.items():
-            found = code(here, uri)
-            if found.fault:
-                said = f"{uri}\ncannot be known: {found.fault}"
-                yield f"{step}: {name}", Value(said, "")
-            for path, digest in found.files.items():
-                where = f"{step}/{name}/{path}"
-                yield f"{step}: {name}/{path}", Value(digest[:8], digest, file=where)
+            contents = code(aws, uri)
+            if contents.fault:
+                text = f"{uri}\ncannot be known: {contents.fault}"
+                yield f"{step}: {name}", Value(text, "")
+            for path, digest in contents.files.items():
+                address = f"{step}/{name}/{path}"
+                yield f"{step}: {name}/{path}", Value(digest[:8], digest, file=address)
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,60 +275,59 @@ class _Objects:
     fault: str = ""
 
 
-def _objects(here: Account, uri: str) -> _Objects:
+def _objects(aws: Account, uri: str) -> _Objects:
     def read() -> _Objects:
         try:
-            found = listed(here.s3, uri, OBJECTS)
+            objects = list_objects(aws.s3, uri, OBJECTS)
         except ClientError as error:
             return _Objects(fault=f"it cannot be listed ({error_code(error)})")
         except BotoCoreError as error:
             return _Objects(fault=f"it cannot be listed ({error})")
         folder = uri.removeprefix("s3://").partition("/")[2].rstrip("/")
         marks = {
-            one["Key"].removeprefix(folder).lstrip("/") or one["Key"].rpartition("/")[2]: one.get(
-                "ETag", ""
-            ).strip('"')
-            for one in found
+            item["Key"].removeprefix(folder).lstrip("/")
+            or item["Key"].rpartition("/")[2]: item.get("ETag", "").strip('"')
+            for item in objects
         }
-        more = f"it has {OBJECTS:,} objects or more" if len(found) == OBJECTS else ""
-        return _Objects(found, marks, more if found else "it no longer has objects")
+        more = f"it has {OBJECTS:,} objects or more" if len(objects) == OBJECTS else ""
+        return _Objects(objects, marks, more if objects else "it no longer has objects")
 
-    return here.lately(("compare: listing", uri), read, GOOD)
+    return aws.read_cached(("compare: listing", uri), read, GOOD)
 
 
-def code(here: Account, uri: str) -> Contents:
+def code(aws: Account, uri: str) -> Contents:
     """Return the files of the code at ``uri``: a folder's objects, or an archive's contents."""
-    found = _objects(here, uri)
-    if found.fault or not uri.endswith((".tar.gz", ".tgz", ".tar")):
-        return Contents(dict(found.marks), found.fault)
-    if found.objects[0].get("Size", 0) > LARGEST:
+    listing = _objects(aws, uri)
+    if listing.fault or not uri.endswith((".tar.gz", ".tgz", ".tar")):
+        return Contents(dict(listing.marks), listing.fault)
+    if listing.objects[0].get("Size", 0) > LARGEST:
         return Contents({}, f"the archive has more than {LARGEST:,} bytes")
-    marks = tuple(found.marks.values())
-    read = lambda: contents(_bytes(here, uri, LARGEST))  # noqa: E731
-    return here.lately(("compare: archive", uri, marks), read, LONG)
+    marks = tuple(listing.marks.values())
+    read = lambda: contents(_bytes(aws, uri, LARGEST))  # noqa: E731
+    return aws.read_cached(("compare: archive", uri, marks), read, LONG)
 
 
-def content(here: Account, work: Work | None, place: str, path: str) -> bytes | None:
+def content(aws: Account, work: Work | None, place: str, path: str) -> bytes | None:
     """Return one file of a step's code, as far as it can be shown; None if it does not exist."""
     uri = work.places.code.get(place) if work else None
-    if uri is None or path not in code(here, uri).files:
+    if uri is None or path not in code(aws, uri).files:
         return None
     if uri.endswith((".tar.gz", ".tgz", ".tar")):
-        return file(_bytes(here, uri, LARGEST), path)
-    return _bytes(here, f"{uri.rstrip('/')}/{path}", LARGEST_TEXT + 1) or _bytes(
-        here, uri, LARGEST_TEXT + 1
+        return file(_bytes(aws, uri, LARGEST), path)
+    return _bytes(aws, f"{uri.rstrip('/')}/{path}", LARGEST_TEXT + 1) or _bytes(
+        aws, uri, LARGEST_TEXT + 1
     )
 
 
-def _bytes(here: Account, uri: str, most: int) -> bytes:
+def _bytes(aws: Account, uri: str, most: int) -> bytes:
     """Return at most ``most`` bytes of an object; empty if it is missing."""
     bucket, _, name = uri.removeprefix("s3://").partition("/")
     try:
-        with here.s3.get_object(Bucket=bucket, Key=name)["Body"] as body:
-            found: bytes = body.read(most)
+        with aws.s3.get_object(Bucket=bucket, Key=name)["Body"] as body:
+            data: bytes = body.read(most)
     except (ClientError, BotoCoreError):  # the listing reports the error
         return b""
-    return found
+    return data
 
 
 page = Blueprint("compare", __name__)
@@ -334,7 +337,7 @@ MOST = 4  # most metrics whose curves are drawn
 FIRST = 12  # metrics that are shown at once; the others are folded
 
 
-def _chosen() -> tuple[str, ...]:
+def _get_runs() -> tuple[str, ...]:
     """Return the runs that the address names.
 
     Raises:
@@ -352,65 +355,69 @@ def _chosen() -> tuple[str, ...]:
 @page.get("/compare")
 def compare() -> Response:
     """Show the runs in the address, each as ``run=<pipeline>/<execution>``."""
-    here, runs = account(), _chosen()
-    sides = each(partial(side, here), runs)
+    aws, runs = account(), _get_runs()
+    sides = read_items(partial(side, aws), runs)
     everything = "all" in request.args
     common = {"sides": sides, "everything": everything, "address": _address}
     tables = {}
     if len(sides) == 2:
         tables = {name: rows(sides, name, everything=everything) for name in TABLES}
         tables["Metrics"].sort(key=lambda row: importance(row.name))
-    changes, wanted = "", request.args.get("file", "")
-    if wanted and len(sides) == 2:
-        step, place, path = (*wanted.split("/", 2), "", "")[:3]
-        found = [content(here, one.works.get(step), place, path) for one in sides]
-        common |= {"file": wanted, "found": diff(*found)}
+    changes, file_address = "", request.args.get("file", "")
+    if file_address and len(sides) == 2:
+        step, place, path = (*file_address.split("/", 2), "", "")[:3]
+        contents = [content(aws, run_side.works.get(step), place, path) for run_side in sides]
+        common |= {"file": file_address, "found": diff(*contents)}
         changes = render_template("compare/changes.html.j2", **common)
     parts = {
         "runs": render_template("compare/runs.html.j2", **common),
         "changes": changes,
-        "curves": render_template("compare/curves.html.j2", plots=_curves(here, sides)),
+        "curves": render_template("compare/curves.html.j2", plots=_curves(aws, sides)),
         "tables": render_template("compare/tables.html.j2", **common, tables=tables, first=FIRST),
     }
-    goes_on = any(one.snapshot and not one.snapshot.is_ended for one in sides)
+    goes_on = any(run_side.snapshot and not run_side.snapshot.is_ended for run_side in sides)
     return live_pages.answer("compare.html.j2", parts, goes_on=goes_on)
 
 
-def _address(**changed: str | None) -> str:
+def _address(**arguments: str | None) -> str:
     """Return the page's address with other choices; None removes a choice."""
     args = request.args.to_dict(flat=False) | {
-        name: [value] if value else [] for name, value in changed.items()
+        name: [value] if value else [] for name, value in arguments.items()
     }
     return f"{url_for('compare.compare')}?{urlencode(args, doseq=True)}"
 
 
-def _curves(here: Account, sides: Sequence[Side]) -> list[Markup]:
+def _curves(aws: Account, sides: Sequence[Side]) -> list[Markup]:
     """Draw the curves of both runs in one plot each, by their steps' counters."""
     if len(sides) < 2:
         return []
-    measured = [_of_side(here, one) for one in sides]
-    names = list(dict.fromkeys(name for one in measured for name in one))
+    curves_by_side = [_of_side(aws, run_side) for run_side in sides]
+    names = list(dict.fromkeys(name for side_curves in curves_by_side for name in side_curves))
     names = by_importance(names)
-    titles = [f"{n} {one.title}" for n, one in enumerate(sides, 1)]
-    drawn = []
+    titles = [f"{n} {run_side.title}" for n, run_side in enumerate(sides, 1)]
+    charts = []
     for i, name in enumerate(names[:MOST]):
-        found = [(n, *one[name]) for n, one in enumerate(measured, 1) if name in one]
+        entries = [
+            (n, *side_curves[name])
+            for n, side_curves in enumerate(curves_by_side, 1)
+            if name in side_curves
+        ]
         metric = name.partition(".")[2]
-        curves = [Curve(titles[n - 1], job, metric, metrics) for n, job, metrics in found]
-        drawn.append(curve_chart(f"curve-{i}", name, curves))
-    return drawn
+        curves = [Curve(titles[n - 1], job, metric, metrics) for n, job, metrics in entries]
+        charts.append(curve_chart(f"curve-{i}", name, curves))
+    return charts
 
 
-def _of_side(here: Account, one: Side) -> dict[str, tuple[str, Metrics]]:
+def _of_side(aws: Account, run_side: Side) -> dict[str, tuple[str, Metrics]]:
     """Return ``<step>.<metric>`` → its training job, and the job's metrics."""
-    found: dict[str, tuple[str, Metrics]] = {}
-    for step, work in one.works.items():
+    curves: dict[str, tuple[str, Metrics]] = {}
+    for step, work in run_side.works.items():
         job = work.step.job if work.step else None
         if not job or job[0] != "TrainingJob" or not work.job:
             continue
         try:
-            metrics = read(here, job[1])
+            metrics = read(aws, job[1])
         except ServiceError:  # the tables stand without curves
             continue
-        found |= {f"{step}.{name}": (job[1], metrics) for name in list(metrics.samples)}
-    return found
+        curves |= {f"{step}.{name}": (job[1], metrics) for name in list(metrics.samples)}
+    return curves

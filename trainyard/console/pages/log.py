@@ -13,7 +13,7 @@ from trainyard.common.errors import ServiceError
 from trainyard.console import live_pages, log_lines
 from trainyard.console.account_cache import Account, account
 from trainyard.console.live_pages import Fragments
-from trainyard.console.log_lines import KEPT, Line, Stream, chosen, labels, streams
+from trainyard.console.log_lines import LINE_LIMIT, Line, Stream, choose_stream, labels, streams
 from trainyard.runs.execution import Step
 
 FEW = 12  # number of lines on the page of a step
@@ -30,63 +30,63 @@ _MORE = Markup(
 class Rows:
     """Renders lines of one stream's page. ``where``: pipeline, execution, step."""
 
-    def __init__(self, where: Mapping[str, str], stream: Stream) -> None:
-        by: dict[str, Any] = {**where, "job": stream.job, "host": stream.own}
+    def __init__(self, address: Mapping[str, str], stream: Stream) -> None:
+        by: dict[str, Any] = {**address, "job": stream.job, "host": stream.suffix}
         self.page = url_for("log.log", **by) + "&"
         """Address of the stream's page, to which ``line=…`` and the like are added."""
         self.whole = url_for("log.whole", **by) + "&"
         self.more = url_for("log.more", **by) + "&token="
-        self._known: set[str] = set()
+        self._line_ids: set[str] = set()
 
-    def html(self, lines: Iterable[Line], marked: str = "") -> Markup:
-        """Return lines as HTML; ``marked``: id of the line to highlight."""
-        return Markup("").join(self._row(line, marked) for line in lines)
+    def html(self, lines: Iterable[Line], marked_id: str = "") -> Markup:
+        """Return lines as HTML; ``marked_id``: id of the line to highlight."""
+        return Markup("").join(self._row(line, marked_id) for line in lines)
 
-    def _row(self, line: Line, marked: str) -> Markup:
+    def _row(self, line: Line, marked_id: str) -> Markup:
         """Return a line. Of equal lines in one millisecond, only the first gets the id."""
-        is_first = line.id not in self._known
-        self._known.add(line.id)
-        when = datetime.fromtimestamp(line.at / 1000).astimezone()
-        again = f", begun anew {line.overwritten:,} times" if line.overwritten else ""
-        more = _MORE.format(whole=self.whole, line=line.id, length=line.length, again=again)
+        is_first = line.id not in self._line_ids
+        self._line_ids.add(line.id)
+        when = datetime.fromtimestamp(line.timestamp / 1000).astimezone()
+        note = f", begun anew {line.overwritten:,} times" if line.overwritten else ""
+        more = _MORE.format(whole=self.whole, line=line.id, length=line.length, again=note)
         return _LINE.format(
-            kind=" marked" * (line.id == marked),
+            kind=" marked" * (line.id == marked_id),
             id=Markup(' id="{}"').format(line.id) if is_first else "",
             page=self.page,
             line=line.id,
             iso=when.isoformat(timespec="milliseconds"),
             day=when.strftime("%Y-%m-%d"),
-            time=when.strftime("%H:%M:%S.") + f"{line.at % 1000:03d}",
+            time=when.strftime("%H:%M:%S.") + f"{line.timestamp % 1000:03d}",
             text=line.text,
             more="" if line.is_whole else more,
         )
 
 
-def last_lines(account: Account, where: Mapping[str, str], step: Step) -> Markup:
+def last_lines(account: Account, address: Mapping[str, str], step: Step) -> Markup:
     """Return the last lines of the first instance in the step's newest attempt, each with its
     address.
 
     Empty if it has no log (yet).
     """
-    stream = chosen(streams(account, step), "", "")
+    stream = choose_stream(streams(account, step), "", "")
     if stream is None:
         return Markup()
     key = ("last lines", stream.group, stream.name)
-    found = account.lately(key, lambda: log_lines.end(account, stream, FEW))
-    lines = Rows(where, stream).html(found.lines)
+    page = account.read_cached(key, lambda: log_lines.end(account, stream, FEW))
+    lines = Rows(address, stream).html(page.lines)
     return Markup('<div class="log few">{}</div>').format(lines)
 
 
 page = Blueprint("log", __name__)
 
 LATE = timedelta(minutes=2)  # time after a step's end in which lines of its job may still arrive
-FOUND = 200  # most lines shown by a search
+MATCH_LIMIT = 200  # most lines shown by a search
 PARTS = ("line", "before", "after", "from", "q")
 """Parameters that ask for another part than the log's end."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _LogRequest:
     """The choices in the address."""
 
     account: Account
@@ -96,15 +96,15 @@ class _Asked:
     stream: Stream | None
 
 
-def _asked(pipeline: str, execution: str, step: str) -> _Asked:
-    here = account()
-    steps = {one.name: one for one in here.snapshot(pipeline, execution).steps}
-    if (found := steps.get(step)) is None:
+def _read_request(pipeline: str, execution: str, step: str) -> _LogRequest:
+    aws = account()
+    steps = {entry.name: entry for entry in aws.snapshot(pipeline, execution).steps}
+    if (run_step := steps.get(step)) is None:
         raise ServiceError(f"step {step} of {pipeline}/{execution} has not begun, or is missing")
-    every = streams(here, found)
-    one = chosen(every, request.args.get("host", ""), request.args.get("job", ""))
-    where = {"pipeline": pipeline, "execution": execution, "step": step}
-    return _Asked(here, where, found, every, one)
+    every = streams(aws, run_step)
+    log_stream = choose_stream(every, request.args.get("host", ""), request.args.get("job", ""))
+    address = {"pipeline": pipeline, "execution": execution, "step": step}
+    return _LogRequest(aws, address, run_step, every, log_stream)
 
 
 def _goes_on(step: Step) -> bool:
@@ -114,30 +114,30 @@ def _goes_on(step: Step) -> bool:
 @page.get("/runs/<pipeline>/<execution>/<step>/log")
 def log(pipeline: str, execution: str, step: str) -> Response:
     """Show the requested part of the log, and links to other parts."""
-    asked, args = _asked(pipeline, execution, step), request.args
+    log_request, args = _read_request(pipeline, execution, step), request.args
     is_end = not any(args.get(name) for name in PARTS)
-    row = Rows(asked.where, asked.stream) if asked.stream else None
+    row = Rows(log_request.where, log_request.stream) if log_request.stream else None
     head = render_template(
         "log/head.html.j2",
-        asked=asked,
-        labels=labels(asked.streams),
+        asked=log_request,
+        labels=labels(log_request.streams),
         row=row,
         words=args.get("q", ""),
     )
-    found: Fragments = {"about": "", "lines": ""}
-    if asked.stream and row and args.get("q", "").strip():
+    parts: Fragments = {"about": "", "lines": ""}
+    if log_request.stream and row and args.get("q", "").strip():
         words = args["q"].strip()
         lines, token = log_lines.search(
-            asked.account, asked.stream, words, FOUND, args.get("from", "")
+            log_request.account, log_request.stream, words, MATCH_LIMIT, args.get("from", "")
         )
         values = {"page": row.page, "count": len(lines), "words": words, "token": token}
-        found = {"about": render_template("log/found.html.j2", **values), "lines": row.html(lines)}
-    elif asked.stream and row:
-        found = _part(asked.account, asked.stream, row, is_end)
+        parts = {"about": render_template("log/found.html.j2", **values), "lines": row.html(lines)}
+    elif log_request.stream and row:
+        parts = _part(log_request.account, log_request.stream, row, is_end)
     return live_pages.answer(
         "log.html.j2",
-        {"head": head, **found},
-        goes_on=is_end and _goes_on(asked.step),
+        {"head": head, **parts},
+        goes_on=is_end and _goes_on(log_request.step),
         is_end=is_end,
         step=step,
     )
@@ -146,57 +146,59 @@ def log(pipeline: str, execution: str, step: str) -> Response:
 @page.get("/runs/<pipeline>/<execution>/<step>/log/more")
 def more(pipeline: str, execution: str, step: str) -> Response:
     """Return the lines from ``token`` on, where they end, and the step's status."""
-    asked = _asked(pipeline, execution, step)
-    if asked.stream is None:
+    log_request = _read_request(pipeline, execution, step)
+    if log_request.stream is None:
         abort(404, f"step {step} has no log")
-    found, token = log_lines.newer(asked.account, asked.stream, request.args.get("token", ""))
-    html = Rows(asked.where, asked.stream).html(found)
-    status, goes_on = asked.step.status, _goes_on(asked.step)
+    lines, token = log_lines.newer(
+        log_request.account, log_request.stream, request.args.get("token", "")
+    )
+    html = Rows(log_request.where, log_request.stream).html(lines)
+    status, goes_on = log_request.step.status, _goes_on(log_request.step)
     return jsonify({"html": html, "token": token, "status": status, "goes_on": goes_on})
 
 
 def _part(account: Account, stream: Stream, row: Rows, is_end: bool) -> Fragments:
     """Show the log's end or beginning, or the lines before, after or around another line."""
     args = request.args
-    marked = args.get("line", "")
-    if marked:
-        found = log_lines.around(account, stream, marked, KEPT)
+    marked_id = args.get("line", "")
+    if marked_id:
+        page = log_lines.around(account, stream, marked_id, LINE_LIMIT)
     elif args.get("before"):
-        found = log_lines.before(account, stream, args["before"], KEPT)
+        page = log_lines.before(account, stream, args["before"], LINE_LIMIT)
     elif args.get("after"):
-        found = log_lines.after(account, stream, args["after"], KEPT)
+        page = log_lines.after(account, stream, args["after"], LINE_LIMIT)
     else:
-        found = (log_lines.end if is_end else log_lines.beginning)(account, stream, KEPT)
+        page = (log_lines.end if is_end else log_lines.beginning)(account, stream, LINE_LIMIT)
     about = render_template(
         "log/about.html.j2",
         page=row.page,
-        older=found.lines[0].id if found.has_older and found.lines else "",
-        newer=found.lines[-1].id if found.has_newer and found.lines else "",
+        older=page.lines[0].id if page.has_older and page.lines else "",
+        newer=page.lines[-1].id if page.has_newer and page.lines else "",
         is_end=is_end,
     )
-    lines = row.html(found.lines, marked)
+    lines = row.html(page.lines, marked_id)
     if not is_end:
         return {"about": about, "lines": lines}
     growing = Markup('{}<div data-more="{}" data-token="{}">{}</div>')
-    return {"about": "", "lines": growing.format(Markup(about), row.more, found.token, lines)}
+    return {"about": "", "lines": growing.format(Markup(about), row.more, page.token, lines)}
 
 
 @page.get("/runs/<pipeline>/<execution>/<step>/log/whole")
 def whole(pipeline: str, execution: str, step: str) -> Response:
     """Return one line or, without ``line``, the whole log as plain text."""
-    asked, line = _asked(pipeline, execution, step), request.args.get("line", "")
-    stream = asked.stream
+    log_request, line = _read_request(pipeline, execution, step), request.args.get("line", "")
+    stream = log_request.stream
     if stream is None:
         abort(404, f"step {step} has no log")
     if line:
-        text = log_lines.event(asked.account, stream, line).get("message", "")
+        text = log_lines.event(log_request.account, stream, line).get("message", "")
         return Response(text, content_type="text/plain; charset=utf-8")
 
     def every(stream: Stream) -> Iterator[str]:
-        for event in log_lines.events(asked.account, stream, None, startFromHead=True):
+        for event in log_lines.events(log_request.account, stream, None, startFromHead=True):
             yield event.get("message", "") + "\n"
 
-    name = re.sub(r"[^\w.-]", "_", f"{step}-{stream.own}.log")
+    name = re.sub(r"[^\w.-]", "_", f"{step}-{stream.suffix}.log")
     answer = Response(every(stream), content_type="text/plain; charset=utf-8")
     answer.headers["Content-Disposition"] = f'attachment; filename="{name}"'
     return answer

@@ -6,17 +6,17 @@ from flask import Blueprint, Response, render_template, request
 
 from trainyard.common.errors import ServiceError
 from trainyard.console import live_pages
-from trainyard.console.account_cache import Account, account, each
+from trainyard.console.account_cache import Account, account, read_items
 from trainyard.console.app_hooks import application, read_panels
 from trainyard.console.model_groups import (
     AT_ONCE,
     arn_of,
     champion,
-    decided,
-    described,
+    describe_package,
+    find_decision,
+    find_execution,
     groups,
     metrics,
-    named,
     place_of,
     versions,
 )
@@ -32,19 +32,21 @@ COLUMNS = 6  # metrics in the table of versions; the others are on the versions'
 @page.get("/models")
 def models() -> Response:
     """Show all groups of model packages, and the packages without a group."""
-    here = account()
-    listed = groups(here)[:AT_ONCE]
-    shown = [one["ModelPackageGroupName"] for one in listed]
-    found = dict(zip(shown, each(lambda one: versions(here, one), shown), strict=True))
+    aws = account()
+    summaries = groups(aws)[:AT_ONCE]
+    names = [summary["ModelPackageGroupName"] for summary in summaries]
+    versions_by_group = dict(
+        zip(names, read_items(lambda group_name: versions(aws, group_name), names), strict=True)
+    )
     parts = {
         "groups": render_template(
             "models/groups.html.j2",
-            groups=listed,
-            versions=found,
-            champions={name: champion(here, name) for name in shown},
-            older=max(0, len(groups(here)) - AT_ONCE),
+            groups=summaries,
+            versions=versions_by_group,
+            champions={name: champion(aws, name) for name in names},
+            older=max(0, len(groups(aws)) - AT_ONCE),
         ),
-        "ungrouped": render_template("models/ungrouped.html.j2", packages=versions(here, None)),
+        "ungrouped": render_template("models/ungrouped.html.j2", packages=versions(aws, None)),
     }
     return live_pages.answer("models.html.j2", parts, goes_on=False)
 
@@ -52,16 +54,16 @@ def models() -> Response:
 @page.get("/models/<group>")
 def group(group: str) -> Response:
     """Show the versions of a group."""
-    here = account()
-    everyone = versions(here, group)
-    listed = [one["ModelPackageArn"] for one in everyone[:AT_ONCE]]
-    packages = each(lambda arn: described(here, arn), listed)
-    measured = each(lambda package: metrics(here, package), packages)
-    names = _compared(measured)
-    numbers = [place_of(one["ModelPackageArn"])[1] for one in packages]
-    chosen = request.args.get("metric", "")
-    metric = chosen if chosen in names else next(iter(names), "")
-    now = champion(here, group)
+    aws = account()
+    everyone = versions(aws, group)
+    arns = [summary["ModelPackageArn"] for summary in everyone[:AT_ONCE]]
+    packages = read_items(lambda arn: describe_package(aws, arn), arns)
+    measurements = read_items(lambda package: metrics(aws, package), packages)
+    names = _rank_metrics(measurements)
+    numbers = [place_of(package["ModelPackageArn"])[1] for package in packages]
+    choice = request.args.get("metric", "")
+    metric = choice if choice in names else next(iter(names), "")
+    now = champion(aws, group)
     best = place_of(now.arn)[1] if now.arn else ""
     values = {
         "group": group,
@@ -72,80 +74,80 @@ def group(group: str) -> Response:
     }
     parts = {
         "head": render_template("models/group-head.html.j2", **values),
-        "chart": _chart(metric, dict(zip(numbers, measured, strict=True)), best),
+        "chart": _chart(metric, dict(zip(numbers, measurements, strict=True)), best),
         "versions": render_template(
             "models/versions.html.j2",
             **values,
-            packages=list(zip(packages, measured, strict=True)),
+            packages=list(zip(packages, measurements, strict=True)),
             columns=list(dict.fromkeys([*filter(None, [metric]), *names]))[:COLUMNS],
-            decided=decided,
+            decided=find_decision,
         ),
     }
     return live_pages.answer("models/group.html.j2", parts, goes_on=False, group=group)
 
 
-def _chart(metric: str, measured: Mapping[str, Mapping[str, float]], best: str) -> str:
+def _chart(metric: str, measurements: Mapping[str, Mapping[str, float]], best: str) -> str:
     """Draw a metric over the versions; ``best``: the champion's version, which is marked."""
-    having = {n: one[metric] for n, one in measured.items() if metric in one}
-    known = [(int(number), value) for number, value in having.items() if number.isdecimal()]
-    if len(known) < 2:
+    having = {n: values[metric] for n, values in measurements.items() if metric in values}
+    points = [(int(number), value) for number, value in having.items() if number.isdecimal()]
+    if len(points) < 2:
         return ""
-    known.sort()
-    lines = [Line(metric, [number for number, _ in known], [value for _, value in known])]
-    lines += [Line("champion", [n], [value], marks=True) for n, value in known if str(n) == best]
+    points.sort()
+    lines = [Line(metric, [number for number, _ in points], [value for _, value in points])]
+    lines += [Line("champion", [n], [value], marks=True) for n, value in points if str(n) == best]
     return chart("versions-chart", f"{metric} by version", lines, x="version")
 
 
 @page.get("/models/<group>/<version>")
 def version(group: str, version: str) -> Response:
     """Show a version of a group, or a package without a group."""
-    here = account()
-    package = described(here, arn_of(here, group, version))
-    in_group, execution = package.get("ModelPackageGroupName"), named(package)
+    aws = account()
+    package = describe_package(aws, arn_of(aws, group, version))
+    in_group, execution = package.get("ModelPackageGroupName"), find_execution(package)
     values = {
         "package": package,
         "group": group,
         "version": version,
-        "champion": champion(here, in_group) if in_group else None,
-        "decided": decided(package),
+        "champion": champion(aws, in_group) if in_group else None,
+        "decided": find_decision(package),
         "execution": execution,
     }
     parts = {
         "head": render_template("models/version-head.html.j2", **values),
-        "panels": _panels(here, execution),
+        "panels": _panels(aws, execution),
         "metrics": render_template(
-            "models/metrics.html.j2", metrics=metrics(here, package), package=package
+            "models/metrics.html.j2", metrics=metrics(aws, package), package=package
         ),
         "inference": render_template("models/inference.html.j2", package=package),
         "metadata": render_template("models/metadata.html.j2", package=package),
     }
-    where = {"group": group, "version": version}
-    return live_pages.answer("models/version.html.j2", parts, goes_on=False, **where)
+    address = {"group": group, "version": version}
+    return live_pages.answer("models/version.html.j2", parts, goes_on=False, **address)
 
 
-def _panels(here: Account, execution: tuple[str, str] | None) -> str:
+def _panels(aws: Account, execution: tuple[str, str] | None) -> str:
     """Return an application's panels about the run that registered the package."""
     panels = [panel for panel in application().panels if panel.packages]
     if execution is None or not panels:
         return ""
 
     def read() -> str:
-        steps = {step.name: step for step in here.snapshot(*execution).steps}
-        return "".join(read_panels(panels, here.execution(*execution), steps))
+        steps = {step.name: step for step in aws.snapshot(*execution).steps}
+        return "".join(read_panels(panels, aws.execution(*execution), steps))
 
     try:
-        return here.lately(("models panels", execution), read, 60)
+        return aws.read_cached(("models panels", execution), read, 60)
     except ServiceError:  # the run was deleted, or belongs to another account
         return ""
 
 
-def _compared(measured: Sequence[Mapping[str, float]]) -> list[str]:
+def _rank_metrics(measurements: Sequence[Mapping[str, float]]) -> list[str]:
     """Return names of metrics, first those that differ among the versions, the most important
     first, and of these those that most versions have.
     """
     counts: dict[str, list[float]] = {}
-    for one in measured:
-        for name, value in one.items():
+    for values in measurements:
+        for name, value in values.items():
             counts.setdefault(name, []).append(value)
 
     def order(name: str) -> tuple[bool, tuple[int, bool, int], int]:

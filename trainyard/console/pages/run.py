@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from trainyard.common.errors import ServiceError
 from trainyard.console import live_pages
-from trainyard.console.account_cache import A_DAY, Account, Snapshot, account, each
+from trainyard.console.account_cache import A_DAY, Account, Snapshot, account, read_items
 from trainyard.console.app_hooks import Panels, application, read_panels
 from trainyard.console.graph import WORDS, Flow, Graph, Timeline, flow, graph, timeline
 from trainyard.console.model_groups import EXECUTION
@@ -28,12 +28,12 @@ from trainyard.runs.why.read_evidence import cause_of
 
 def place(arn: str) -> dict[str, str] | None:
     """Return the variables of an execution's page; None if ``arn`` is not an execution's."""
-    found = EXECUTION.fullmatch(arn)
-    return found.groupdict() if found else None
+    match = EXECUTION.fullmatch(arn)
+    return match.groupdict() if match else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class RunData:
     """Data about an execution beside its snapshot; unavailable ones are empty."""
 
     document: Mapping[str, Any] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class Overview:
     pipeline: str
     execution: str
     snapshot: Snapshot
-    known: Known
+    known: RunData
     flow: Flow
     timeline: Timeline | None
     graph: Graph | None
@@ -73,19 +73,21 @@ class Overview:
     @property
     def by(self) -> str:
         """User who started it, as far as the service reports it."""
-        who = self.snapshot.described.get("CreatedBy", {})
-        identity = who.get("IamIdentity", {})
-        return str(who.get("UserProfileName") or identity.get("Arn", "").rpartition("/")[2])
+        user = self.snapshot.described.get("CreatedBy", {})
+        identity = user.get("IamIdentity", {})
+        return str(user.get("UserProfileName") or identity.get("Arn", "").rpartition("/")[2])
 
     @property
     def offered(self) -> list[tuple[str, str, dict[str, str]]]:
         """Possible actions: (label, action, variables)."""
         about = {"pipeline": self.pipeline, "execution": self.execution}
         like = {"pipeline": self.pipeline, "like": self.execution}
-        found = [("Start one like this", "start", like)]
+        actions = [("Start one like this", "start", like)]
         if self.snapshot.status in ("Failed", "Stopped"):
-            found.append(("Retry", "retry", about))
-        return [*found, ("Stop", "stop", about)] if self.snapshot.status == "Executing" else found
+            actions.append(("Retry", "retry", about))
+        return (
+            [*actions, ("Stop", "stop", about)] if self.snapshot.status == "Executing" else actions
+        )
 
     @property
     def critical_titles(self) -> list[str]:
@@ -109,39 +111,39 @@ class Overview:
 
 
 def overview(
-    pipeline: str, execution: str, snapshot: Snapshot, known: Known, at: datetime
+    pipeline: str, execution: str, snapshot: Snapshot, run_data: RunData, now: datetime
 ) -> Overview:
-    """Compute the overview; ``at`` is the present time."""
-    bound = flow(known.document, snapshot.status, snapshot.steps)
-    there = {name: had_machines(job) for name, job in known.jobs.items()}
-    started = snapshot.described.get("CreationTime") or at
-    shown = timeline(bound, started, at, there)
-    path = shown.critical if shown else ()
-    of_steps = costs(snapshot.steps, known.jobs, known.prices, at)
+    """Compute the overview; ``now`` is the present time."""
+    bound = flow(run_data.document, snapshot.status, snapshot.steps)
+    machine_times = {name: had_machines(job) for name, job in run_data.jobs.items()}
+    start_time = snapshot.described.get("CreationTime") or now
+    run_timeline = timeline(bound, start_time, now, machine_times)
+    path = run_timeline.critical if run_timeline else ()
+    of_steps = costs(snapshot.steps, run_data.jobs, run_data.prices, now)
     return Overview(
         pipeline=pipeline,
         execution=execution,
         snapshot=snapshot,
-        known=known,
+        known=run_data,
         flow=bound,
-        timeline=shown,
+        timeline=run_timeline,
         graph=graph(bound, set(pairwise(path)), path),
         spent=of_steps,
         cost=cost(of_steps),
-        at=at,
+        at=now,
     )
 
 
-EXPLAINED = 5
+EXPLAINED_STEPS = 5
 """Number of failed steps whose cause is searched; the others have theirs on their own pages."""
 
 
-def read_run(here: Account, pipeline: str, execution: str, panels: Panels) -> Overview:
+def read_run(aws: Account, pipeline: str, execution: str, panels: Panels) -> Overview:
     """Read the page's data; causes and panels may come a moment later. Where AWS refuses a part,
     the page says so.
     """
-    snapshot, one = here.snapshot(pipeline, execution), here.execution(pipeline, execution)
-    steps, region, missing = snapshot.steps, one.arn.split(":")[3], []
+    snapshot, run_execution = aws.snapshot(pipeline, execution), aws.execution(pipeline, execution)
+    steps, region, missing = snapshot.steps, run_execution.arn.split(":")[3], []
 
     def part(instead: Any, read: Callable[[], Any]) -> Any:
         try:
@@ -150,32 +152,32 @@ def read_run(here: Account, pipeline: str, execution: str, panels: Panels) -> Ov
             missing.append(str(error))
             return instead
 
-    def unchanging(what: str, read: Callable[[], Any]) -> Any:
-        return part({}, lambda: here.lately((what, one.arn), read, A_DAY))
+    def unchanging(kind: str, read: Callable[[], Any]) -> Any:
+        return part({}, lambda: aws.read_cached((kind, run_execution.arn), read, A_DAY))
 
     def cause(step: Step) -> Cause | None:
-        key = ("cause", one.arn, step.name, step.started, step.attempts)
-        return part(None, lambda: here.later(key, lambda: cause_of(one, step), None))
+        key = ("cause", run_execution.arn, step.name, step.started, step.attempts)
+        return part(None, lambda: aws.later(key, lambda: cause_of(run_execution, step), None))
 
     def shown_panels() -> tuple[Markup, ...]:
         version = tuple((step.name, step.status, step.attempts) for step in steps)
-        found = {step.name: step for step in steps}
-        read = lambda: read_panels(panels, one, found)  # noqa: E731
-        return here.later(("panels", one.arn, version), read, ())
+        steps_by_name = {step.name: step for step in steps}
+        read = lambda: read_panels(panels, run_execution, steps_by_name)  # noqa: E731
+        return aws.later(("panels", run_execution.arn, version), read, ())
 
-    charged = [step for step in steps if step.charged]
-    jobs = part([], lambda: each(here.charged, charged))
-    failed = [step for step in steps if step.status == "Failed"][:EXPLAINED]
-    known = Known(
-        document=unchanging("definition", one.definition),
-        parameters=unchanging("parameters", one.parameters),
-        jobs={step.name: job for step, job in zip(charged, jobs, strict=False)},
-        prices=here.lately(("prices", region), lambda: load(region), A_DAY),
-        causes=[found for step in failed if (found := cause(step)) is not None],
+    charged_steps = [step for step in steps if step.charged_job]
+    jobs = part([], lambda: read_items(aws.describe_charged, charged_steps))
+    failed_steps = [step for step in steps if step.status == "Failed"][:EXPLAINED_STEPS]
+    run_data = RunData(
+        document=unchanging("definition", run_execution.definition),
+        parameters=unchanging("parameters", run_execution.parameters),
+        jobs={step.name: job for step, job in zip(charged_steps, jobs, strict=False)},
+        prices=aws.read_cached(("prices", region), lambda: load(region), A_DAY),
+        causes=[step_cause for step in failed_steps if (step_cause := cause(step)) is not None],
         panels=part((), shown_panels),
         missing=missing,
     )
-    return overview(pipeline, execution, snapshot, known, datetime.now(UTC))
+    return overview(pipeline, execution, snapshot, run_data, datetime.now(UTC))
 
 
 page = Blueprint("run", __name__)
@@ -188,22 +190,24 @@ TRAININGS = 4  # most trainings whose first plot, the loss, is drawn
 @page.get("/runs/<pipeline>/<execution>")
 def run(pipeline: str, execution: str) -> Response:
     """Show the execution: why it failed, curves, panels, graph, timeline, steps."""
-    here, panels = account(), [one for one in application().panels if not one.in_file]
-    found = read_run(here, pipeline, execution, panels)
-    parts = {**fragments(found), "curves": _curves(here, found.snapshot)}
-    where = {"pipeline": pipeline, "execution": execution}
-    return live_pages.answer("run.html.j2", parts, goes_on=not found.snapshot.is_ended, **where)
+    aws, panels = account(), [panel for panel in application().panels if not panel.in_file]
+    run_overview = read_run(aws, pipeline, execution, panels)
+    parts = {**fragments(run_overview), "curves": _curves(aws, run_overview.snapshot)}
+    address = {"pipeline": pipeline, "execution": execution}
+    return live_pages.answer(
+        "run.html.j2", parts, goes_on=not run_overview.snapshot.is_ended, **address
+    )
 
 
-def _curves(here: Account, snapshot: Snapshot) -> str:
+def _curves(aws: Account, snapshot: Snapshot) -> str:
     """Draw the losses of the run's trainings."""
-    trained = [(one.title, one.job[1]) for one in snapshot.steps
-               if one.job and one.job[0] == "TrainingJob"]  # fmt: skip
+    trainings = [(step.title, step.job[1]) for step in snapshot.steps
+               if step.job and step.job[0] == "TrainingJob"]  # fmt: skip
     try:
-        drawn = [(title, training_charts(here, job, 1)[0]) for title, job in trained[:TRAININGS]]
+        charts = [(title, training_charts(aws, job, 1)[0]) for title, job in trainings[:TRAININGS]]
     except ServiceError as error:
         return render_template("step/refused.html.j2", part="curves", said=str(error))
-    return render_template("run/curves.html.j2", drawn=[one for one in drawn if one[1]])
+    return render_template("run/curves.html.j2", drawn=[chart for chart in charts if chart[1]])
 
 
 def fragments(run: Overview) -> live_pages.Fragments:

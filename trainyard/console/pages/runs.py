@@ -17,14 +17,14 @@ from flask import Blueprint, Response, render_template, request, url_for
 
 from trainyard.common.errors import ServiceError
 from trainyard.console import live_pages
-from trainyard.console.account_cache import A_DAY, Account, account, each, run_title
+from trainyard.console.account_cache import A_DAY, Account, account, read_items, run_title
 from trainyard.console.app_hooks import application
 from trainyard.console.outcomes import Outcome, outcome
-from trainyard.language.statuses import ENDED
+from trainyard.language.statuses import END_STATUSES
 
 page = Blueprint("runs", __name__)
 
-STATUSES = ("Executing", "Stopping", *ENDED)
+STATUSES = ("Executing", "Stopping", *END_STATUSES)
 
 ROWS = 50  # runs on a page
 MOST_LISTED = 100  # most executions in one answer of ListPipelineExecutions
@@ -32,7 +32,7 @@ PARAMETER = "p."  # prefix of columns that are parameters
 COLUMNS = ("status", "metric", "champion", "verdict", "started", "duration", "cost")
 """Columns beside the run's name and the parameters that differ."""
 
-UNSORTED = ("metric", "champion", "verdict", "cost")
+UNSORTED_COLUMNS = ("metric", "champion", "verdict", "cost")
 """Columns that are known a moment later than the runs."""
 
 MOST = 8  # most parameters shown
@@ -70,69 +70,73 @@ class Run:
     @property
     def text(self) -> str:
         """Text in which it is searched, in lower case."""
-        found = (self.arn, self.pipeline, self.title, self.status, self.description, self.reason)
-        given = (f"{name}={value}" for name, value in self.parameters.items())
-        return "\n".join((*found, *given)).casefold()
+        texts = (self.arn, self.pipeline, self.title, self.status, self.description, self.reason)
+        parameters = (f"{name}={value}" for name, value in self.parameters.items())
+        return "\n".join((*texts, *parameters)).casefold()
 
 
 @page.get("/runs")
 def runs() -> Response:
     """Show the runs that the address asks for."""
-    here, args = account(), request.args
+    aws, args = account(), request.args
     before, fault = _moment(args.get("before", ""))
-    listed, is_more = newest(here, args.get("pipeline", ""), before)
-    found = each(lambda one: described(here, *one), listed)
+    summaries, is_more = newest(aws, args.get("pipeline", ""), before)
+    run_list = read_items(lambda summary: describe_run(aws, *summary), summaries)
     sort = args.get("sort") or "-started"
-    shown = ordered(chosen(found, args.get("q", ""), args.getlist("status")), sort)
+    rows = sort_runs(filter_runs(run_list, args.get("q", ""), args.getlist("status")), sort)
     values = {
-        "runs": shown,
-        "count": len(found),
-        "older": address(before=str(found[-1].started or "")) if is_more else "",
-        "columns": columns(shown),
+        "runs": rows,
+        "count": len(run_list),
+        "older": address(before=str(run_list[-1].started or "")) if is_more else "",
+        "columns": columns(rows),
         "sort": sort,
-        "outcomes": {run.arn: _outcome(here, run) for run in shown},
+        "outcomes": {run.arn: _outcome(aws, run) for run in rows},
         "address": address,
     }
-    pipelines = sorted(one["PipelineName"] for one in here.pipelines())
+    pipelines = sorted(summary["PipelineName"] for summary in aws.pipelines())
     form = {"pipelines": pipelines, "statuses": STATUSES, "fault": fault}
     parts = {
         "form": render_template("runs/form.html.j2", **form),
         "progress": render_template("runs/progress.html.j2", **values),
-        "runs": render_template("runs/table.html.j2", **values, unsorted=UNSORTED),
+        "runs": render_template("runs/table.html.j2", **values, unsorted=UNSORTED_COLUMNS),
     }
     return live_pages.answer("runs.html.j2", parts, goes_on=True)
 
 
 def newest(
-    here: Account, pipeline: str, before: datetime | None
+    aws: Account, pipeline: str, before: datetime | None
 ) -> tuple[list[tuple[str, Mapping[str, Any]]], bool]:
     """Return (pipeline, its PipelineExecutionSummary) of the newest executions that began
     ``before``, and whether there are older ones.
 
     ``pipeline``: only of this one; empty for all.
     """
-    found: list[tuple[str, Mapping[str, Any]]] = []
-    asked = [one for one in here.pipelines() if pipeline in ("", one["PipelineName"])]
-    for one in sorted(asked, key=lambda one: one.get("LastExecutionTime") or NEVER, reverse=True):
-        last = one.get("LastExecutionTime") or NEVER
-        if len(found) > ROWS and last < _began(found[ROWS]):
+    summaries: list[tuple[str, Mapping[str, Any]]] = []
+    pipelines = [
+        summary for summary in aws.pipelines() if pipeline in ("", summary["PipelineName"])
+    ]
+    for entry in sorted(
+        pipelines, key=lambda entry: entry.get("LastExecutionTime") or NEVER, reverse=True
+    ):
+        last = entry.get("LastExecutionTime") or NEVER
+        if len(summaries) > ROWS and last < _began(summaries[ROWS]):
             break  # neither it nor the following have one of the newest
-        name = one["PipelineName"]
-        found += [(name, summary) for summary in _listed(here, name, before)]
-        found.sort(key=_began, reverse=True)
-    return found[:ROWS], len(found) > ROWS
+        name = entry["PipelineName"]
+        summaries += [(name, summary) for summary in _list_executions(aws, name, before)]
+        summaries.sort(key=_began, reverse=True)
+    return summaries[:ROWS], len(summaries) > ROWS
 
 
-def _began(one: tuple[str, Mapping[str, Any]]) -> datetime:
-    return one[1].get("StartTime") or NEVER
+def _began(entry: tuple[str, Mapping[str, Any]]) -> datetime:
+    return entry[1].get("StartTime") or NEVER
 
 
-def _listed(here: Account, pipeline: str, before: datetime | None) -> list[dict[str, Any]]:
+def _list_executions(aws: Account, pipeline: str, before: datetime | None) -> list[dict[str, Any]]:
     """Return summaries of a pipeline's newest executions, more than a page's if there are."""
     # In a request a time has whole seconds: ask for a second more, and leave that out.
     until: dict[str, Any] = {"CreatedBefore": before + timedelta(seconds=1)} if before else {}
 
-    found = here.ask(
+    summaries = aws.ask(
         "list_pipeline_executions",
         PipelineName=pipeline,
         SortBy="CreationTime",
@@ -141,53 +145,53 @@ def _listed(here: Account, pipeline: str, before: datetime | None) -> list[dict[
         **until,
     ).get("PipelineExecutionSummaries", [])
     return [
-        one
-        for one in found
-        if one.get("PipelineExecutionArn")
-        and (before is None or one.get("StartTime", NEVER) < before)
+        summary
+        for summary in summaries
+        if summary.get("PipelineExecutionArn")
+        and (before is None or summary.get("StartTime", NEVER) < before)
     ]
 
 
-def described(here: Account, pipeline: str, listed: Mapping[str, Any]) -> Run:
+def describe_run(aws: Account, pipeline: str, summary: Mapping[str, Any]) -> Run:
     """Return a listed execution with its end and its parameters, as far as AWS returns them."""
-    arn = listed["PipelineExecutionArn"]
-    id, status = arn.rpartition("/")[2], listed.get("PipelineExecutionStatus") or "Unknown"
-    one, started = here.execution_of(arn), listed.get("StartTime")
-    ended, parameters = None, {}
+    arn = summary["PipelineExecutionArn"]
+    id, status = arn.rpartition("/")[2], summary.get("PipelineExecutionStatus") or "Unknown"
+    execution, start_time = aws.execution_of(arn), summary.get("StartTime")
+    end_time, parameters = None, {}
     try:
-        parameters = here.lately(("parameters", arn), one.parameters, A_DAY)
-        if status in ENDED:
-            known = here.lately(("ended", arn, status), one.describe, A_DAY)
-            ended = known.get("LastModifiedTime") or started
+        parameters = aws.read_cached(("parameters", arn), execution.parameters, A_DAY)
+        if status in END_STATUSES:
+            description = aws.read_cached(("ended", arn, status), execution.describe, A_DAY)
+            end_time = description.get("LastModifiedTime") or start_time
     except ServiceError:  # it was deleted meanwhile
-        ended = started if status in ENDED else None
+        end_time = start_time if status in END_STATUSES else None
     return Run(
         pipeline=pipeline,
         id=id,
         arn=arn,
-        title=run_title(pipeline, listed.get("PipelineExecutionDisplayName", ""), started, id),
+        title=run_title(pipeline, summary.get("PipelineExecutionDisplayName", ""), start_time, id),
         status=status,
-        started=started,
-        ended=ended,
-        description=listed.get("PipelineExecutionDescription", ""),
-        reason=listed.get("PipelineExecutionFailureReason", ""),
+        started=start_time,
+        ended=end_time,
+        description=summary.get("PipelineExecutionDescription", ""),
+        reason=summary.get("PipelineExecutionFailureReason", ""),
         parameters=parameters,
     )
 
 
-def _outcome(here: Account, run: Run) -> Outcome:
+def _outcome(aws: Account, run: Run) -> Outcome:
     """Return what is known of a run's outcome; that of an ended run is read in the background."""
     if run.ended is None:
         return Outcome()
-    read = partial(outcome, here, run.pipeline, run.id, application().judge)
-    return here.later(("outcome", run.arn, run.status, run.ended), read, Outcome())
+    read = partial(outcome, aws, run.pipeline, run.id, application().judge)
+    return aws.later(("outcome", run.arn, run.status, run.ended), read, Outcome())
 
 
 def address(**changes: str) -> str:
     """Return the page's address with other arguments; empty ones are left out."""
     args = request.args.to_dict(flat=False) | {name: [value] for name, value in changes.items()}
-    given = {name: filled for name, values in args.items() if (filled := [*filter(None, values)])}
-    return f"{url_for('runs.runs')}?{urlencode(given, doseq=True)}"
+    query = {name: texts for name, values in args.items() if (texts := [*filter(None, values)])}
+    return f"{url_for('runs.runs')}?{urlencode(query, doseq=True)}"
 
 
 def _moment(text: str) -> tuple[datetime | None, str]:
@@ -198,38 +202,38 @@ def _moment(text: str) -> tuple[datetime | None, str]:
         return None, f"before={text} is not a time such as 2026-11-22T09:30"
 
 
-def chosen(found: Sequence[Run], words: str, statuses: Sequence[str]) -> list[Run]:
+def filter_runs(run_list: Sequence[Run], words: str, statuses: Sequence[str]) -> list[Run]:
     """Return the runs that have all the words, and one of the statuses, if any is given."""
-    wanted = words.casefold().split()
+    terms = words.casefold().split()
     return [
         run
-        for run in found
-        if (not statuses or run.status in statuses) and all(word in run.text for word in wanted)
+        for run in run_list
+        if (not statuses or run.status in statuses) and all(word in run.text for word in terms)
     ]
 
 
-def columns(found: Sequence[Run]) -> list[str]:
+def columns(run_list: Sequence[Run]) -> list[str]:
     """Return the usual columns, the pipeline if there are several, and the parameters that differ,
     or all if none does.
     """
     values: dict[str, set[str]] = {}
-    for run in found:
+    for run in run_list:
         for name, value in run.parameters.items():
             values.setdefault(name, set()).add(value)
     differing = [name for name, some in values.items() if len(some) > 1] or [*values]
-    several = ["pipeline"] * (len({run.pipeline for run in found}) > 1)
+    several = ["pipeline"] * (len({run.pipeline for run in run_list}) > 1)
     return [*COLUMNS, *several, *(f"{PARAMETER}{name}" for name in differing[:MOST])]
 
 
-def ordered(found: Sequence[Run], by: str) -> list[Run]:
+def sort_runs(run_list: Sequence[Run], by: str) -> list[Run]:
     """Return the runs by a column; with a leading hyphen, the highest first. Those without a value
     come last, in either direction.
     """
     column, descending = by.removeprefix("-"), by.startswith("-")
-    keys = {run.arn: _value(run, column) for run in found}
-    having = [run for run in found if keys[run.arn] is not None]
+    keys = {run.arn: _value(run, column) for run in run_list}
+    having = [run for run in run_list if keys[run.arn] is not None]
     having.sort(key=lambda run: keys[run.arn], reverse=descending)
-    return having + [run for run in found if keys[run.arn] is None]
+    return having + [run for run in run_list if keys[run.arn] is None]
 
 
 def _value(run: Run, column: str) -> Any:

@@ -18,12 +18,12 @@ from trainyard.console.model_groups import place_of
 from trainyard.console.pages.charts import Curve, Line, chart, training_charts
 from trainyard.console.pages.log import last_lines
 from trainyard.console.shown_step import (
-    Shown,
+    StepView,
     Trials,
     attempts,
     places,
     public,
-    resolved,
+    resolve_entry,
     run_values,
     trials,
 )
@@ -37,148 +37,150 @@ page = Blueprint("step", __name__)
 
 PACKAGE = "RegisterModel"  # key in the Metadata of a step that registered a model package
 MOST = 24  # most plots drawn; other metrics have their values in the table
-RANKED = 4  # most plots with a curve per rank
+RANK_LIMIT = 4  # most plots with a curve per rank
 
 
 @page.get("/runs/<pipeline>/<execution>/<step>")
 def step(pipeline: str, execution: str, step: str) -> Response:
     """Show the step's parts; each part reports by itself what AWS does not let it read."""
-    shown = Shown(account(), pipeline, execution, step)
-    if shown.step is None and shown.declared is None:
+    view = StepView(account(), pipeline, execution, step)
+    if view.step is None and view.step_definition is None:
         raise NotFound(f"There is no step {step} in {pipeline}/{execution}.")
-    parts = {name: _made(shown, name, read) for name, read in PARTS.items()}
-    goes_on = not (shown.snapshot.is_ended or (shown.step and shown.step.ended))
-    return live_pages.answer("step.html.j2", parts, goes_on=goes_on, **shown.address)
+    parts = {name: _render_part(view, name, read) for name, read in PARTS.items()}
+    goes_on = not (view.snapshot.is_ended or (view.step and view.step.ended))
+    return live_pages.answer("step.html.j2", parts, goes_on=goes_on, **view.address)
 
 
-def _made(shown: Shown, name: str, read: Callable[[Shown], Mapping[str, Any]]) -> str:
+def _render_part(view: StepView, name: str, read: Callable[[StepView], Mapping[str, Any]]) -> str:
     try:
-        found = read(shown)
+        content = read(view)
     except ServiceError as error:
         return render_template("step/refused.html.j2", part=name, said=str(error))
-    return render_template(f"step/{name}.html.j2", **shown.address, shown=shown, **found)
+    return render_template(f"step/{name}.html.j2", **view.address, shown=view, **content)
 
 
-def _head(shown: Shown) -> Mapping[str, Any]:
-    declared, step = shown.declared, shown.step
+def _head(view: StepView) -> Mapping[str, Any]:
+    definition, step = view.step_definition, view.step
     return {
         "source": arn_variables(step.source) if step and step.source else None,
-        "about": declared.document.get("Description") if declared else None,
-        "package": place_of(shown.resource.arn)
-        if shown.resource and shown.resource.kind == PACKAGE
+        "about": definition.document.get("Description") if definition else None,
+        "package": place_of(view.resource.arn)
+        if view.resource and view.resource.kind == PACKAGE
         else None,
     }
 
 
-def _panels(shown: Shown) -> Mapping[str, Any]:
+def _panels(view: StepView) -> Mapping[str, Any]:
     """Return the application's panels about this step; read in the background, as it may take
     long.
     """
     nothing: tuple[Markup, ...] = ()
-    mine = [one for one in application().panels if shown.step and shown.name in one.steps]
-    steps = {one.name: one for one in shown.snapshot.steps}
+    step_panels = [
+        panel for panel in application().panels if view.step and view.name in panel.steps
+    ]
+    steps = {step.name: step for step in view.snapshot.steps}
 
     def read() -> tuple[Markup, ...]:
-        return read_panels(mine, shown.execution, steps)
+        return read_panels(step_panels, view.execution, steps)
 
-    key = ("step's panels", shown.arn, shown.name, repr(shown.step))
-    return {"panels": shown.here.later(key, read, nothing) if mine else nothing}
+    key = ("step's panels", view.arn, view.name, repr(view.step))
+    return {"panels": view.account.later(key, read, nothing) if step_panels else nothing}
 
 
-def _attempts(shown: Shown) -> Mapping[str, Any]:
-    if shown.step is None:
+def _attempts(view: StepView) -> Mapping[str, Any]:
+    if view.step is None:
         return {"attempts": None}
-    logged = {stream.job for stream in streams(shown.here, shown.step)}
-    return {"attempts": attempts(shown.here, shown.snapshot, shown.step), "logged": logged}
+    logged_jobs = {stream.job for stream in streams(view.account, view.step)}
+    return {"attempts": attempts(view.account, view.snapshot, view.step), "logged": logged_jobs}
 
 
-def _trials(shown: Shown) -> Mapping[str, Any]:
-    is_tuning = shown.resource is not None and shown.resource.kind == "TuningJob"
-    found = trials(shown.here, shown.resource.name) if shown.resource and is_tuning else None
-    return {"trials": found, "plot": _plot(found) if found else ""}
+def _trials(view: StepView) -> Mapping[str, Any]:
+    is_tuning = view.resource is not None and view.resource.kind == "TuningJob"
+    job_trials = trials(view.account, view.resource.name) if view.resource and is_tuning else None
+    return {"trials": job_trials, "plot": _plot(job_trials) if job_trials else ""}
 
 
-def _plot(found: Trials) -> Markup | str:
+def _plot(job_trials: Trials) -> Markup | str:
     """Draw the objective of every trial in the order of their start, with the best one marked."""
-    known = [
+    points = [
         (job["CreationTime"], metric["Value"], metric.get("MetricName", "objective"))
-        for job in found.jobs
+        for job in job_trials.jobs
         if (metric := job.get("FinalHyperParameterTuningJobObjectiveMetric") or {}).get("Value")
         is not None
         and "CreationTime" in job
     ]
-    if len(known) < 2:
+    if len(points) < 2:
         return ""
-    best, name = known[0][1], known[0][2]
-    values = [value for _, value, _ in sorted(known)]
+    best, name = points[0][1], points[0][2]
+    values = [value for _, value, _ in sorted(points)]
     numbers = range(1, len(values) + 1)
-    at = values.index(best) + 1
+    position = values.index(best) + 1
     lines = [
         Line(name, numbers, values, marks=True),
-        Line(f"best: trial {at}", [at], [best], marks=True),
+        Line(f"best: trial {position}", [position], [best], marks=True),
     ]
     return chart("trials-chart", f"{name} of each trial", lines, x="trial")
 
 
-def _time(shown: Shown) -> Mapping[str, Any]:
+def _time(view: StepView) -> Mapping[str, Any]:
     """Return duration and cost, including earlier attempts."""
-    kind = shown.resource.kind if shown.resource else ""
-    ran = shown.step is not None and not shown.step.source
-    job = shown.description if ran and kind in JOBS else {}
-    if ran and shown.step and shown.step.tuning_job:
-        kind, job = TUNING, shown.here.charged(shown.step)
+    kind = view.resource.kind if view.resource else ""
+    ran = view.step is not None and not view.step.source
+    job = view.description if ran and kind in JOBS else {}
+    if ran and view.step and view.step.tuning_job:
+        kind, job = TUNING, view.account.describe_charged(view.step)
     now = datetime.now(UTC)
-    prices = load(shown.here.sagemaker.meta.region_name)
+    prices = load(view.account.sagemaker.meta.region_name)
     last = spent(kind, job, prices, now) if job else None
     of_all = (
-        attempts(shown.here, shown.snapshot, shown.step).found
-        if kind in JOBS and job and shown.step
+        attempts(view.account, view.snapshot, view.step).found
+        if kind in JOBS and job and view.step
         else ()
     )
-    before = [spent(kind, one.description, prices, now) for one in of_all[:-1]]
+    before = [spent(kind, attempt.description, prices, now) for attempt in of_all[:-1]]
     return {
         "spent": last,
         "before": before,
-        "usd": all_of(one.usd for one in (*before, last)) if last else None,
+        "usd": all_of(spending.usd for spending in (*before, last)) if last else None,
     }
 
 
-def _places(shown: Shown) -> Mapping[str, Any]:
-    source = shown.description or _resolved(shown) or {}
-    job = shown.resource.name if shown.resource and shown.resource.kind in JOBS else ""
-    metadata = shown.step.metadata if shown.step else {}
-    return {"places": places(shown.here, {**source, "Metadata": metadata}, job)}
+def _places(view: StepView) -> Mapping[str, Any]:
+    source = view.description or _resolve_step(view) or {}
+    job = view.resource.name if view.resource and view.resource.kind in JOBS else ""
+    metadata = view.step.metadata if view.step else {}
+    return {"places": places(view.account, {**source, "Metadata": metadata}, job)}
 
 
-def _arguments(shown: Shown) -> Mapping[str, Any]:
-    asked, described = _resolved(shown), public(shown.description)
+def _arguments(view: StepView) -> Mapping[str, Any]:
+    arguments, description = _resolve_step(view), public(view.description)
     return {
-        "asked": asked,
-        "described": described,
-        "metadata": public(dict(shown.step.metadata)) if shown.step else {},
+        "asked": arguments,
+        "described": description,
+        "metadata": public(dict(view.step.metadata)) if view.step else {},
     }
 
 
-def _resolved(shown: Shown) -> dict[str, Any] | None:
-    declared = shown.declared
-    if declared is None:
+def _resolve_step(view: StepView) -> dict[str, Any] | None:
+    definition = view.step_definition
+    if definition is None:
         return None
-    return resolved(declared, run_values(shown))
+    return resolve_entry(definition, run_values(view))
 
 
-PARTS: Mapping[str, Callable[[Shown], Mapping[str, Any]]] = {
+PARTS: Mapping[str, Callable[[StepView], Mapping[str, Any]]] = {
     "head": _head,
-    "why": lambda shown: {"cause": shown.cause()},
+    "why": lambda view: {"cause": view.cause()},
     "time": _time,
     "attempts": _attempts,
     "trials": _trials,
     "places": _places,
     "arguments": _arguments,
     "panels": _panels,
-    "curves": lambda shown: {"curves": curves(shown.here, shown.step) if shown.step else ""},
-    "log": lambda shown: {
-        "lines": last_lines(shown.here, shown.address, shown.step)
-        if shown.step and shown.step.job
+    "curves": lambda view: {"curves": curves(view.account, view.step) if view.step else ""},
+    "log": lambda view: {
+        "lines": last_lines(view.account, view.address, view.step)
+        if view.step and view.step.job
         else ""
     },
 }
@@ -190,15 +192,15 @@ def curves(account: Account, step: Step) -> Markup:
     if step.job is None or step.job[0] != "TrainingJob":
         return Markup()
     job = step.job[1]
-    found = read(account, job)
-    if not found.samples and not found.slow:
+    metrics = read(account, job)
+    if not metrics.samples and not metrics.slow:
         return Markup()
-    plots, more = training_charts(account, job, MOST, RANKED)
-    rows = [Curve(name, job, name, found) for name in list(found.samples)]
-    until = None if found.until is None else datetime.fromtimestamp(found.until / 1000, UTC)
+    plots, more = training_charts(account, job, MOST, RANK_LIMIT)
+    rows = [Curve(name, job, name, metrics) for name in list(metrics.samples)]
+    until = None if metrics.until is None else datetime.fromtimestamp(metrics.until / 1000, UTC)
     html = render_template(
         "curves.html.j2",
-        **{"plots": Markup("").join(plots), "rows": rows, "metrics": found},
+        **{"plots": Markup("").join(plots), "rows": rows, "metrics": metrics},
         **{"until": until, "more": more},
     )
     return Markup(html)  # made by a template, which has escaped it

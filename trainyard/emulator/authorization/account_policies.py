@@ -25,7 +25,7 @@ from trainyard.permissions.policy_evaluation import Principal
 
 log = logging.getLogger(__name__)
 
-DERIVED = "derived"
+DERIVED_POLICY = "derived"
 """Name of the inline policy of a role that our template makes (permissions.role_template)."""
 _KEY = re.compile(r"arn:[\w-]+:kms:([\w-]+):\d{12}:key/(.+)")
 _REPOSITORY = re.compile(r"arn:[\w-]+:ecr:([\w-]+):\d{12}:repository/(.+)")
@@ -35,7 +35,7 @@ _BUCKET = re.compile(r"arn:[\w-]+:s3:::([^/]+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class IamRecord:
     """What IAM says of a role or a user."""
 
     identity: tuple[Policy, ...]
@@ -46,9 +46,9 @@ class Held:
     tags: tuple[tuple[str, str], ...]
 
     @property
-    def derived(self) -> bool:
+    def is_derived(self) -> bool:
         """Whether our own template has made it."""
-        return any(policy.name == DERIVED for policy in self.identity)
+        return any(policy.name == DERIVED_POLICY for policy in self.identity)
 
 
 def session_of(role: str, name: str = SESSION) -> Principal:
@@ -59,49 +59,49 @@ def session_of(role: str, name: str = SESSION) -> Principal:
 
 def user(access_key: str) -> Principal | None:
     """Return the user of the current account whose key it is; None for one that is not active."""
-    for found in list((_backend("iam", "users", "aws") or {}).values()):
-        for key in found.access_keys:
+    for iam_user in list((_backend("iam", "users", "aws") or {}).values()):
+        for key in iam_user.access_keys:
             if key.access_key_id == access_key and key.status == "Active":
-                return Principal(found.arn)
+                return Principal(iam_user.arn)
     return None
 
 
 def role(arn: str) -> Any:
     """Return moto's role of the current account with the name in the ARN; None if there is none."""
     roles = list((_backend("iam", "roles", "aws") or {}).values())
-    return next((found for found in roles if found.name == arn.rpartition("/")[2]), None)
+    return next((iam_role for iam_role in roles if iam_role.name == arn.rpartition("/")[2]), None)
 
 
 def managed_policy(arn: str) -> Policy | None:
     """Return the managed policy of the current account, or of AWS; None if there is none."""
-    known = _backend("iam", "managed_policies", "aws") or {}
-    return _kept(arn, _document(known[arn])) if arn in known else None
+    policies = _backend("iam", "managed_policies", "aws") or {}
+    return _load_policy(arn, _document(policies[arn])) if arn in policies else None
 
 
-def held(principal: Principal) -> Held | None:
+def find_iam_record(principal: Principal) -> IamRecord | None:
     """Return what IAM says of the principal; None for one that it does not know."""
     name = (principal.role or principal.arn).rpartition("/")[2]
     kind = "roles" if principal.role else "users"
     everyone = list((_backend("iam", kind, "aws", principal.account) or {}).values())
-    found = next((one for one in everyone if one.name == name), None)
-    if found is None:
+    entity = next((candidate for candidate in everyone if candidate.name == name), None)
+    if entity is None:
         return None
-    trust = getattr(found, "assume_role_policy_document", None)
-    return Held(
-        tuple(_identity(found)),
-        _boundary(getattr(found, "permissions_boundary_arn", None)),
-        _kept(f"trust of {name}", trust) if trust else None,
-        tuple(_tags(found.tags)),
+    trust = getattr(entity, "assume_role_policy_document", None)
+    return IamRecord(
+        tuple(_identity(entity)),
+        _boundary(getattr(entity, "permissions_boundary_arn", None)),
+        _load_policy(f"trust of {name}", trust) if trust else None,
+        tuple(_tags(entity.tags)),
     )
 
 
-def _identity(found: Any) -> Iterator[Policy]:
+def _identity(entity: Any) -> Iterator[Policy]:
     groups = list((_backend("iam", "groups", "aws") or {}).values())
-    for owner in (found, *(group for group in groups if found in group.users)):
+    for owner in (entity, *(group for group in groups if entity in group.users)):
         for name, document in list(owner.policies.items()):
-            yield _kept(name, document)
+            yield _load_policy(name, document)
         for arn, policy in list(owner.managed_policies.items()):
-            yield _kept(arn, _document(policy))
+            yield _load_policy(arn, _document(policy))
 
 
 def _boundary(arn: str | None) -> Policy | None:
@@ -109,26 +109,26 @@ def _boundary(arn: str | None) -> Policy | None:
     return managed_policy(arn) or Policy(arn, ()) if arn else None
 
 
-def _document(managed: Any) -> str:
+def _document(policy: Any) -> str:
     """Return the document of a managed policy's default version."""
-    wanted = managed.default_version_id
-    return next(one.document for one in managed.versions if one.version_id == wanted)
+    version_id = policy.default_version_id
+    return next(version.document for version in policy.versions if version.version_id == version_id)
 
 
-def _tags(given: Any) -> Iterator[tuple[str, str]]:
-    for tag in (given.values() if isinstance(given, dict) else given) or ():
+def _tags(tags: Any) -> Iterator[tuple[str, str]]:
+    for tag in (tags.values() if isinstance(tags, dict) else tags) or ():
         yield tag["Key"], tag["Value"]
 
 
-def owner_of(arn: str, objects: ObjectStore, own: str) -> str:
+def owner_of(arn: str, objects: ObjectStore, own_account: str) -> str:
     """Return the number of the account that a resource belongs to.
 
-    It is ``own`` for a bucket that does not exist, and for an ARN whose number is not that of an
-    account here.
+    It is ``own_account`` for a bucket that does not exist, and for an ARN whose number is not that
+    of an account here.
     """
-    if found := _BUCKET.match(arn):
-        return objects.owner(found[1]) if objects.has_bucket(found[1]) else own
-    return found if (found := account_of(arn)) in EXISTING else own
+    if match := _BUCKET.match(arn):
+        return objects.owner(match[1]) if objects.has_bucket(match[1]) else own_account
+    return match if (match := account_of(arn)) in EXISTING else own_account
 
 
 def of_resource(
@@ -139,31 +139,31 @@ def of_resource(
 
     ``owner``: its account. ``group_policy`` returns the policy of the group in an ARN.
     """
-    if found := _BUCKET.match(arn):
-        return _of_bucket(found[1], objects)
-    if found := _KEY.fullmatch(arn):
-        key = (_backend("kms", "keys", found[1], owner) or {}).get(found[2])
-        return _kept(f"key {found[2]}", key.policy) if key else None
+    if match := _BUCKET.match(arn):
+        return _of_bucket(match[1], objects)
+    if match := _KEY.fullmatch(arn):
+        key = (_backend("kms", "keys", match[1], owner) or {}).get(match[2])
+        return _load_policy(f"key {match[2]}", key.policy) if key else None
     if _ROLE.fullmatch(arn):
-        if own_role.opened(arn):
+        if own_role.find_account(arn):
             return read_policy(f"trust of {own_role.ENTRY}", own_role.ENTRY_TRUST)
-        role = held(Principal(f"arn:aws:sts::{owner}:assumed-role/", arn))
+        role = find_iam_record(Principal(f"arn:aws:sts::{owner}:assumed-role/", arn))
         return role.trust if role else None
-    if found := _REPOSITORY.fullmatch(arn):
-        repository = (_backend("ecr", "repositories", found[1], owner) or {}).get(found[2])
+    if match := _REPOSITORY.fullmatch(arn):
+        repository = (_backend("ecr", "repositories", match[1], owner) or {}).get(match[2])
         text = repository.policy if repository else None
-        return _kept(f"repository {found[2]}", text) if text else None
+        return _load_policy(f"repository {match[2]}", text) if text else None
     if _GROUP.fullmatch(arn) and (text := group_policy(arn)):
-        return _kept("the model package group", text)
+        return _load_policy("the model package group", text)
     return None
 
 
 def _of_bucket(bucket: str, objects: ObjectStore) -> Policy | None:
     text = objects.setting(bucket, POLICY) if objects.has_bucket(bucket) else None
-    return _kept(f"bucket {bucket}", text) if text else None
+    return _load_policy(f"bucket {bucket}", text) if text else None
 
 
-def _kept(name: str, document: str | dict[str, Any]) -> Policy:
+def _load_policy(name: str, document: str | dict[str, Any]) -> Policy:
     """Return a policy that a service keeps. moto takes documents that AWS refuses: one that is not
     a policy allows nothing.
     """
@@ -174,12 +174,12 @@ def _kept(name: str, document: str | dict[str, Any]) -> Policy:
         return Policy(name, ())
 
 
-def _backend(service: str, member: str, place: str, of: str = "") -> Any:
-    """Return a member of a moto backend of the account ``of``, or of the current one; None if the
-    service was never used.
+def _backend(service: str, member: str, place: str, account_id: str = "") -> Any:
+    """Return a member of a moto backend of the account ``account_id``, or of the current one; None
+    if the service was never used.
 
     ``place``: a region, or a partition for services without regions.
     """
     module = sys.modules.get(f"moto.{service}.models")
     backends = getattr(module, f"{service}_backends", None)
-    return getattr(backends[of or account()][place], member) if backends else None
+    return getattr(backends[account_id or account()][place], member) if backends else None

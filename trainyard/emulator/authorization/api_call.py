@@ -14,16 +14,20 @@ class Call:
     context: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Condition key, in lower case → values."""
 
-    known: frozenset[str] = frozenset()
+    known_keys: frozenset[str] = frozenset()
     """Keys of the service that the request would have here, if it had them at all."""
 
 
-def values(**given: Any) -> dict[str, tuple[str, ...]]:
+def values(**keys: Any) -> dict[str, tuple[str, ...]]:
     """Return condition keys, whose names stand with ``__`` for the colon, that have a value."""
-    return {name.replace("__", ":"): texts(one) for name, one in given.items() if one is not None}
+    return {
+        name.replace("__", ":"): texts(value) for name, value in keys.items() if value is not None
+    }
 
 
 def texts(value: Any) -> tuple[str, ...]:
     """Return a request's value as IAM's texts: ``true`` for True, each item of a list."""
     several: Iterable[Any] = value if isinstance(value, list | tuple) else [value]
-    return tuple(str(one).lower() if isinstance(one, bool) else str(one) for one in several)
+    return tuple(
+        str(element).lower() if isinstance(element, bool) else str(element) for element in several
+    )

@@ -10,7 +10,7 @@ from typing import Literal
 from trainyard.emulator.access_keys import Session
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.authorization import account_policies
-from trainyard.emulator.authorization.account_policies import Held, session_of
+from trainyard.emulator.authorization.account_policies import IamRecord, session_of
 from trainyard.emulator.authorization.api_call import Call, values
 from trainyard.emulator.authorization.s3_calls import existing_tags
 from trainyard.emulator.request_scope import EXISTING, account, region
@@ -54,7 +54,7 @@ class Caller:
     """A role, user or administrator that makes calls, and the policies that limit it."""
 
     principal: Principal
-    held: Held | None
+    iam_record: IamRecord | None
     """What IAM says of it; None for an administrator."""
     session: tuple[Policy, ...] = ()
     """Policies of its session, as AssumeRole was given them."""
@@ -75,7 +75,7 @@ class Authority:
     observe: Callable[[Decision], None] | None = None
     group_policy: Callable[[str], str | None] = lambda arn: None  # noqa: E731
     """Returns the policy of the model package group in an ARN; ``Worlds`` sets it."""
-    _warned: set[str] = field(default_factory=set)
+    _warned_messages: set[str] = field(default_factory=set)
 
     def session(self, role: str) -> Caller | None:
         """Return the service's session of a role, as SageMaker assumes it; None if nothing holds
@@ -89,8 +89,8 @@ class Authority:
         caller = self._caller(principal)
         if self.mode == "off" or not (caller or session.policies):
             return None
-        held = caller.held if caller else None
-        return Caller(principal, held, session.policies, session.tags)
+        iam_record = caller.iam_record if caller else None
+        return Caller(principal, iam_record, session.policies, session.tags)
 
     def of_user(self, access_key: str) -> Caller | None:
         """Return the user whose key it is; None if nothing holds it."""
@@ -106,12 +106,12 @@ class Authority:
             return None
         if own_role.is_administrator(principal.role):
             return self._unheld(principal)
-        held = account_policies.held(principal)
-        if held and (held.derived or self.mode != "derived"):
-            return Caller(principal, held)
+        iam_record = account_policies.find_iam_record(principal)
+        if iam_record and (iam_record.is_derived or self.mode != "derived"):
+            return Caller(principal, iam_record)
         if self.mode == "derived":
             return self._unheld(principal)
-        return Caller(principal, Held((), None, None, ()))
+        return Caller(principal, IamRecord((), None, None, ()))
 
     def _unheld(self, principal: Principal) -> Caller | None:
         """Return a caller whom no policy of its own holds; None if no other policy can."""
@@ -127,32 +127,32 @@ class Authority:
                 self._deny("Cross-account pass role is not allowed.", "ValidationException")
             if caller and (across or self._holds(caller)):
                 decision = self._decide(caller, call, owner)
-                if not decision.allowed:
+                if not decision.is_allowed:
                     self._deny(decision.says + _hint(caller))
 
     def _owner(self, caller: Caller, call: Call) -> str:
-        own = caller.principal.account
+        own_account = caller.principal.account
         if len(EXISTING) == 1 or call.action == "s3:CreateBucket":  # S3 says whose a name is
-            return own
-        return account_policies.owner_of(call.resource, self.objects, own)
+            return own_account
+        return account_policies.owner_of(call.resource, self.objects, own_account)
 
     def _holds(self, caller: Caller) -> bool:
         """Return whether the caller is held to policies in its own account."""
-        is_limited = caller.held is not None or bool(caller.session)
+        is_limited = caller.iam_record is not None or bool(caller.session)
         return is_limited or bool(self.control) or self.mode != "derived"
 
     def allows(self, caller: Caller | None, calls: Iterable[Call]) -> bool:
         """Return whether all the calls are allowed; log the first that is not."""
         try:
             self.check(caller, calls)
-        except ApiError as denied:
-            self._warn(denied.message)
+        except ApiError as denial:
+            self._warn(denial.message)
             return False
         return True
 
     def _decide(self, caller: Caller, call: Call, owner: str) -> Decision:
         """Return the decision on one call. ``owner``: the account of its resource."""
-        held = caller.held
+        iam_record = caller.iam_record
         try:
             resource = account_policies.of_resource(
                 call.resource, owner, self.objects, self.group_policy
@@ -162,14 +162,14 @@ class Authority:
         tags = existing_tags(call, self.objects)
         request = request_of(caller, replace(call, context={**call.context, **tags}), owner)
         policies = Policies(
-            identity=held.identity if held else (_EVERYTHING,),
-            boundary=held.boundary if held else None,
+            identity=iam_record.identity if iam_record else (_EVERYTHING,),
+            boundary=iam_record.boundary if iam_record else None,
             session=caller.session,
             control=self.control,
             resource=resource,
             must_name=self._must_name(call, resource),
         )
-        return self._observed(evaluate(request, policies))
+        return self._notify_observer(evaluate(request, policies))
 
     def _must_name(self, call: Call, resource: Policy | None) -> bool:
         """Return whether the resource's policy must allow the call. A role that IAM does not have
@@ -185,20 +185,20 @@ class Authority:
         Raises ``ValidationException`` in AWS's words.
         """
         caller = self.session(role)
-        if caller is None or caller.held is None or caller.held.trust is None:
+        if caller is None or caller.iam_record is None or caller.iam_record.trust is None:
             return
         context = values(aws__sourcearn=source, aws__sourceaccount=account())
         service = Principal("sagemaker.amazonaws.com")
         request = Request(service, "sts:AssumeRole", role, context)
-        trust = Policies(resource=caller.held.trust, must_name=True)
-        if not self._observed(evaluate(request, trust)).allowed:
+        trust = Policies(resource=caller.iam_record.trust, must_name=True)
+        if not self._notify_observer(evaluate(request, trust)).is_allowed:
             self._deny(
                 f"Could not assume role {role}. Please ensure that the role exists and allows "
                 "principal 'sagemaker.amazonaws.com' to assume the role.",
                 "ValidationException",
             )
 
-    def _observed(self, decision: Decision) -> Decision:
+    def _notify_observer(self, decision: Decision) -> Decision:
         if self.observe:
             self.observe(decision)
         return decision
@@ -211,14 +211,14 @@ class Authority:
 
     def _warn(self, message: str) -> None:
         """Log a denied call, once."""
-        if message not in self._warned and len(self._warned) < 10_000:
-            self._warned.add(message)
+        if message not in self._warned_messages and len(self._warned_messages) < 10_000:
+            self._warned_messages.add(message)
             log.warning("denied by IAM%s: %s", ", and done" * (self.mode == "warn"), message)
 
 
 def _hint(caller: Caller) -> str:
     """Say that a role is unknown, for which AWS has no words: its jobs are refused before."""
-    if caller.held and not caller.held.identity and caller.held.trust is None:
+    if caller.iam_record and not caller.iam_record.identity and caller.iam_record.trust is None:
         return ": the role or user does not exist in this IAM; create it, or run without --iam"
     return ""
 
@@ -242,13 +242,13 @@ def request_of(caller: Caller, call: Call, owner: str = "") -> Request:
         aws__currenttime=now.isoformat(timespec="seconds").replace("+00:00", "Z"),
         aws__epochtime=int(time.time()),
     )
-    for key, value in (*(caller.held.tags if caller.held else ()), *caller.tags):
+    for key, value in (*(caller.iam_record.tags if caller.iam_record else ()), *caller.tags):
         context[f"aws:principaltag/{key.lower()}"] = (value,)
     return Request(
         principal,
         call.action,
         call.resource,
         context | dict(call.context),
-        _GLOBAL | call.known,
+        _GLOBAL | call.known_keys,
         owner,
     )

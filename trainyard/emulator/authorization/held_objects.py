@@ -11,7 +11,7 @@ from trainyard.emulator.authorization.s3_calls import (
     list_call,
     object_call,
 )
-from trainyard.emulator.storage.object_store import Deleted, ObjectInfo, ObjectStore
+from trainyard.emulator.storage.object_store import DeleteResult, ObjectInfo, ObjectStore
 from trainyard.emulator.storage.stored_bytes import StoredBytes
 
 
@@ -46,7 +46,7 @@ class HeldObjects(ObjectStore):
         self._may("PutObject", bucket, key)
         return super().commit(bucket, key, *args, **options)
 
-    def delete(self, bucket: str, key: str, *args: Any, **options: Any) -> Deleted:
+    def delete(self, bucket: str, key: str, *args: Any, **options: Any) -> DeleteResult:
         self._may("DeleteObject", bucket, key)
         return super().delete(bucket, key, *args, **options)
 

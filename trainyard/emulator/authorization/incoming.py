@@ -9,29 +9,31 @@ from trainyard.emulator.api import ApiError
 from trainyard.emulator.authorization.authority import Authority, Caller
 from trainyard.emulator.authorization.s3_calls import object_call, s3_calls
 from trainyard.emulator.authorization.service_calls import service_calls
-from trainyard.emulator.request_signatures import Signed
+from trainyard.emulator.request_signatures import RequestSignature
 from trainyard.emulator.storage.buckets import MAY_DELETE
 
 
-def refusal(authority: Authority, keys: Keys, request: Request, signed: Signed) -> ApiError | None:
+def refusal(
+    authority: Authority, keys: Keys, request: Request, signature: RequestSignature
+) -> ApiError | None:
     """Return why IAM denies the request; None if it does not."""
-    caller = _caller(authority, keys, signed.key)
+    caller = _caller(authority, keys, signature.key)
     if caller is None:
         return None
-    if signed.service == "s3":
+    if signature.service == "s3":
         calls = s3_calls(request, authority.objects)
         request.environ[MAY_DELETE] = _deleting(authority, caller)
     else:
-        calls = service_calls(signed.service, request)
+        calls = service_calls(signature.service, request)
     try:
         authority.check(caller, calls)
-    except ApiError as denied:
-        return denied
+    except ApiError as denial:
+        return denial
     return None
 
 
 def _caller(authority: Authority, keys: Keys, access_key: str) -> Caller | None:
-    if access_key == keys.own[0]:
+    if access_key == keys.own_pair[0]:
         return authority.administrator()
     if loan := keys.loan(access_key):
         return authority.session(loan.role)

@@ -51,8 +51,8 @@ def job_calls(request: Mapping[str, Any]) -> Iterator[Call]:
 
 def _pull(image: str) -> Iterator[Call]:
     """An image in ECR; the emulator pulls none, and its role is held to what a pull needs."""
-    if found := _IMAGE.match(image):
-        repository = f"arn:aws:ecr:{found[2]}:{found[1]}:repository/{found[3]}"
+    if match := _IMAGE.match(image):
+        repository = f"arn:aws:ecr:{match[2]}:{match[1]}:repository/{match[3]}"
         yield Call("ecr:GetAuthorizationToken")
         for action in ("BatchCheckLayerAvailability", "GetDownloadUrlForLayer", "BatchGetImage"):
             yield Call(f"ecr:{action}", repository)
@@ -60,11 +60,11 @@ def _pull(image: str) -> Iterator[Call]:
 
 def _network(network: Mapping[str, Any]) -> Iterator[Call]:
     interface = make_arn("ec2", "network-interface/*")
-    within = [make_arn("ec2", f"subnet/{one}") for one in network.get("Subnets", ())]
+    subnets = [make_arn("ec2", f"subnet/{subnet_id}") for subnet_id in network.get("Subnets", ())]
     groups = [make_arn("ec2", f"security-group/{g}") for g in network.get("SecurityGroupIds", ())]
-    for resource in (*within, *groups, interface):
+    for resource in (*subnets, *groups, interface):
         yield Call("ec2:CreateNetworkInterface", resource)
-    for subnet in within:
+    for subnet in subnets:
         place = values(ec2__subnet=subnet)
         for verb in ("CreateNetworkInterfacePermission", "DeleteNetworkInterface"):
             yield Call(f"ec2:{verb}", interface, place)
@@ -96,28 +96,30 @@ def step_calls(
         queue = str(fields.get("SqsQueueUrl"))
         yield Call("sqs:SendMessage", make_arn("sqs", queue.rpartition("/")[2]))
     request = step_type(kind).request
-    made = re.fullmatch(r"Create(\w+?)(?:Request|Input)", request or "")
-    if made is None:
+    match = re.fullmatch(r"Create(\w+?)(?:Request|Input)", request or "")
+    if match is None:
         return
     if kind == "RegisterModel":
         yield from _registration(arguments)
         return
-    thing, member = made[1], f"{made[1]}Name"
-    asked = {**arguments, member: arguments.get(member) or name}
-    tags = [*asked.get("Tags", ()), {"Key": "sagemaker:pipeline-execution-arn", "Value": ""}]
-    yield from sagemaker_calls(f"Create{thing}", asked | {"Tags": tags})
-    yield from sagemaker_calls(f"Describe{thing}", {member: asked[member]})
+    thing, member = match[1], f"{match[1]}Name"
+    step_request = {**arguments, member: arguments.get(member) or name}
+    tags = [*step_request.get("Tags", ()), {"Key": "sagemaker:pipeline-execution-arn", "Value": ""}]
+    yield from sagemaker_calls(f"Create{thing}", step_request | {"Tags": tags})
+    yield from sagemaker_calls(f"Describe{thing}", {member: step_request[member]})
 
 
 def _registration(arguments: Mapping[str, Any]) -> Iterator[Call]:
     """A package: the service makes its group, and reads the model with the caller's rights."""
     group, tags = arguments.get("ModelPackageGroupName"), arguments.get("Tags") or []
-    marked = [*tags, {"Key": "sagemaker:pipeline-execution-arn", "Value": ""}]
+    extended_tags = [*tags, {"Key": "sagemaker:pipeline-execution-arn", "Value": ""}]
     if group and not str(group).startswith("arn:"):
-        owner = {"ModelPackageGroupName": group, "Tags": marked}
+        owner = {"ModelPackageGroupName": group, "Tags": extended_tags}
         yield from sagemaker_calls("CreateModelPackageGroup", owner)
-    tagged = {} if foreign(str(group)) else {"Tags": marked}  # a group of others' has its own tags
-    yield from sagemaker_calls("CreateModelPackage", {**arguments, "Tags": [], **tagged})
+    tagging = (
+        {} if foreign(str(group)) else {"Tags": extended_tags}
+    )  # a group of others' has its own tags
+    yield from sagemaker_calls("CreateModelPackage", {**arguments, "Tags": [], **tagging})
     yield from sagemaker_calls("DescribeModelPackage", {"ModelPackageGroupName": group})
     specification = arguments.get("InferenceSpecification") or {}
     for name in ("ModelDataUrl", "S3Uri"):

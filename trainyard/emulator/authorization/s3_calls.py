@@ -49,7 +49,7 @@ _ACTIONS = {
     "GetObjectLockConfiguration": "GetBucketObjectLockConfiguration",
 }
 """Operation → its action, where the names differ."""
-_VERSIONED = ("GetObject", "DeleteObject", "GetObjectTagging", "PutObjectTagging")
+_VERSION_ACTIONS = ("GetObject", "DeleteObject", "GetObjectTagging", "PutObjectTagging")
 """Actions with a sister for a named version: ``GetObjectVersion``, ``GetObjectVersionTagging``."""
 _QUERY = {"prefix": "prefix", "delimiter": "delimiter", "max-keys": "max-keys"} | {
     "versionId": "versionid"
@@ -62,7 +62,7 @@ _HEADERS = (
 )
 _READS = ("GetObject", "HeadObject", "GetObjectAttributes")
 _TAG = "s3:existingobjecttag/"
-_KNOWN = frozenset(f"s3:{name}" for name in (*_QUERY.values(), *_HEADERS)) | {_TAG}
+_KNOWN_ACTIONS = frozenset(f"s3:{name}" for name in (*_QUERY.values(), *_HEADERS)) | {_TAG}
 _OBJECT = re.compile(r"arn:[\w-]+:s3:::([^/]+)/(.+)", re.DOTALL)
 HAS_TAGS = re.compile(
     r"s3:(GetObject(Version)?(Acl|Attributes|Tagging)?|(Put|Delete)Object(Version)?Tagging"
@@ -73,26 +73,26 @@ HAS_TAGS = re.compile(
 
 def object_call(action: str, bucket: str, key: str) -> Call:
     """Return the call of an action on an object, as a service makes it."""
-    return Call(f"s3:{action}", f"arn:aws:s3:::{bucket}/{key}", known=_KNOWN)
+    return Call(f"s3:{action}", f"arn:aws:s3:::{bucket}/{key}", known_keys=_KNOWN_ACTIONS)
 
 
 def existing_tags(call: Call, objects: ObjectStore) -> dict[str, tuple[str, ...]]:
     """Return ``s3:ExistingObjectTag/KEY`` for each tag of the object that a call is about."""
-    named = _OBJECT.fullmatch(call.resource) if HAS_TAGS.fullmatch(call.action) else None
-    if named is None:
+    match = _OBJECT.fullmatch(call.resource) if HAS_TAGS.fullmatch(call.action) else None
+    if match is None:
         return {}
     version = next(iter(call.context.get("s3:versionid", ())), None)
     try:
-        found = objects.head(named[1], named[2], version)
+        info = objects.head(match[1], match[2], version)
     except ApiError:  # S3 says what is missing, to whoever may know it
         return {}
-    return {f"{_TAG}{key.lower()}": (value,) for key, value in tags_of(found.headers)}
+    return {f"{_TAG}{key.lower()}": (value,) for key, value in tags_of(info.headers)}
 
 
 def decryption(objects: ObjectStore, bucket: str, key: str) -> Iterator[Call]:
     """Iterate over what reading an object that a key of KMS encrypts needs besides."""
-    found = objects.index.current(bucket, key)
-    if name := found.headers.get(KEY) if found else None:
+    info = objects.index.current(bucket, key)
+    if name := info.headers.get(KEY) if info else None:
         yield key_call("Decrypt", name)
 
 
@@ -101,12 +101,12 @@ def existence(objects: ObjectStore, bucket: str, key: str) -> Iterator[Call]:
     reference). The request has no prefix, which a condition may ask for.
     """
     if objects.has_bucket(bucket) and not objects.exists(bucket, key):
-        yield Call("s3:ListBucket", f"arn:aws:s3:::{bucket}", known=_KNOWN)
+        yield Call("s3:ListBucket", f"arn:aws:s3:::{bucket}", known_keys=_KNOWN_ACTIONS)
 
 
 def list_call(bucket: str, prefix: str) -> Call:
     """Return the call that lists the keys below a prefix."""
-    return Call("s3:ListBucket", f"arn:aws:s3:::{bucket}", {"s3:prefix": (prefix,)}, _KNOWN)
+    return Call("s3:ListBucket", f"arn:aws:s3:::{bucket}", {"s3:prefix": (prefix,)}, _KNOWN_ACTIONS)
 
 
 def s3_calls(request: Request, objects: ObjectStore) -> Iterator[Call]:
@@ -115,40 +115,42 @@ def s3_calls(request: Request, objects: ObjectStore) -> Iterator[Call]:
         bucket, key = target(request)
     except ApiError:  # S3 says what is wrong with it
         return
-    found = operation_of("object" if key else "bucket" if bucket else "service", request)
-    if found is None:
+    s3_operation = operation_of("object" if key else "bucket" if bucket else "service", request)
+    if s3_operation is None:
         return
     context = {f"s3:{n}": (request.args[q],) for q, n in _QUERY.items() if q in request.args}
     context |= {f"s3:{n}": (request.headers[n],) for n in _HEADERS if n in request.headers}
-    action = _ACTIONS.get(found.name, found.name)
-    if action in _VERSIONED and "versionId" in request.args:
+    action = _ACTIONS.get(s3_operation.name, s3_operation.name)
+    if action in _VERSION_ACTIONS and "versionId" in request.args:
         action = action.replace("Object", "ObjectVersion")
-    where = f"arn:aws:s3:::{bucket}" + (f"/{key}" if key else "") if bucket else "*"
-    if found.name != "DeleteObjects":  # which asks for each of its keys
-        yield Call(f"s3:{action}", where, context, _KNOWN)
-    yield from _further(found.name, request, where, objects)
-    if found.name in _READS and "versionId" not in request.args:
+    resource = f"arn:aws:s3:::{bucket}" + (f"/{key}" if key else "") if bucket else "*"
+    if s3_operation.name != "DeleteObjects":  # which asks for each of its keys
+        yield Call(f"s3:{action}", resource, context, _KNOWN_ACTIONS)
+    yield from _further(s3_operation.name, request, resource, objects)
+    if s3_operation.name in _READS and "versionId" not in request.args:
         yield from existence(objects, bucket, key)
-    if found.name == "GetObject":
+    if s3_operation.name == "GetObject":
         yield from decryption(objects, bucket, key)
     if name := request.headers.get(KEY) if key else None:
         yield key_call("GenerateDataKey", name)
 
 
-def _further(operation: str, request: Request, where: str, objects: ObjectStore) -> Iterator[Call]:
+def _further(
+    operation: str, request: Request, resource: str, objects: ObjectStore
+) -> Iterator[Call]:
     """Iterate over the further actions of an operation that copies, tags or sets a list."""
     if source := request.headers.get(COPY):
         path, _, version = unquote(source).lstrip("/").partition("?versionId=")
         verb = "GetObjectVersion" if version else "GetObject"
-        yield Call(f"s3:{verb}", f"arn:aws:s3:::{path}", known=_KNOWN)
+        yield Call(f"s3:{verb}", f"arn:aws:s3:::{path}", known_keys=_KNOWN_ACTIONS)
         bucket, _, key = path.partition("/")
         if not version:
             yield from existence(objects, bucket, key)
         yield from decryption(objects, bucket, key)
     if operation == "GetObjectAttributes":
-        yield Call("s3:GetObject", where, known=_KNOWN)
+        yield Call("s3:GetObject", resource, known_keys=_KNOWN_ACTIONS)
     if request.headers.get("x-amz-tagging") and request.method in ("PUT", "POST"):
-        yield Call("s3:PutObjectTagging", where, known=_KNOWN)
+        yield Call("s3:PutObjectTagging", resource, known_keys=_KNOWN_ACTIONS)
     if ACL in request.headers and operation in ("PutObject", "CopyObject", "CreateMultipartUpload"):
         acl = {"s3:x-amz-acl": (request.headers[ACL],)}
-        yield Call("s3:PutObjectAcl", where, acl, _KNOWN)
+        yield Call("s3:PutObjectAcl", resource, acl, _KNOWN_ACTIONS)

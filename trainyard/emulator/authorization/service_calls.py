@@ -16,7 +16,7 @@ from trainyard.emulator.rest_requests import json_object, parse_list
 from trainyard.emulator.services.moto_operations import operation_of
 
 SAGEMAKER = "sagemaker.amazonaws.com"
-_PASSED = ("RoleArn", "ExecutionRoleArn", "Role")
+_ROLE_MEMBERS = ("RoleArn", "ExecutionRoleArn", "Role")
 _PASSING = re.compile("(Create|Update|Start|Put)")
 _WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _KINDS = {"AutoMLJob": "automl-job", "AutoMLJobV2": "automl-job"}
@@ -37,30 +37,34 @@ _OF_SESSIONS = frozenset(
     | {"aws:requesttag/", "aws:tagkeys"}
 )
 _TAGGING = frozenset({"aws:requesttag/", "aws:tagkeys"})
-_KNOWN = frozenset(key.lower() for key in _MEMBERS) | _TAGGING
+_KNOWN_KEYS = frozenset(key.lower() for key in _MEMBERS) | _TAGGING
 
 
 def sagemaker_calls(operation: str, request: Mapping[str, Any]) -> Iterator[Call]:
     """Iterate over the actions that an operation of SageMaker needs, PassRole included."""
     context = {
-        key.lower(): found
+        key.lower(): key_values
         for key, names in _MEMBERS.items()
-        if (found := tuple(t for name in names for v in members(request, name) for t in texts(v)))
+        if (
+            key_values := tuple(
+                t for name in names for v in members(request, name) for t in texts(v)
+            )
+        )
     } | tag_keys(request.get("Tags"))
     resource = _sagemaker_resource(operation, request)
-    yield Call(f"sagemaker:{operation}", resource, context, _KNOWN)
+    yield Call(f"sagemaker:{operation}", resource, context, _KNOWN_KEYS)
     if operation in ("CreateEndpoint", "UpdateEndpoint"):
         config = make_arn("sagemaker", f"endpoint-config/{request.get('EndpointConfigName', '')}")
-        yield Call(f"sagemaker:{operation}", config, context, _KNOWN)
+        yield Call(f"sagemaker:{operation}", config, context, _KNOWN_KEYS)
     if request.get("Tags") and operation.startswith("Create"):
-        yield Call("sagemaker:AddTags", resource, tag_keys(request["Tags"]), _KNOWN)
+        yield Call("sagemaker:AddTags", resource, tag_keys(request["Tags"]), _KNOWN_KEYS)
     if _PASSING.match(operation):
-        yield from passed(request, SAGEMAKER)
+        yield from pass_role_calls(request, SAGEMAKER)
 
 
-def passed(request: Mapping[str, Any], service: str) -> Iterator[Call]:
+def pass_role_calls(request: Mapping[str, Any], service: str) -> Iterator[Call]:
     """Iterate over PassRole of each role that a request hands to a service."""
-    roles = {role for name in _PASSED for role in members(request, name) if _is_role(role)}
+    roles = {role for name in _ROLE_MEMBERS for role in members(request, name) if _is_role(role)}
     for role in sorted(roles):
         context = values(iam__passedtoservice=service)
         yield Call("iam:PassRole", role, context, frozenset({"iam:associatedresourcearn"}))
@@ -84,8 +88,12 @@ def tag_keys(tags: Any) -> dict[str, tuple[str, ...]]:
     """Return the condition keys of a request's tags, as a list of Key and Value."""
     if not isinstance(tags, list) or not all(isinstance(tag, Mapping) for tag in tags):
         return {}
-    found = {f"aws:requesttag/{str(t.get('Key')).lower()}": texts(t.get("Value")) for t in tags}
-    return found | ({"aws:tagkeys": tuple(str(tag.get("Key")) for tag in tags)} if tags else {})
+    key_values = {
+        f"aws:requesttag/{str(t.get('Key')).lower()}": texts(t.get("Value")) for t in tags
+    }
+    return key_values | (
+        {"aws:tagkeys": tuple(str(tag.get("Key")) for tag in tags)} if tags else {}
+    )
 
 
 def _sagemaker_resource(operation: str, request: Mapping[str, Any]) -> str:
@@ -98,11 +106,11 @@ def _sagemaker_resource(operation: str, request: Mapping[str, Any]) -> str:
     for length in range(len(kind), 2, -1):
         for name in (f"{kind[:length]}Arn", f"{kind[:length]}Name"):
             if isinstance(request.get(name), str):
-                return _named(kind[:length], request[name])
+                return _build_arn(kind[:length], request[name])
     return "*"
 
 
-def _named(kind: str, name: str) -> str:
+def _build_arn(kind: str, name: str) -> str:
     if name.startswith("arn:"):
         return name
     resource = _KINDS.get(kind) or _WORDS.sub("-", kind).lower()
@@ -113,7 +121,7 @@ def _package(request: Mapping[str, Any]) -> str:
     """Return a model package's ARN; of one that has no version yet, all of its group's."""
     name = request.get("ModelPackageName") or request.get("ModelPackageArn")
     if name:
-        return _named("ModelPackage", str(name))
+        return _build_arn("ModelPackage", str(name))
     group = str(request.get("ModelPackageGroupName") or "")
     owner = group.split(":")[4] if group.startswith("arn:") else account()
     arn = make_arn("sagemaker", f"model-package/{group.rpartition('/')[2]}/*")
@@ -126,13 +134,13 @@ def _package(request: Mapping[str, Any]) -> str:
 def key_call(action: str, key: str, **context: str) -> Call:
     """An action on a key; an alias names any key that has it."""
     plain = key.rpartition(":")[2]
-    known = frozenset({"kms:resourcealiases", "kms:grantisforawsresource"})
+    known_keys = frozenset({"kms:resourcealiases", "kms:grantisforawsresource"})
     if plain.startswith("alias/"):
         context["kms__resourcealiases"] = plain
         arn = f"{key.rpartition(':')[0]}:key/*" if ":" in key else make_arn("kms", "key/*")
     else:
         arn = key if ":" in key else make_arn("kms", f"key/{plain}")
-    return Call(f"kms:{action}", arn, values(**context), known)
+    return Call(f"kms:{action}", arn, values(**context), known_keys)
 
 
 def log_call(action: str, group: str, stream: str = "") -> Call:
@@ -140,63 +148,65 @@ def log_call(action: str, group: str, stream: str = "") -> Call:
     return Call(f"logs:{action}", make_arn("logs", f"log-group:{group}:log-stream:{stream}"))
 
 
-def _logs(operation: str, given: Mapping[str, Any]) -> Iterator[Call]:
-    group = given.get("logGroupName") or str(given.get("logGroupIdentifier", "*"))
+def _logs(operation: str, request: Mapping[str, Any]) -> Iterator[Call]:
+    group = request.get("logGroupName") or str(request.get("logGroupIdentifier", "*"))
     streams = operation in ("PutLogEvents", "GetLogEvents", "CreateLogStream", "DeleteLogStream")
-    stream = given.get("logStreamName", "") if streams else ""
+    stream = request.get("logStreamName", "") if streams else ""
     yield log_call(operation, group.partition("log-group:")[2] or group, stream)
 
 
-def _events(operation: str, given: Mapping[str, Any]) -> Iterator[Call]:
-    name = given.get("Rule") or (given.get("Name") if operation.endswith("Rule") else None)
+def _events(operation: str, request: Mapping[str, Any]) -> Iterator[Call]:
+    name = request.get("Rule") or (request.get("Name") if operation.endswith("Rule") else None)
     yield Call(f"events:{operation}", make_arn("events", f"rule/{name}") if name else "*")
-    yield from passed(given, "events.amazonaws.com")
+    yield from pass_role_calls(request, "events.amazonaws.com")
 
 
-def _sqs(operation: str, given: Mapping[str, Any]) -> Iterator[Call]:
-    name = str(given.get("QueueUrl") or given.get("QueueName") or "*").rpartition("/")[2]
+def _sqs(operation: str, request: Mapping[str, Any]) -> Iterator[Call]:
+    name = str(request.get("QueueUrl") or request.get("QueueName") or "*").rpartition("/")[2]
     yield Call(f"sqs:{operation}", make_arn("sqs", name))
 
 
-def _sns(operation: str, given: Mapping[str, Any]) -> Iterator[Call]:
-    yield Call(f"sns:{operation}", str(given.get("TopicArn") or "*"))
+def _sns(operation: str, request: Mapping[str, Any]) -> Iterator[Call]:
+    yield Call(f"sns:{operation}", str(request.get("TopicArn") or "*"))
 
 
-def _kms(operation: str, given: Mapping[str, Any]) -> Iterator[Call]:
-    key = str(given.get("KeyId") or "*")
-    named = key.startswith("arn:") or key == "*"
-    yield Call(f"kms:{operation}", key if named else make_arn("kms", f"key/{key}"))
+def _kms(operation: str, request: Mapping[str, Any]) -> Iterator[Call]:
+    key = str(request.get("KeyId") or "*")
+    is_resource = key.startswith("arn:") or key == "*"
+    yield Call(f"kms:{operation}", key if is_resource else make_arn("kms", f"key/{key}"))
 
 
-def _iam(operation: str, given: Mapping[str, Any]) -> Iterator[Call]:
+def _iam(operation: str, request: Mapping[str, Any]) -> Iterator[Call]:
     for kind in ("Role", "User", "Policy", "Group"):
-        if name := given.get(f"{kind}Name") if kind.lower() in operation.lower() else None:
+        if name := request.get(f"{kind}Name") if kind.lower() in operation.lower() else None:
             yield Call(f"iam:{operation}", f"arn:aws:iam::{account()}:{kind.lower()}/{name}")
             return
-    yield Call(f"iam:{operation}", str(given.get("PolicyArn") or "*"))
+    yield Call(f"iam:{operation}", str(request.get("PolicyArn") or "*"))
 
 
-def _sts(operation: str, given: Mapping[str, Any]) -> Iterator[Call]:
+def _sts(operation: str, request: Mapping[str, Any]) -> Iterator[Call]:
     """Iterate over AssumeRole, and TagSession where tags are given; GetCallerIdentity needs no
     permission (IAM user guide).
     """
     if operation != "AssumeRole":
         return
-    context = tag_keys(parse_list(given, "Tags")) | values(
-        sts__externalid=given.get("ExternalId"),
-        sts__rolesessionname=given.get("RoleSessionName"),
-        sts__transitivetagkeys=parse_list(given, "TransitiveTagKeys") or None,
+    context = tag_keys(parse_list(request, "Tags")) | values(
+        sts__externalid=request.get("ExternalId"),
+        sts__rolesessionname=request.get("RoleSessionName"),
+        sts__transitivetagkeys=parse_list(request, "TransitiveTagKeys") or None,
     )
-    actions = ["AssumeRole", "TagSession"] if parse_list(given, "Tags") else ["AssumeRole"]
+    actions = ["AssumeRole", "TagSession"] if parse_list(request, "Tags") else ["AssumeRole"]
     for action in actions:
-        yield Call(f"sts:{action}", str(given.get("RoleArn")), context, _OF_SESSIONS)
+        yield Call(f"sts:{action}", str(request.get("RoleArn")), context, _OF_SESSIONS)
 
 
-def _metrics(operation: str, given: Mapping[str, Any]) -> Iterator[Call]:
-    if alarm := given.get("AlarmName"):
+def _metrics(operation: str, request: Mapping[str, Any]) -> Iterator[Call]:
+    if alarm := request.get("AlarmName"):
         yield Call(f"cloudwatch:{operation}", make_arn("cloudwatch", f"alarm:{alarm}"))
         return
-    yield Call(f"cloudwatch:{operation}", "*", values(cloudwatch__namespace=given.get("Namespace")))
+    yield Call(
+        f"cloudwatch:{operation}", "*", values(cloudwatch__namespace=request.get("Namespace"))
+    )
 
 
 _SERVICES: dict[str, Callable[[str, Mapping[str, Any]], Iterator[Call]]] = {
@@ -219,21 +229,21 @@ def service_calls(service: str, request: Request) -> Iterator[Call]:
 
     Of a service that is not in the table here, the resource is not known: ``*``.
     """
-    if service == "lambda" and (found := _FUNCTION.match(request.path)):
-        verb = "InvokeFunction" if found["rest"] else operation_of(service, request)
-        yield Call(f"lambda:{verb}", _function(unquote(found["name"])))
+    if service == "lambda" and (match := _FUNCTION.match(request.path)):
+        verb = "InvokeFunction" if match["rest"] else operation_of(service, request)
+        yield Call(f"lambda:{verb}", _function(unquote(match["name"])))
         return
-    if service == "sagemaker" and (found := _ENDPOINT.match(request.path)):
-        verb = "InvokeEndpointAsync" if found["verb"].startswith("async") else "InvokeEndpoint"
-        yield Call(f"sagemaker:{verb}", make_arn("sagemaker", f"endpoint/{found['name']}"))
+    if service == "sagemaker" and (match := _ENDPOINT.match(request.path)):
+        verb = "InvokeEndpointAsync" if match["verb"].startswith("async") else "InvokeEndpoint"
+        yield Call(f"sagemaker:{verb}", make_arn("sagemaker", f"endpoint/{match['name']}"))
         return
     operation = operation_of(service, request)
-    named = _SERVICES.get(service)
-    if named is None:
+    list_calls = _SERVICES.get(service)
+    if list_calls is None:
         yield Call(f"{service}:{operation}")
         return
     form = request.values.to_dict() if "Action" in request.values else {}
-    yield from named(operation, form or json_object(request.get_data() or b"{}"))
+    yield from list_calls(operation, form or json_object(request.get_data() or b"{}"))
 
 
 def owner(service: str, request: Request) -> str:

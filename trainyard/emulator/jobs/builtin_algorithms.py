@@ -10,7 +10,7 @@ from trainyard.emulator.algorithms.xgboost import facts
 from trainyard.emulator.runtime.interpreter import lacking
 
 _TRAIN = "trainyard.emulator.algorithms.xgboost.train"
-_NEEDED = ["xgboost", "numpy", "scipy"]
+_PACKAGES = ["xgboost", "numpy", "scipy"]
 _NOT_DONE = {
     "_kfold": "cross validation is not supported here: only Autopilot uses it",
     "use_dask_gpu_training": "Dask on several GPUs is not supported here: leave it out",
@@ -43,33 +43,33 @@ def refusal(request: dict, python: Path) -> str | None:
 
     What AWS's own algorithm refuses, such as a missing ``num_round``, fails the job, as there.
     """
-    if missing := lacking(python, _NEEDED):
+    if missing := lacking(python, _PACKAGES):
         return (
             f"the image is started without a script, so it is AWS's XGBoost algorithm; {python} "
             f"lacks {', '.join(missing)} for it: {python} -m pip install xgboost-cpu"
         )
     if (count := request["ResourceConfig"].get("InstanceCount", 1)) != 1:
         return f"ResourceConfig.InstanceCount {count}: XGBoost trains on one instance here"
-    given = request.get("HyperParameters", {})
-    for name, why in _NOT_DONE.items():
-        if given.get(name, "false") != "false":
-            return f"HyperParameters.{name}: {why}"
+    hyperparameters = request.get("HyperParameters", {})
+    for name, reason in _NOT_DONE.items():
+        if hyperparameters.get(name, "false") != "false":
+            return f"HyperParameters.{name}: {reason}"
     reasons = (_refused_type(channel) for channel in request.get("InputDataConfig", []))
     return next(filter(None, reasons), None)
 
 
 def _refused_type(channel: dict) -> str | None:
-    content_type, where = channel.get("ContentType"), f"channel {channel['ChannelName']!r}"
+    content_type, location = channel.get("ContentType"), f"channel {channel['ChannelName']!r}"
     if channel["ChannelName"] == "code" or content_type is None:
         return None
     if (form := facts.format_of(content_type)) is None:
-        known = ", ".join(facts.CONTENT_TYPES)
-        return f"{where}: {content_type} is not an accepted ContentType: {known}"
+        content_types = ", ".join(facts.CONTENT_TYPES)
+        return f"{location}: {content_type} is not an accepted ContentType: {content_types}"
     if form == facts.RECORDIO:
-        return f"{where}: recordio-protobuf is not read here: use text/csv, libsvm or parquet"
+        return f"{location}: recordio-protobuf is not read here: use text/csv, libsvm or parquet"
     if facts.label_size(content_type) != "1":
         return (
-            f"{where}: {content_type} is not an accepted csv ContentType. Optional parameter "
+            f"{location}: {content_type} is not an accepted csv ContentType. Optional parameter "
             "label_size must be equal to 1"
         )
     return None

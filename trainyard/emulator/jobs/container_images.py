@@ -19,7 +19,7 @@ PACKAGES = Path(__file__).parent.parent / "algorithms/image"
 VARIABLE = "TRAINYARD_EMULATOR_IMAGES"
 """Variable with more patterns (fnmatch, on the image's URI), separated by commas or spaces."""
 
-KNOWN = (
+KNOWN_IMAGES = (
     "pytorch-training",  # AWS Deep Learning Containers
     "pytorch-training-*",
     "pytorch-inference",
@@ -70,7 +70,7 @@ def runs_in_engine(image: str) -> bool:
 def _replacement_refusal(image: str) -> str | None:
     """Return why this machine's Python cannot stand in for the image; None when it can."""
     name = repository(image)
-    if is_xgboost(image) or any(fnmatch.fnmatchcase(name, pattern) for pattern in KNOWN):
+    if is_xgboost(image) or any(fnmatch.fnmatchcase(name, pattern) for pattern in KNOWN_IMAGES):
         return None
     patterns = os.environ.get(VARIABLE, "").replace(",", " ").split()
     if any(fnmatch.fnmatchcase(image, pattern) for pattern in patterns):

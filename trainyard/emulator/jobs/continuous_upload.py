@@ -20,9 +20,9 @@ Stamp = tuple[int, int, int]
 
 
 @dataclass(slots=True)
-class _Seen:
+class _FileState:
     stamp: Stamp
-    uploaded: bool = False
+    is_uploaded: bool = False
 
 
 class ContinuousUpload:
@@ -37,12 +37,12 @@ class ContinuousUpload:
         self._folders = folders
         self._uri = uri
         self._aside = aside
-        self._seen: dict[JobFile, _Seen] = {}
+        self._states: dict[JobFile, _FileState] = {}
         self._stop = threading.Event()
         self._thread = Thread(target=self._watch, daemon=True)
         for folder in folders:
             for file in folder.files():  # what was downloaded at the start is in S3 already
-                self._seen[file] = _Seen(_stamp(file.status), uploaded=True)
+                self._states[file] = _FileState(_stamp(file.status), is_uploaded=True)
 
     def __enter__(self) -> "ContinuousUpload":
         self._thread.start()
@@ -56,13 +56,13 @@ class ContinuousUpload:
         """
         self._stop.set()
         self._thread.join()
-        self._look(final=True)
+        self._check_files(final=True)
 
     def _watch(self) -> None:
         while not self._stop.wait(INTERVAL):
-            self._look(final=False)
+            self._check_files(final=False)
 
-    def _look(self, final: bool) -> None:
+    def _check_files(self, final: bool) -> None:
         faults: list[ClientFault] = []
         for folder in self._folders:
             try:
@@ -82,13 +82,13 @@ class ContinuousUpload:
 
     def _consider(self, file: JobFile, final: bool) -> None:
         stamp = _stamp(file.status)
-        seen = self._seen.get(file)
-        if seen is None or seen.stamp != stamp:
-            seen = self._seen[file] = _Seen(stamp)
+        state = self._states.get(file)
+        if state is None or state.stamp != stamp:
+            state = self._states[file] = _FileState(stamp)
             if not final:
                 return
-        if not seen.uploaded and self._put(file, stamp):
-            seen.uploaded = True
+        if not state.is_uploaded and self._put(file, stamp):
+            state.is_uploaded = True
 
     def _put(self, file: JobFile, stamp: Stamp) -> bool:
         """Upload the file; return False when it changed before it was copied, or meanwhile."""

@@ -41,17 +41,17 @@ _DRIVER = (
 )
 
 
-def reason(end: Exit, written: str, logs: Mapping[str, Sequence[str]], hint: str = OFFLINE) -> str:
+def reason(end: Exit, message: str, logs: Mapping[str, Sequence[str]], hint: str = OFFLINE) -> str:
     """Return FailureReason in AWS's form, ``AlgorithmError: ..., exit code: N``, of at most 1,024
     characters.
 
-    ``written``: what the job left in ``/opt/ml/output/failure`` (or ``message``); AWS's drivers
+    ``message``: what the job left in ``/opt/ml/output/failure`` (or ``message``); AWS's drivers
     leave only their own CalledProcessError there, then the log's last exception is better.
     ``logs``: the last lines of each node. ``hint``: what to do where pip did not find a package.
     """
-    by_driver = any(mark in written for mark in _DRIVER)
-    own = without_native_frames(written) if not by_driver else ""
-    cause = _advised(own, hint) if own else excerpt(end.node, logs, hint)
+    by_driver = any(mark in message for mark in _DRIVER)
+    own_message = without_native_frames(message) if not by_driver else ""
+    cause = _add_hint(own_message, hint) if own_message else excerpt(end.node, logs, hint)
     ending = ending_of(end)
     room = LIMIT - len(f"AlgorithmError: , {ending}")
     return f"AlgorithmError: {shorten(cause, room)}, {ending}"
@@ -85,19 +85,19 @@ def ending_of(end: Exit) -> str:
 def excerpt(first: str, logs: Mapping[str, Sequence[str]], hint: str = OFFLINE) -> str:
     """Return the exception that ended the job, else pip's missing package, else the last lines."""
     nodes = [first, *(name for name in logs if name != first)]
-    found = [(name, text) for name in nodes for text in _exceptions(logs.get(name, ()))]
-    own = [pair for pair in found if not any(mark in pair[1] for mark in _PEER)]
+    errors = [(name, text) for name in nodes for text in _exceptions(logs.get(name, ()))]
+    own_errors = [pair for pair in errors if not any(mark in pair[1] for mark in _PEER)]
     signals = [(n, m[0]) for n in nodes for line in logs.get(n, ()) if (m := _SIGNAL.search(line))]
     pip = [(n, m[1]) for n in nodes for line in logs.get(n, ()) if (m := _PIP(line))]
-    for name, text in own or pip or signals or found:
-        advised = _advised(text, hint)
-        return advised if len(logs) == 1 else f"{advised} ({name})"
-    said = (line for line in logs.get(first, ()) if not _is_native(line))
-    lines = [line.strip() for line in said if not _NOISE.match(line)]
+    for name, text in own_errors or pip or signals or errors:
+        hinted_text = _add_hint(text, hint)
+        return hinted_text if len(logs) == 1 else f"{hinted_text} ({name})"
+    log_lines = (line for line in logs.get(first, ()) if not _is_native(line))
+    lines = [line.strip() for line in log_lines if not _NOISE.match(line)]
     return " | ".join(lines[-TAIL:])
 
 
-def _advised(text: str, hint: str) -> str:
+def _add_hint(text: str, hint: str) -> str:
     """Return the text, with the hint if it quotes pip's message about a missing package."""
     return f"{text}; {hint}" if hint and _LACKS in text else text
 

@@ -37,7 +37,7 @@ class StandIn:
         return f"{self.place}{way},"
 
     @property
-    def mirrored(self) -> bool:
+    def is_mirrored(self) -> bool:
         return self.place.startswith("s3://")
 
 
@@ -48,26 +48,26 @@ def stand_in(source: Mapping[str, Any]) -> StandIn:
         ClientFault: nothing is known for the file system, or its folder is not there.
     """
     system, kind = source["FileSystemId"], source["FileSystemType"]
-    known = {key: value for key, value in _listed() if key.partition("/")[0] == system}
-    if not known:
+    stand_ins = {key: value for key, value in _list_stand_ins() if key.partition("/")[0] == system}
+    if not stand_ins:
         raise ClientFault(
             f"{kind} file system {system} does not exist on this machine: set {FORM % system}"
         )
     path = posixpath.normpath(f"/{source['DirectoryPath']}").replace("//", "/")
-    above = [key for key in known if f"{system}{path}/".startswith(f"{key}/")]
+    above = [key for key in stand_ins if f"{system}{path}/".startswith(f"{key}/")]
     if not above:
         raise ClientFault(
             f"{kind} file system {system}: {path} does not exist on this machine, where {VARIABLE} "
-            f"has {', '.join(sorted(known))}"
+            f"has {', '.join(sorted(stand_ins))}"
         )
     key = max(above, key=len)
     rest = f"{system}{path}".removeprefix(key).strip("/")
     if key == system and kind == "FSxLustre":
         rest = rest.partition("/")[2]
-    return _checked(known[key], rest, source)
+    return _make_stand_in(stand_ins[key], rest, source)
 
 
-def _listed() -> Iterator[tuple[str, str]]:
+def _list_stand_ins() -> Iterator[tuple[str, str]]:
     """Yield (file system's id, perhaps with a path behind it, what stands in for it)."""
     for pair in filter(None, map(str.strip, os.environ.get(VARIABLE, "").split(","))):
         key, equals, value = pair.partition("=")
@@ -76,17 +76,17 @@ def _listed() -> Iterator[tuple[str, str]]:
         yield key.rstrip("/"), value
 
 
-def _checked(place: str, rest: str, source: Mapping[str, Any]) -> StandIn:
-    found = StandIn(place, source.get("FileSystemAccessMode") == "rw")
-    if found.writable and found.mirrored:
+def _make_stand_in(place: str, rest: str, source: Mapping[str, Any]) -> StandIn:
+    stand_in_place = StandIn(place, source.get("FileSystemAccessMode") == "rw")
+    if stand_in_place.writable and stand_in_place.is_mirrored:
         raise ClientFault("FileSystemAccessMode rw is run here only with a local folder: use ro")
-    if found.mirrored:
+    if stand_in_place.is_mirrored:
         bucket, key = split_uri(place)
-        return StandIn(f"s3://{bucket}/{join_key(key, rest)}", found.writable)
+        return StandIn(f"s3://{bucket}/{join_key(key, rest)}", stand_in_place.writable)
     folder = Path(place, rest)
     if not folder.is_dir():
         raise ClientFault(
             f"{source['FileSystemType']} file system {source['FileSystemId']}: "
             f"{source['DirectoryPath']} does not exist: {folder} is not a folder of this machine"
         )
-    return StandIn(str(folder.resolve()), found.writable)
+    return StandIn(str(folder.resolve()), stand_in_place.writable)

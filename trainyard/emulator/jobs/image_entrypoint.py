@@ -18,10 +18,13 @@ def command(request: dict[str, Any], python: Path) -> list[str]:
     if builtin_algorithms.without_script(request):
         return builtin_algorithms.training_command(request, python)
     spec = request["AlgorithmSpecification"]
-    own = toolkit(python)
-    if not spec.get("ContainerEntrypoint") and own is None:
+    command_line = toolkit(python)
+    if not spec.get("ContainerEntrypoint") and command_line is None:
         return [str(python), f"{DRIVERS}/{request['HyperParameters'][PROGRAM]}"]
-    return [*(spec.get("ContainerEntrypoint") or [str(own)]), *spec.get("ContainerArguments", [])]
+    return [
+        *(spec.get("ContainerEntrypoint") or [str(command_line)]),
+        *spec.get("ContainerArguments", []),
+    ]
 
 
 def environment(request: dict[str, Any]) -> dict[str, str]:
@@ -58,5 +61,5 @@ def refusal(request: dict[str, Any], python: Path) -> str | None:
 
 def toolkit(python: Path) -> Path | None:
     """Return the sagemaker-training toolkit's command; None if that interpreter lacks it."""
-    found = shutil.which("train", path=str(python.parent))
-    return Path(found) if found else None
+    program = shutil.which("train", path=str(python.parent))
+    return Path(program) if program else None

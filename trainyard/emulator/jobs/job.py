@@ -24,7 +24,7 @@ from trainyard.common.errors import EmulatorError
 from trainyard.emulator.api import ApiError, make_arn
 from trainyard.emulator.authorization.held_objects import held_objects
 from trainyard.emulator.authorization.role_calls import job_calls, logging_calls, metric_call
-from trainyard.emulator.container_access import Access, granted
+from trainyard.emulator.container_access import Access, grant_access
 from trainyard.emulator.internal_client import Aws
 from trainyard.emulator.jobs import container_images
 from trainyard.emulator.jobs.failure_reason import OFFLINE, excerpt, reason
@@ -37,7 +37,7 @@ from trainyard.emulator.request_scope import Thread, region
 from trainyard.emulator.retrying_write import Late
 from trainyard.emulator.runtime.cluster import Cluster, Exit, Outcome
 from trainyard.emulator.runtime.containers import Containers, container_network
-from trainyard.emulator.runtime.interpreter import OWN
+from trainyard.emulator.runtime.interpreter import OWN_PYTHON
 from trainyard.emulator.runtime.isolation import Isolation, choose, clear
 from trainyard.emulator.runtime.node import LOOPBACK, Node, base_environment, host_names
 from trainyard.emulator.services.cloudwatch.metric_store import Metrics
@@ -71,8 +71,8 @@ class Place:
     models: Models
     metrics: Metrics
     stop_grace: float = STOP_GRACE
-    python: Path = OWN
-    changed: Callable[[str, dict], None] = lambda kind, record: None  # noqa: E731
+    python: Path = OWN_PYTHON
+    on_change: Callable[[str, dict], None] = lambda kind, record: None  # noqa: E731
 
 
 NO_CAPACITY = (
@@ -82,7 +82,7 @@ NO_CAPACITY = (
 """FailureReason in AWS's words (DIAGNijmegen/rse-grand-challenge, issue 2631)."""
 
 
-class Stopped(Exception):
+class JobStopError(Exception):
     """The job was asked to stop before its nodes ran."""
 
 
@@ -129,7 +129,7 @@ class Job(ABC):
         self.lock = threading.RLock()
         self.record = self._first_record()
         self.keep = Late(self.save, f"job {self.name}")
-        self._done = threading.Event()
+        self._done_event = threading.Event()
         self._stop = threading.Event()
         self._cluster: Cluster | None = None
         self._outcome: Outcome | None = None
@@ -170,10 +170,10 @@ class Job(ABC):
 
     # life
 
-    def start(self, ended: Callable[["Job"], None]) -> None:
-        """Run the job in a thread; ``ended`` is called when the record on disk is complete."""
+    def start(self, on_end: Callable[["Job"], None]) -> None:
+        """Run the job in a thread; ``on_end`` is called when the record on disk is complete."""
         self.save()
-        Thread(target=self._run, args=(ended,), name=self.name, daemon=True).start()
+        Thread(target=self._run, args=(on_end,), name=self.name, daemon=True).start()
 
     def stop(self, grace: float | None = None, unheard: float | None = None) -> None:
         """Send SIGTERM to the job's first processes, SIGKILL to all after ``grace`` seconds.
@@ -191,9 +191,9 @@ class Job(ABC):
                 self._cluster.stop(self.place.stop_grace if grace is None else grace, unheard)
 
     def wait(self, timeout: float | None = None) -> bool:
-        return self._done.wait(timeout)
+        return self._done_event.wait(timeout)
 
-    def _run(self, ended: Callable[["Job"], None]) -> None:
+    def _run(self, on_end: Callable[["Job"], None]) -> None:
         try:
             if self._instance_type() in self.place.aws.without_capacity:
                 self._finish("Failed", NO_CAPACITY)
@@ -203,9 +203,9 @@ class Job(ABC):
             hosts = host_names(self.instances())
             python = self.place.python
             nodes = [Node(host, self.directory / host, python=python) for host in hosts]
-            with granted(self.place.aws, self.role, self.isolated) as access:
+            with grant_access(self.place.aws, self.role, self.is_isolated) as access:
                 self._live(nodes, hosts, access)
-        except Stopped:
+        except JobStopError:
             self._finish("Stopped")
         except ClientFault as fault:
             self._finish("Failed", f"ClientError: {fault}")
@@ -220,8 +220,8 @@ class Job(ABC):
             try:
                 clear(self.directory)
             finally:
-                ended(self)
-                self._done.set()
+                on_end(self)
+                self._done_event.set()
 
     def _assume(self) -> None:
         """Hold the job to its role's policies. Raises ``AccessDenied`` for what it may not have."""
@@ -238,9 +238,9 @@ class Job(ABC):
 
     def _instance_type(self) -> str | None:
         request = self.request
-        found = request.get("ResourceConfig") or request.get("TransformResources")
-        found = found or request.get("ProcessingResources", {}).get("ClusterConfig", {})
-        return found.get("InstanceType")
+        resources = request.get("ResourceConfig") or request.get("TransformResources")
+        resources = resources or request.get("ProcessingResources", {}).get("ClusterConfig", {})
+        return resources.get("InstanceType")
 
     @property
     def role(self) -> str:
@@ -253,7 +253,7 @@ class Job(ABC):
         return self.request
 
     @property
-    def isolated(self) -> bool:
+    def is_isolated(self) -> bool:
         """True if the request asks for EnableNetworkIsolation, in itself or in its
         NetworkConfig.
         """
@@ -288,17 +288,17 @@ class Job(ABC):
             if access:
                 node.environment |= access.environment(isolation)
             self.stage(node, hosts)
-            self.place.aws.staged(self.name, node.name, node.ml)
+            self.place.aws.on_stage(self.name, node.name, node.ml)
             if not node.image:
                 self._name_what_differs(node, self.image())
             isolation.prepare(node, hosts)
             if node.image:
-                self.say(node.name, f"Image {node.image} is {node.digest} here.")
+                self.write_notice(node.name, f"Image {node.image} is {node.digest} here.")
         with self.lock:
             self._check_stop()
             route = access.route if access else None
             self._cluster = Cluster(
-                self.directory, nodes, isolation, self._line, route, report=self.say
+                self.directory, nodes, isolation, self._line, route, report=self.write_notice
             )
         self.enter(self.KIND)
         try:
@@ -307,29 +307,31 @@ class Job(ABC):
         except ClientFault as fault:  # in an upload
             if not (self._outcome and self._outcome.failure):
                 raise
-            self.say(hosts[0], f"{fault}.")  # what ended the job is the reason of its failure
+            self.write_notice(
+                hosts[0], f"{fault}."
+            )  # what ended the job is the reason of its failure
         self._conclude(nodes, self._outcome)
 
     def _name_what_differs(self, node: Node, image: str) -> None:
         """Log which packages the interpreter lacks, or has of other versions than the image."""
-        started = scripts(node, lambda uri: self.place.objects.path(*split_uri(uri)))
-        for line in import_warnings(node, started):
-            self.say(node.name, line)
+        job_scripts = scripts(node, lambda uri: self.place.objects.path(*split_uri(uri)))
+        for line in import_warnings(node, job_scripts):
+            self.write_notice(node.name, line)
             log.warning("%s: %s", self.name, line)
-        imports = set().union(self.own_imports(), *(script.imports for script in started))
-        installs = "\n".join(script.installs for script in started)
+        imports = set().union(self.own_imports(), *(script.imports for script in job_scripts))
+        installs = "\n".join(script.installs for script in job_scripts)
         if line := version_notice(node.python, image, imports, installs):
-            self.say(node.name, line)
+            self.write_notice(node.name, line)
 
     def _conclude(self, nodes: list[Node], outcome: Outcome) -> None:
-        failed = outcome.failure
-        written = {node.name: self._written(node) for node in nodes}
-        ended = outcome.stopped or outcome.timed_out
-        complained = (e for e in outcome.exits if written[e.node] and self.MESSAGE_IS_FAILURE)
-        culprit = failed or next(complained, None)
-        if culprit and not (ended and not failed):
-            self.record |= self.exit_message(written[culprit.node])
-            self._finish("Failed", self._reason(culprit, written[culprit.node]))
+        failure = outcome.failure
+        messages = {node.name: self._read_message(node) for node in nodes}
+        is_stopped = outcome.is_stopped or outcome.timed_out
+        culprits = (e for e in outcome.exits if messages[e.node] and self.MESSAGE_IS_FAILURE)
+        culprit = failure or next(culprits, None)
+        if culprit and not (is_stopped and not failure):
+            self.record |= self.exit_message(messages[culprit.node])
+            self._finish("Failed", self._reason(culprit, messages[culprit.node]))
             return
         self.enter("Uploading")
         self.publish(nodes, outcome)
@@ -338,27 +340,27 @@ class Job(ABC):
                 "Stopped", f"MaxRuntimeExceeded: the job ran longer than {self._limit()} s"
             )
         else:
-            self._finish("Stopped" if outcome.stopped else "Completed")
+            self._finish("Stopped" if outcome.is_stopped else "Completed")
 
-    def _reason(self, culprit: Exit, written: str) -> str:
-        hint = "" if self.place.aws.internet and not self.isolated else OFFLINE
+    def _reason(self, culprit: Exit, message: str) -> str:
+        hint = "" if self.place.aws.internet and not self.is_isolated else OFFLINE
         if not culprit.started:
             command = "<image> train" if self.KIND == "Training" else "<image>"
             return f"{CANNOT_START.format(command)} {excerpt(culprit.node, self._tails)}"
-        return reason(culprit, written, self._tails, hint)
+        return reason(culprit, message, self._tails, hint)
 
     def exit_message(self, message: str) -> dict:
         """Return what Describe shows of a node's message beside the job's status."""
         return {}
 
-    def _written(self, node: Node) -> str:
+    def _read_message(self, node: Node) -> str:
         folder, _, name = self.MESSAGE.rpartition("/")
-        written = self.folder(node, folder).read(name, LONGEST_MESSAGE)
-        return (written or b"").decode(errors="replace").strip()
+        content = self.folder(node, folder).read(name, LONGEST_MESSAGE)
+        return (content or b"").decode(errors="replace").strip()
 
     def folder(self, node: Node, path: str) -> JobFolder:
         """Return a folder that the job sees as ``path``; its log says what is left out of it."""
-        return JobFolder(node.ml, path, report=partial(self.say, node.name))
+        return JobFolder(node.ml, path, report=partial(self.write_notice, node.name))
 
     def _phase(self, name: str) -> None:
         self._check_stop()
@@ -366,7 +368,7 @@ class Job(ABC):
 
     def _check_stop(self) -> None:
         if self._stop.is_set():
-            raise Stopped
+            raise JobStopError
 
     def _limit(self) -> float | None:
         return self.request.get("StoppingCondition", {}).get("MaxRuntimeInSeconds")
@@ -393,7 +395,7 @@ class Job(ABC):
         with self.lock:
             document = {"kind": self.KIND, "describe": self.record, "outputs": self.outputs}
             write_json(self.directory / "job.json", document)
-            self.place.changed(self.KIND, self.record)
+            self.place.on_change(self.KIND, self.record)
 
     def _finish(self, status: str, failure: str | None = None) -> None:
         with self.lock:
@@ -403,13 +405,13 @@ class Job(ABC):
 
     def _first_record(self) -> dict:
         now = time.time()
-        own = {
+        members = {
             f"{self.KIND}JobArn": self.arn,
             f"{self.KIND}JobStatus": "InProgress",
             "CreationTime": now,
             "LastModifiedTime": now,
         }
-        return {key: value for key, value in self.request.items() if key != "Tags"} | own
+        return {key: value for key, value in self.request.items() if key != "Tags"} | members
 
     # log
 
@@ -418,11 +420,11 @@ class Job(ABC):
         for host in hosts:
             self._append(host)  # a node has a stream even when it says nothing
             if notice:
-                self.say(host, notice)
+                self.write_notice(host, notice)
         if notice:
             log.warning("%s: %s", self.name, notice)
 
-    def say(self, host: str, notice: str) -> None:
+    def write_notice(self, host: str, notice: str) -> None:
         """Write a line of the emulator's own to the log of ``host``."""
         self._append(host, f"[emulator] {notice}")
 

@@ -11,8 +11,8 @@ from typing import Any
 from trainyard.emulator.api import ApiError, make_arn
 from trainyard.emulator.jobs.job import KINDS, Job, Place
 from trainyard.emulator.json_documents import read_json, write_json
-from trainyard.emulator.paging import ordered, page
-from trainyard.emulator.request_shapes import check, shown
+from trainyard.emulator.paging import page, sort_items
+from trainyard.emulator.request_shapes import check, select_members
 from trainyard.emulator.runtime.isolation import clear
 from trainyard.language.statuses import JOB_ENDED
 
@@ -31,10 +31,10 @@ class Jobs:
     def __init__(self, place: Place) -> None:
         self._place = place
         self._live: dict[str, Job] = {}
-        self._ended: dict[str, dict[str, dict]] = {kind: {} for kind in KINDS}
+        self._ended_records: dict[str, dict[str, dict]] = {kind: {} for kind in KINDS}
         """Kind → name → summary of an ended job."""
         self._lock = threading.Lock()
-        self._closed = False
+        self._is_closed = False
         place.jobs.mkdir(parents=True, exist_ok=True)
         self._bury()
 
@@ -53,7 +53,7 @@ class Jobs:
             message = f"{kind}JobName {name!r}: expected at most 63 letters, digits and hyphens"
             raise ApiError("ValidationException", message)
         with self._lock:
-            if self._closed:
+            if self._is_closed:
                 raise ApiError("ServiceUnavailable", "The emulator is stopping.", 503)
             if self._path(name).exists():
                 arn = make_arn("sagemaker", f"{kind.lower()}-job/{name}")
@@ -72,10 +72,10 @@ class Jobs:
     def describe(self, kind: str, name: str) -> dict:
         job = self._live.get(name)
         if job and kind == job.KIND:
-            return shown(f"Describe{kind}Job", job.describe())
+            return select_members(f"Describe{kind}Job", job.describe())
         path = self._path(name)
         if path.exists() and (document := read_json(path))["kind"] == kind:
-            return shown(f"Describe{kind}Job", document["describe"])
+            return select_members(f"Describe{kind}Job", document["describe"])
         of_training = kind == "Training"
         other = f"Could not find requested job with name: {name}"
         message = "Requested resource not found." if of_training else other
@@ -87,16 +87,16 @@ class Jobs:
         return read_json(path)["outputs"] if path.exists() else []
 
     def list_jobs(self, kind: str, request: dict) -> dict:
-        found = self._summaries(kind)
+        summaries = self._summaries(kind)
         keys = {"CreationTime": "CreationTime", "Status": f"{kind}JobStatus"}
-        found = ordered(
-            [job for job in found if _matches(kind, job, request)],
+        summaries = sort_items(
+            [job for job in summaries if _matches(kind, job, request)],
             request,
             keys | {"Name": f"{kind}JobName"},
             "CreationTime",
             "Ascending",
         )
-        return page(f"{kind}JobSummaries", found, request, 10)
+        return page(f"{kind}JobSummaries", summaries, request, 10)
 
     def stop(self, kind: str, name: str) -> dict:
         status = self.describe(kind, name)[f"{kind}JobStatus"]
@@ -121,7 +121,9 @@ class Jobs:
         if status in JOB_ENDED and (job := self._live.get(name)):
             job.wait()
         with self._lock:
-            if self._ended[kind].pop(name, None) is None:  # it runs, or a full disk has not its end
+            if (
+                self._ended_records[kind].pop(name, None) is None
+            ):  # it runs, or a full disk has not its end
                 message = f"{kind} job {name} is in status {status}: stop it, and wait for its end"
                 raise ApiError("ResourceInUse", message)
             shutil.rmtree(self._path(name).parent)
@@ -130,7 +132,7 @@ class Jobs:
     def close(self) -> None:
         """Stop every job; wait until none of their processes is left."""
         with self._lock:
-            self._closed = True
+            self._is_closed = True
             jobs = list(self._live.values())
         for job in jobs:
             job.stop(CLOSE_GRACE)
@@ -143,8 +145,8 @@ class Jobs:
     def _summaries(self, kind: str) -> list[dict]:
         with self._lock:
             live = [job for job in self._live.values() if kind == job.KIND]
-            ended = list(self._ended[kind].values())
-        return [*ended, *(_summary(kind, job.describe()) for job in live)]
+            ended_jobs = list(self._ended_records[kind].values())
+        return [*ended_jobs, *(_summary(kind, job.describe()) for job in live)]
 
     def _forget(self, job: Job) -> None:
         """Remove an ended job from memory: its log's end, its process, its request.
@@ -155,7 +157,7 @@ class Jobs:
             if job.keep.pending:
                 return
             del self._live[job.name]
-            self._ended[job.KIND][job.name] = _summary(job.KIND, job.describe())
+            self._ended_records[job.KIND][job.name] = _summary(job.KIND, job.describe())
 
     def _bury(self) -> None:
         """Mark jobs as failed that were running when an earlier emulator ended."""
@@ -169,25 +171,25 @@ class Jobs:
                     record["SecondaryStatus"] = "Failed"
                 write_json(path, document)
                 clear(path.parent)
-            self._ended[kind][path.parent.name] = _summary(kind, record)
+            self._ended_records[kind][path.parent.name] = _summary(kind, record)
 
 
 def _matches(kind: str, job: dict, request: dict) -> bool:
     """Apply the filters that ListTrainingJobs and ListProcessingJobs share."""
-    created, changed = job["CreationTime"], job["LastModifiedTime"]
+    creation_time, modification_time = job["CreationTime"], job["LastModifiedTime"]
     return (
         request.get("NameContains", "").lower() in job[f"{kind}JobName"].lower()
         and request.get("StatusEquals") in (None, job[f"{kind}JobStatus"])
-        and request.get("CreationTimeAfter", created) <= created
-        and request.get("CreationTimeBefore", created) >= created
-        and request.get("LastModifiedTimeAfter", changed) <= changed
-        and request.get("LastModifiedTimeBefore", changed) >= changed
+        and request.get("CreationTimeAfter", creation_time) <= creation_time
+        and request.get("CreationTimeBefore", creation_time) >= creation_time
+        and request.get("LastModifiedTimeAfter", modification_time) <= modification_time
+        and request.get("LastModifiedTimeBefore", modification_time) >= modification_time
     )
 
 
 def _summary(kind: str, job: dict) -> dict:
     names = ("JobName", "JobArn", "JobStatus", "EndTime")
-    wanted = [f"{kind}{name}" for name in names]
-    wanted += ["CreationTime", "LastModifiedTime", "SecondaryStatus"]
-    wanted += ["FailureReason", "ExitMessage"] if kind != "Training" else []
-    return {name: job[name] for name in wanted if name in job}
+    members = [f"{kind}{name}" for name in names]
+    members += ["CreationTime", "LastModifiedTime", "SecondaryStatus"]
+    members += ["FailureReason", "ExitMessage"] if kind != "Training" else []
+    return {name: job[name] for name in members if name in job}

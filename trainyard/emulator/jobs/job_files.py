@@ -42,7 +42,7 @@ class JobFolder:
     path: str
     place: str = "/opt/ml"
     report: Callable[[str], None] = field(default=lambda _: None, compare=False)
-    _reported: set[str] = field(default_factory=set, compare=False)
+    _reported_reasons: set[str] = field(default_factory=set, compare=False)
 
     def files(self) -> Iterator["JobFile"]:
         """Iterate over the regular files below the folder, also behind links; none if it is
@@ -123,10 +123,10 @@ class JobFolder:
 
     def _leave_out(self, name: str, error: LeadsOutError | OSError) -> None:
         is_ours = isinstance(error, LeadsOutError)
-        why = str(error) if is_ours else f"{self.path}/{name}: {error.strerror}"
-        if why not in self._reported:
-            self._reported.add(why)
-            self.report(f"{why}: left out.")
+        reason = str(error) if is_ours else f"{self.path}/{name}: {error.strerror}"
+        if reason not in self._reported_reasons:
+            self._reported_reasons.add(reason)
+            self.report(f"{reason}: left out.")
 
     def _follow(self, name: str) -> tuple[list[str], os.stat_result]:
         """Return what the link ``name`` leads to: its components below ``root``, and its status."""
@@ -140,33 +140,33 @@ class JobFolder:
         Raises :class:`LeadsOutError`; ``OSError`` for a path that does not exist.
         """
         place, links = _components(self.place), 0
-        resolved: list[str] = []
+        parts: list[str] = []
         queue = _components(path)[::-1]
         while queue:
             if (name := queue.pop()) == "..":
-                resolved = resolved[:-1]
+                parts = parts[:-1]
                 continue
-            resolved = [*resolved, name]
-            if resolved == place[: len(resolved)]:  # the root, or on the way to it
+            parts = [*parts, name]
+            if parts == place[: len(parts)]:  # the root, or on the way to it
                 continue
-            if resolved[: len(place)] != place:
+            if parts[: len(place)] != place:
                 break
-            with self._open_folder(resolved[len(place) : -1]) as folder:
+            with self._open_folder(parts[len(place) : -1]) as folder:
                 target = _link_target(name, folder)
             if target is None:
                 continue
             if (links := links + 1) > LINKS:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-            resolved = [] if target.startswith("/") else resolved[:-1]
+            parts = [] if target.startswith("/") else parts[:-1]
             if f"{target}/".startswith(f"{self.root}/"):  # in a relocated job
                 target = self.place + target.removeprefix(str(self.root))
             queue += _components(target)[::-1]
-        if resolved[: len(place)] != place:
+        if parts[: len(place)] != place:
             raise LeadsOutError(
-                f"{path} is a symbolic link to /{'/'.join(resolved + queue[::-1])}, outside "
+                f"{path} is a symbolic link to /{'/'.join(parts + queue[::-1])}, outside "
                 f"{self.place}, where a job's files are: copy the file instead of linking to it"
             )
-        return resolved[len(place) :]
+        return parts[len(place) :]
 
     @contextlib.contextmanager
     def _open_folder(self, parts: list[str]) -> Iterator[int]:

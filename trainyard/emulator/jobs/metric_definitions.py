@@ -14,29 +14,33 @@ class Metrics:
     """The latest value of each metric. ``read`` may be called from several threads."""
 
     def __init__(self, definitions: Iterable[Mapping[str, Any]]) -> None:
-        self._metrics = [compiled(entry) for entry in definitions]
+        self._metrics = [compile_regex(entry) for entry in definitions]
         self._latest: dict[str, dict] = {}
-        self._reported: set[str] = set()
+        self._reported_definitions: set[str] = set()
         self._lock = threading.Lock()
 
     def read(self, line: str) -> list[tuple[str, float]]:
         """Return name and value of each metric in the line; JSON lacks NaN and infinity."""
-        found = []
+        values = []
         for one in self._metrics:
             value = one.value(line)
             if value is not None and math.isfinite(value):
                 entry = {"MetricName": one.name, "Value": value, "Timestamp": time.time()}
                 with self._lock:
                     self._latest[one.name] = entry
-                found.append((one.name, value))
-        return found
+                values.append((one.name, value))
+        return values
 
     def given_up(self) -> list[str]:
         """Return a message for each expression that proved too slow since the last call."""
-        slow = {one.name: one.pattern for one in self._metrics if one.pattern.is_given_up}
+        slow = {
+            pattern.name: pattern.pattern
+            for pattern in self._metrics
+            if pattern.pattern.is_given_up
+        }
         with self._lock:
-            new = slow.keys() - self._reported
-            self._reported |= new
+            new = slow.keys() - self._reported_definitions
+            self._reported_definitions |= new
         return [slow[name].given_up_message(name) for name in sorted(new)]
 
     def latest(self) -> list[dict]:
@@ -45,7 +49,7 @@ class Metrics:
             return list(self._latest.values())
 
 
-def compiled(entry: Mapping[str, Any]) -> Definition:
+def compile_regex(entry: Mapping[str, Any]) -> Definition:
     """Return a definition. Raises ``ValidationException`` for one that cannot work."""
     try:
         return definition(entry)

@@ -72,14 +72,14 @@ _OF_S3 = {
 }
 
 
-def _completed(request: dict) -> dict:
+def _fill_defaults(request: dict) -> dict:
     """Return the request with AWS's defaults, which the container and Describe show."""
     inputs = [
-        {**each, "S3Input": {**_OF_S3, **each["S3Input"]}} if "S3Input" in each else each
-        for each in request.get("ProcessingInputs", [])
+        {**entry, "S3Input": {**_OF_S3, **entry["S3Input"]}} if "S3Input" in entry else entry
+        for entry in request.get("ProcessingInputs", [])
     ]
-    given = {"ProcessingInputs": inputs} if inputs else {}
-    return {"StoppingCondition": {"MaxRuntimeInSeconds": _LONGEST_RUN}, **request, **given}
+    inputs_member = {"ProcessingInputs": inputs} if inputs else {}
+    return {"StoppingCondition": {"MaxRuntimeInSeconds": _LONGEST_RUN}, **request, **inputs_member}
 
 
 class ProcessingJob(Job):
@@ -95,7 +95,7 @@ class ProcessingJob(Job):
     def __init__(self, place: Place, request: dict) -> None:
         for check in self.checks(request, place.python):
             check()
-        super().__init__(place, _completed(request))
+        super().__init__(place, _fill_defaults(request))
 
     @staticmethod
     def checks(request: dict, python: Path) -> Iterator[Check]:
@@ -118,7 +118,7 @@ class ProcessingJob(Job):
 
     def stage(self, node: Node, hosts: list[str]) -> None:
         node.make_directories("/opt/ml/output", "/opt/ml/config", ROOT)
-        for entry in _managed(self.request.get("ProcessingInputs", [])):
+        for entry in _list_managed(self.request.get("ProcessingInputs", [])):
             self._download(entry["S3Input"], node, hosts)
         for output in self._outputs():
             node.make_directories(output["LocalPath"])
@@ -157,14 +157,14 @@ class ProcessingJob(Job):
 
         A stopped job uploads nothing: half of an EndOfJob output would look complete.
         """
-        if outcome.stopped or outcome.timed_out:
+        if outcome.is_stopped or outcome.timed_out:
             return
         for output in self._outputs("EndOfJob"):
             for node in nodes:
                 folder = self.folder(node, output["LocalPath"])
                 upload(self.place.objects, folder, output["S3Uri"])
         self.outputs = [output["S3Uri"] for output in self._outputs()]
-        self.record |= self.exit_message(self._written(nodes[0]))
+        self.record |= self.exit_message(self._read_message(nodes[0]))
 
     def exit_message(self, message: str) -> dict:
         return {"ExitMessage": message[:_LONGEST_MESSAGE]} if message else {}
@@ -172,21 +172,21 @@ class ProcessingJob(Job):
     def _outputs(self, mode: str = "") -> list[dict]:
         """Return the S3Output of each output, or only of those with S3UploadMode ``mode``."""
         entries = self.request.get("ProcessingOutputConfig", {}).get("Outputs", [])
-        outputs = [entry["S3Output"] for entry in _managed(entries)]
+        outputs = [entry["S3Output"] for entry in _list_managed(entries)]
         return [o for o in outputs if not mode or o.get("S3UploadMode", "EndOfJob") == mode]
 
     def _download(self, source: dict, node: Node, hosts: list[str]) -> None:
-        found = select(
+        sources = select(
             self.place.objects, source["S3Uri"], source["S3DataType"], self.request["RoleArn"]
         )
         if source.get("S3DataDistributionType") == "ShardedByS3Key":
-            found = shard(found, hosts.index(node.name), len(hosts))
-        download(self.place.objects, found, node.inside(source["LocalPath"]))
+            sources = shard(sources, hosts.index(node.name), len(hosts))
+        download(self.place.objects, sources, node.inside(source["LocalPath"]))
 
     def _write_config(self, node: Node, hosts: list[str]) -> None:
         config = node.inside("/opt/ml/config")
         job: dict[str, Any] = {"ProcessingJobArn": self.arn, **copy.deepcopy(self.request)}
-        for source in (each.get("S3Input", {}) for each in job.get("ProcessingInputs", [])):
+        for source in (entry.get("S3Input", {}) for entry in job.get("ProcessingInputs", [])):
             source |= {"S3DownloadMode": "StartOfJob"}  # only the container's file has it
         (config / "processingjobconfig.json").write_text(json.dumps(job))
         resources = {"current_host": node.name, "hosts": hosts}
@@ -194,8 +194,8 @@ class ProcessingJob(Job):
 
 
 def _refuse_image(request: dict) -> None:
-    if why := container_images.refusal(request["AppSpecification"]["ImageUri"]):
-        raise _invalid(why)
+    if reason := container_images.refusal(request["AppSpecification"]["ImageUri"]):
+        raise _invalid(reason)
 
 
 def _refuse_entrypoint(request: dict, python: Path) -> None:
@@ -203,8 +203,8 @@ def _refuse_entrypoint(request: dict, python: Path) -> None:
     if container_images.runs_in_engine(spec["ImageUri"]):
         return
     if _is_analysis(spec):
-        if why := _analysis_refusal(request.get("Environment", {}), python):
-            raise _invalid(why)
+        if reason := _analysis_refusal(request.get("Environment", {}), python):
+            raise _invalid(reason)
     elif not spec.get("ContainerEntrypoint"):
         raise _invalid(
             "AppSpecification has no ContainerEntrypoint, so the image's own would run, which this "
@@ -213,10 +213,10 @@ def _refuse_entrypoint(request: dict, python: Path) -> None:
 
 
 def _refuse_input(entry: dict) -> None:
-    where = f"input {entry['InputName']!r}"
+    location = f"input {entry['InputName']!r}"
     if definition := entry.get("DatasetDefinition"):
-        raise _invalid(f"{where}: {_why_not(definition)}")
-    _refuse_place(where, entry.get("S3Input"), entry.get("AppManaged", False))
+        raise _invalid(f"{location}: {_why_not(definition)}")
+    _refuse_place(location, entry.get("S3Input"), entry.get("AppManaged", False))
 
 
 def _refuse_shared_folder(entries: list[dict]) -> None:
@@ -224,7 +224,7 @@ def _refuse_shared_folder(entries: list[dict]) -> None:
     #4939).
     """
     owners: dict[str, str] = {}
-    for entry in _managed(entries):
+    for entry in _list_managed(entries):
         folder = posixpath.normpath(entry["S3Input"]["LocalPath"])
         other = owners.setdefault(folder, entry["InputName"])
         if other != entry["InputName"]:
@@ -234,13 +234,13 @@ def _refuse_shared_folder(entries: list[dict]) -> None:
 
 
 def _refuse_output(entry: dict) -> None:
-    where = f"output {entry['OutputName']!r}"
+    location = f"output {entry['OutputName']!r}"
     if "FeatureStoreOutput" in entry:
-        raise _invalid(f"{where}: FeatureStoreOutput is not run here: there is no feature store")
-    _refuse_place(where, entry.get("S3Output"), entry.get("AppManaged", False))
+        raise _invalid(f"{location}: FeatureStoreOutput is not run here: there is no feature store")
+    _refuse_place(location, entry.get("S3Output"), entry.get("AppManaged", False))
 
 
-def _managed(entries: list[dict]) -> list[dict]:
+def _list_managed(entries: list[dict]) -> list[dict]:
     """Return the entries that SageMaker itself moves, which are those without AppManaged."""
     return [entry for entry in entries if not entry.get("AppManaged")]
 
@@ -261,24 +261,24 @@ def _why_not(definition: dict) -> str:
     return "DatasetDefinition has neither AthenaDatasetDefinition nor RedshiftDatasetDefinition"
 
 
-def _refuse_place(where: str, place: dict | None, app_managed: bool) -> None:
+def _refuse_place(location: str, place: dict | None, app_managed: bool) -> None:
     if place is None:
-        raise _invalid(f"{where} has neither S3Input nor S3Output")
+        raise _invalid(f"{location} has neither S3Input nor S3Output")
     local = place.get("LocalPath", "")
     if app_managed and not local:  # the application chooses the path
         local = ROOT
     if not f"{local}/".startswith(f"{ROOT}/") or ".." in local.split("/"):
-        raise _invalid(f"{where}: LocalPath {local!r} must be under {ROOT}/")
+        raise _invalid(f"{location}: LocalPath {local!r} must be under {ROOT}/")
     if app_managed:
         return
     if place.get("S3InputMode", "File") != "File":
-        raise _invalid(f"{where}: S3InputMode {place['S3InputMode']} is not run here: use File")
+        raise _invalid(f"{location}: S3InputMode {place['S3InputMode']} is not run here: use File")
     if place.get("S3CompressionType", "None") != "None":
-        raise _invalid(f"{where}: S3CompressionType Gzip is not run here: store it uncompressed")
+        raise _invalid(f"{location}: S3CompressionType Gzip is not run here: store it uncompressed")
     try:
         split_uri(place["S3Uri"])
     except ClientFault as fault:
-        raise _invalid(f"{where}: {fault}") from None
+        raise _invalid(f"{location}: {fault}") from None
 
 
 def _invalid(message: str) -> ApiError:

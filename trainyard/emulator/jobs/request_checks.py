@@ -38,13 +38,13 @@ class Unknown:
     __getattr__ = __add__ = __radd__ = __mul__ = __rmul__ = __or__ = __ror__ = _ask
 
 
-def unevaluated(value: Any) -> Any:
+def mask_expressions(value: Any) -> Any:
     """Return ``value`` with :class:`Unknown` in place of each expression."""
     if is_expression(value):
         return Unknown(value)
     if isinstance(value, dict):
-        return {key: unevaluated(item) for key, item in value.items()}
-    return [unevaluated(item) for item in value] if isinstance(value, list) else value
+        return {key: mask_expressions(item) for key, item in value.items()}
+    return [mask_expressions(item) for item in value] if isinstance(value, list) else value
 
 
 def refusal(checks: Iterable[Check]) -> str | None:

@@ -33,7 +33,7 @@ _SDK = "/opt/ml/input/data/sm_drivers/sourcecode.json"
 _HYPERPARAMETERS = "/opt/ml/input/config/hyperparameters.json"
 _ARCHIVE = "sagemaker_submit_directory"
 """Hyperparameter by which the SDK names the archive with the script, for AWS's toolkit."""
-_STARTED = re.compile(r"^python3? (?P<script>[\w./-]+\.py)\b", re.MULTILINE)
+_PYTHON_COMMAND = re.compile(r"^python3? (?P<script>[\w./-]+\.py)\b", re.MULTILINE)
 """Line of a FrameworkProcessor's runproc.sh, which unpacks sourcedir.tar.gz in its folder."""
 _LARGEST = 2**26
 """Bytes of an archive, at most, that is unpacked to read its scripts."""
@@ -60,28 +60,28 @@ def scripts(node: Node, source: Callable[[str], Path]) -> list[Script]:
 
     ``source(uri)``: the file of an object in S3.
     """
-    found = [_read(script, node.ml) for script in _named_files(node)]
+    job_scripts = [_read(script, node.ml) for script in _named_files(node)]
     for archive, name in _named_archives(node, source):
         with TemporaryDirectory() as folder, suppress(OSError, tarfile.TarError):  # the job says so
             if archive.stat().st_size <= _LARGEST:
                 with tarfile.open(archive) as tar:
                     unpack(tar, Path(folder))
                 if (Path(folder) / name).is_file():
-                    found.append(_read(Path(folder) / name, Path(folder)))
-    return found
+                    job_scripts.append(_read(Path(folder) / name, Path(folder)))
+    return job_scripts
 
 
-def import_warnings(node: Node, started: list[Script]) -> list[str]:
+def import_warnings(node: Node, job_scripts: list[Script]) -> list[str]:
     """Return one line for each script that imports a missing package, and installs none.
 
     Of packages that are there, bytecode is made where it is missing.
     """
     lines = []
-    for script in started:
+    for script in job_scripts:
         if not script.imports or script.installs:
             continue
-        missing, uncompiled = find_modules(node.python, script.imports)
-        keep_bytecode(node.python, uncompiled)
+        missing, uncompiled_modules = find_modules(node.python, script.imports)
+        keep_bytecode(node.python, uncompiled_modules)
         if missing:
             lines.append(
                 f"{script.name} imports {', '.join(missing)}, which {node.python} lacks: install "
@@ -95,13 +95,15 @@ def version_notice(python: Path, image: str, imports: set[str], installs: str = 
 
     Empty if there are none; ``installs``: requirements that the job installs by itself.
     """
-    there = known_image(image)
-    if not there or not imports:
+    image_record = known_image(image)
+    if not image_record or not imports:
         return ""
-    named = {name.lower().replace("_", "-") for name in re.findall(r"(?m)^[\w.-]+", installs)}
-    version, installed = installed_packages(python, set(there.packages) - named)
-    rows = differences(there, version, installed, imports)
-    return f"{STANDS_IN} {there.name}: {', '.join(rows)}" if rows else ""
+    requirements = {
+        name.lower().replace("_", "-") for name in re.findall(r"(?m)^[\w.-]+", installs)
+    }
+    version, versions = installed_packages(python, set(image_record.packages) - requirements)
+    rows = differences(image_record, version, versions, imports)
+    return f"{STANDS_IN} {image_record.name}: {', '.join(rows)}" if rows else ""
 
 
 def read_imports(script: Path, top: Path) -> set[str]:
@@ -117,11 +119,11 @@ def _read(script: Path, top: Path) -> Script:
 
 def _named_files(node: Node) -> Iterator[Path]:
     """Iterate over the Python files in the job's command, and the one that AWS's driver starts."""
-    named = [name for name in _SCRIPT.findall(" ".join(node.command)) if name.endswith(".py")]
+    names = [name for name in _SCRIPT.findall(" ".join(node.command)) if name.endswith(".py")]
     if (about := node.inside(_SDK)).is_file():
         entry = json.loads(about.read_text()).get("entry_script")
-        named += [f"/opt/ml/input/data/code/{entry}"] if entry else []
-    for path in dict.fromkeys(named):
+        names += [f"/opt/ml/input/data/code/{entry}"] if entry else []
+    for path in dict.fromkeys(names):
         if (script := node.inside(path)).is_file():
             yield script
 
@@ -129,8 +131,8 @@ def _named_files(node: Node) -> Iterator[Path]:
 def _named_archives(node: Node, source: Callable[[str], Path]) -> Iterator[tuple[Path, str]]:
     """Iterate over (archive, script in it) that AWS's toolkit, or a runproc.sh, unpacks."""
     if (config := node.inside(_HYPERPARAMETERS)).is_file():
-        given = json.loads(config.read_text())
-        uri, script = (str(given.get(name, "")).strip('"') for name in (_ARCHIVE, SCRIPT))
+        hyperparameters = json.loads(config.read_text())
+        uri, script = (str(hyperparameters.get(name, "")).strip('"') for name in (_ARCHIVE, SCRIPT))
         if script and uri.startswith("s3://"):
             with suppress(ApiError, OSError):  # the toolkit will say so
                 yield source(uri), script
@@ -138,27 +140,27 @@ def _named_archives(node: Node, source: Callable[[str], Path]) -> Iterator[tuple
         shell = node.inside(name)
         archive = node.inside("/opt/ml/processing/input/code/sourcedir.tar.gz")
         if name.endswith(".sh") and shell.is_file() and archive.is_file():
-            for started in _STARTED.finditer(shell.read_text(errors="replace")):
-                yield archive, started["script"]
+            for match in _PYTHON_COMMAND.finditer(shell.read_text(errors="replace")):
+                yield archive, match["script"]
 
 
 def _imports(script: Path, roots: list[Path]) -> set[str]:
     """Return the script's top-level imports from outside the standard library and ``roots``."""
-    found, seen, queue = set(), set(), [script]
+    packages, visited_paths, queue = set(), set(), [script]
     while queue:
         module = queue.pop()
-        seen.add(module)
-        for name in _imported(module):
+        visited_paths.add(module)
+        for name in _iterate_imports(module):
             local = [path for root in roots for path in (root / f"{name}.py", root / name)]
             if local := [path for path in local if path.exists()]:
                 files = [path / "__init__.py" if path.is_dir() else path for path in local]
-                queue += [path for path in files if path.is_file() and path not in seen]
+                queue += [path for path in files if path.is_file() and path not in visited_paths]
             elif name not in sys.stdlib_module_names:
-                found.add(name)
-    return found
+                packages.add(name)
+    return packages
 
 
-def _imported(module: Path) -> Iterator[str]:
+def _iterate_imports(module: Path) -> Iterator[str]:
     """Iterate over the names of packages that are always imported with ``module``."""
     try:
         with _PARSING:

@@ -68,12 +68,12 @@ class TrainingJob(Job):
             _refuse_channel(channel, pipeline=False)
         if builtin_algorithms.without_script(request):
             spec = request["AlgorithmSpecification"]
-            own = {"MetricDefinitions": builtin_algorithms.metric_definitions()}
-            request = request | {"AlgorithmSpecification": spec | own}
+            metrics_member = {"MetricDefinitions": builtin_algorithms.metric_definitions()}
+            request = request | {"AlgorithmSpecification": spec | metrics_member}
         self._objects = place.objects  # as a file system reads them: not held to the job's role
         self._metrics = Metrics(request["AlgorithmSpecification"].get("MetricDefinitions", ()))
         super().__init__(place, request)
-        name = "model/" if self._uncompressed() else "model.tar.gz"
+        name = "model/" if self._is_uncompressed() else "model.tar.gz"
         self.record["ModelArtifacts"] = {"S3ModelArtifacts": self._output_uri(name)}
         self.enter("Starting")
 
@@ -125,10 +125,12 @@ class TrainingJob(Job):
     def _say_what_is_ignored(self, node: Node) -> None:
         """Log ignored members; SDK v2 sets a profiler rule in every job, so none is refused."""
         if self.request["ResourceConfig"].get("TrainingPlanArn"):
-            self.say(node.name, "TrainingPlanArn is ignored here: this machine runs the job.")
+            self.write_notice(
+                node.name, "TrainingPlanArn is ignored here: this machine runs the job."
+            )
         for member in ("DebugRuleConfigurations", "ProfilerRuleConfigurations"):
             if self.request.get(member):
-                self.say(
+                self.write_notice(
                     node.name, f"{member}: rules are not evaluated here, so they find nothing."
                 )
 
@@ -180,17 +182,17 @@ class TrainingJob(Job):
         super().set_status(status, failure)
 
     def read_line(self, host: str, line: str) -> None:
-        if (found := self._metrics.read(line)) and self.measures:
-            training(self.place.metrics, self.name, found)
+        if (values := self._metrics.read(line)) and self.measures:
+            training(self.place.metrics, self.name, values)
         for message in self._metrics.given_up():
-            self.say(host, message)
+            self.write_notice(host, message)
 
     def describe(self) -> dict:
-        return super().describe() | self._measured()
+        return super().describe() | self._collect_metrics()
 
     def save(self) -> None:
         with self.lock:
-            self.record |= self._measured()
+            self.record |= self._collect_metrics()
             super().save()
 
     # inputs
@@ -204,25 +206,29 @@ class TrainingJob(Job):
             self._mount(name, system, node, target)
             return
         if self._mode(channel) == "FastFile":
-            self.say(node.name, f"Channel {name}: FastFile is emulated by downloading first.")
+            self.write_notice(
+                node.name, f"Channel {name}: FastFile is emulated by downloading first."
+            )
         source = channel["DataSource"]["S3DataSource"]
         role = self.request["RoleArn"]
-        found = select(self.place.objects, source["S3Uri"], source["S3DataType"], role)
+        sources = select(self.place.objects, source["S3Uri"], source["S3DataType"], role)
         if source.get("S3DataDistributionType") == "ShardedByS3Key":
-            found = shard(found, hosts.index(node.name), len(hosts))
-        download(self.place.objects, found, target)
+            sources = shard(sources, hosts.index(node.name), len(hosts))
+        download(self.place.objects, sources, target)
 
     def _mount(self, name: str, system: dict, node: Node, target: Path) -> None:
-        found = stand_in(system)
-        folder = Path(found.place)
-        if found.mirrored:
+        stand_in_place = stand_in(system)
+        folder = Path(stand_in_place.place)
+        if stand_in_place.is_mirrored:
             folder = self.directory / "file-systems" / name
             if not folder.exists():  # else another node's: FSx reads the bucket once for all
-                place = f"{found.place.rstrip('/')}/"  # FSx mirrors a folder
+                place = f"{stand_in_place.place.rstrip('/')}/"  # FSx mirrors a folder
                 objects = select(self._objects, place, "S3Prefix", self.request["RoleArn"])
                 download(self._objects, objects, folder)
-        node.mounts.append(Mount(str(folder), str(target), not found.writable))
-        self.say(node.name, f"Channel {name}: {found} stands in for {system['FileSystemId']}.")
+        node.mounts.append(Mount(str(folder), str(target), not stand_in_place.writable))
+        self.write_notice(
+            node.name, f"Channel {name}: {stand_in_place} stands in for {system['FileSystemId']}."
+        )
 
     def _checkpoints(self) -> str:
         return self.request.get("CheckpointConfig", {}).get("LocalPath") or CHECKPOINTS
@@ -239,8 +245,8 @@ class TrainingJob(Job):
             raise ClientFault(f"CheckpointConfig.LocalPath {folder!r} must be under /opt/ml here")
         node.make_directories(folder)
         with contextlib.suppress(NoObjects):  # none yet: the job starts from the beginning
-            found = select(self.place.objects, uri, "S3Prefix", "")
-            download(self.place.objects, found, node.inside(folder))
+            sources = select(self.place.objects, uri, "S3Prefix", "")
+            download(self.place.objects, sources, node.inside(folder))
 
     # configuration
 
@@ -263,8 +269,8 @@ class TrainingJob(Job):
             "inputdataconfig": {_name(c): self._channel_config(c) for c in self._channels()},
         }
         if checkpoints := self.request.get("CheckpointConfig"):
-            where = {"LocalPath": self._checkpoints()}
-            documents["checkpointconfig"] = checkpoints | where
+            configuration = {"LocalPath": self._checkpoints()}
+            documents["checkpointconfig"] = checkpoints | configuration
         for name, document in documents.items():
             (config / f"{name}.json").write_text(json.dumps(document))
 
@@ -284,7 +290,7 @@ class TrainingJob(Job):
     # results
 
     def _publish_model(self, folders: list[JobFolder]) -> None:
-        if self._uncompressed():
+        if self._is_uncompressed():
             for folder in reversed(folders):  # algo-1 last: its files win, as in the archive
                 upload(self.place.objects, folder, self._output_uri("model/"))
             self.outputs.append(self._output_uri("model/"))
@@ -293,9 +299,9 @@ class TrainingJob(Job):
         if archive(folders, tar):
             self._put(tar, "model.tar.gz")
         else:
-            self.say("algo-1", "/opt/ml/model is empty: there is no model.tar.gz.")
+            self.write_notice("algo-1", "/opt/ml/model is empty: there is no model.tar.gz.")
 
-    def _uncompressed(self) -> bool:
+    def _is_uncompressed(self) -> bool:
         return self.request["OutputDataConfig"].get("CompressionType") == "NONE"
 
     def _output_uri(self, name: str) -> str:
@@ -308,13 +314,13 @@ class TrainingJob(Job):
         self.outputs.append(self._output_uri(name))
         path.unlink()
 
-    def _measured(self) -> dict:
+    def _collect_metrics(self) -> dict:
         latest = self._metrics.latest()
         return {"FinalMetricDataList": latest} if latest else {}
 
     def _bill(self, now: float) -> None:
-        if started := self.record.get("TrainingStartTime"):
-            seconds = max(1, round(now - started))
+        if start_time := self.record.get("TrainingStartTime"):
+            seconds = max(1, round(now - start_time))
             self.record |= {"TrainingTimeInSeconds": seconds, "BillableTimeInSeconds": seconds}
 
     def _timed_out(self) -> bool:
@@ -325,8 +331,8 @@ def _refuse_image(request: dict) -> None:
     spec = request.get("AlgorithmSpecification", {})  # none with a ServerlessJobConfig
     if "TrainingImage" not in spec:
         raise _invalid("AlgorithmSpecification.AlgorithmName is not run here: use TrainingImage")
-    if why := container_images.refusal(spec["TrainingImage"]):
-        raise _invalid(why)
+    if reason := container_images.refusal(spec["TrainingImage"]):
+        raise _invalid(reason)
 
 
 def _refuse_groups(request: dict) -> None:
@@ -337,8 +343,8 @@ def _refuse_groups(request: dict) -> None:
 def _refuse_entrypoint(request: dict, python: Path) -> None:
     if container_images.runs_in_engine(request["AlgorithmSpecification"]["TrainingImage"]):
         return
-    if why := image_entrypoint.refusal(request, python):
-        raise _invalid(why)
+    if reason := image_entrypoint.refusal(request, python):
+        raise _invalid(reason)
 
 
 def _refuse_output(request: dict) -> None:
@@ -351,7 +357,9 @@ def _refuse_output(request: dict) -> None:
 def _refuse_pipe(request: dict, channel: dict) -> None:
     default = request["AlgorithmSpecification"].get("TrainingInputMode", "File")
     if (channel.get("InputMode") or default) == "Pipe":
-        raise _invalid(f"{_where(channel)}: InputMode Pipe is not run here: use File or FastFile")
+        raise _invalid(
+            f"{_label_channel(channel)}: InputMode Pipe is not run here: use File or FastFile"
+        )
 
 
 def _refuse_channel(channel: dict, pipeline: bool = True) -> None:
@@ -359,8 +367,8 @@ def _refuse_channel(channel: dict, pipeline: bool = True) -> None:
     own tests rely on that).
     """
     if channel.get("CompressionType", "None") != "None":
-        what = "CompressionType Gzip is not run here: store it uncompressed"
-        raise _invalid(f"{_where(channel)}: {what}")
+        problem = "CompressionType Gzip is not run here: store it uncompressed"
+        raise _invalid(f"{_label_channel(channel)}: {problem}")
     try:
         if "FileSystemDataSource" in channel["DataSource"]:
             stand_in(channel["DataSource"]["FileSystemDataSource"])
@@ -370,10 +378,10 @@ def _refuse_channel(channel: dict, pipeline: bool = True) -> None:
         else:
             raise ClientFault("expected an S3DataSource or a FileSystemDataSource")
     except ClientFault as fault:
-        raise _invalid(f"{_where(channel)}: {fault}") from None
+        raise _invalid(f"{_label_channel(channel)}: {fault}") from None
 
 
-def _where(channel: dict) -> str:
+def _label_channel(channel: dict) -> str:
     return f"channel {channel['ChannelName']!r}"
 
 

@@ -42,8 +42,8 @@ def split_uri(uri: str) -> tuple[str, str]:
     Raises:
         ClientFault: the text is neither.
     """
-    if found := _ADDRESS.fullmatch(uri):
-        return found["bucket"] or found["first"], found["key"]
+    if match := _ADDRESS.fullmatch(uri):
+        return match["bucket"] or match["first"], match["key"]
     scheme, _, rest = uri.partition("://")
     bucket, _, key = rest.partition("/")
     if scheme != "s3" or not bucket:
@@ -139,9 +139,9 @@ def download(objects: ObjectStore, sources: list[Source], directory: Path) -> in
         if not target.resolve().is_relative_to(directory.resolve()):
             raise ClientFault(f"S3 key {source.key!r} leads out of the input's directory")
         target.parent.mkdir(parents=True, exist_ok=True)
-        info, stored = objects.open(source.bucket, source.key)
-        with stored, target.open("wb") as file:
-            for chunk in stored.chunks(0, info.size):
+        info, stored_bytes = objects.open(source.bucket, source.key)
+        with stored_bytes, target.open("wb") as file:
+            for chunk in stored_bytes.chunks(0, info.size):
                 file.write(chunk)
         total += info.size
     return total

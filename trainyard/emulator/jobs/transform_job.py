@@ -27,9 +27,9 @@ from trainyard.emulator.serving.serving_instance import Instance
 from trainyard.emulator.transform.data_processing import DataProcessing
 from trainyard.emulator.transform.object_transform import (
     STRATEGIES,
-    Ended,
     ObjectFailed,
     Transformer,
+    TransformStopError,
     settings,
 )
 
@@ -79,7 +79,7 @@ class TransformJob(Job):
         return {"Model": self._model, "Transform": self.request}
 
     @property
-    def isolated(self) -> bool:
+    def is_isolated(self) -> bool:
         return bool(self._model.get("EnableNetworkIsolation"))
 
     def instances(self) -> int:
@@ -95,16 +95,18 @@ class TransformJob(Job):
 
     def _live(self, nodes: list[Node], hosts: list[str], access: Access | None) -> None:
         source = self.request["TransformInput"]["DataSource"]["S3DataSource"]
-        found = select(self.place.objects, source["S3Uri"], source["S3DataType"], self.role)
+        sources = select(self.place.objects, source["S3Uri"], source["S3DataType"], self.role)
         self._open_log(hosts, choose().notice)
-        shares = [shard(found, number, len(hosts)) for number in range(len(hosts))]
+        shares = [shard(sources, number, len(hosts)) for number in range(len(hosts))]
         with self.lock:
             self._check_stop()
-            self._instances = [self._instance(host, access) for host in hosts[: len(found)]]
+            self._instances = [self._instance(host, access) for host in hosts[: len(sources)]]
             self.record["TransformStartTime"] = time.time()
             self.save()
-        if len(hosts) > len(found):
-            self.say(hosts[0], f"{len(found)} instances run: the input has only that many objects.")
+        if len(hosts) > len(sources):
+            self.write_notice(
+                hosts[0], f"{len(sources)} instances run: the input has only that many objects."
+            )
         try:
             with ThreadPoolExecutor(len(self._instances)) as pool:
                 list(pool.map(self._serve, hosts, self._instances, shares))
@@ -112,19 +114,19 @@ class TransformJob(Job):
             for instance in self._instances:
                 instance.stop()
         self._check_stop()
-        self._close(len(found))
+        self._close(len(sources))
 
     def _close(self, objects: int) -> None:
         if not self._failures:
             return self._finish("Completed")
         first = self._failures[0]
-        kind, _, why = first.partition(": ")
-        failed = f"{len(self._failures)} of {objects} objects failed"
-        self._finish("Failed", f"{kind}: {failed}, the others are done: {why}")
+        kind, _, reason = first.partition(": ")
+        failure_count = f"{len(self._failures)} of {objects} objects failed"
+        self._finish("Failed", f"{kind}: {failure_count}, the others are done: {reason}")
 
     def _instance(self, host: str, access: Access | None) -> Instance:
-        asked = {VARIABLES[k]: self.request[k] for k in VARIABLES if k in self.request}
-        more = {name: STRATEGIES.get(str(value), str(value)) for name, value in asked.items()}
+        variables = {VARIABLES[k]: self.request[k] for k in VARIABLES if k in self.request}
+        more = {name: STRATEGIES.get(str(value), str(value)) for name, value in variables.items()}
         environment = {**self.request.get("Environment", {}), "SAGEMAKER_BATCH": "true", **more}
 
         def line(container: str, text: str) -> None:
@@ -142,8 +144,8 @@ class TransformJob(Job):
             with self.lock:
                 self._failures += [f"AlgorithmError: {instance.failure}"] * len(sources)
             return
-        how = settings(self.request, _offered(instance))
-        self._note(host, how.shown)
+        how = settings(self.request, _ask_parameters(instance))
+        self._note(host, how.log_text)
         with (
             ThreadPoolExecutor(how.concurrent) as senders,
             ThreadPoolExecutor(how.concurrent) as readers,
@@ -159,7 +161,7 @@ class TransformJob(Job):
         name = f"{source.bucket}/{source.key}"
         try:
             count = through.transform(source)
-        except Ended:
+        except TransformStopError:
             return
         except ObjectFailed as failure:
             self._note(host, f"{name}: {failure}")
@@ -171,7 +173,7 @@ class TransformJob(Job):
             with self.lock:
                 self._failures.append(f"{error.fault}: s3://{name}: {error.message}")
             return
-        self.say(host, f"s3://{name}: {count.shown}")
+        self.write_notice(host, f"s3://{name}: {count.log_text}")
         with self.lock:
             self.outputs.append(through.output(source))
 
@@ -183,7 +185,7 @@ class TransformJob(Job):
             self.place.logs.append(group, stream, (f"{now}:[sagemaker logs]: {text}",))
 
 
-def _offered(instance: Instance) -> dict:
+def _ask_parameters(instance: Instance) -> dict:
     """Return the container's answer at /execution-parameters, which is optional; {} without one."""
     with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
         answer = instance.ask("GET", "/execution-parameters", b"", {}, 5)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from trainyard.emulator.api import ApiError
-from trainyard.emulator.jobs.request_checks import refusal, unevaluated
+from trainyard.emulator.jobs.request_checks import mask_expressions, refusal
 from trainyard.emulator.pipelines.parameter_values import Parameter, parse_parameter
 from trainyard.emulator.pipelines.steps import NOT_RUN, RUNNERS
 from trainyard.language.expressions import (
@@ -41,8 +41,8 @@ class Step:
     @property
     def fields(self) -> dict[str, Any]:
         """The type's fields beside Arguments, such as a Lambda step's FunctionArn."""
-        own = step_type(self.type).fields
-        return {name: value for name, value in self.document.items() if name in own}
+        names = step_type(self.type).fields
+        return {name: value for name, value in self.document.items() if name in names}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,21 +74,23 @@ def _experiment(document: dict, parameters: dict[str, Parameter]) -> dict[str, A
     """Return the pipeline's experiment, with AWS's default names."""
     if document.get("MlflowConfig") is not None:
         raise invalid("MlflowConfig: this emulator has no MLflow tracking server: leave it out")
-    given = document.get("PipelineExperimentConfig")
-    if given is None:
+    config = document.get("PipelineExperimentConfig")
+    if config is None:
         return None
-    if not isinstance(given, dict) or (unknown := given.keys() - EXPERIMENT.keys()):
-        wrong = sorted(unknown) if isinstance(given, dict) else repr(given)
+    if not isinstance(config, dict) or (unknown := config.keys() - EXPERIMENT.keys()):
+        wrong = sorted(unknown) if isinstance(config, dict) else repr(config)
         raise invalid(f"PipelineExperimentConfig {wrong}: expected ExperimentName and TrialName")
     try:
-        for reference in references([given]):
-            known = reference.kind == "Execution" or reference.name in parameters
-            if reference.kind not in ("Execution", "Parameters") or not known:
-                what = f"{reference.kind}.{reference.name}"
-                raise ExpressionError(f"{what} is neither a parameter nor an execution variable")
+        for reference in references([config]):
+            is_known = reference.kind == "Execution" or reference.name in parameters
+            if reference.kind not in ("Execution", "Parameters") or not is_known:
+                reference_name = f"{reference.kind}.{reference.name}"
+                raise ExpressionError(
+                    f"{reference_name} is neither a parameter nor an execution variable"
+                )
     except ExpressionError as error:
         raise invalid(f"PipelineExperimentConfig: {error}") from None
-    return EXPERIMENT | given
+    return EXPERIMENT | config
 
 
 def invalid(message: str) -> ApiError:
@@ -120,9 +122,9 @@ def _step(document: dict[str, Any], branch: tuple[str, bool] | None, loop: str |
 
 def refuse(step: Step, python: Path) -> None:
     """Refuse a step that could never run here, whatever value its expressions will have."""
-    arguments = unevaluated(step.arguments)
-    if why := refusal(RUNNERS[step.type].checks(step.type, arguments, python)):
-        raise invalid(f"step {step.name!r}: {why}")
+    arguments = mask_expressions(step.arguments)
+    if reason := refusal(RUNNERS[step.type].checks(step.type, arguments, python)):
+        raise invalid(f"step {step.name!r}: {reason}")
 
 
 def _wait_for_bodies(steps: dict[str, Step]) -> None:

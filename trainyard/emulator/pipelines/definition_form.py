@@ -14,7 +14,7 @@ from trainyard.validate import reference_checks, step_dependencies, step_request
 from trainyard.validate.location import UNREADABLE, Finding
 from trainyard.validate.outer_form import read
 
-REFUSED = {
+ERROR_RULES = {
     "form",
     "parameter-enum",
     "parameter-default",
@@ -48,11 +48,11 @@ DEEPEST = 100  # levels of nested lists and objects; a nested step takes four
 def check(text: str) -> None:
     """Raise ``ValidationException`` with the first error that AWS refuses in a definition."""
     if wrong := next(
-        (f for f in _findings(text) if f.severity == "error" and f.rule in REFUSED), None
+        (f for f in _findings(text) if f.severity == "error" and f.rule in ERROR_RULES), None
     ):
         step = f" Step {wrong.step!r}:" if wrong.step else ""
-        where = f"{step} {wrong.path}: {wrong.problem}; {wrong.fix}"
-        raise ApiError("ValidationException", f"{wrong.answer or UNREADABLE}{where}")
+        location = f"{step} {wrong.path}: {wrong.problem}; {wrong.fix}"
+        raise ApiError("ValidationException", f"{wrong.answer or UNREADABLE}{location}")
 
 
 def check_size(text: str) -> None:
@@ -64,21 +64,21 @@ def check_size(text: str) -> None:
         raise ApiError("ValidationException", f"{message}; use PipelineDefinitionS3Location")
 
 
-def decoded(data: bytes, where: str) -> str:
+def decode_definition(data: bytes, location: str) -> str:
     """Return a definition stored in S3 as text. Raises ``ValidationException`` if it is not
     text.
     """
     try:
         return data.decode()
     except UnicodeDecodeError as wrong:
-        raise _refused(f" {where} is not UTF-8: {wrong}") from None
+        raise _unreadable_error(f" {location} is not UTF-8: {wrong}") from None
 
 
 def _findings(text: str) -> Iterator[Finding]:
     _check_depth(text)
-    document, found = read(text)
-    yield from found
-    if document and not any(f.rule in ("not-json", "form") for f in found):
+    document, findings = read(text)
+    yield from findings
+    if document and not any(f.rule in ("not-json", "form") for f in findings):
         steps = {step.name: step for step in document.steps}
         yield from step_request_checks.findings(document, steps)
         yield from reference_checks.findings(document, steps)
@@ -89,13 +89,13 @@ def _check_depth(text: str) -> None:
     try:
         level: list[Any] = [json.loads(text)]
     except RecursionError:
-        raise _refused(f" It is nested deeper than {DEEPEST} levels") from None
+        raise _unreadable_error(f" It is nested deeper than {DEEPEST} levels") from None
     except ValueError:
         return  # read() reports the error
     for _ in range(DEEPEST):
         level = [inner for value in level for inner in _inside(value)]
     if level:
-        raise _refused(f" It is nested deeper than {DEEPEST} levels")
+        raise _unreadable_error(f" It is nested deeper than {DEEPEST} levels")
 
 
 def _inside(value: Any) -> Iterator[Any]:
@@ -105,5 +105,5 @@ def _inside(value: Any) -> Iterator[Any]:
         yield from value
 
 
-def _refused(what: str) -> ApiError:
-    return ApiError("ValidationException", f"{UNREADABLE}{what}")
+def _unreadable_error(detail: str) -> ApiError:
+    return ApiError("ValidationException", f"{UNREADABLE}{detail}")

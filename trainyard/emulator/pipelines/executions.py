@@ -11,20 +11,20 @@ from pathlib import Path
 from trainyard.common import atomic_file
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.json_documents import read_json, write_json
-from trainyard.emulator.paging import ordered, page
+from trainyard.emulator.paging import page, sort_items
 from trainyard.emulator.pipelines import refused_members, selective_execution, step_cache
 from trainyard.emulator.pipelines.checked_definition import Step, invalid
 from trainyard.emulator.pipelines.expression_scope import ExecutionScope
 from trainyard.emulator.pipelines.parameter_values import values
 from trainyard.emulator.pipelines.pipeline_versions import Pipelines, Version
 from trainyard.emulator.pipelines.running_execution import Execution
-from trainyard.emulator.pipelines.step_order import Observe, unobserved
+from trainyard.emulator.pipelines.step_order import Observe, ignore_change
 from trainyard.emulator.pipelines.step_runners import Work
 from trainyard.emulator.storage.object_store import ObjectStore
 from trainyard.language.evaluation import evaluate
 from trainyard.language.expressions import ExpressionError
 from trainyard.language.parameters import as_given
-from trainyard.language.statuses import ENDED
+from trainyard.language.statuses import END_STATUSES
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ _SUMMARY = (
     "PipelineExecutionStatus",
     "PipelineExecutionFailureReason",
 )
-_PASSED = ("PipelineExecutionDisplayName", "PipelineExecutionDescription")
+_START_MEMBERS = ("PipelineExecutionDisplayName", "PipelineExecutionDescription")
 _STEP = (
     "StepName",
     "StepDisplayName",
@@ -63,7 +63,7 @@ class Executions:
         pipelines: Pipelines,
         work: Work,
         objects: ObjectStore,
-        observe: Observe = unobserved,
+        observe: Observe = ignore_change,
     ) -> None:
         """Load the executions. ``observe`` is called on every change of a status."""
         self._root = root
@@ -72,7 +72,7 @@ class Executions:
         self._objects, self._observe = objects, observe
         self._all: dict[str, Execution] = {}
         self._lock = threading.RLock()
-        self._closed = False
+        self._is_closed = False
         root.mkdir(parents=True, exist_ok=True)
         for path in sorted(root.glob("*/execution.json")):
             self._load(path)
@@ -93,7 +93,7 @@ class Executions:
     def start(self, request: dict) -> dict:
         refused_members.refuse(request)
         with self._lock:
-            if self._closed:
+            if self._is_closed:
                 raise ApiError("ServiceUnavailable", "The emulator is stopping.", 503)
             token = request.get("ClientRequestToken")
             for other in self._all.values():
@@ -115,7 +115,7 @@ class Executions:
     def stop(self, request: dict) -> dict:
         execution = self._find(request)
         status = execution.record["answer"]["PipelineExecutionStatus"]
-        if status in ENDED:
+        if status in END_STATUSES:
             raise invalid(f"Pipeline execution with ARN {execution.arn} is in status {status}.")
         execution.stop()
         return {"PipelineExecutionArn": execution.arn}
@@ -131,13 +131,15 @@ class Executions:
                 raise invalid(f"only a failed or stopped execution can be retried, not {status}")
             steps = old.record["steps"]
             selective_execution.check_retry(steps, old.arn)
-            kept = {n: record for n, record in steps.items() if record["StepStatus"] == "Succeeded"}
+            successes = {
+                n: record for n, record in steps.items() if record["StepStatus"] == "Succeeded"
+            }
             answer = {k: v for k, v in old.record["answer"].items() if k != "FailureReason"}
             answer["PipelineExecutionStatus"] = "Executing"
             if "ParallelismConfiguration" in request:
                 answer["ParallelismConfiguration"] = request["ParallelismConfiguration"]
             tokens = [*old.record.get("retries", ()), token]
-            new = {"answer": answer, "steps": kept, "retries": tokens}
+            new = {"answer": answer, "steps": successes, "retries": tokens}
             execution = self._execution(old.directory, old.record | new)
             self._all[execution.arn] = execution
         old.wait()
@@ -148,8 +150,8 @@ class Executions:
         execution = self._find(request)
         with execution.lock:
             answer = execution.record["answer"]
-            passed = (*_PASSED, "ParallelismConfiguration")
-            answer |= {key: request[key] for key in passed if key in request}
+            members = (*_START_MEMBERS, "ParallelismConfiguration")
+            answer |= {key: request[key] for key in members if key in request}
             execution.save()
         return {"PipelineExecutionArn": execution.arn}
 
@@ -162,33 +164,35 @@ class Executions:
         arn = self._pipelines.describe({"PipelineName": request["PipelineName"]})["PipelineArn"]
         answers = [e.record["answer"] for e in self._executions_of(arn)]
         after, before = request.get("CreatedAfter", 0), request.get("CreatedBefore", float("inf"))
-        found = [answer for answer in answers if after <= answer["CreationTime"] <= before]
+        summaries = [answer for answer in answers if after <= answer["CreationTime"] <= before]
         keys = {"CreationTime": "CreationTime", "PipelineExecutionArn": "PipelineExecutionArn"}
-        found = ordered(found, request, keys, "CreationTime", "Descending")
-        return page("PipelineExecutionSummaries", found, request, 10, _summary)
+        summaries = sort_items(summaries, request, keys, "CreationTime", "Descending")
+        return page("PipelineExecutionSummaries", summaries, request, 10, _summary)
 
     def list_steps(self, request: dict) -> dict:
         execution = self._find(request)
         with execution.lock:
             records = [dict(record) for record in execution.steps.values()]
-        found = ordered(records, request, {"CreatedTime": "StartTime"}, "CreatedTime", "Descending")
-        return page("PipelineExecutionSteps", found, request, 100, _step)
+        entries = sort_items(
+            records, request, {"CreatedTime": "StartTime"}, "CreatedTime", "Descending"
+        )
+        return page("PipelineExecutionSteps", entries, request, 100, _step)
 
     def parameters(self, request: dict) -> dict:
         arn = self._find(request).arn
-        return page("PipelineParameters", self.given(arn), request, 100)
+        return page("PipelineParameters", self.list_parameters(arn), request, 100)
 
-    def given(self, arn: str) -> list[dict[str, str]]:
+    def list_parameters(self, arn: str) -> list[dict[str, str]]:
         """Return all parameters of the execution with that ARN, as the API returns them."""
-        given = self._all[arn].record["parameters"]
-        return [{"Name": name, "Value": as_given(value)} for name, value in given.items()]
+        parameters = self._all[arn].record["parameters"]
+        return [{"Name": name, "Value": as_given(value)} for name, value in parameters.items()]
 
     def answers(self) -> list[dict]:
         """Return ``describe``'s answer for each execution whose pipeline still exists."""
-        there = self._pipelines.arns()
+        arns = self._pipelines.arns()
         with self._lock:
-            found = [execution.record["answer"] for execution in self._all.values()]
-        return [dict(answer) for answer in found if answer["PipelineArn"] in there]
+            answers = [execution.record["answer"] for execution in self._all.values()]
+        return [dict(answer) for answer in answers if answer["PipelineArn"] in arns]
 
     def definition(self, request: dict) -> dict:
         execution = self._find(request)
@@ -206,13 +210,13 @@ class Executions:
         return [
             execution.arn
             for execution in self._executions_of(pipeline)
-            if execution.record["answer"]["PipelineExecutionStatus"] not in ENDED
+            if execution.record["answer"]["PipelineExecutionStatus"] not in END_STATUSES
         ]
 
     def close(self) -> None:
         """Stop every execution. The jobs must also be stopped before ``join``."""
         with self._lock:
-            self._closed = True
+            self._is_closed = True
         running = self._open()
         if running:
             log.warning("stopping %s, which still runs", ", ".join(e.arn for e in running))
@@ -232,7 +236,7 @@ class Executions:
         return [
             e
             for e in self._all.values()
-            if e.record["answer"]["PipelineExecutionStatus"] not in ENDED
+            if e.record["answer"]["PipelineExecutionStatus"] not in END_STATUSES
         ]
 
     def _executions_of(self, pipeline: str) -> list[Execution]:
@@ -264,7 +268,7 @@ class Executions:
             "PipelineVersionId": version.number,
             "RoleArn": request.get("RoleArn") or pipeline.get("RoleArn", ""),
             **({"ParallelismConfiguration": parallel} if parallel else {}),
-            **{key: request[key] for key in _PASSED if key in request},
+            **{key: request[key] for key in _START_MEMBERS if key in request},
         }
         self._work.authority.assume(str(answer["RoleArn"]), str(answer["PipelineExecutionArn"]))
         record = {
@@ -278,15 +282,17 @@ class Executions:
         }
         if config := request.get("SelectiveExecutionConfig"):
             answer["SelectiveExecutionConfig"] = config
-            names = record["selected"] = selective_execution.selected(version.definition, config)
+            names = record["selected"] = selective_execution.select_steps(
+                version.definition, config
+            )
             source = self._source(config, pipeline["PipelineArn"])
-            record["steps"] = selective_execution.reused(
+            record["steps"] = selective_execution.reuse_records(
                 version.definition, names, source, self._objects
             )
-        if wanted := version.definition.experiment:
-            found = self._named(wanted, record, version)
-            answer["PipelineExperimentConfig"] = found
-            self._work.experiments.ensure(found)
+        if experiment := version.definition.experiment:
+            experiment_names = self._resolve_experiment(experiment, record, version)
+            answer["PipelineExperimentConfig"] = experiment_names
+            self._work.experiments.ensure(experiment_names)
         directory = self._root / number
         directory.mkdir()
         atomic_file.write(directory / "definition.json", version.text)
@@ -294,11 +300,13 @@ class Executions:
         self._all[execution.arn] = execution
         return execution
 
-    def _named(self, wanted: dict, record: dict, version: Version) -> dict[str, str]:
+    def _resolve_experiment(
+        self, experiment: dict, record: dict, version: Version
+    ) -> dict[str, str]:
         """Return the names of the experiment and the trial. Raises ``ValidationException``."""
         scope = ExecutionScope(record, version.definition, self._work.describe, self._objects, {})
         try:
-            return {name: str(evaluate(value, scope)) for name, value in wanted.items()}
+            return {name: str(evaluate(value, scope)) for name, value in experiment.items()}
         except ExpressionError as error:
             raise invalid(f"PipelineExperimentConfig: {error}") from None
 
@@ -318,7 +326,7 @@ class Executions:
     def _load(self, path: Path) -> None:
         """Load an execution; mark it as failed if it was running when an earlier emulator ended."""
         record = read_json(path)
-        if record["answer"]["PipelineExecutionStatus"] not in ENDED:
+        if record["answer"]["PipelineExecutionStatus"] not in END_STATUSES:
             record["answer"] |= {"PipelineExecutionStatus": "Failed", "FailureReason": LOST}
             record["answer"]["LastModifiedTime"] = time.time()
             for step in record["steps"].values():
@@ -348,12 +356,12 @@ class Executions:
 
 
 def _summary(answer: dict) -> dict:
-    renamed = answer | {
+    members = answer | {
         "StartTime": answer["CreationTime"],
         "PipelineExecutionFailureReason": answer.get("FailureReason"),
     }
-    wanted = (*_SUMMARY, "StartTime")
-    return {key: renamed[key] for key in wanted if renamed.get(key) is not None}
+    keys = (*_SUMMARY, "StartTime")
+    return {key: members[key] for key in keys if members.get(key) is not None}
 
 
 def _step(record: dict) -> dict:

@@ -7,7 +7,7 @@ from typing import Any
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.jobs.transfers import ClientFault, join_key, split_uri
 from trainyard.emulator.pipelines.checked_definition import Definition
-from trainyard.emulator.pipelines.steps.output_parameters import typed
+from trainyard.emulator.pipelines.steps.output_parameters import parse_outputs
 from trainyard.emulator.storage.object_store import ObjectStore
 from trainyard.language.evaluation import arn_variables, read_json
 from trainyard.language.expressions import ExpressionError, Value, lookup, split_path
@@ -56,46 +56,50 @@ class ExecutionScope:
 
     def property(self, step: str, path: str) -> Any:
         if self._document(step).get("Type") == "ForEach":
-            found = self._of_loop(step, split_path(path))
-            if found:
-                return self.property(*found)
+            target = self._of_loop(step, split_path(path))
+            if target:
+                return self.property(*target)
         if step not in self._record["steps"]:
             raise ExpressionError(f"Get 'Steps.{step}.{path}': there is no step {step!r}")
-        described = self._describe(self._record["steps"][step]["Metadata"])
+        properties = self._describe(self._record["steps"][step]["Metadata"])
         document = self._document(step)
         if step_type(document.get("Type")).outputs:
-            described = typed(document.get("OutputParameters") or [], described)
-        return lookup(described, path, f"Get 'Steps.{step}.{path}'")
+            properties = parse_outputs(document.get("OutputParameters") or [], properties)
+        return lookup(properties, path, f"Get 'Steps.{step}.{path}'")
 
     def _of_loop(self, loop: str, tokens: list[str | int]) -> tuple[str, str] | None:
         """Return the child and property that IterationOutputs[i].<body>.x or Selected.x stand
         for.
         """
-        made = self._record["steps"].get(loop, {}).get("Metadata", {}).get("ForEach", {})
+        loop_metadata = self._record["steps"].get(loop, {}).get("Metadata", {}).get("ForEach", {})
         if tokens[0] == "IterationOutputs" and len(tokens) > 3:
             index, body, *rest = tokens[1:]
-        elif tokens[0] == "Selected" and len(tokens) > 1 and "Selector" in made:
-            body, index, rest = made["Selector"]["StepName"], made["Selector"]["Index"], tokens[1:]
+        elif tokens[0] == "Selected" and len(tokens) > 1 and "Selector" in loop_metadata:
+            body, index, rest = (
+                loop_metadata["Selector"]["StepName"],
+                loop_metadata["Selector"]["Index"],
+                tokens[1:],
+            )
         else:
             return None
-        return f"{body}-{index}", "".join(map(_written, rest)).removeprefix(".")
+        return f"{body}-{index}", "".join(map(_format_token, rest)).removeprefix(".")
 
     def _document(self, step: str) -> dict[str, Any]:
         """Return the definition of a step, or of the body step behind a loop's child."""
         steps = self._definition.steps
-        found = steps.get(step) or steps.get(step.rpartition("-")[0])
-        if found is None:
+        source = steps.get(step) or steps.get(step.rpartition("-")[0])
+        if source is None:
             raise ExpressionError(f"there is no step {step!r}")
-        return found.document
+        return source.document
 
     def property_file(self, step: str, name: str, path: str) -> Any:
-        where = f"property file {name!r} of step {step!r}"
+        location = f"property file {name!r} of step {step!r}"
         folder, file = property_file(self._document(step), name)
         try:
             data = self._read(join_key(self.property(step, folder), file))
         except ExpressionError as error:
-            raise ExpressionError(f"{where}: {error}") from None
-        return read_json(data, path, where)
+            raise ExpressionError(f"{location}: {error}") from None
+        return read_json(data, path, location)
 
     def s3_file(self, uri: str, path: str) -> Any:
         return read_json(self._read(uri), path, uri)
@@ -113,6 +117,6 @@ def _iso(seconds: float) -> str:
     return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _written(token: str | int) -> str:
+def _format_token(token: str | int) -> str:
     """Return one part of a property's path, as written in an expression."""
     return f"[{token}]" if isinstance(token, int) else f"['{token}']"

@@ -6,7 +6,7 @@ from typing import Any
 
 from trainyard.emulator.api import ApiError
 from trainyard.language.expressions import Value
-from trainyard.language.parameters import UNTYPED, parse
+from trainyard.language.parameters import DEFAULT_TYPE, parse
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,32 +21,34 @@ class Parameter:
 def parse_parameter(entry: Mapping[str, Any]) -> Parameter:
     """Return the parameter of an entry of Parameters."""
     values = tuple(entry.get("EnumValues") or ())
-    return Parameter(entry["Name"], entry.get("Type", UNTYPED), entry.get("DefaultValue"), values)
+    return Parameter(
+        entry["Name"], entry.get("Type", DEFAULT_TYPE), entry.get("DefaultValue"), values
+    )
 
 
-def values(parameters: dict[str, Parameter], given: list[dict]) -> dict[str, Value]:
-    """Return the values of an execution started with ``given``: a list of Name and Value, both
+def values(parameters: dict[str, Parameter], entries: list[dict]) -> dict[str, Value]:
+    """Return the values of an execution started with ``entries``: a list of Name and Value, both
     text.
 
     Raises ``ValidationException`` for an unknown or repeated name, a value that does not fit its
     type, and a parameter with neither value nor default.
     """
-    found: dict[str, Value] = {}
-    for entry in given:
+    result: dict[str, Value] = {}
+    for entry in entries:
         name = entry["Name"]
         if name not in parameters:
             raise _invalid(f"unknown pipeline parameter {name!r}; there are {sorted(parameters)}")
-        if name in found:
+        if name in result:
             raise _invalid(f"pipeline parameter {name!r} is given twice")
         if not entry["Value"]:
             raise _invalid('[string "" is too short (length: 0, required minimum: 1)]')
-        found[name] = convert(parameters[name], entry["Value"])
+        result[name] = convert(parameters[name], entry["Value"])
     for parameter in parameters.values():
-        if parameter.name not in found:
+        if parameter.name not in result:
             if parameter.default is None:
                 raise _invalid(f"pipeline parameter {parameter.name!r} needs a value")
-            found[parameter.name] = parameter.default
-    return {name: found[name] for name in parameters}
+            result[parameter.name] = parameter.default
+    return {name: result[name] for name in parameters}
 
 
 def convert(parameter: Parameter, text: str) -> Value:

@@ -15,15 +15,20 @@ from pathlib import Path
 from trainyard.common import atomic_file
 from trainyard.emulator.api import ApiError, make_arn
 from trainyard.emulator.json_documents import read_json, write_json
-from trainyard.emulator.paging import ordered, page
+from trainyard.emulator.paging import page, sort_items
 from trainyard.emulator.pipelines import definition_form, refused_members, step_cache
 from trainyard.emulator.pipelines.checked_definition import Definition, invalid, parse, refuse
-from trainyard.emulator.request_shapes import shown
-from trainyard.emulator.runtime.interpreter import OWN
+from trainyard.emulator.request_shapes import select_members
+from trainyard.emulator.runtime.interpreter import OWN_PYTHON
 from trainyard.emulator.storage.object_store import ObjectStore
 
 _NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,255}")  # the API reference's pattern
-_PASSED = ("PipelineDisplayName", "PipelineDescription", "RoleArn", "ParallelismConfiguration")
+_PIPELINE_MEMBERS = (
+    "PipelineDisplayName",
+    "PipelineDescription",
+    "RoleArn",
+    "ParallelismConfiguration",
+)
 _SUMMARY = (
     "PipelineArn",
     "PipelineName",
@@ -52,7 +57,7 @@ class Pipelines:
     A pipeline may be given by its name or its ARN. Raises ApiError as AWS does.
     """
 
-    def __init__(self, root: Path, objects: ObjectStore, python: Path = OWN) -> None:
+    def __init__(self, root: Path, objects: ObjectStore, python: Path = OWN_PYTHON) -> None:
         """Load the pipelines. ``python``: the interpreter that replaces the images of steps'
         jobs.
         """
@@ -104,8 +109,10 @@ class Pipelines:
         refused_members.refuse(request)
         with self._lock:
             record = self._read(request["PipelineName"])
-            given = "PipelineDefinition" in request or "PipelineDefinitionS3Location" in request
-            self._store(record, request, self._text(request) if given else None)
+            has_definition = (
+                "PipelineDefinition" in request or "PipelineDefinitionS3Location" in request
+            )
+            self._store(record, request, self._text(request) if has_definition else None)
         number = record["versions"][-1]["PipelineVersionId"]
         return {"PipelineArn": record["PipelineArn"], "PipelineVersionId": number}
 
@@ -121,7 +128,7 @@ class Pipelines:
         number = self._number(record, request.get("PipelineVersionId"))
         version = self._version(record, number)
         texts = ("PipelineVersionDisplayName", "PipelineVersionDescription")
-        return shown("DescribePipeline", record) | {
+        return select_members("DescribePipeline", record) | {
             "PipelineDefinition": self._definition(record["PipelineName"], number),
             **{key: version[key] for key in texts if key in version},
         }
@@ -129,7 +136,7 @@ class Pipelines:
     def list_pipelines(self, request: dict) -> dict:
         records = [read_json(path) for path in self._root.glob("*/pipeline.json")]
         prefix = request.get("PipelineNamePrefix", "")
-        found = [
+        summaries = [
             record
             for record in records
             if record["PipelineName"].startswith(prefix)
@@ -137,14 +144,14 @@ class Pipelines:
             and request.get("CreatedBefore", record["CreationTime"]) >= record["CreationTime"]
         ]
         keys = {"CreationTime": "CreationTime", "Name": "PipelineName"}
-        found = ordered(found, request, keys, "CreationTime", "Descending")
-        return page("PipelineSummaries", found, request, 10, _summary)
+        summaries = sort_items(summaries, request, keys, "CreationTime", "Descending")
+        return page("PipelineSummaries", summaries, request, 10, _summary)
 
     def list_versions(self, request: dict) -> dict:
         versions = self._read(request["PipelineName"])["versions"]
         by_number = {"": "PipelineVersionId"}
-        found = ordered(versions, {**request, "SortBy": ""}, by_number, "", "Descending")
-        return page("PipelineVersionSummaries", found, request, 10)
+        records = sort_items(versions, {**request, "SortBy": ""}, by_number, "", "Descending")
+        return page("PipelineVersionSummaries", records, request, 10)
 
     def update_version(self, request: dict) -> dict:
         with self._lock:
@@ -194,7 +201,7 @@ class Pipelines:
     def _store(self, record: dict, request: dict, text: str | None) -> None:
         """Write the definition first, then the record that names it."""
         now = time.time()
-        record |= {key: request[key] for key in _PASSED if key in request}
+        record |= {key: request[key] for key in _PIPELINE_MEMBERS if key in request}
         record["LastModifiedTime"] = now
         if text is not None:
             number = len(record["versions"]) + 1
@@ -208,10 +215,10 @@ class Pipelines:
     def _text(self, request: dict) -> str:
         """Return the request's definition as text, checked."""
         if location := request.get("PipelineDefinitionS3Location"):
-            where = f"s3://{location['Bucket']}/{location['ObjectKey']}"
-            named = location["Bucket"], location["ObjectKey"], location.get("VersionId")
-            data = self._objects.read_bytes(*named)
-            text = definition_form.decoded(data, where)
+            uri = f"s3://{location['Bucket']}/{location['ObjectKey']}"
+            place = location["Bucket"], location["ObjectKey"], location.get("VersionId")
+            data = self._objects.read_bytes(*place)
+            text = definition_form.decode_definition(data, uri)
         elif "PipelineDefinition" in request:
             text = request["PipelineDefinition"]
             definition_form.check_size(text)
@@ -229,13 +236,13 @@ class Pipelines:
     def _definition(self, name: str, number: int) -> str:
         return self._path(name).with_name(f"definition-{number}.json").read_bytes().decode()
 
-    def _number(self, record: dict, wanted: int | None) -> int:
+    def _number(self, record: dict, number: int | None) -> int:
         latest = record["versions"][-1]["PipelineVersionId"]
-        if wanted is None:
+        if number is None:
             return latest
-        if not 1 <= wanted <= latest:
-            raise ApiError("ResourceNotFound", f"Pipeline version {wanted} does not exist.")
-        return wanted
+        if not 1 <= number <= latest:
+            raise ApiError("ResourceNotFound", f"Pipeline version {number} does not exist.")
+        return number
 
     def _version(self, record: dict, number: int) -> dict:
         return record["versions"][number - 1]

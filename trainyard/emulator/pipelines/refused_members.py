@@ -15,6 +15,6 @@ NOT_DONE = {
 
 def refuse(request: dict[str, Any]) -> None:
     """Raise ``ValidationException`` for a request with a member of NOT_DONE."""
-    for name, why in NOT_DONE.items():
+    for name, reason in NOT_DONE.items():
         if name in request:
-            raise invalid(f"{name} {request[name]!r}: {why}")
+            raise invalid(f"{name} {request[name]!r}: {reason}")

@@ -27,21 +27,27 @@ from trainyard.emulator.json_documents import write_json
 from trainyard.emulator.pipelines import step_cache
 from trainyard.emulator.pipelines.checked_definition import Definition, Step, parse
 from trainyard.emulator.pipelines.expression_scope import ExecutionScope
-from trainyard.emulator.pipelines.step_order import Observe, Order, Retries, unobserved, unrolled
+from trainyard.emulator.pipelines.step_order import (
+    Observe,
+    Order,
+    Retries,
+    ignore_change,
+    unroll_loop,
+)
 from trainyard.emulator.pipelines.step_runners import Work
 from trainyard.emulator.pipelines.steps.runner import (
     Attempt,
     StepFailed,
     StepStopped,
     StepTimedOut,
-    refused,
+    make_failure,
 )
 from trainyard.emulator.request_scope import Thread
 from trainyard.emulator.retrying_write import Late
 from trainyard.emulator.storage.object_store import ObjectStore
 from trainyard.language.evaluation import evaluate
 from trainyard.language.expressions import ExpressionError
-from trainyard.language.statuses import ENDED
+from trainyard.language.statuses import END_STATUSES
 from trainyard.language.step_types import step_type
 
 NAME_LETTERS = string.ascii_letters + string.digits
@@ -63,7 +69,7 @@ class Execution:
         work: Work,
         objects: ObjectStore,
         hit: Hit,
-        observe: Observe = unobserved,
+        observe: Observe = ignore_change,
     ) -> None:
         self.record = record
         self.lock = threading.Condition(threading.RLock())
@@ -72,9 +78,9 @@ class Execution:
         self._objects, self._hit, self._observe = objects, hit, observe
         self._running: set[str] = set()
         self._timed_out = False
-        self._stop, self._done = threading.Event(), threading.Event()
-        if self._ended:  # in an earlier emulator: no part of it runs
-            self._done.set()
+        self._stop, self._done_event = threading.Event(), threading.Event()
+        if self._is_over:  # in an earlier emulator: no part of it runs
+            self._done_event.set()
 
     @functools.cached_property
     def definition(self) -> Definition:
@@ -98,8 +104,8 @@ class Execution:
         return self.record["steps"]
 
     @property
-    def _ended(self) -> bool:
-        return self.record["answer"]["PipelineExecutionStatus"] in ENDED
+    def _is_over(self) -> bool:
+        return self.record["answer"]["PipelineExecutionStatus"] in END_STATUSES
 
     @property
     def stopping(self) -> threading.Event:
@@ -113,7 +119,7 @@ class Execution:
     def stop(self) -> None:
         """Stop what runs; no further step starts."""
         with self.lock:
-            if self._stop.is_set() or self._ended:
+            if self._stop.is_set() or self._is_over:
                 return
             self._stop.set()
             running = [self.steps[name] for name in self._running]
@@ -129,17 +135,17 @@ class Execution:
 
         The status changes to Succeeded, Failed or Stopped earlier.
         """
-        self._done.wait()
+        self._done_event.wait()
 
     def settle(self, token: str) -> None:
         """Return when the step that waited with that callback token has ended."""
 
-        def ended() -> bool:
-            answered = [step for step in self.steps.values() if _token(step) == token]
-            return all("EndTime" in step for step in answered)
+        def is_settled() -> bool:
+            steps = [step for step in self.steps.values() if _token(step) == token]
+            return all("EndTime" in step for step in steps)
 
         with self.lock:
-            self.lock.wait_for(ended, SETTLE)
+            self.lock.wait_for(is_settled, SETTLE)
 
     def save(self) -> None:
         with self.lock:
@@ -160,11 +166,11 @@ class Execution:
                 self._conclude()
                 del self.definition, self._order  # the largest part: what has ended is described
         finally:
-            self._done.set()
+            self._done_event.set()
 
     def _begin(self, step: Step) -> None:
-        shown = {"StepDisplayName": "DisplayName", "StepDescription": "Description"}
-        texts = {key: text for key, name in shown.items() if (text := step.document.get(name))}
+        members = {"StepDisplayName": "DisplayName", "StepDescription": "Description"}
+        texts = {key: text for key, name in members.items() if (text := step.document.get(name))}
         self.steps[step.name] = {
             "StepName": step.name,
             "StepType": step.type,  # what events say; not in the API's answers
@@ -248,11 +254,11 @@ class Execution:
             return
 
         if step.type in KINDS and (config := self.record["answer"].get("PipelineExperimentConfig")):
-            given = arguments.get("ExperimentConfig", {})
-            arguments = arguments | {"ExperimentConfig": config | given}
+            own_config = arguments.get("ExperimentConfig", {})
+            arguments = arguments | {"ExperimentConfig": config | own_config}
 
-        def note(made: dict) -> None:
-            self._note(record, {kind.metadata_key: made})
+        def note(metadata: dict) -> None:
+            self._note(record, {kind.metadata_key: metadata})
 
         fields = evaluate(step.fields, scope)
         self._ask_for(step, name, arguments, fields)
@@ -277,8 +283,8 @@ class Execution:
             calls = list(step_calls(step.type, name, arguments, fields))
             try:
                 authority.check(caller, calls)
-            except ApiError as denied:
-                raise refused(calls[0].action, denied) from None
+            except ApiError as denial:
+                raise make_failure(calls[0].action, denial) from None
 
     @property
     def _role(self) -> str:
@@ -290,17 +296,17 @@ class Execution:
 
         In a retry, children that succeeded with the same item are not run again.
         """
-        children = unrolled(self.definition, loop, items)
+        children = unroll_loop(self.definition, loop, items)
         with self.lock:
             for child in children:
                 if _item(self.steps.get(child.name)) != child.iteration:
                     self.steps.pop(child.name, None)
                 self._order.children[child.name] = child
             self.lock.notify_all()
-            self.lock.wait_for(lambda: self._over(children))
+            self.lock.wait_for(lambda: self._is_loop_over(children))
             return {child.name: dict(self.steps.get(child.name, {})) for child in children}
 
-    def _over(self, children: list[Step]) -> bool:
+    def _is_loop_over(self, children: list[Step]) -> bool:
         """Return whether no child runs and none will."""
         if any(child.name in self._running for child in children):
             return False
@@ -327,10 +333,10 @@ class Execution:
         return f"pipelines-{self.id}-{name}-{chance}"
 
     def _reuse(self, step: Step, record: dict, signature: str) -> bool:
-        found = self._hit(self, step, signature)
-        if not found:
+        hit = self._hit(self, step, signature)
+        if not hit:
             return False
-        earlier, arn = found
+        earlier, arn = hit
         with self.lock:
             record["CacheHitResult"] = {"SourcePipelineExecutionArn": arn}
             record["outputs"] = earlier["outputs"]

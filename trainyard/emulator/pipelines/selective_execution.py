@@ -14,13 +14,13 @@ from trainyard.emulator.api import ApiError
 from trainyard.emulator.pipelines import step_cache
 from trainyard.emulator.pipelines.checked_definition import Definition, Step, invalid
 from trainyard.emulator.storage.object_store import ObjectStore
-from trainyard.language.statuses import ENDED
+from trainyard.language.statuses import END_STATUSES
 from trainyard.language.step_types import step_type
 
 MOST = 50
 
 
-def selected(definition: Definition, config: Mapping[str, Any]) -> list[str]:
+def select_steps(definition: Definition, config: Mapping[str, Any]) -> list[str]:
     """Return the names of the selected steps. Raises ``ValidationException`` by the rules."""
     names = [entry["StepName"] for entry in config["SelectedSteps"]]
     unknown = [name for name in names if name not in definition.steps]
@@ -36,7 +36,7 @@ def selected(definition: Definition, config: Mapping[str, Any]) -> list[str]:
     return names
 
 
-def reused(
+def reuse_records(
     definition: Definition,
     names: list[str],
     source: Mapping[str, Any] | None,
@@ -48,34 +48,34 @@ def reused(
     ``source`` is the record of an execution of the same pipeline. Raises ``ValidationException`` if
     it is needed and missing, or lacks a needed result.
     """
-    needed = [n for name in names for n in _waits(definition.steps[name]) if n not in names]
-    needed = list(dict.fromkeys(needed))
-    if needed and source is None:
+    dependencies = [n for name in names for n in _waits(definition.steps[name]) if n not in names]
+    dependencies = list(dict.fromkeys(dependencies))
+    if dependencies and source is None:
         raise invalid(
             f"Invalid SourcePipelineExecutionArn: null. The selected steps [{', '.join(names)}] "
-            f"have dependencies on [{', '.join(needed)}]"
+            f"have dependencies on [{', '.join(dependencies)}]"
         )
     if source is None:
         return {}
     _check_ended(source)
     arn = source["answer"]["PipelineExecutionArn"]
-    for name in needed:
+    for name in dependencies:
         _check_step(definition.steps[name], source["steps"].get(name), arn)
     for name in names:
         _check_branch(definition.steps[name], names, source)
     above = _above(definition, names)
-    found = {
-        name: _copied(record, arn)
+    records = {
+        name: _copy_record(record, arn)
         for name, record in source["steps"].items()
         if name in above and name not in names and record["StepStatus"] == "Succeeded"
     }
-    found |= {
-        name: _copied(record, arn)
+    records |= {
+        name: _copy_record(record, arn)
         for name, record in source["steps"].items()
-        if record.get("IterationContext", {}).get("ParentStepName") in found
+        if record.get("IterationContext", {}).get("ParentStepName") in records
     }
-    _check_outputs({name: found[name] for name in needed}, arn, objects)
-    return found
+    _check_outputs({name: records[name] for name in dependencies}, arn, objects)
+    return records
 
 
 def _waits(step: Step) -> list[str]:
@@ -84,29 +84,29 @@ def _waits(step: Step) -> list[str]:
 
 def _above(definition: Definition, names: Iterable[str]) -> set[str]:
     """Return all steps that ``names`` depend on, directly or not."""
-    found: set[str] = set()
+    ancestors: set[str] = set()
     todo = list(names)
     while todo:
-        new = set(_waits(definition.steps[todo.pop()])) - found
-        found |= new
+        new = set(_waits(definition.steps[todo.pop()])) - ancestors
+        ancestors |= new
         todo += new
-    return found
+    return ancestors
 
 
 def _below(definition: Definition, names: Iterable[str]) -> set[str]:
     """Return all steps that depend on ``names``, directly or not."""
-    found: set[str] = set()
+    descendants: set[str] = set()
     while True:
-        last = {*names, *found}
-        new = {n for n, step in definition.steps.items() if last & set(_waits(step))} - found
+        last = {*names, *descendants}
+        new = {n for n, step in definition.steps.items() if last & set(_waits(step))} - descendants
         if not new:
-            return found
-        found |= new
+            return descendants
+        descendants |= new
 
 
 def _check_ended(source: Mapping[str, Any]) -> None:
     status = source["answer"]["PipelineExecutionStatus"]
-    if status not in ENDED:
+    if status not in END_STATUSES:
         arn = source["answer"]["PipelineExecutionArn"]
         raise invalid(f"Invalid SourcePipelineExecutionArn: {arn} is in status {status}")
 
@@ -145,11 +145,11 @@ def _check_outputs(records: dict[str, dict], arn: str, objects: ObjectStore) -> 
             raise invalid(f"{message} {gone[0]} is gone; select that step, too")
 
 
-def _copied(record: dict, arn: str) -> dict:
+def _copy_record(record: dict, arn: str) -> dict:
     """Return a copy without the signature, so that the step cache does not count the reuse as a
     run.
     """
-    kept = (
+    keys = (
         "StepName",
         "StepDisplayName",
         "StepDescription",
@@ -158,7 +158,7 @@ def _copied(record: dict, arn: str) -> dict:
         "IterationContext",
     )
     now = time.time()
-    return {key: record[key] for key in kept if key in record} | {
+    return {key: record[key] for key in keys if key in record} | {
         "StartTime": now,
         "EndTime": now,
         "StepStatus": "Succeeded",
@@ -168,9 +168,10 @@ def _copied(record: dict, arn: str) -> dict:
 
 def check_retry(steps: Mapping[str, dict], arn: str) -> None:
     """Raise ``ValidationException`` for an execution that a Fail step ended."""
-    failed = [n for n, record in steps.items() if "Fail" in record["Metadata"]]
-    if failed:
+    failures = [n for n, record in steps.items() if "Fail" in record["Metadata"]]
+    if failures:
         raise ApiError(
             "ValidationException",
-            f"Pipeline execution {arn} cannot be retried: it was ended by Fail step {failed[0]!r}",
+            f"Pipeline execution {arn} cannot be retried: it was ended by Fail step "
+            f"{failures[0]!r}",
         )

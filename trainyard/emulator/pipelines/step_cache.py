@@ -19,10 +19,10 @@ def signature(step: Step, arguments: dict) -> str | None:
 
     ``arguments`` are resolved. The step's name is part of the hash: two equal steps are two steps.
     """
-    chosen = key_arguments(step.document, arguments)
-    if chosen is None:
+    cache_key = key_arguments(step.document, arguments)
+    if cache_key is None:
         return None
-    return json_sha256([step.name, step.type, chosen])
+    return json_sha256([step.name, step.type, cache_key])
 
 
 def expiry(step: Step) -> float:
@@ -36,13 +36,13 @@ def expiry(step: Step) -> float:
 
 def snapshot(objects: ObjectStore, uris: Iterable[str]) -> dict[str, str]:
     """Return the ETag of every object at or under ``uris``, by URI."""
-    found: dict[str, str] = {}
+    etags: dict[str, str] = {}
     for uri in uris:
         bucket, prefix = split_uri(uri)
         for info in objects.list(bucket, prefix):
             if info.key == prefix or info.key.startswith(f"{prefix.rstrip('/')}/"):
-                found[f"s3://{bucket}/{info.key}"] = info.etag
-    return found
+                etags[f"s3://{bucket}/{info.key}"] = info.etag
+    return etags
 
 
 def intact(objects: ObjectStore, earlier: dict[str, str]) -> bool:
@@ -51,8 +51,8 @@ def intact(objects: ObjectStore, earlier: dict[str, str]) -> bool:
     """
     try:
         for uri, etag in earlier.items():
-            info, stored = objects.open(*split_uri(uri))
-            stored.close()
+            info, stored_bytes = objects.open(*split_uri(uri))
+            stored_bytes.close()
             if info.etag != etag:
                 return False
     except ApiError:  # it is gone, or cut off

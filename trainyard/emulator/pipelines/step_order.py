@@ -33,16 +33,16 @@ class Order:
         limit = self._record["answer"].get("ParallelismConfiguration", {})
         free = limit.get("MaxParallelExecutionSteps", sys.maxsize)
         free -= len([name for name in running if not self._is_loop(name)])
-        found: list[Step] = []
+        steps: list[Step] = []
         for step in self._steps():
             if not self.may_start(step):
                 continue
             if self._is_loop(step.name):
-                found.append(step)
-            elif free > 0 and self._has_place(step, [*running, *(other.name for other in found)]):
+                steps.append(step)
+            elif free > 0 and self._has_place(step, [*running, *(other.name for other in steps)]):
                 free -= 1
-                found.append(step)
-        return found
+                steps.append(step)
+        return steps
 
     def may_start(self, step: Step) -> bool:
         """Return whether all steps that it waits for ended as required, and no failure prevents
@@ -54,32 +54,32 @@ class Order:
         waits = step.depends_on.items()
         if not all(self._status(name) in TRIGGERS[trigger] for name, trigger in waits):
             return False
-        if step.branch and not self._taken(*step.branch):
+        if step.branch and not self._is_branch_taken(*step.branch):
             return False
         handles = any(
             trigger != "Completed" and self._status(name) != "Succeeded" for name, trigger in waits
         )
-        return handles or not self._failed(step.loop)
+        return handles or not self._list_failures(step.loop)
 
     def end(self) -> tuple[str, str | None]:
         """Return the status of an execution whose steps have all ended, and the reason of a
         failure.
         """
-        failed = self._failed()
-        handled = {
+        failures = self._list_failures()
+        handlers = {
             name
             for step in self._definition.steps.values()
             if step.name in self._began
             for name, trigger in step.depends_on.items()
             if trigger != "Completed"
         }
-        if failed and set(failed) <= handled:
+        if failures and set(failures) <= handlers:
             return "CompletedWithFailures", None
-        if failed:
-            causes = [f"{name}: {self._began[name].get('FailureReason', '')}" for name in failed]
+        if failures:
+            causes = [f"{name}: {self._began[name].get('FailureReason', '')}" for name in failures]
             return "Failed", f"Step failure: One or multiple steps failed. {'; '.join(causes)}"
-        stopped = "Stopped" in [record["StepStatus"] for record in self._began.values()]
-        return ("Stopped" if stopped else "Succeeded"), None
+        has_stopped = "Stopped" in [record["StepStatus"] for record in self._began.values()]
+        return ("Stopped" if has_stopped else "Succeeded"), None
 
     @property
     def _began(self) -> dict[str, dict]:
@@ -101,18 +101,18 @@ class Order:
         """Return whether the step's loop, if it has one, may run one more step."""
         if not step.loop:
             return True
-        beside = [self.children[name] for name in running if name in self.children]
+        siblings = [self.children[name] for name in running if name in self.children]
         most = self._definition.steps[step.loop].arguments["MaxConcurrency"]
-        return len([other for other in beside if other.loop == step.loop]) < most
+        return len([other for other in siblings if other.loop == step.loop]) < most
 
     def _status(self, name: str) -> str | None:
         return self._began.get(name, {}).get("StepStatus")
 
-    def _taken(self, condition: str, outcome: bool) -> bool:
+    def _is_branch_taken(self, condition: str, outcome: bool) -> bool:
         metadata = self._began.get(condition, {}).get("Metadata", {})
         return metadata.get("Condition", {}).get("Outcome") == str(outcome)
 
-    def _failed(self, loop: str | None = None) -> list[str]:
+    def _list_failures(self, loop: str | None = None) -> list[str]:
         """Return the failed steps of that loop; without ``loop``, the failed steps outside of
         loops.
         """
@@ -129,7 +129,7 @@ class Retries:
     """The retries of one step's run. ``started``: time.time() at its first attempt."""
 
     policies: list[dict]
-    started: float
+    start_time: float
     used: int = 0
 
     def delay(self, reason: str, code: str = "") -> float | None:
@@ -143,23 +143,23 @@ class Retries:
             if reason.startswith(cause.failures) or code in cause.failures
         }
         for policy in self.policies:
-            if causes & set(policy.get("ExceptionType", ())) and self._left(policy):
+            if causes & set(policy.get("ExceptionType", ())) and self._has_retries_left(policy):
                 first = policy.get("IntervalSeconds", INTERVAL_SECONDS)
                 wait = first * policy.get("BackoffRate", BACKOFF_RATE) ** self.used
                 self.used += 1
                 return wait
         return None
 
-    def _left(self, policy: dict) -> bool:
+    def _has_retries_left(self, policy: dict) -> bool:
         if "ExpireAfterMin" in policy:
-            return time.time() - self.started < 60 * policy["ExpireAfterMin"]
+            return time.time() - self.start_time < 60 * policy["ExpireAfterMin"]
         return self.used < policy.get("MaxAttempts", MAX_ATTEMPTS)
 
 
 LONGEST = 12800  # characters of an item (botocore: IterationContext)
 
 
-def unrolled(definition: Definition, loop: Step, items: Iterable[Any]) -> list[Step]:
+def unroll_loop(definition: Definition, loop: Step, items: Iterable[Any]) -> list[Step]:
     """Return the steps ``<body>-<index>`` for each item, with the item in place of CurrentItem.
 
     Raises:
@@ -167,12 +167,12 @@ def unrolled(definition: Definition, loop: Step, items: Iterable[Any]) -> list[S
     """
     bodies = [step for step in definition.steps.values() if step.loop == loop.name]
     names = {step.name for step in bodies}
-    found = []
+    steps = []
     for index, item in enumerate(items):
         if len(as_text(item)) > LONGEST:
             raise ExpressionError(f"item {index}: expected at most {LONGEST} characters")
-        found += [_instance(body, index, item, names) for body in bodies]
-    return found
+        steps += [_instance(body, index, item, names) for body in bodies]
+    return steps
 
 
 def as_text(item: Any) -> str:
@@ -183,27 +183,32 @@ def as_text(item: Any) -> str:
 def _instance(body: Step, index: int, item: Any, siblings: set[str]) -> Step:
     name = f"{body.name}-{index}"
     arguments, document = (
-        _replaced(v, index, item, siblings) for v in (body.arguments, body.document)
+        _replace_item(v, index, item, siblings) for v in (body.arguments, body.document)
     )
-    own = {f"{n}-{index}" if n in siblings else n: t for n, t in body.depends_on.items()}
+    dependencies = {f"{n}-{index}" if n in siblings else n: t for n, t in body.depends_on.items()}
     context = {"ParentStepName": body.loop, "Index": index, "Item": as_text(item)}
     document = document | {"Name": name}
     return replace(
-        body, name=name, arguments=arguments, document=document, depends_on=own, iteration=context
+        body,
+        name=name,
+        arguments=arguments,
+        document=document,
+        depends_on=dependencies,
+        iteration=context,
     )
 
 
-def _replaced(value: Any, index: int, item: Any, siblings: set[str]) -> Any:
+def _replace_item(value: Any, index: int, item: Any, siblings: set[str]) -> Any:
     """Return ``value`` with CurrentItem replaced, and sibling references changed to this
     iteration.
     """
     if isinstance(value, list):
-        return [_replaced(each, index, item, siblings) for each in value]
+        return [_replace_item(element, index, item, siblings) for element in value]
     if not isinstance(value, dict):
         return value
     if is_expression(value) and GET in value:
         return _get(value[GET], index, item, siblings)
-    return {key: _replaced(each, index, item, siblings) for key, each in value.items()}
+    return {key: _replace_item(element, index, item, siblings) for key, element in value.items()}
 
 
 def _get(text: Any, index: int, item: Any, siblings: set[str]) -> Any:
@@ -218,14 +223,14 @@ def _get(text: Any, index: int, item: Any, siblings: set[str]) -> Any:
 def _of_item(path: str, item: Any) -> Any:
     """Return a scalar; an object or a list becomes JSON text, as when it is an item itself."""
     if path != "CurrentItem":
-        document = _parsed(item)
+        document = _parse_item(item)
         value = lookup({"CurrentItem": document}, path, f"ForEach.{path} of item {as_text(item)}")
     else:
         value = item
     return json.dumps(value) if isinstance(value, dict | list) or value is None else value
 
 
-def _parsed(item: Any) -> Any:
+def _parse_item(item: Any) -> Any:
     if not isinstance(item, str):
         return item
     try:
@@ -239,5 +244,5 @@ Observe = Callable[[dict, str | None], None]
 must return quickly."""
 
 
-def unobserved(record: dict, step: str | None) -> None:
+def ignore_change(record: dict, step: str | None) -> None:
     """Ignore the change."""

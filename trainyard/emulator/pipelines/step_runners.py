@@ -31,12 +31,12 @@ class Work:
         return self._runners[step_type]
 
     def describe(self, metadata: dict[str, Any]) -> dict[str, Any]:
-        [(key, created)] = metadata.items()
-        return self._by_key[key].describe(created)
+        [(key, metadata_value)] = metadata.items()
+        return self._by_key[key].describe(metadata_value)
 
     def outputs(self, metadata: dict[str, Any]) -> list[str]:
         return [uri for key, body in metadata.items() for uri in self._by_key[key].outputs(body)]
 
     def stop(self, metadata: dict[str, Any]) -> None:
-        for key, created in metadata.items():
-            self._by_key[key].stop(created)
+        for key, metadata_value in metadata.items():
+            self._by_key[key].stop(metadata_value)

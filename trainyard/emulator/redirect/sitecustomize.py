@@ -23,14 +23,18 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
-_HOOKED = ("botocore.session", "aiobotocore.session")
+_SESSION_MODULES = ("botocore.session", "aiobotocore.session")
 _AWS = re.compile(r"https?://([^/]+\.)?(amazonaws\.com(\.cn)?|api\.aws)(:\d+)?/?")
 
 
 def led(address: Any) -> Any:
     """Return AWS_ENDPOINT_URL for an address of AWS; else, or if it is not set, ``address``."""
-    ours = os.environ.get("AWS_ENDPOINT_URL")
-    return ours if ours and isinstance(address, str) and _AWS.fullmatch(address) else address
+    endpoint_url = os.environ.get("AWS_ENDPOINT_URL")
+    return (
+        endpoint_url
+        if endpoint_url and isinstance(address, str) and _AWS.fullmatch(address)
+        else address
+    )
 
 
 def hook(module: ModuleType) -> None:
@@ -86,7 +90,7 @@ class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if name not in _HOOKED:
+        if name not in _SESSION_MODULES:
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         if spec and spec.loader:
@@ -106,8 +110,8 @@ def _hook_after(loader: Any) -> None:
 
 def _chain() -> None:
     """Run the ``sitecustomize`` that this one hides."""
-    here = os.path.dirname(os.path.abspath(__file__))
-    others = [path for path in sys.path if os.path.abspath(path) != here]
+    folder = os.path.dirname(os.path.abspath(__file__))
+    others = [path for path in sys.path if os.path.abspath(path) != folder]
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", others)
     if spec and spec.loader:
         module = importlib.util.module_from_spec(spec)

@@ -50,7 +50,7 @@ class Outcome:
     """The result of a run. ``exits`` are in order of time: the first failure is the cause."""
 
     exits: list[Exit] = field(default_factory=list)
-    stopped: bool = False
+    is_stopped: bool = False
     timed_out: bool = False
 
     @property
@@ -127,11 +127,11 @@ class Cluster:
     # starting
 
     def _start(self) -> list[threading.Thread]:
-        with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
-            pipes = {node.name: _pipe(ours, theirs) for node in self._nodes}
+        with contextlib.ExitStack() as child_ends, contextlib.ExitStack() as own_ends:
+            pipes = {node.name: _pipe(own_ends, child_ends) for node in self._nodes}
             spec = self._directory / "spec.json"
             write_json(spec, self._spec(pipes))
-            inherited = [write for _, write in pipes.values()]
+            descriptors = [write for _, write in pipes.values()]
             self._process = subprocess.Popen(
                 self._isolation.supervisor(spec),
                 stdin=subprocess.PIPE,
@@ -139,11 +139,11 @@ class Cluster:
                 stderr=subprocess.PIPE,
                 text=True,
                 env=SUPERVISOR,
-                pass_fds=[*inherited, *([self._doors.descriptor] if self._doors else [])],
+                pass_fds=[*descriptors, *([self._doors.descriptor] if self._doors else [])],
                 start_new_session=True,  # the emulator itself handles a Ctrl-C
             )
             self._commands = cast(IO[str], self._process.stdin)
-            ours.pop_all()  # the readers close them
+            own_ends.pop_all()  # the readers close them
         if self._doors:
             self._doors.open(self._process.pid)
         readers = [_thread(self._read, name, read) for name, (read, _) in pipes.items()]
@@ -194,12 +194,12 @@ class Cluster:
             except queue.Empty:
                 if self._kill_at is not None and time.monotonic() >= self._kill_at:
                     self._kill_at = None
-                    self._tell("kill")
+                    self._send_command("kill")
                     continue
                 return {"timeout": True}
             if "end" not in event:
                 return event
-            if self._waiting and not self._outcome.stopped:
+            if self._waiting and not self._outcome.is_stopped:
                 self._lost(event["end"])
             return None
 
@@ -207,22 +207,22 @@ class Cluster:
         if "error" in event:
             raise EmulatorError(f"cannot start the job's nodes: {event['error']}")
         if "stop" in event:
-            self._outcome.stopped = True
+            self._outcome.is_stopped = True
             self._terminate(event["stop"], event["unheard_grace"])
         elif "pid" in event:
-            self._started(event["node"], event["pid"])
+            self._record_start(event["node"], event["pid"])
         elif "unheard" in event:
             self._not_heard(event["node"])
         elif "status" in event:
-            self._ended(Exit(event["node"], event["status"], event.get("started", True)))
+            self._record_end(Exit(event["node"], event["status"], event.get("started", True)))
 
-    def _started(self, name: str, pid: int) -> None:
+    def _record_start(self, name: str, pid: int) -> None:
         path = self._directory / "nodes.json"
-        known = json.loads(path.read_text()) if path.exists() else {}
+        pids = json.loads(path.read_text()) if path.exists() else {}
         host = _host_pid(self._process.pid, pid) if self._isolation.loopback else pid
-        write_json(path, known | {name: host})
+        write_json(path, pids | {name: host})
 
-    def _ended(self, end: Exit) -> None:
+    def _record_end(self, end: Exit) -> None:
         self._waiting.discard(end.node)
         if not self._terminating:  # we caused later ends
             self._outcome.exits.append(end)
@@ -235,20 +235,20 @@ class Cluster:
         if not self._terminating:
             self._terminating = True
             self._kill_at, self._unheard_grace = kill_at, unheard
-            self._tell("terminate")
+            self._send_command("terminate")
         elif self._kill_at is not None:
             self._kill_at = min(self._kill_at, kill_at)
 
     def _not_heard(self, node: str) -> None:
         self._deaf.add(node)
         seconds = self._unheard_grace
-        if self._outcome.stopped or self._outcome.timed_out:  # else a node beside it has failed
+        if self._outcome.is_stopped or self._outcome.timed_out:  # else a node beside it has failed
             when = f"in {seconds:g} s" if seconds else "at once, on AWS 120 s later"
             self._report(node, UNHEARD.format(when))
         if self._waiting <= self._deaf and self._kill_at is not None:
             self._kill_at = min(self._kill_at, time.monotonic() + seconds)
 
-    def _tell(self, word: str) -> None:
+    def _send_command(self, word: str) -> None:
         with contextlib.suppress(BrokenPipeError):  # it has ended: the event is on its way
             # Unbuffered: close() must not try to write a failed word again.
             os.write(self._commands.fileno(), f"{word}\n".encode())
@@ -263,11 +263,11 @@ class Cluster:
             raise EmulatorError(f"the job's supervisor ended before its nodes: {detail}")
 
 
-def _pipe(ours: contextlib.ExitStack, theirs: contextlib.ExitStack) -> tuple[int, int]:
-    """Return a pipe whose reading end ``ours`` closes, and whose writing end ``theirs``."""
+def _pipe(own_ends: contextlib.ExitStack, child_ends: contextlib.ExitStack) -> tuple[int, int]:
+    """Return a pipe whose reading end ``own_ends`` closes, and whose writing end ``child_ends``."""
     read, write = os.pipe()
-    ours.callback(os.close, read)
-    theirs.callback(os.close, write)
+    own_ends.callback(os.close, read)
+    child_ends.callback(os.close, write)
     return read, write
 
 

@@ -23,7 +23,7 @@ import sys
 NEW_USER = 0x10000000  # linux/sched.h, CLONE_NEWUSER
 NO_SUID, NO_DEVICES, BIND, RECURSIVE = 2, 4, 4096, 16384  # linux/mount.h, MS_...
 SET_ATTRIBUTES = 442  # mount_setattr: Linux 5.12, the same number on every processor
-READ_ONLY, ALL_BELOW, HERE = 1, 0x8000, -100  # MOUNT_ATTR_RDONLY, AT_RECURSIVE, AT_FDCWD
+READ_ONLY, ALL_BELOW, AT_FDCWD = 1, 0x8000, -100  # MOUNT_ATTR_RDONLY, AT_RECURSIVE, AT_FDCWD
 SHARED_MEMORY = "/dev/shm"
 KERNEL = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
 """Read-only in a container of Docker's, too: root of this machine may write there."""
@@ -66,8 +66,8 @@ def arrange(spec: dict) -> None:
     for path in KERNEL:
         if os.path.exists(path):
             mount(path, path, BIND)
-    own = [target for _, target, writable in spec["bind"] if writable] + spec["writable"]
-    protect([path for path in (*own, SHARED_MEMORY, "/proc") if is_writable(path)])
+    writable_paths = [target for _, target, writable in spec["bind"] if writable] + spec["writable"]
+    protect([path for path in (*writable_paths, SHARED_MEMORY, "/proc") if is_writable(path)])
 
 
 def protect(writable: list[str]) -> None:
@@ -105,8 +105,8 @@ def set_attributes(path: str, flags: int, set_flags: int = 0, clear_flags: int =
     """Change attributes of the mount at the path. Raises: OSError: the kernel refused."""
     attributes = (ctypes.c_uint64 * 4)(set_flags, clear_flags, 0, 0)  # struct mount_attr
     size = ctypes.c_size_t(ctypes.sizeof(attributes))
-    done = LIBC.syscall(SET_ATTRIBUTES, HERE, os.fsencode(path), flags, attributes, size)
-    check(done, "mount_setattr", path)
+    result = LIBC.syscall(SET_ATTRIBUTES, AT_FDCWD, os.fsencode(path), flags, attributes, size)
+    check(result, "mount_setattr", path)
 
 
 def leave_privileges() -> None:

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from trainyard.emulator.runtime.supervisor import catches, say, start_node
+from trainyard.emulator.runtime.supervisor import catches, print_event, start_node
 
 DRAIN = 5.0  # seconds for a client to end after its container
 PATIENCE = 60.0  # seconds for an answer of the engine, after which it counts as a failure
@@ -29,7 +29,7 @@ class Containers:
         self._clients = {node["name"]: start_node(node) for node in nodes}
         self._lock = threading.Lock()
         for name, client in self._clients.items():
-            say(node=name, pid=client.pid)
+            print_event(node=name, pid=client.pid)
         self._waits = [self._thread(self._wait, name) for name in self._clients]
 
     def join(self) -> None:
@@ -42,7 +42,7 @@ class Containers:
             pid = self._inspect(name, "{{.State.Pid}}")
             visible = pid.isdecimal() and int(pid) and Path(f"/proc/{pid}").exists()
             if visible and not catches(int(pid)):
-                say(node=name, unheard=True)
+                print_event(node=name, unheard=True)
             self._thread(self._send_term, name)
 
     def kill(self) -> None:
@@ -74,7 +74,7 @@ class Containers:
     def _wait(self, name: str) -> None:
         status = self._clients[name].wait()
         began = self._inspect(name, "{{.State.StartedAt}}") if status > 0 else "with success"
-        say(node=name, status=status, started=bool(began) and not began.startswith("0001-"))
+        print_event(node=name, status=status, started=bool(began) and not began.startswith("0001-"))
 
     def _inspect(self, name: str, form: str) -> str:
         inspect = ["inspect", "--type", "container", "--format", form]
@@ -108,7 +108,7 @@ def main() -> None:
     try:
         containers = Containers(json.loads(sys.argv[2]), spec["nodes"])
     except OSError as error:
-        say(error=str(error))
+        print_event(error=str(error))
         sys.exit(1)
     threading.Thread(target=obey, args=(containers,), daemon=True).start()
     containers.join()

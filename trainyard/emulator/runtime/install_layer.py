@@ -122,6 +122,6 @@ def online() -> dict[str, str]:
     """Return pip's settings for a job with a network: this machine's, with the user's file."""
     names = [name for name in os.environ if name.startswith("PIP_")]
     file = Path.home() / ".config/pip/pip.conf"
-    theirs = {"PIP_CONFIG_FILE": str(file)} if file.is_file() else {}
-    isolated = {"PIP_NO_INDEX": "0", "PIP_NO_BUILD_ISOLATION": "1"}
-    return isolated | theirs | {name: os.environ[name] for name in names}
+    config_variables = {"PIP_CONFIG_FILE": str(file)} if file.is_file() else {}
+    pip_variables = {"PIP_NO_INDEX": "0", "PIP_NO_BUILD_ISOLATION": "1"}
+    return pip_variables | config_variables | {name: os.environ[name] for name in names}

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from trainyard.common.errors import EmulatorError
-from trainyard.image_packages import Installed
+from trainyard.image_packages import InstalledPackage
 
-OWN = Path(sys.executable).absolute()  # may be relative; jobs start elsewhere
+OWN_PYTHON = Path(sys.executable).absolute()  # may be relative; jobs start elsewhere
 _FIND = """
 import os, sys
 from importlib.util import find_spec
@@ -35,14 +35,14 @@ print(json.dumps([platform.python_version(), found]))
 """
 
 
-def checked(python: Path) -> Path:
+def check_python(python: Path) -> Path:
     """Return ``python`` as an absolute path. Links are not followed: a venv's interpreter is one.
 
     Raises:
         EmulatorError: the interpreter does not run.
     """
     path = python.expanduser().absolute()
-    if path == OWN:
+    if path == OWN_PYTHON:
         return path
     try:
         subprocess.run([path, "-I", "-c", ""], check=True, capture_output=True, timeout=60)
@@ -61,14 +61,19 @@ def lacking(python: Path, modules: Iterable[str]) -> list[str]:
 def find_modules(python: Path, modules: Iterable[str]) -> tuple[list[str], list[str]]:
     """Return which of the top-level ``modules`` are missing, and which have no bytecode; sorted."""
     command = [str(python), "-I", "-c", _FIND, *sorted(modules)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    missing, uncompiled = done.stdout.splitlines()
-    return missing.split(), uncompiled.split()
+    process = subprocess.run(command, check=True, capture_output=True, text=True)
+    missing, uncompiled_modules = process.stdout.splitlines()
+    return missing.split(), uncompiled_modules.split()
 
 
-def installed_packages(python: Path, packages: Iterable[str]) -> tuple[str, dict[str, Installed]]:
+def installed_packages(
+    python: Path, packages: Iterable[str]
+) -> tuple[str, dict[str, InstalledPackage]]:
     """Return the interpreter's version, and what it has of the packages."""
     command = [str(python), "-I", "-c", _VERSIONS, *sorted(packages)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    version, found = json.loads(done.stdout)
-    return version, {name: Installed(own, tuple(top)) for name, (own, top) in found.items()}
+    process = subprocess.run(command, check=True, capture_output=True, text=True)
+    version, versions = json.loads(process.stdout)
+    return version, {
+        name: InstalledPackage(own_version, tuple(top))
+        for name, (own_version, top) in versions.items()
+    }

@@ -29,19 +29,19 @@ from trainyard.emulator.runtime.install_layer import (
     keep_path,
     packages_below,
 )
-from trainyard.emulator.runtime.interpreter import OWN
+from trainyard.emulator.runtime.interpreter import OWN_PYTHON
 from trainyard.emulator.runtime.node import LOOPBACK, OWN_FOLDERS, Mount, Node
 from trainyard.emulator.runtime.outbound_network import way
 from trainyard.emulator.runtime.relocation import Relocation, remove_scratch
 
 VARIABLE = "TRAINYARD_EMULATOR_ISOLATION"
 """Variable that forces ``namespaces`` or ``relocate``; unset: namespaces if they work."""
-HERE = Path(__file__).parent
-PACKAGE = HERE.parent.parent
-PYTHON = [str(OWN), "-I", "-S"]  # isolated, no site: starts in some 15 ms
+MODULE_FOLDER = Path(__file__).parent
+PACKAGE = MODULE_FOLDER.parent.parent
+PYTHON = [str(OWN_PYTHON), "-I", "-S"]  # isolated, no site: starts in some 15 ms
 JOB = ["unshare", "--user", "--map-root-user", "--net", "--pid", "--mount", "--mount-proc"]
 NODE = ["unshare", "--mount", "--uts", "--ipc", "--"]
-COVERED = (*OWN_FOLDERS.values(), SHARED_MEMORY)
+COVERED_FOLDERS = (*OWN_FOLDERS.values(), SHARED_MEMORY)
 """Folders of this machine that a job does not see: it has its own there."""
 
 
@@ -82,7 +82,7 @@ class Namespaces:
     def supervisor(self, spec: Path) -> list[str]:
         """Return the command that runs the supervisor on ``spec``."""
         fork = ["--fork", "--kill-child=SIGKILL", "--"]
-        return [*JOB, *fork, *PYTHON, str(HERE / "supervisor.py"), str(spec)]
+        return [*JOB, *fork, *PYTHON, str(MODULE_FOLDER / "supervisor.py"), str(spec)]
 
     def setup(self, job: Path) -> list[list[str]]:
         """Return mounts that put ``/opt/ml`` and ``/opt/home`` beside the contents of this
@@ -134,9 +134,11 @@ def _file_system(node: Node, hosts: Path) -> dict:
     environment, empty, state = node.root / "environment", node.root / "empty", state_of(node.root)
     environment.touch()  # AWS's MPI driver writes it, with the job's credentials
     empty.mkdir()
-    own = {node.root / name: folder for name, folder in OWN_FOLDERS.items()}
-    own |= {hosts: "/etc/hosts", environment: "/etc/environment"}
-    binds = {node.home: "/opt/home"} | {k: path for k, path in own.items() if Path(path).exists()}
+    own_binds = {node.root / name: folder for name, folder in OWN_FOLDERS.items()}
+    own_binds |= {hosts: "/etc/hosts", environment: "/etc/environment"}
+    binds = {node.home: "/opt/home"} | {
+        k: path for k, path in own_binds.items() if Path(path).exists()
+    }
     writable = (Path(mount.target) for mount in node.mounts if not mount.read_only)
     return {
         "host": node.name,
@@ -155,7 +157,9 @@ def _hidden_but_needed(python: Path) -> list[str]:
     """Return what a job needs of the folders that its own ones hide, each without what is in it."""
     folders = [PACKAGE, python.parent.parent, *folders_of(python), "/etc/resolv.conf"]
     names = {Path(form(path)) for path in folders for form in (os.path.abspath, os.path.realpath)}
-    paths = {path for path in names if any(Path(folder) in path.parents for folder in COVERED)}
+    paths = {
+        path for path in names if any(Path(folder) in path.parents for folder in COVERED_FOLDERS)
+    }
     return sorted(str(path) for path in paths if not paths.intersection(path.parents))
 
 
@@ -174,8 +178,8 @@ def mounting(mounts: Sequence[Mount]) -> list[str]:
 
 def state_of(directory: Path) -> Path | None:
     """Return the state directory that ``directory`` lies in, with the emulator's credentials."""
-    found = [path for path in directory.resolve().parents if (path / access_keys.FILE).exists()]
-    return found[-1] if found else None
+    folders = [path for path in directory.resolve().parents if (path / access_keys.FILE).exists()]
+    return folders[-1] if folders else None
 
 
 def unfit(path: str | Path) -> bool:
@@ -183,7 +187,7 @@ def unfit(path: str | Path) -> bool:
     return bool(re.search(r"[\s*?[]", str(path)))
 
 
-def refuse(state: Path, python: Path = OWN, internet: bool = False) -> None:
+def refuse(state: Path, python: Path = OWN_PYTHON, internet: bool = False) -> None:
     """Raise :class:`EmulatorError` if no job of ``python`` could run in ``state``.
 
     ``internet``: also raise if no job could reach the internet.
@@ -208,15 +212,15 @@ def choose() -> Isolation:
     """Return the isolation for a new job. Raises :class:`EmulatorError` if a forced one is
     unavailable.
     """
-    forced = os.environ.get(VARIABLE, "")
-    if forced not in ("", "namespaces", "relocate"):
-        raise EmulatorError(f"{VARIABLE}={forced}: expected 'namespaces' or 'relocate'")
-    if forced == "relocate":
+    choice = os.environ.get(VARIABLE, "")
+    if choice not in ("", "namespaces", "relocate"):
+        raise EmulatorError(f"{VARIABLE}={choice}: expected 'namespaces' or 'relocate'")
+    if choice == "relocate":
         return Relocation(f"{VARIABLE}=relocate")
-    why = missing()
-    if why and forced:
-        raise EmulatorError(f"{VARIABLE}=namespaces, but this machine has none: {why}")
-    return Relocation(why) if why else Namespaces()
+    reason = missing()
+    if reason and choice:
+        raise EmulatorError(f"{VARIABLE}=namespaces, but this machine has none: {reason}")
+    return Relocation(reason) if reason else Namespaces()
 
 
 @functools.cache
@@ -230,8 +234,8 @@ def missing() -> str | None:
     if not Path("/opt").is_dir():
         return "there is no /opt to put /opt/ml in"
     command = [*_enter_with(["/opt"]), "true"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-    return f"{done.stderr.strip() or done.returncode}" if done.returncode else None
+    process = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    return f"{process.stderr.strip() or process.returncode}" if process.returncode else None
 
 
 def clear(directory: Path) -> None:
@@ -261,7 +265,7 @@ def _enter_with(writable: Iterable[str], visible: list[str] | None = None) -> li
     return [*JOB, "--fork", "--", *NODE, *program("container_entry"), json.dumps(spec)]
 
 
-_COMPILED: set[tuple[Path, str]] = set()
+_COMPILED_MODULES: set[tuple[Path, str]] = set()
 
 
 def keep_bytecode(python: Path, modules: Iterable[str]) -> None:
@@ -270,10 +274,10 @@ def keep_bytecode(python: Path, modules: Iterable[str]) -> None:
     A job cannot write it, and would compile them in each of its processes. This is no job: nothing
     of the user's but those packages runs, and it can change nothing but their folders.
     """
-    names = [name for name in modules if (python, name) not in _COMPILED]
+    names = [name for name in modules if (python, name) not in _COMPILED_MODULES]
     if not names or choose().notice:
         return
-    _COMPILED.update((python, name) for name in names)
+    _COMPILED_MODULES.update((python, name) for name in names)
     tries = (f"try: import {name}\nexcept Exception: pass\n" for name in names)
     enter = _enter_with(packages_below(python), _hidden_but_needed(python))
     command = [*enter, str(python), "-I", "-c", "".join(tries)]

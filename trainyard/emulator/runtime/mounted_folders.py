@@ -10,7 +10,9 @@ import sys
 from trainyard.emulator.runtime.container_entry import BIND, RECURSIVE, mount
 
 READ_ONLY, REMOUNT = 1, 32  # linux/mount.h, MS_...
-LOCKED = 2 | 4 | 8  # nosuid, nodev, noexec: the same bits in statvfs; they cannot be taken away
+LOCKED_FLAGS = (
+    2 | 4 | 8
+)  # nosuid, nodev, noexec: the same bits in statvfs; they cannot be taken away
 
 
 def main() -> None:
@@ -18,6 +20,6 @@ def main() -> None:
     for source, target, read_only in json.loads(sys.argv[1]):
         mount(source, target, BIND | RECURSIVE)
         if read_only:
-            kept = os.statvfs(target).f_flag & LOCKED
-            mount(source, target, REMOUNT | BIND | READ_ONLY | kept)
+            flags = os.statvfs(target).f_flag & LOCKED_FLAGS
+            mount(source, target, REMOUNT | BIND | READ_ONLY | flags)
     os.execv(sys.argv[2], sys.argv[2:])

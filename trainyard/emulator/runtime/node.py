@@ -5,7 +5,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trainyard.emulator.runtime.interpreter import OWN
+from trainyard.emulator.runtime.interpreter import OWN_PYTHON
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
@@ -40,7 +40,7 @@ class Node:
     root: Path
     command: list[str] = field(default_factory=list)
     environment: dict[str, str] = field(default_factory=dict)
-    python: Path = OWN
+    python: Path = OWN_PYTHON
     mounts: list[Mount] = field(default_factory=list)
     may_write: bool = True
     """Whether it may write to ``/opt/ml``."""
@@ -90,7 +90,7 @@ def host_names(count: int) -> list[str]:
 
 
 def base_environment(
-    region: str, nodes: int, python: Path | None = OWN, interface: str = LOOPBACK
+    region: str, nodes: int, python: Path | None = OWN_PYTHON, interface: str = LOOPBACK
 ) -> dict[str, str]:
     """Return the variables of every container, before the job's own Environment.
 

@@ -28,13 +28,22 @@ class Way:
 NAMESERVER = "192.0.2.53"
 """Address at which pasta forwards questions to this machine's nameserver; reserved, so unused
 elsewhere."""
-CLOSED = ("-t", "none", "-u", "none", "-T", "none", "-U", "none", "--no-map-gw")
+CLOSED_PORTS = ("-t", "none", "-u", "none", "-T", "none", "-U", "none", "--no-map-gw")
 
 
 def _pasta(pid: int) -> list[str]:
     root = ["--runas", "0:0"] if os.geteuid() == 0 else []  # else it becomes nobody, without rights
     dns = ["--dns-forward", NAMESERVER]
-    return ["pasta", *root, "--foreground", "--quiet", "--config-net", *CLOSED, *dns, str(pid)]
+    return [
+        "pasta",
+        *root,
+        "--foreground",
+        "--quiet",
+        "--config-net",
+        *CLOSED_PORTS,
+        *dns,
+        str(pid),
+    ]
 
 
 def _slirp(pid: int) -> list[str]:
@@ -53,9 +62,9 @@ WAYS = {"pasta": Way(_pasta, NAMESERVER), "slirp4netns": Way(_slirp, "10.0.2.3")
 
 def way() -> Way:
     """Return the first tool that is installed. Raises :class:`EmulatorError` if none is."""
-    for name, found in WAYS.items():
+    for name, route in WAYS.items():
         if shutil.which(name):
-            return found
+            return route
     raise EmulatorError(
         "--internet: jobs have their own network, and neither pasta (package passt) nor "
         "slirp4netns is on PATH to let them out: install one of them, e.g. apt install slirp4netns"

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from trainyard.emulator.runtime.outbound_network import Way
 
-OUTLIVED = ["/bin/sh", "-c", '"$@" & read -r _; kill -9 $!', "sh"]
+LIFELINE_COMMAND = ["/bin/sh", "-c", '"$@" & read -r _; kill -9 $!', "sh"]
 """Shell command that runs another until its own input ends, also when the emulator is killed."""
 CREDENTIALS_HOST = "169.254.170.2"
 """Host of AWS_CONTAINER_CREDENTIALS_RELATIVE_URI for AWS's clients, at port 80."""
@@ -51,13 +51,13 @@ class Doors:
         self._route, self._directory = route, directory
         self._out: subprocess.Popen | None = None
         self._inside: list[socket.socket] = []
-        self._here, self._there = socket.socketpair()
+        self._own_socket, self._child_socket = socket.socketpair()
         self._thread = threading.Thread(target=self._receive, daemon=True)
 
     @property
     def descriptor(self) -> int:
         """File descriptor of the supervisor's end, which it inherits."""
-        return self._there.fileno()
+        return self._child_socket.fileno()
 
     def spec(self) -> dict:
         """Return the part of the supervisor's SPEC about the sockets."""
@@ -79,16 +79,16 @@ class Doors:
         """Receive the sockets; to be called when the process ``supervisor`` has started. Returns at
         once.
         """
-        self._there.close()  # so that ours ends with the supervisor's
+        self._child_socket.close()  # so that ours ends with the supervisor's
         self._supervisor = supervisor
         self._thread.start()
 
     def close(self) -> None:
         """Free every descriptor; to be called when the supervisor has ended, or never started."""
-        self._there.close()
+        self._child_socket.close()
         if self._thread.is_alive():
             self._thread.join()
-        self._here.close()
+        self._own_socket.close()
         if self._out:
             self._out.communicate()  # closes its input
         for door in self._inside:
@@ -96,10 +96,10 @@ class Doors:
             door.close()
 
     def _receive(self) -> None:
-        _, descriptors, _, _ = socket.recv_fds(self._here, 64, len(self._route.addresses))
+        _, descriptors, _, _ = socket.recv_fds(self._own_socket, 64, len(self._route.addresses))
         if descriptors and self._route.out:  # so there are namespaces
             with (self._directory / "internet.log").open("w") as log:
-                command = [*OUTLIVED, *self._route.out.command(self._supervisor)]
+                command = [*LIFELINE_COMMAND, *self._route.out.command(self._supervisor)]
                 self._out = subprocess.Popen(
                     command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
                 )

@@ -12,25 +12,25 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType
 
-HERE = Path(__file__)
-ML = str(HERE.parents[5] / "ml")
+THIS_FILE = Path(__file__)
+ML = str(THIS_FILE.parents[5] / "ml")
 """Path that replaces /opt/ml: ``<node>/ml``; the layer is
 ``<node>/home/layer/lib/python3.x/site-packages``."""
 ROOT = re.compile(r"(?<![\w.-])/opt/ml(?![\w.-])")  # as in relocation.py
 
 
-def relocated(code: CodeType) -> CodeType:
-    return code.replace(co_consts=tuple(map(moved, code.co_consts)))
+def relocate_code(code: CodeType) -> CodeType:
+    return code.replace(co_consts=tuple(map(relocate_constant, code.co_consts)))
 
 
-def moved(constant: object) -> object:
+def relocate_constant(constant: object) -> object:
     """Return a constant of compiled code with /opt/ml replaced, also in nested constants."""
     if isinstance(constant, str):
         return ROOT.sub(lambda _: ML, constant) if "/opt/ml" in constant else constant
     if isinstance(constant, CodeType):
-        return relocated(constant)
+        return relocate_code(constant)
     if type(constant) is tuple:
-        return tuple(map(moved, constant))
+        return tuple(map(relocate_constant, constant))
     return constant
 
 
@@ -39,7 +39,7 @@ def install() -> None:
 
     def get_code(self: SourceFileLoader, fullname: str) -> CodeType | None:
         code = load(self, fullname)
-        return relocated(code) if code and mentions(code) else code
+        return relocate_code(code) if code and mentions(code) else code
 
     SourceFileLoader.get_code = get_code  # type: ignore[method-assign, assignment]
 
@@ -56,7 +56,7 @@ def run_next() -> None:
     """Run the next sitecustomize, which ours has hidden; it may run ours again, for the one
     after.
     """
-    ran = sys.__dict__.setdefault("_trainyard_ran", {HERE.resolve()})
+    ran = sys.__dict__.setdefault("_trainyard_ran", {THIS_FILE.resolve()})
     for folder in sys.path:
         path = Path(folder, "sitecustomize.py").resolve()
         if path.is_file() and path not in ran:

@@ -15,10 +15,10 @@ import tempfile
 from pathlib import Path
 
 from trainyard.emulator.runtime.install_layer import NAME, add_layer, keep_path, packages_of
-from trainyard.emulator.runtime.interpreter import OWN
+from trainyard.emulator.runtime.interpreter import OWN_PYTHON
 from trainyard.emulator.runtime.node import LOOPBACK, Node
 
-HERE = Path(__file__).parent
+MODULE_FOLDER = Path(__file__).parent
 CODE = (".py", ".sh", ".json", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".env", ".txt")
 ROOT = re.compile(r"(?<![\w.-])/opt/ml(?![\w.-])")  # not /data/opt/ml, not /opt/mlflow
 
@@ -29,9 +29,9 @@ class Relocation:
     loopback = False
     interface, url = LOOPBACK, ""
 
-    def __init__(self, why: str) -> None:
+    def __init__(self, reason: str) -> None:
         self.notice = (
-            f"This job runs without namespaces ({why}): /opt/ml is relocated by rewriting the "
+            f"This job runs without namespaces ({reason}): /opt/ml is relocated by rewriting the "
             "job's copies of code and arguments, ports and temporary folders are shared with this "
             "machine, and the job can write wherever its user may, and read the emulator's state "
             "and environment variables."
@@ -39,7 +39,7 @@ class Relocation:
         self._port = _free_port()
 
     def supervisor(self, spec: Path) -> list[str]:
-        return [str(OWN), "-I", str(HERE / "supervisor.py"), str(spec)]
+        return [str(OWN_PYTHON), "-I", str(MODULE_FOLDER / "supervisor.py"), str(spec)]
 
     def setup(self, job: Path) -> list[list[str]]:
         return []
@@ -60,7 +60,9 @@ class Relocation:
         node.tmp.symlink_to(scratch)
         node.environment = environment | {"HOME": str(node.home), "TMPDIR": scratch}
         add_layer(node, str(node.home))
-        shutil.copyfile(HERE / "relocated_imports.py", packages_of(node) / "sitecustomize.py")
+        shutil.copyfile(
+            MODULE_FOLDER / "relocated_imports.py", packages_of(node) / "sitecustomize.py"
+        )
         shims = _shims(node, self._port)
         node.environment["PATH"] = f"{shims}:{node.environment['PATH']}"
         keep_path(node)
@@ -97,7 +99,9 @@ def _shims(node: Node, port: int) -> Path:
     folder.mkdir()
     shim = folder / "torchrun"
     python = str(node.home / NAME / "bin/python")
-    command = shlex.join([python, "-I", str(HERE / "torchrun_shim.py"), str(folder), str(port)])
+    command = shlex.join(
+        [python, "-I", str(MODULE_FOLDER / "torchrun_shim.py"), str(folder), str(port)]
+    )
     shim.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
     shim.chmod(0o755)
     return folder

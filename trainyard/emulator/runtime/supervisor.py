@@ -49,26 +49,26 @@ class Tree:
         import psutil  # not in the standard library: only where there are no namespaces
 
         self._psutil, self._lock = psutil, threading.Lock()
-        self._known: set[psutil.Process] = set()
+        self._processes: set[psutil.Process] = set()
         if sys.platform == "linux":  # orphans become our children
             ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         threading.Thread(target=self._track, daemon=True).start()
 
-    def _look(self) -> None:
+    def _scan_processes(self) -> None:
         with self._lock:
-            self._known |= set(self._psutil.Process().children(recursive=True))
-            self._known = {process for process in self._known if process.is_running()}
+            self._processes |= set(self._psutil.Process().children(recursive=True))
+            self._processes = {process for process in self._processes if process.is_running()}
 
     def _track(self) -> None:
         """Observe the process tree: on macOS, a worker that leaves its parent is only found if seen
         before.
         """
         while not threading.Event().wait(TRACK_INTERVAL):
-            self._look()
+            self._scan_processes()
 
     def signal(self, number: int) -> None:
-        self._look()
-        for process in self._known:
+        self._scan_processes()
+        for process in self._processes:
             with contextlib.suppress(self._psutil.NoSuchProcess):  # ended meanwhile
                 process.send_signal(number)
 
@@ -79,7 +79,7 @@ def main() -> None:
     try:
         running = start(spec)
     except (OSError, subprocess.CalledProcessError) as error:
-        say(error=f"{error} {getattr(error, 'stderr', '') or ''}".strip())
+        print_event(error=f"{error} {getattr(error, 'stderr', '') or ''}".strip())
         sys.exit(1)
     threading.Thread(target=obey, args=(everyone, running), daemon=True).start()
     reap(running)
@@ -101,7 +101,7 @@ def start(spec: dict) -> dict[int, str]:
         process = start_node(node)
         process.returncode = 0  # reap() collects it: subprocess must not
         running[process.pid] = node["name"]
-        say(node=node["name"], pid=process.pid)
+        print_event(node=node["name"], pid=process.pid)
     return running
 
 
@@ -158,8 +158,8 @@ def add_address(label: str, host: str) -> None:
     """Add an address to an interface. ``label``: its name and an unused suffix, as in ``lo:1``."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         for request, address in ((SIOCSIFADDR, host), (SIOCSIFNETMASK, "255.255.255.255")):
-            ours = struct.pack("HH4s8x", socket.AF_INET, 0, socket.inet_aton(address))
-            fcntl.ioctl(sock, request, struct.pack("16s16s", label.encode(), ours))
+            socket_address = struct.pack("HH4s8x", socket.AF_INET, 0, socket.inet_aton(address))
+            fcntl.ioctl(sock, request, struct.pack("16s16s", label.encode(), socket_address))
 
 
 def obey(everyone: Everyone | Tree, running: dict[int, str]) -> None:
@@ -179,7 +179,7 @@ def terminate(running: dict[int, str]) -> None:
     """
     for pid, name in list(running.items()):
         if not catches(pid):
-            say(node=name, unheard=True)
+            print_event(node=name, unheard=True)
             continue
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
@@ -200,7 +200,7 @@ def reap(running: dict[int, str]) -> None:
         while running:
             pid, status = os.wait()
             if pid in running:
-                say(node=running.pop(pid), status=os.waitstatus_to_exitcode(status))
+                print_event(node=running.pop(pid), status=os.waitstatus_to_exitcode(status))
 
 
 def finish(everyone: Everyone | Tree) -> None:
@@ -211,7 +211,7 @@ def finish(everyone: Everyone | Tree) -> None:
     os._exit(0)
 
 
-def say(**event: object) -> None:
+def print_event(**event: object) -> None:
     with contextlib.suppress(BrokenPipeError):  # the emulator is gone: stdin will end
         print(f"{json.dumps(event)}\n", end="", flush=True)  # one write: several threads
 

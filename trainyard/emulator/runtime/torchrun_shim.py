@@ -28,8 +28,8 @@ def rewrite(args: list[str], port: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    own, port, *args = sys.argv[1:]
-    rest = [folder for folder in os.environ["PATH"].split(os.pathsep) if folder != own]
+    shim_folder, port, *args = sys.argv[1:]
+    rest = [folder for folder in os.environ["PATH"].split(os.pathsep) if folder != shim_folder]
     torchrun = shutil.which("torchrun", path=os.pathsep.join(rest))
     if not torchrun:
         sys.exit("torchrun: command not found")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from werkzeug import Request
 
-_OWN = {"Action", "Version"}
+_PROTOCOL_MEMBERS = {"Action", "Version"}
 
 
 def dropped_members(request: Request) -> list[str]:
@@ -22,7 +22,7 @@ def dropped_members(request: Request) -> list[str]:
     names = {name.partition(".")[0] for name in request.values if not name.startswith("X-Amz-")}
     return sorted(
         name
-        for name in (names - _OWN if texts else ())
+        for name in (names - _PROTOCOL_MEMBERS if texts else ())
         if not any(text == name or text.startswith(f"{name}.") for text in texts)
     )
 
@@ -35,12 +35,12 @@ def _texts(operation: str) -> frozenset[str]:
     from moto.core.utils import camelcase_to_underscores  # 0.3 s with IAM: see managed_policies
 
     methods = _methods()
-    pending, texts, done = [camelcase_to_underscores(operation)], set[str](), set[str]()
+    pending, texts, visited_names = [camelcase_to_underscores(operation)], set[str](), set[str]()
     while pending:
         name = pending.pop()
-        if name in done or name not in methods:
+        if name in visited_names or name not in methods:
             continue
-        done.add(name)
+        visited_names.add(name)
         for node in ast.walk(methods[name]):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 texts.add(node.value)

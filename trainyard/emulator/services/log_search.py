@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from trainyard.emulator.api import ApiError
-from trainyard.emulator.services.log_store import Event, Stream, event_at, mapped
+from trainyard.emulator.services.log_store import Event, Stream, event_at, map_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Times:
     end: int | None
 
     @classmethod
-    def of(cls, request: Mapping) -> "Times":
+    def from_request(cls, request: Mapping) -> "Times":
         return cls(request.get("startTime"), request.get("endTime"))
 
     def has(self, event: Event) -> bool:
@@ -82,30 +82,30 @@ def search(
 
     At most ``most`` events and about ``size`` characters of them are returned.
     """
-    times, at = Times.of(request), _begun(request.get("nextToken"))
-    found: list[tuple[Stream, Event]] = []
+    times, offsets = Times.from_request(request), _read_token(request.get("nextToken"))
+    matches: list[tuple[Stream, Event]] = []
     with contextlib.ExitStack() as open_files:
         readers = []
         for stream in streams:
-            data = open_files.enter_context(mapped(stream.path))
+            data = open_files.enter_context(map_file(stream.path))
             first, stop = stream.span(data, times.start, times.end)
-            begin = at.setdefault(stream.name, first)
+            begin = offsets.setdefault(stream.name, first)
             readers.append(_with(stream, _having(data, pattern.needle, begin, stop)))
         for stream, event in heapq.merge(*readers, key=lambda pair: pair[1].timestamp):
             if not (times.has(event) and pattern.matches(event.message)):
                 continue
-            if len(found) == most or size <= 0:
-                return found, _token(at)
-            at[stream.name] = event.stop
-            found.append((stream, event))
+            if len(matches) == most or size <= 0:
+                return matches, _token(offsets)
+            offsets[stream.name] = event.stop
+            matches.append((stream, event))
             size -= len(event.message)
-    return found, None
+    return matches, None
 
 
 def _having(data: mmap.mmap, needle: bytes, start: int, stop: int) -> Iterator[Event]:
     """Iterate over the events whose lines contain the needle, in the order of the file."""
-    while start < stop and (where := data.find(needle, start, stop)) >= 0:
-        event = event_at(data, max(start, data.rfind(b"\n", start, where) + 1))
+    while start < stop and (position := data.find(needle, start, stop)) >= 0:
+        event = event_at(data, max(start, data.rfind(b"\n", start, position) + 1))
         yield event
         start = event.stop
 
@@ -118,12 +118,12 @@ def _token(rest: Mapping[str, int]) -> str:
     return base64.urlsafe_b64encode(json.dumps(rest).encode()).decode()
 
 
-def _begun(token: str | None) -> dict[str, int]:
+def _read_token(token: str | None) -> dict[str, int]:
     if not token:
         return {}
     try:
-        found = json.loads(base64.urlsafe_b64decode(token))
-        return {str(name): int(at) for name, at in found.items()}
+        document = json.loads(base64.urlsafe_b64decode(token))
+        return {str(name): int(offset) for name, offset in document.items()}
     except (ValueError, AttributeError, TypeError):
         message = "The specified nextToken is invalid."
         raise ApiError("InvalidParameterException", message) from None

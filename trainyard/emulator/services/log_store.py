@@ -27,7 +27,7 @@ from trainyard.common import atomic_file
 from trainyard.emulator.api import ApiError, make_arn
 from trainyard.emulator.json_documents import read_json, write_json
 
-_GROUP, _STREAM, _UNORDERED = ".group", ".jsonl", ".unordered"
+_GROUP, _STREAM, _UNORDERED_SUFFIX = ".group", ".jsonl", ".unordered"
 _SETTINGS = "settings.json"
 _LONGEST = 255  # bytes of a file name
 
@@ -48,7 +48,7 @@ class Stream:
     group: str
     name: str
     path: Path
-    created: int
+    creation_time: int
 
     @property
     def arn(self) -> str:
@@ -56,11 +56,11 @@ class Stream:
 
     def span(self, data: mmap.mmap, since: int | None, until: int | None) -> tuple[int, int]:
         """Return offsets that enclose all events with ``since`` ≤ time < ``until`` (ms)."""
-        whole = data.find(b"\n") + 1, data.rfind(b"\n") + 1
-        if self.path.with_suffix(_UNORDERED).exists():
-            return whole
-        first = whole[0] if since is None else _halved(data, *whole, since)
-        return first, whole[1] if until is None else _halved(data, first, whole[1], until)
+        bounds = data.find(b"\n") + 1, data.rfind(b"\n") + 1
+        if self.path.with_suffix(_UNORDERED_SUFFIX).exists():
+            return bounds
+        first = bounds[0] if since is None else _find_offset(data, *bounds, since)
+        return first, bounds[1] if until is None else _find_offset(data, first, bounds[1], until)
 
 
 class LogStore:
@@ -93,7 +93,7 @@ class LogStore:
             elif not path.exists():
                 raise _missing(f"The specified log stream {stream!r} does not exist.")
             if not create and _is_earlier(path, events):
-                path.with_suffix(_UNORDERED).touch()
+                path.with_suffix(_UNORDERED_SUFFIX).touch()
             with path.open("r+b") as file:
                 _end_torn_line(file)
                 file.write("".join(f"{line}\n" for line in lines).encode("utf-8", "replace"))
@@ -118,7 +118,7 @@ class LogStore:
     def delete_stream(self, group: str, stream: str) -> None:
         path = self.stream(group, stream).path
         with self._lock:
-            path.with_suffix(_UNORDERED).unlink(missing_ok=True)
+            path.with_suffix(_UNORDERED_SUFFIX).unlink(missing_ok=True)
             path.unlink(missing_ok=True)
 
     def settings(self, group: str) -> dict[str, Any]:
@@ -130,9 +130,9 @@ class LogStore:
     def change(self, group: str, settings: dict[str, Any]) -> None:
         """Change some settings; None removes one."""
         with self._lock:
-            found = self.settings(group) | settings
-            kept = {name: value for name, value in found.items() if value is not None}
-            write_json(self._folder(group) / _SETTINGS, kept)
+            merged_settings = self.settings(group) | settings
+            values = {name: value for name, value in merged_settings.items() if value is not None}
+            write_json(self._folder(group) / _SETTINGS, values)
 
     def create_stream(self, group: str, stream: str) -> None:
         with self._lock:
@@ -146,8 +146,8 @@ class LogStore:
 
     def groups(self) -> list[tuple[str, int]]:
         """Return (name, creation time in ms) of each group, sorted by name."""
-        found = [p for p in self.root.iterdir() if p.suffix == _GROUP]
-        return sorted((unquote(p.name.removesuffix(_GROUP)), _birth(p)) for p in found)
+        paths = [p for p in self.root.iterdir() if p.suffix == _GROUP]
+        return sorted((unquote(p.name.removesuffix(_GROUP)), _birth(p)) for p in paths)
 
     def streams(self, group: str, prefix: str = "") -> list[Stream]:
         """Return the group's streams whose names start with ``prefix``, sorted by name."""
@@ -166,8 +166,8 @@ class LogStore:
         if not path.exists():
             raise _missing("The specified log stream does not exist.")
         with path.open("rb") as file:
-            created = _created(file.readline(), path)
-        return Stream(group, stream, path, created)
+            creation_time = _read_creation_time(file.readline(), path)
+        return Stream(group, stream, path, creation_time)
 
     # inside
 
@@ -209,17 +209,17 @@ def read_forward(path: Path, start: int, stop: int | None = None) -> Iterator[Ev
 
 def read_backward(path: Path, stop: int | None = None) -> Iterator[Event]:
     """Iterate over whole events before offset ``stop`` (default: the end), latest first."""
-    with mapped(path) as data:
+    with map_file(path) as data:
         first = data.find(b"\n") + 1
-        at = data.rfind(b"\n") + 1 if stop is None else min(stop, len(data))
-        while at > first:
-            start = data.rfind(b"\n", 0, at - 1) + 1
-            yield _event(data[start:at], start)
-            at = start
+        position = data.rfind(b"\n") + 1 if stop is None else min(stop, len(data))
+        while position > first:
+            start = data.rfind(b"\n", 0, position - 1) + 1
+            yield _event(data[start:position], start)
+            position = start
 
 
 @contextlib.contextmanager
-def mapped(path: Path) -> Iterator[mmap.mmap]:
+def map_file(path: Path) -> Iterator[mmap.mmap]:
     """Map a stream's file into memory; the kernel may drop pages after use."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         yield data
@@ -230,7 +230,7 @@ def event_at(data: mmap.mmap, start: int) -> Event:
     return _event(data[start : data.find(b"\n", start) + 1], start)
 
 
-def _halved(data: mmap.mmap, first: int, stop: int, timestamp: int) -> int:
+def _find_offset(data: mmap.mmap, first: int, stop: int, timestamp: int) -> int:
     """Return the offset of the first event at or after that time, for events in order of time."""
     while first < stop:
         middle = data.rfind(b"\n", first, (first + stop) // 2) + 1 or first
@@ -246,7 +246,7 @@ def group_arn(group: str) -> str:
     return make_arn("logs", f"log-group:{group}")
 
 
-def _created(header: bytes, path: Path) -> int:
+def _read_creation_time(header: bytes, path: Path) -> int:
     """Return the creation time in a stream's first line; the file's, if that line is damaged."""
     try:
         return int(json.loads(header)["created"])
@@ -278,12 +278,12 @@ def _end_torn_line(file: BinaryIO) -> None:
         size -= step
 
 
-def _file_name(what: str, name: str, suffix: str) -> str:
-    encoded = quote(name, safe="") + suffix
-    if not name or len(encoded) > _LONGEST:
-        message = f"The {what} name must have 1 to {_LONGEST} bytes: {name[:60]!r}"
+def _file_name(subject: str, name: str, suffix: str) -> str:
+    file_name = quote(name, safe="") + suffix
+    if not name or len(file_name) > _LONGEST:
+        message = f"The {subject} name must have 1 to {_LONGEST} bytes: {name[:60]!r}"
         raise ApiError("InvalidParameterException", message)
-    return encoded
+    return file_name
 
 
 def _is_earlier(path: Path, events: list[tuple[int, str]]) -> bool:

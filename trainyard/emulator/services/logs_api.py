@@ -13,7 +13,7 @@ from trainyard.emulator.services.log_store import (
     LogStore,
     Stream,
     group_arn,
-    mapped,
+    map_file,
     read_backward,
     read_forward,
 )
@@ -67,8 +67,8 @@ class Logs:
         if request.get("deletionProtectionEnabled"):
             message = "The emulator does not implement deletionProtectionEnabled of a log group."
             raise ApiError("InvalidParameterException", message)
-        kept = {key: request[key] for key in _SETTINGS if request.get(key)}
-        self._store.create_group(_need(request, "logGroupName"), kept)
+        settings = {key: request[key] for key in _SETTINGS if request.get(key)}
+        self._store.create_group(_need(request, "logGroupName"), settings)
         return {}
 
     def _delete_group(self, request: dict) -> dict:
@@ -99,7 +99,7 @@ class Logs:
         )
         return {}
 
-    def _unexpired(self, request: dict) -> dict:
+    def _limit_to_retention(self, request: dict) -> dict:
         """Return the request, limited to events within the group's retention."""
         days = self._store.settings(_group(request)).get("retentionInDays")
         if days is None:
@@ -128,7 +128,7 @@ class Logs:
         groups = [
             {
                 "logGroupName": name,
-                "creationTime": created,
+                "creationTime": creation_time,
                 "arn": f"{group_arn(name)}:*",
                 "logGroupArn": group_arn(name),
                 "metricFilterCount": 0,
@@ -136,42 +136,44 @@ class Logs:
                 "logGroupClass": "STANDARD",
                 **{k: v for k, v in self._store.settings(name).items() if k != "tags"},
             }
-            for name, created in self._store.groups()
+            for name, creation_time in self._store.groups()
             if name.startswith(prefix) and part.lower() in name.lower()
         ]
         return _page(request, "logGroups", groups)
 
     def _describe_streams(self, request: dict) -> dict:
         prefix, newest_first = request.get("logStreamNamePrefix", ""), request.get("descending")
-        found = self._store.streams(_group(request), prefix)
+        streams = self._store.streams(_group(request), prefix)
         if request.get("orderBy") == "LastEventTime":
             if prefix:
                 message = "Cannot order by LastEventTime with a logStreamNamePrefix."
                 raise ApiError("InvalidParameterException", message)
-            described = [_describe(s) for s in found]
-            described.sort(key=lambda s: s.get("lastEventTimestamp", 0))
-            return _page(request, "logStreams", described[::-1] if newest_first else described)
-        page = _page(request, "logStreams", found[::-1] if newest_first else found)
+            descriptions = [_describe(s) for s in streams]
+            descriptions.sort(key=lambda s: s.get("lastEventTimestamp", 0))
+            return _page(
+                request, "logStreams", descriptions[::-1] if newest_first else descriptions
+            )
+        page = _page(request, "logStreams", streams[::-1] if newest_first else streams)
         return page | {"logStreams": [_describe(s) for s in page["logStreams"]]}
 
     def _get(self, request: dict) -> dict:
         stream = self._store.stream(_group(request), _need(request, "logStreamName"))
-        request = self._unexpired(request)
+        request = self._limit_to_retention(request)
         limit = _limit(request)
         forward, offset = _start(request)
-        with mapped(stream.path) as data:
+        with map_file(stream.path) as data:
             low, high = stream.span(data, request.get("startTime"), request.get("endTime"))
         if forward and offset is not None:
             events = read_forward(stream.path, max(offset, low), high)
-            found = _take(events, request, limit)
-            first, last = offset, found[-1].stop if found else offset
+            page_events = _take(events, request, limit)
+            first, last = offset, page_events[-1].stop if page_events else offset
         else:
             end = high if offset is None else min(offset, high)
             before = itertools.takewhile(lambda e: e.start >= low, read_backward(stream.path, end))
-            found = _take(before, request, limit)[::-1]
-            first, last = found[0].start if found else end, end
+            page_events = _take(before, request, limit)[::-1]
+            first, last = page_events[0].start if page_events else end, end
         return {
-            "events": [_event(e) for e in found],
+            "events": [_event(e) for e in page_events],
             "nextForwardToken": f"f/{last:020d}",
             "nextBackwardToken": f"b/{first:020d}",
         }
@@ -184,11 +186,11 @@ class Logs:
         else:
             streams = self._store.streams(group, request.get("logStreamNamePrefix", ""))
         limit = _limit(request)
-        request = self._unexpired(request)
-        found, token = search(streams, pattern, request, limit, _BYTES)
+        request = self._limit_to_retention(request)
+        matches, token = search(streams, pattern, request, limit, _BYTES)
         events = [
-            {"logStreamName": s.name, "eventId": f"{s.created}{e.start:020d}", **_event(e)}
-            for s, e in found
+            {"logStreamName": s.name, "eventId": f"{s.creation_time}{e.start:020d}", **_event(e)}
+            for s, e in matches
         ]
         return {"events": events, "searchedLogStreams": []} | (
             {"nextToken": token} if token else {}
@@ -207,15 +209,15 @@ def _limit(request: dict) -> int:
 
 
 def _take(events: Iterator[Event], request: dict, limit: int) -> list[Event]:
-    found: list[Event] = []
-    size, times = 0, Times.of(request)
+    result: list[Event] = []
+    size, times = 0, Times.from_request(request)
     for event in events:
         if times.has(event):
             size += len(event.message) + 26  # AWS counts 26 bytes of overhead per event
-            if found and (len(found) == limit or size > _BYTES):
+            if result and (len(result) == limit or size > _BYTES):
                 break
-            found.append(event)
-    return found
+            result.append(event)
+    return result
 
 
 def _start(request: dict) -> tuple[bool, int | None]:
@@ -230,19 +232,19 @@ def _start(request: dict) -> tuple[bool, int | None]:
 
 
 def _describe(stream: Stream) -> dict:
-    described: dict = {
+    description: dict = {
         "logStreamName": stream.name,
-        "creationTime": stream.created,
+        "creationTime": stream.creation_time,
         "arn": stream.arn,
         "storedBytes": 0,  # AWS itself answers 0 for streams since 2019
         "uploadSequenceToken": "0",
     }
     first, last = next(read_forward(stream.path, 0), None), next(read_backward(stream.path), None)
     if first and last:
-        described["firstEventTimestamp"] = first.timestamp
-        described["lastEventTimestamp"] = last.timestamp
-        described["lastIngestionTime"] = last.ingestion
-    return described
+        description["firstEventTimestamp"] = first.timestamp
+        description["lastEventTimestamp"] = last.timestamp
+        description["lastIngestionTime"] = last.ingestion
+    return description
 
 
 def _event(event: Event) -> dict:
@@ -271,10 +273,10 @@ def _skip(request: dict) -> int:
 def _group(request: dict) -> str:
     """Return the group's name, from its name, or from its ARN as newer clients send it."""
     members = ("logGroupName", "logGroupIdentifier", "resourceArn")
-    named = next((request[name] for name in members if request.get(name)), None)
-    if not named:
+    group = next((request[name] for name in members if request.get(name)), None)
+    if not group:
         raise ApiError("InvalidParameterException", "logGroupName is missing.")
-    return re.sub(r"^arn:[^:]*:logs:[^:]*:\d+:log-group:", "", named).removesuffix(":*")
+    return re.sub(r"^arn:[^:]*:logs:[^:]*:\d+:log-group:", "", group).removesuffix(":*")
 
 
 def _days(request: dict) -> int:

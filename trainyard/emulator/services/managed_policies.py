@@ -8,12 +8,14 @@ import re
 
 from trainyard.emulator.request_scope import account
 
-_NAMED = re.compile(rb"iam(::|%3A%3A)aws(:|%3A)policy|Action=(ListPolicies|GetAccountAuth)")
+_POLICY_REQUEST = re.compile(
+    rb"iam(::|%3A%3A)aws(:|%3A)policy|Action=(ListPolicies|GetAccountAuth)"
+)
 
 
 def applies(body: bytes) -> bool:
     """Return whether the answer to a request with that body depends on AWS's policies."""
-    return bool(_NAMED.search(body))
+    return bool(_POLICY_REQUEST.search(body))
 
 
 def load() -> None:

@@ -32,28 +32,28 @@ class Moto:
         self._lock = threading.Lock()
         self._reset()
 
-    def answer(self, request: Request, service: str, of: str = "") -> Response:
+    def answer(self, request: Request, service: str, account_id: str = "") -> Response:
         """Return the answer to any request, with moto's HTML errors in the service's own form.
 
-        ``of``: the account to ask, if it is not the current one.
+        ``account_id``: the account to ask, if it is not the current one.
         """
         request.environ["wsgi.input"] = io.BytesIO(request.get_data())  # cached: it is read below
-        request.environ[_ACCOUNT] = of or account()
+        request.environ[_ACCOUNT] = account_id or account()
         with contextlib.nullcontext() if _waits(request) else self._lock:
-            for known in (managed_policies, own_role):
-                if known.applies(request.get_data()):
-                    known.load()
+            for loader in (managed_policies, own_role):
+                if loader.applies(request.get_data()):
+                    loader.load()
             try:
                 body, status, headers = run_wsgi_app(self._app, request.environ, buffered=True)
             except NotImplementedError as missing:
-                return unimplemented(request, str(missing))
+                return refuse_operation(request, str(missing))
             except ModuleNotFoundError as missing:  # of the many that only some services need
                 detail = f"moto needs {missing.name} for it: pip install 'moto[server]'"
-                return unimplemented(request, detail)
+                return refuse_operation(request, detail)
             if status.startswith("200") and stack_roles.applies(request.get_data()):
                 stack_roles.settle(request.form)
         if headers.get("Content-Type", "").startswith("text/html") and int(status[:3]) >= 400:
-            return unimplemented(request, f"moto answered {status}.")
+            return refuse_operation(request, f"moto answered {status}.")
         return Response(body, status, headers)
 
     def load_managed_policies(self) -> None:
@@ -75,7 +75,7 @@ def _waits(request: Request) -> bool:
     return "AmazonSQS.ReceiveMessage" in (target, f"AmazonSQS.{request.form.get('Action')}")
 
 
-def unimplemented(request: Request, detail: str, operation: str = "") -> Response:
+def refuse_operation(request: Request, detail: str, operation: str = "") -> Response:
     """Return a 400 in the service's protocol: botocore retries a 500 and cannot parse HTML."""
     target = request.headers.get("X-Amz-Target", "").rpartition(".")[2]
     operation = operation or target or request.form.get("Action", "")

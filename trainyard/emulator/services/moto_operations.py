@@ -12,7 +12,7 @@ from werkzeug import Request
 
 from trainyard.emulator.rest_requests import Rest
 
-ANSWERED = {
+ANSWERED_OPERATIONS = {
     "cloudformation": r"\w*(Stacks?|StackEvents|StackResources?|StackPolicy|ChangeSets?|Template"
     r"|TemplateSummary|Exports|Imports|TerminationProtection)",
     "dynamodb": r"(Batch|Create|Delete|Describe|Execute|Get|List|Put|Query|Scan|Tag|Transact|Untag"
@@ -31,7 +31,7 @@ ANSWERED = {
     "sts": r"\w+",
 }
 """Signing name → the operations that moto answers."""
-FORMED = re.compile(
+STACK_RESOURCES = re.compile(
     "AWS::(IAM|SecretsManager|SQS|SNS|KMS|DynamoDB|ECR)::.*|AWS::SSM::Parameter"
     "|AWS::EC2::(VPC|Subnet|SecurityGroup|Route|InternetGateway).*"
     "|AWS::SageMaker::(Pipeline|ModelPackageGroup)"
@@ -48,7 +48,9 @@ def refusal(service: str, request: Request) -> tuple[str, str] | None:
     ``service``: the name that it is signed for. None for other requests.
     """
     operation = operation_of(service, request)
-    if service not in ANSWERED or not re.fullmatch(ANSWERED[service], operation):
+    if service not in ANSWERED_OPERATIONS or not re.fullmatch(
+        ANSWERED_OPERATIONS[service], operation
+    ):
         return operation, f"{service} itself: moto would only report success"
     if service == "cloudformation":
         return _stack(operation, request)
@@ -65,8 +67,8 @@ def operation_of(service: str, request: Request) -> str:
         return action
     if service not in _names():
         return ""
-    found = Rest(service).find(request)[0]
-    return found.name if found else ""
+    operation = Rest(service).find(request)[0]
+    return operation.name if operation else ""
 
 
 @functools.cache
@@ -78,7 +80,7 @@ def _stack(operation: str, request: Request) -> tuple[str, str] | None:
     """Refuse a stack with a type that moto would create outside the emulator's own services."""
     types = _TYPE.findall(request.form.get("TemplateBody", ""))
     resources = {kind for kind in types if kind.count("::") == 2}  # more: a parameter's type
-    if foreign := sorted(kind for kind in resources if not FORMED.fullmatch(kind)):
+    if foreign := sorted(kind for kind in resources if not STACK_RESOURCES.fullmatch(kind)):
         services = f"{', '.join(foreign)} created where they belong: use their own services"
         return operation, services
     return None

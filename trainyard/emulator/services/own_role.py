@@ -15,7 +15,7 @@ ENTRY = "OrganizationAccountAccessRole"
 """The role of an account of an organization that the organization's own account may assume: AWS
 Organizations creates it in each account. Here, to assume it creates the account."""
 _ENTRY = re.compile(rf"arn:[\w-]+:iam::(\d{{12}}):role/{ENTRY}")
-_NAMED = re.compile(rf"({NAME}|{ENTRY})(&|$)|Action=(ListRoles|GetAccountAuth)".encode())
+_ROLE_REQUEST = re.compile(rf"({NAME}|{ENTRY})(&|$)|Action=(ListRoles|GetAccountAuth)".encode())
 
 
 def _trust(**principal: str) -> dict[str, Any]:
@@ -35,18 +35,18 @@ def arn() -> str:
 
 def is_administrator(role: str) -> bool:
     """Return whether the role with that ARN is one of these."""
-    return role.rpartition("/")[2] == NAME or bool(opened(role))
+    return role.rpartition("/")[2] == NAME or bool(find_account(role))
 
 
-def opened(role: str) -> str:
+def find_account(role: str) -> str:
     """Return the number of the account that the role with that ARN opens; empty for another."""
-    found = _ENTRY.fullmatch(role)
-    return found[1] if found and found[1] != ACCOUNT else ""
+    match = _ENTRY.fullmatch(role)
+    return match[1] if match and match[1] != ACCOUNT else ""
 
 
 def applies(body: bytes) -> bool:
     """Return whether the answer to a request with that body depends on the roles."""
-    return bool(_NAMED.search(body))
+    return bool(_ROLE_REQUEST.search(body))
 
 
 def load() -> None:
@@ -54,10 +54,10 @@ def load() -> None:
     from moto.iam.models import iam_backends  # 0.3 s: see managed_policies
 
     backend = iam_backends[account()]["aws"]
-    there = {role.name for role in backend.roles.values()}
-    wanted = {NAME: (TRUST, "Who you are in the embedded AWS")}
+    existing_names = {role.name for role in backend.roles.values()}
+    roles = {NAME: (TRUST, "Who you are in the embedded AWS")}
     if account() != ACCOUNT:
-        wanted[ENTRY] = ENTRY_TRUST, f"Administrator, for users of account {ACCOUNT}"
-    for name in wanted.keys() - there:
-        trust, description = wanted[name]
+        roles[ENTRY] = ENTRY_TRUST, f"Administrator, for users of account {ACCOUNT}"
+    for name in roles.keys() - existing_names:
+        trust, description = roles[name]
         backend.create_role(name, json.dumps(trust), "/", None, description, [], "3600")

@@ -15,7 +15,7 @@ from werkzeug import Request, Response
 from trainyard.emulator.access_keys import ROLE, Keys, Session, role_id
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.authorization import account_policies
-from trainyard.emulator.request_scope import account, foreign, region, within
+from trainyard.emulator.request_scope import account, enter_scope, foreign, region
 from trainyard.emulator.rest_requests import parse_list
 from trainyard.emulator.services.moto_app import Moto
 from trainyard.permissions.policy_documents import MalformedPolicy, Policy, read_policy
@@ -47,7 +47,7 @@ class SecurityTokens:
             if operation == "AssumeRole":
                 self._session(request.values, access_key)
             elif operation != "GetCallerIdentity":
-                return _unimplemented(operation, "here only AssumeRole makes credentials")
+                return _unimplemented_error(operation, "here only AssumeRole makes credentials")
         except ApiError as wrong:
             return wrong
         return None
@@ -76,7 +76,9 @@ class SecurityTokens:
         """
         names = {name.partition(".")[0] for name in form if not name.startswith("X-Amz-")}
         for name in sorted(names - MEMBERS - {"Action", "Version"}):
-            raise _unimplemented("AssumeRole", f"{name} would have no effect here: leave it out")
+            raise _unimplemented_error(
+                "AssumeRole", f"{name} would have no effect here: leave it out"
+            )
         role, name = form.get("RoleArn", ""), form.get("RoleSessionName", "")
         if not (parts := ROLE.fullmatch(role)):
             raise _invalid(f"{role} is invalid")
@@ -86,7 +88,7 @@ class SecurityTokens:
             )
         owner, source = foreign(role) or account(), self.keys.session(access_key)
         tags, transitive = _tags(form, source)
-        with within(region(), owner):
+        with enter_scope(region(), owner):
             iam_role = account_policies.role(role)
             policies = tuple(self._policies(form))
         longest = int(getattr(iam_role, "max_session_duration", None) or USUAL)
@@ -104,7 +106,7 @@ class SecurityTokens:
                 yield read_policy("session policy", text)
             except MalformedPolicy as wrong:
                 raise ApiError("MalformedPolicyDocument", str(wrong)) from None
-        arns = [one.get("arn", "") for one in parse_list(form, "PolicyArns")]
+        arns = [entry.get("arn", "") for entry in parse_list(form, "PolicyArns")]
         if len(arns) > 10:
             raise _invalid("PolicyArns: expected at most 10 managed policies")
         for arn in arns:
@@ -173,8 +175,8 @@ def _xml(members: Mapping[str, str | Mapping[str, str]]) -> str:
     )
 
 
-def _unimplemented(operation: str, why: str) -> ApiError:
-    return ApiError("InvalidAction", f"The emulator does not implement {operation}: {why}.")
+def _unimplemented_error(operation: str, reason: str) -> ApiError:
+    return ApiError("InvalidAction", f"The emulator does not implement {operation}: {reason}.")
 
 
 def _invalid(message: str) -> ApiError:

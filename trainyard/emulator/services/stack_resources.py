@@ -30,7 +30,7 @@ class Answering:
     call: Call
 
 
-def _asked(operation: str, request: Mapping[str, Any], where: str) -> dict:
+def _call_sagemaker(operation: str, request: Mapping[str, Any], resource_name: str) -> dict:
     """Return SageMaker's answer.
 
     Raises:
@@ -38,21 +38,27 @@ def _asked(operation: str, request: Mapping[str, Any], where: str) -> dict:
     """
     try:
         return Answering.call(operation, {k: v for k, v in request.items() if v is not None})
-    except ApiError as refused:
-        raise ValidationError(message=f"{where}: {refused.code}: {refused.message}") from None
+    except ApiError as refusal:
+        raise ValidationError(
+            message=f"{resource_name}: {refusal.code}: {refusal.message}"
+        ) from None
 
 
-def _properties(of: str, document: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
-    given = document.get("Properties", {})
-    if unknown := sorted(set(given) - known):
-        raise ValidationError(message=f"{of}: extraneous key {unknown[0]} is not permitted")
-    return {key: value for key, value in given.items() if value is not None}
+def _properties(
+    resource_name: str, document: Mapping[str, Any], allowed_keys: frozenset[str]
+) -> dict[str, Any]:
+    properties = document.get("Properties", {})
+    if unknown := sorted(set(properties) - allowed_keys):
+        raise ValidationError(
+            message=f"{resource_name}: extraneous key {unknown[0]} is not permitted"
+        )
+    return {key: value for key, value in properties.items() if value is not None}
 
 
 class StackPipeline(CloudFormationModel):
     """``AWS::SageMaker::Pipeline``; Ref gives its name."""
 
-    KNOWN: ClassVar = frozenset(
+    PROPERTY_NAMES: ClassVar = frozenset(
         "PipelineName PipelineDisplayName PipelineDescription PipelineDefinition RoleArn "
         "ParallelismConfiguration Tags".split()
     )
@@ -80,10 +86,12 @@ class StackPipeline(CloudFormationModel):
     def create_from_cloudformation_json(
         cls, resource_name: str, cloudformation_json: dict, *_: Any, **__: Any
     ) -> "StackPipeline":
-        given = _properties(resource_name, cloudformation_json, cls.KNOWN)
-        request = _request(resource_name, given) | {"ClientRequestToken": uuid.uuid4().hex}
-        made = _asked("CreatePipeline", request | {"Tags": given.get("Tags")}, resource_name)
-        return cls(resource_name, made["PipelineArn"])
+        properties = _properties(resource_name, cloudformation_json, cls.PROPERTY_NAMES)
+        request = _request(resource_name, properties) | {"ClientRequestToken": uuid.uuid4().hex}
+        answer = _call_sagemaker(
+            "CreatePipeline", request | {"Tags": properties.get("Tags")}, resource_name
+        )
+        return cls(resource_name, answer["PipelineArn"])
 
     @classmethod
     def update_from_cloudformation_json(
@@ -94,35 +102,37 @@ class StackPipeline(CloudFormationModel):
         *_: Any,
         **__: Any,
     ) -> "StackPipeline":
-        given = _properties(new_resource_name, cloudformation_json, cls.KNOWN)
+        properties = _properties(new_resource_name, cloudformation_json, cls.PROPERTY_NAMES)
         if new_resource_name != original_resource.name:
             new = cls.create_from_cloudformation_json(new_resource_name, cloudformation_json)
             original_resource.delete()
             return new
-        _asked("UpdatePipeline", _request(new_resource_name, given), new_resource_name)
-        _tag(original_resource, given.get("Tags", []))
+        _call_sagemaker(
+            "UpdatePipeline", _request(new_resource_name, properties), new_resource_name
+        )
+        _tag(original_resource, properties.get("Tags", []))
         return original_resource
 
     def delete(self, *_: Any) -> None:
         request = {"PipelineName": self.name, "ClientRequestToken": uuid.uuid4().hex}
-        _asked("DeletePipeline", request, self.name)
+        _call_sagemaker("DeletePipeline", request, self.name)
 
 
-def _request(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def _request(name: str, properties: Mapping[str, Any]) -> dict[str, Any]:
     """Return the members that CreatePipeline and UpdatePipeline share."""
-    definition = given.get("PipelineDefinition", {})
+    definition = properties.get("PipelineDefinition", {})
     place = definition.get("PipelineDefinitionS3Location")
-    parallel = given.get("ParallelismConfiguration")
+    parallel = properties.get("ParallelismConfiguration")
     steps = parallel and {"MaxParallelExecutionSteps": int(parallel["MaxParallelExecutionSteps"])}
     return {
         "PipelineName": name,
-        "PipelineDisplayName": given.get("PipelineDisplayName"),
-        "PipelineDescription": given.get("PipelineDescription"),
+        "PipelineDisplayName": properties.get("PipelineDisplayName"),
+        "PipelineDescription": properties.get("PipelineDescription"),
         "PipelineDefinition": definition.get("PipelineDefinitionBody"),
         "PipelineDefinitionS3Location": place
         and {"Bucket": place["Bucket"], "ObjectKey": place["Key"]}
         | ({"VersionId": place["Version"]} if "Version" in place else {}),
-        "RoleArn": given.get("RoleArn"),
+        "RoleArn": properties.get("RoleArn"),
         "ParallelismConfiguration": steps,
     }
 
@@ -130,7 +140,7 @@ def _request(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
 class StackPackageGroup(CloudFormationModel):
     """``AWS::SageMaker::ModelPackageGroup``; Ref gives its ARN. Only its tags can change."""
 
-    KNOWN: ClassVar = frozenset(
+    PROPERTY_NAMES: ClassVar = frozenset(
         "ModelPackageGroupName ModelPackageGroupDescription ModelPackageGroupPolicy Tags".split()
     )
 
@@ -160,12 +170,12 @@ class StackPackageGroup(CloudFormationModel):
     def create_from_cloudformation_json(
         cls, resource_name: str, cloudformation_json: dict, *_: Any, **__: Any
     ) -> "StackPackageGroup":
-        given = _properties(resource_name, cloudformation_json, cls.KNOWN)
-        if policy := given.pop("ModelPackageGroupPolicy", None):
+        properties = _properties(resource_name, cloudformation_json, cls.PROPERTY_NAMES)
+        if policy := properties.pop("ModelPackageGroupPolicy", None):
             raise ValidationError(message=f"{resource_name}: a policy ({policy}) is not kept here")
-        given["ModelPackageGroupName"] = resource_name
-        made = _asked("CreateModelPackageGroup", given, resource_name)
-        return cls(resource_name, made["ModelPackageGroupArn"])
+        properties["ModelPackageGroupName"] = resource_name
+        answer = _call_sagemaker("CreateModelPackageGroup", properties, resource_name)
+        return cls(resource_name, answer["ModelPackageGroupArn"])
 
     @classmethod
     def update_from_cloudformation_json(
@@ -177,30 +187,34 @@ class StackPackageGroup(CloudFormationModel):
         **__: Any,
     ) -> "StackPackageGroup":
         group = original_resource
-        given = _properties(new_resource_name, cloudformation_json, cls.KNOWN)
-        there = _asked(
+        properties = _properties(new_resource_name, cloudformation_json, cls.PROPERTY_NAMES)
+        description = _call_sagemaker(
             "DescribeModelPackageGroup", {"ModelPackageGroupName": group.name}, group.name
         )
-        for member in cls.KNOWN - {"Tags"}:
-            if given.get(member) != there.get(member):
-                said = f"{member} changes, so CloudFormation replaces the group with its packages"
-                raise ValidationError(message=f"{group.name}: {said}: not done here")
-        _tag(group, given.get("Tags", []))
+        for member in cls.PROPERTY_NAMES - {"Tags"}:
+            if properties.get(member) != description.get(member):
+                problem = (
+                    f"{member} changes, so CloudFormation replaces the group with its packages"
+                )
+                raise ValidationError(message=f"{group.name}: {problem}: not done here")
+        _tag(group, properties.get("Tags", []))
         return group
 
     def delete(self, *_: Any) -> None:
         request = {"ModelPackageGroupName": self.name}
-        _asked("DeleteModelPackageGroup", request, self.name)
+        _call_sagemaker("DeleteModelPackageGroup", request, self.name)
 
 
 def _tag(resource: StackPipeline | StackPackageGroup, tags: list[dict[str, str]]) -> None:
     """Give the resource these tags, and take all others from it."""
-    there = _asked("ListTags", {"ResourceArn": resource.arn}, resource.name)["Tags"]
-    gone = [tag["Key"] for tag in there if tag["Key"] not in {new["Key"] for new in tags}]
+    existing_tags = _call_sagemaker("ListTags", {"ResourceArn": resource.arn}, resource.name)[
+        "Tags"
+    ]
+    gone = [tag["Key"] for tag in existing_tags if tag["Key"] not in {new["Key"] for new in tags}]
     if gone:
-        _asked("DeleteTags", {"ResourceArn": resource.arn, "TagKeys": gone}, resource.name)
+        _call_sagemaker("DeleteTags", {"ResourceArn": resource.arn, "TagKeys": gone}, resource.name)
     if tags:
-        _asked("AddTags", {"ResourceArn": resource.arn, "Tags": tags}, resource.name)
+        _call_sagemaker("AddTags", {"ResourceArn": resource.arn, "Tags": tags}, resource.name)
 
 
 def missing_change_set(request: Request) -> str:
@@ -209,9 +223,9 @@ def missing_change_set(request: Request) -> str:
     """
     name = request.form.get("ChangeSetName", "")
     sets = cloudformation_backends[account()][region()].change_sets
-    known = {name for key, each in sets.items() for name in (key, each.change_set_name)}
+    names = {name for key, change_set in sets.items() for name in (key, change_set.change_set_name)}
     creates = request.form.get("Action") == "CreateChangeSet"
-    return "" if creates or name in known else name
+    return "" if creates or name in names else name
 
 
 def roll_back(name: str) -> None:
@@ -236,7 +250,7 @@ def with_body(request: Request, objects: ObjectStore) -> Request:
         bucket, key = host.partition(".s3")[0], unquote(url.path).lstrip("/")
     form["TemplateBody"] = objects.read_bytes(bucket, key).decode()
     data = urlencode(form).encode()
-    changed = {"wsgi.input": io.BytesIO(data), "CONTENT_LENGTH": str(len(data))}
-    found = Request({**request.environ, **changed})
-    found.get_data()  # cached: whoever reads the form first would leave nothing for moto
-    return found
+    overrides = {"wsgi.input": io.BytesIO(data), "CONTENT_LENGTH": str(len(data))}
+    result = Request({**request.environ, **overrides})
+    result.get_data()  # cached: whoever reads the form first would leave nothing for moto
+    return result

@@ -27,10 +27,10 @@ def settle(form: Mapping[str, str]) -> None:
     for name, document in resources._resource_json_map.items():
         if document["Type"] == "AWS::IAM::Role":
             role: Any = resources[name]
-            said = clean_json(document["Properties"], resources)
-            role.assume_role_policy_document = json.dumps(said["AssumeRolePolicyDocument"])
-            role.permissions_boundary_arn = said.get("PermissionsBoundary") or None
+            properties = clean_json(document["Properties"], resources)
+            role.assume_role_policy_document = json.dumps(properties["AssumeRolePolicyDocument"])
+            role.permissions_boundary_arn = properties.get("PermissionsBoundary") or None
             role.policies = {
                 policy["PolicyName"]: json.dumps(policy["PolicyDocument"])
-                for policy in said.get("Policies", ())
+                for policy in properties.get("Policies", ())
             }

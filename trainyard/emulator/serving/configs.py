@@ -50,28 +50,28 @@ class EndpointConfigs:
         return self._forward("DescribeEndpointConfig", {"EndpointConfigName": name})
 
     def _check(self, variant: dict) -> None:
-        where = f"variant {variant['VariantName']}"
+        location = f"variant {variant['VariantName']}"
         if not variant.get("ModelName"):
-            raise _invalid(f"{where} has no ModelName: inference components are not run here")
+            raise _invalid(f"{location} has no ModelName: inference components are not run here")
         if not variant.get("InstanceType"):
-            raise _invalid(f"{where} has no InstanceType")
+            raise _invalid(f"{location} has no InstanceType")
         refuse_choice("ProductionVariantInstanceType", "instanceType", variant["InstanceType"])
         self._models.describe(variant["ModelName"])
 
 
 def checks(request: dict) -> Iterator[Check]:
     """Iterate over the checks that refuse what is not run here."""
-    for member, what in NOT_RUN.items():
-        yield partial(_refuse_member, "", request, member, what)
+    for member, feature in NOT_RUN.items():
+        yield partial(_refuse_member, "", request, member, feature)
     for variant in request["ProductionVariants"]:
-        for member, what in NOT_RUN_VARIANT.items():
-            where = f"variant {variant['VariantName']!r}: "
-            yield partial(_refuse_member, where, variant, member, what)
+        for member, feature in NOT_RUN_VARIANT.items():
+            location = f"variant {variant['VariantName']!r}: "
+            yield partial(_refuse_member, location, variant, member, feature)
 
 
-def _refuse_member(where: str, body: dict, member: str, what: str) -> None:
+def _refuse_member(location: str, body: dict, member: str, feature: str) -> None:
     if body.get(member):
-        raise _invalid(f"{where}{member}: {what} is not run here")
+        raise _invalid(f"{location}{member}: {feature} is not run here")
 
 
 def _check_capture(capture: dict) -> None:

@@ -26,7 +26,7 @@ class Deployment:
     alarms: tuple[str, ...] = ()
 
 
-def planned(config: dict, instances: int) -> Deployment:
+def plan_deployment(config: dict, instances: int) -> Deployment:
     """Return the plan of a DeploymentConfig. ``instances``: the configuration's, of all variants.
 
     Raises ``ValidationException``.
@@ -46,7 +46,7 @@ def planned(config: dict, instances: int) -> Deployment:
     routing = blue_green["TrafficRoutingConfiguration"]
     termination = blue_green.get("TerminationWaitInSeconds", 0)
     limit = blue_green.get("MaximumExecutionTimeoutInSeconds", float("inf"))
-    shares = _routed(routing, instances)
+    shares = _plan_traffic(routing, instances)
     bake = routing["WaitIntervalInSeconds"]
     if limit <= bake * len(shares) + termination:
         raise _invalid(
@@ -56,7 +56,7 @@ def planned(config: dict, instances: int) -> Deployment:
     return Deployment(shares, bake, termination, limit, alarms)
 
 
-def _routed(routing: dict, instances: int) -> tuple[float, ...]:
+def _plan_traffic(routing: dict, instances: int) -> tuple[float, ...]:
     kind = routing["Type"]
     if kind == "CANARY":
         return (_share(routing, "CanarySize", instances), 1.0)

@@ -20,15 +20,15 @@ from trainyard.emulator.serving.deployment import Deployment
 from trainyard.emulator.serving.fleet import Fleet, Turns, Variant
 from trainyard.emulator.serving.serving_instance import Answer, NoAnswerError
 
-LOOK = 0.1  # seconds between checks of the alarms
+POLL_SECONDS = 0.1  # seconds between checks of the alarms
 log = logging.getLogger(__name__)
 
-Alarmed = Callable[[tuple[str, ...]], list[str]]
+ListAlarms = Callable[[tuple[str, ...]], list[str]]
 """Returns those of the given alarms that are in the state ALARM."""
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class VariantAnswer:
     """A container's answer, with the variant that gave it and the time that it took."""
 
     answer: Answer
@@ -45,17 +45,17 @@ def arn_of(name: str) -> str:
 class Endpoint:
     """An endpoint and its fleets. Its methods are thread-safe."""
 
-    def __init__(self, place: Place, name: str, config: dict, alarmed: Alarmed) -> None:
+    def __init__(self, place: Place, name: str, config: dict, list_alarms: ListAlarms) -> None:
         self.arn = arn_of(name)
         self.name, self.status, self.failure = name, "Creating", ""
-        self.created = self.modified = time.time()
+        self.creation_time = self.modification_time = time.time()
         self.deployment_config: dict = {}
-        self._place, self._alarmed = place, alarmed
+        self._place, self._list_alarms = place, list_alarms
         self._blue = Fleet(place, name, config)
         self._green: Fleet | None = None
         self._share, self._turns, self._lock = 0.0, Turns(), threading.RLock()
         self._since = 0.0
-        self._ended = threading.Event()
+        self._end_event = threading.Event()
         self._worker: threading.Thread | None = None
 
     @property
@@ -67,32 +67,32 @@ class Endpoint:
         """Return at once; ``status`` becomes ``InService`` or ``Failed``."""
         self._begin("Creating", self._come_up)
 
-    def update(self, config: dict, deployment: Deployment, asked: dict) -> None:
+    def update(self, config: dict, deployment: Deployment, deployment_config: dict) -> None:
         """Put ``config`` into service beside the present fleet. Raises ``ValidationException``."""
         fleet = Fleet(self._place, self.name, config)
         self._begin("Updating", lambda: self._deploy(fleet, deployment))
-        self.deployment_config = asked
+        self.deployment_config = deployment_config
 
     def weigh(self, weights: dict[str, float], counts: dict[str, int]) -> None:
         """Answer UpdateEndpointWeightsAndCapacities."""
-        known = self._blue.variants
-        for name in {*weights, *counts} - known.keys():
+        variants = self._blue.variants
+        for name in {*weights, *counts} - variants.keys():
             raise ApiError(
-                "ValidationException", f"{self.name} has no variant {name!r}: {[*known]}"
+                "ValidationException", f"{self.name} has no variant {name!r}: {[*variants]}"
             )
-        after = {n: weights.get(n, variant.weight) for n, variant in known.items()}
+        after = {n: weights.get(n, variant.weight) for n, variant in variants.items()}
         if not sum(after.values()):
             raise ApiError("ValidationException", "at least one DesiredWeight must not be 0")
 
         def change() -> None:
             self._blue.weigh(weights)
             for name, count in counts.items():
-                known[name].count = count
+                variants[name].count = count
             self._become("InService")
 
         self._begin("Updating", change)
 
-    def invoke(self, body: bytes, headers: dict[str, str], target: str | None) -> Served:
+    def invoke(self, body: bytes, headers: dict[str, str], target: str | None) -> VariantAnswer:
         """Send ``POST /invocations`` to a variant; a container that does not answer counts as a
         500.
 
@@ -108,35 +108,35 @@ class Endpoint:
             except NoAnswerError as error:
                 log.warning("endpoint %s: %s", self.name, error)
                 answer = error.answer
-            return Served(answer, fleet.config, variant, time.monotonic() - began)
+            return VariantAnswer(answer, fleet.config, variant, time.monotonic() - began)
 
     def describe(self) -> dict:
         with self._lock:
             if self.status == "InService" and (failure := self._blue.failure):
                 self.failure, self.status = failure[:1024], "Failed"
-            found: dict[str, Any] = {
+            description: dict[str, Any] = {
                 "EndpointName": self.name,
                 "EndpointArn": self.arn,
                 "EndpointConfigName": self._blue.name,
                 "EndpointStatus": self.status,
-                "CreationTime": self.created,
-                "LastModifiedTime": self.modified,
+                "CreationTime": self.creation_time,
+                "LastModifiedTime": self.modification_time,
                 "ProductionVariants": [v.describe() for v in self._blue.variants.values()],
             }
             if self.deployment_config:
-                found["LastDeploymentConfig"] = self.deployment_config
+                description["LastDeploymentConfig"] = self.deployment_config
             if self._green:
                 variants = [v.describe() for v in self._green.variants.values()]
-                found["PendingDeploymentSummary"] = {
+                description["PendingDeploymentSummary"] = {
                     "EndpointConfigName": self._green.name,
                     "ProductionVariants": variants,
                     "StartTime": self._since,
                 }
-            return found | ({"FailureReason": self.failure} if self.failure else {})
+            return description | ({"FailureReason": self.failure} if self.failure else {})
 
     def stop(self) -> None:
         """Stop the endpoint; return when none of its processes is left."""
-        self._ended.set()
+        self._end_event.set()
         with self._lock:
             fleets, worker = [self._blue, self._green], self._worker
         for fleet in fleets:
@@ -159,7 +159,7 @@ class Endpoint:
 
     def _become(self, status: str, failure: str = "") -> None:
         with self._lock:
-            self.status, self.failure, self.modified = status, failure[:1024], time.time()
+            self.status, self.failure, self.modification_time = status, failure[:1024], time.time()
 
     def _fleet(self) -> Fleet:
         if not self._green:
@@ -177,42 +177,42 @@ class Endpoint:
 
     def _deploy(self, fleet: Fleet, how: Deployment) -> None:
         end = time.monotonic() + how.limit
-        why = self._off(how.alarms)
-        if why:  # already in blue: developer guide, "Auto-Rollback Configuration"
-            return self._become("InService", f"The deployment was not begun: {why}")
+        reason = self._off(how.alarms)
+        if reason:  # already in blue: developer guide, "Auto-Rollback Configuration"
+            return self._become("InService", f"The deployment was not begun: {reason}")
         with self._lock:
-            if self._ended.is_set():  # deleted: the fleet would never be stopped
+            if self._end_event.is_set():  # deleted: the fleet would never be stopped
                 return
             self._green, self._share = fleet, 0.0
         fleet.start()
         fleet.wait()
-        why = fleet.failure
+        reason = fleet.failure
         for number, share in enumerate(how.shares):
-            if why or self._ended.is_set():
+            if reason or self._end_event.is_set():
                 break
             with self._lock:
                 self._share = share
             last = number + 1 == len(how.shares)
-            why = self._bake(how, how.bake + (how.termination if last else 0), end)
-        if not self._ended.is_set():
-            self._roll_back(fleet, why) if why else self._complete(fleet)
+            reason = self._bake(how, how.bake + (how.termination if last else 0), end)
+        if not self._end_event.is_set():
+            self._roll_back(fleet, reason) if reason else self._complete(fleet)
 
     def _bake(self, how: Deployment, seconds: float, limit: float) -> str:
         """Wait ``seconds``; return why the update must be rolled back, or an empty text."""
         until = time.monotonic() + seconds
         while True:
-            if why := self._off(how.alarms):
-                return why
+            if reason := self._off(how.alarms):
+                return reason
             if self._green and (failure := self._green.failure):
                 return failure
             if time.monotonic() > limit:
                 return f"it took longer than MaximumExecutionTimeoutInSeconds ({how.limit:g} s)"
-            left = until - time.monotonic()
-            if left <= 0 or self._ended.wait(min(LOOK, left)):
+            remaining = until - time.monotonic()
+            if remaining <= 0 or self._end_event.wait(min(POLL_SECONDS, remaining)):
                 return ""
 
     def _off(self, alarms: tuple[str, ...]) -> str:
-        names = self._alarmed(alarms) if alarms else []
+        names = self._list_alarms(alarms) if alarms else []
         return f"alarm {', '.join(names)} is in the state ALARM" if names else ""
 
     def _complete(self, fleet: Fleet) -> None:
@@ -222,11 +222,11 @@ class Endpoint:
         blue.stop()
         self._become("InService")
 
-    def _roll_back(self, fleet: Fleet, why: str) -> None:
+    def _roll_back(self, fleet: Fleet, reason: str) -> None:
         with self._lock:
             self._become("RollingBack")
             self._green, self._share = None, 0.0
-        log.warning("endpoint %s goes back to %s: %s", self.name, self._blue.name, why)
+        log.warning("endpoint %s goes back to %s: %s", self.name, self._blue.name, reason)
         fleet.drain()
         fleet.stop()
-        self._become("InService", f"The deployment was rolled back: {why}")
+        self._become("InService", f"The deployment was rolled back: {reason}")

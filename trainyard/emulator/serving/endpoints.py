@@ -9,15 +9,18 @@ from collections.abc import Callable, Iterable
 
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.jobs.job import Place
-from trainyard.emulator.paging import ordered, page
+from trainyard.emulator.paging import page, sort_items
 from trainyard.emulator.services.cloudwatch.alarms import Alarms
 from trainyard.emulator.serving.configs import EndpointConfigs
-from trainyard.emulator.serving.deployment import planned
+from trainyard.emulator.serving.deployment import plan_deployment
 from trainyard.emulator.serving.endpoint import Endpoint, arn_of
 from trainyard.emulator.serving.invocations import Invocations, Reply
 
 SUMMARY = ("EndpointName", "EndpointArn", "EndpointStatus", "CreationTime", "LastModifiedTime")
-RETAINED = {"DesiredWeight": "InitialVariantWeight", "DesiredInstanceCount": "InitialInstanceCount"}
+RETAINED_MEMBERS = {
+    "DesiredWeight": "InitialVariantWeight",
+    "DesiredInstanceCount": "InitialInstanceCount",
+}
 """VariantPropertyType → member of a variant that an update retains."""
 
 
@@ -32,7 +35,7 @@ class Endpoints:
         self._live: dict[str, Endpoint] = {}
         """Endpoints by name in lower case, as in the ARN."""
         self._lock = threading.Lock()
-        self._closed = False
+        self._is_closed = False
         self._invocations = Invocations(place)
 
     def operations(self) -> dict[str, Callable[[dict], dict]]:
@@ -54,7 +57,7 @@ class Endpoints:
     def close(self) -> None:
         """Stop every endpoint; return when none of their processes is left."""
         with self._lock:
-            self._closed = True
+            self._is_closed = True
             live, self._live = list(self._live.values()), {}
         for endpoint in live:
             endpoint.stop()
@@ -66,15 +69,17 @@ class Endpoints:
     def create(self, request: dict) -> dict:
         name = request["EndpointName"]
         config = self._configs.describe(request["EndpointConfigName"])
-        asked = request.get("DeploymentConfig") or {}
-        planned(asked, _instances(config))
+        deployment_config = request.get("DeploymentConfig") or {}
+        plan_deployment(deployment_config, _instances(config))
         with self._lock:
-            if self._closed:
+            if self._is_closed:
                 raise ApiError("ServiceUnavailable", "The emulator is stopping.", 503)
             if name.lower() in self._live:
                 raise _invalid(f'Cannot create already existing endpoint "{arn_of(name)}".')
-            endpoint = self._live[name.lower()] = Endpoint(self._place, name, config, self._alarmed)
-            endpoint.deployment_config = asked
+            endpoint = self._live[name.lower()] = Endpoint(
+                self._place, name, config, self._list_alarms
+            )
+            endpoint.deployment_config = deployment_config
         endpoint.start()
         return {"EndpointArn": endpoint.arn}
 
@@ -82,22 +87,24 @@ class Endpoints:
         endpoint = self._find(request["EndpointName"])
         config = self._configs.describe(request["EndpointConfigName"])
         if request.get("RetainAllVariantProperties"):
-            dropped = request.get("ExcludeRetainedVariantProperties", [])
-            config = _retained(config, endpoint, {d["VariantPropertyType"] for d in dropped})
-        asked = request.get("DeploymentConfig") or {}
+            exclusions = request.get("ExcludeRetainedVariantProperties", [])
+            config = _retain_values(
+                config, endpoint, {d["VariantPropertyType"] for d in exclusions}
+            )
+        deployment_config = request.get("DeploymentConfig") or {}
         if request.get("RetainDeploymentConfig"):
-            asked = endpoint.deployment_config
-        how = planned(asked, _instances(config))
-        self._alarmed(how.alarms)  # a missing alarm is refused now
-        endpoint.update(config, how, asked)
+            deployment_config = endpoint.deployment_config
+        how = plan_deployment(deployment_config, _instances(config))
+        self._list_alarms(how.alarms)  # a missing alarm is refused now
+        endpoint.update(config, how, deployment_config)
         return {"EndpointArn": endpoint.arn}
 
     def _weigh(self, request: dict) -> dict:
         endpoint = self._find(request["EndpointName"])
-        asked = {e["VariantName"]: e for e in request["DesiredWeightsAndCapacities"]}
-        weights = {n: e["DesiredWeight"] for n, e in asked.items() if "DesiredWeight" in e}
+        changes = {e["VariantName"]: e for e in request["DesiredWeightsAndCapacities"]}
+        weights = {n: e["DesiredWeight"] for n, e in changes.items() if "DesiredWeight" in e}
         counts = {
-            n: e["DesiredInstanceCount"] for n, e in asked.items() if "DesiredInstanceCount" in e
+            n: e["DesiredInstanceCount"] for n, e in changes.items() if "DesiredInstanceCount" in e
         }
         endpoint.weigh(weights, counts)
         return {"EndpointArn": endpoint.arn}
@@ -107,11 +114,11 @@ class Endpoints:
         capture = endpoint.config.get("DataCaptureConfig")
         if not capture:
             return endpoint.describe()
-        enabled = capture.get("EnableCapture", False)
+        is_enabled = capture.get("EnableCapture", False)
         return endpoint.describe() | {
             "DataCaptureConfig": {
-                "EnableCapture": enabled,
-                "CaptureStatus": "Started" if enabled else "Stopped",
+                "EnableCapture": is_enabled,
+                "CaptureStatus": "Started" if is_enabled else "Stopped",
                 "CurrentSamplingPercentage": capture["InitialSamplingPercentage"],
                 "DestinationS3Uri": capture["DestinationS3Uri"],
                 "KmsKeyId": capture.get("KmsKeyId", ""),
@@ -120,15 +127,15 @@ class Endpoints:
 
     def _list(self, request: dict) -> dict:
         part, status = request.get("NameContains", ""), request.get("StatusEquals")
-        described = [endpoint.describe() for endpoint in list(self._live.values())]
-        found = [
+        descriptions = [endpoint.describe() for endpoint in list(self._live.values())]
+        summaries = [
             {key: entry[key] for key in SUMMARY}
-            for entry in described
+            for entry in descriptions
             if part in entry["EndpointName"] and status in (None, entry["EndpointStatus"])
         ]
         keys = {"Name": "EndpointName", "CreationTime": "CreationTime", "Status": "EndpointStatus"}
-        found = ordered(found, request, keys, "CreationTime", "Descending")
-        return page("Endpoints", found, request, 10, lambda entry: entry)
+        summaries = sort_items(summaries, request, keys, "CreationTime", "Descending")
+        return page("Endpoints", summaries, request, 10, lambda entry: entry)
 
     def delete(self, request: dict) -> dict:
         endpoint = self._find(request["EndpointName"])
@@ -143,11 +150,11 @@ class Endpoints:
             raise _invalid(f'Could not find endpoint "{arn_of(name)}".')
         return self._live[name.lower()]
 
-    def _alarmed(self, names: Iterable[str]) -> list[str]:
+    def _list_alarms(self, names: Iterable[str]) -> list[str]:
         """Return those in the state ALARM. Raises ``ValidationException`` for unknown alarms."""
-        wanted = list(names)
-        states = self._alarms.states(wanted)
-        if missing := [name for name in wanted if name not in states]:
+        alarm_names = list(names)
+        states = self._alarms.states(alarm_names)
+        if missing := [name for name in alarm_names if name not in states]:
             raise _invalid(f"AutoRollbackConfiguration: alarm {', '.join(missing)} does not exist")
         return [name for name, state in states.items() if state == "ALARM"]
 
@@ -156,21 +163,21 @@ def _instances(config: dict) -> int:
     return sum(variant.get("InitialInstanceCount", 1) for variant in config["ProductionVariants"])
 
 
-def _retained(config: dict, endpoint: Endpoint, dropped: set[str]) -> dict:
+def _retain_values(config: dict, endpoint: Endpoint, exclusions: set[str]) -> dict:
     """Return ``config`` with the values that the endpoint now has for its variants."""
     now = {v["VariantName"]: v for v in endpoint.describe()["ProductionVariants"]}
     variants = []
     for variant in config["ProductionVariants"]:
-        kept = {
+        retained_values = {
             member: now[variant["VariantName"]][kind]
-            for kind, member in RETAINED.items()
-            if variant["VariantName"] in now and kind not in dropped
+            for kind, member in RETAINED_MEMBERS.items()
+            if variant["VariantName"] in now and kind not in exclusions
         }
-        variants.append(variant | kept)
-    found = config | {"ProductionVariants": variants}
-    if "DataCaptureConfig" not in dropped and "DataCaptureConfig" in endpoint.config:
-        found["DataCaptureConfig"] = endpoint.config["DataCaptureConfig"]
-    return found
+        variants.append(variant | retained_values)
+    result = config | {"ProductionVariants": variants}
+    if "DataCaptureConfig" not in exclusions and "DataCaptureConfig" in endpoint.config:
+        result["DataCaptureConfig"] = endpoint.config["DataCaptureConfig"]
+    return result
 
 
 def _invalid(message: str) -> ApiError:

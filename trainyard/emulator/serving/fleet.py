@@ -12,7 +12,7 @@ from pathlib import Path
 
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.authorization.held_objects import held_objects
-from trainyard.emulator.container_access import granted
+from trainyard.emulator.container_access import grant_access
 from trainyard.emulator.jobs.job import Place
 from trainyard.emulator.serving.serving_instance import ANSWER, Instance
 
@@ -32,16 +32,17 @@ class Turns:
         Raises:
             ValueError: no weight is above 0.
         """
-        wanted = {name: weight for name, weight in weights.items() if weight > 0}
-        if not wanted:
+        positive_weights = {name: weight for name, weight in weights.items() if weight > 0}
+        if not positive_weights:
             raise ValueError("no weight is above 0")
-        total = sum(wanted.values())
+        total = sum(positive_weights.values())
         self._credit = {
-            name: self._credit.get(name, 0.0) + weight / total for name, weight in wanted.items()
+            name: self._credit.get(name, 0.0) + weight / total
+            for name, weight in positive_weights.items()
         }
-        chosen = max(self._credit, key=lambda name: self._credit[name])
-        self._credit[chosen] -= 1.0
-        return chosen
+        choice = max(self._credit, key=lambda name: self._credit[name])
+        self._credit[choice] -= 1.0
+        return choice
 
 
 class Variant:
@@ -55,12 +56,12 @@ class Variant:
         self.containers = place.models.containers(spec["ModelName"])
         self._logs, self._group = place.logs, f"/aws/sagemaker/Endpoints/{endpoint}"
         self._stream = f"{self.name}/i-{uuid.uuid4().hex[:17]}"
-        isolated = bool(model.get("EnableNetworkIsolation"))
+        is_isolated = bool(model.get("EnableNetworkIsolation"))
         role = model.get("ExecutionRoleArn", "")
-        grant = granted(place.aws, role, isolated)
+        grant = grant_access(place.aws, role, is_isolated)
         place = replace(place, objects=held_objects(place.aws.authority, role))
         self.instance = Instance(place, folder / self.name, self.containers, self._line, grant)
-        self.started = time.time()
+        self.start_time = time.time()
 
     def start(self) -> None:
         if self.count > 1:
@@ -73,7 +74,7 @@ class Variant:
             {
                 "SpecifiedImage": container.image,
                 "ResolvedImage": container.resolved_image,
-                "ResolutionTime": self.started,
+                "ResolutionTime": self.start_time,
             }
             for container in self.containers
         ]
@@ -111,8 +112,8 @@ class Fleet:
     @property
     def failure(self) -> str:
         """Why a variant does not serve; empty while all variants serve or start."""
-        failed = [v for v in self.variants.values() if v.instance.status == "Failed"]
-        return "; ".join(f"variant {v.name}: {v.instance.failure}" for v in failed)
+        failures = [v for v in self.variants.values() if v.instance.status == "Failed"]
+        return "; ".join(f"variant {v.name}: {v.instance.failure}" for v in failures)
 
     def start(self) -> None:
         for variant in self.variants.values():

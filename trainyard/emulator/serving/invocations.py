@@ -15,7 +15,7 @@ from trainyard.emulator.jobs.job import Place
 from trainyard.emulator.jobs.transfers import join_key, split_uri
 from trainyard.emulator.request_scope import account
 from trainyard.emulator.services.cloudwatch.own_metrics import invocation
-from trainyard.emulator.serving.endpoint import Endpoint, Served
+from trainyard.emulator.serving.endpoint import Endpoint, VariantAnswer
 from trainyard.emulator.serving.fleet import Turns
 from trainyard.emulator.serving.serving_instance import Answer
 from trainyard.emulator.storage.object_store import ObjectStore
@@ -26,8 +26,8 @@ _OTHERS = {
     "async-invocations": "InvokeEndpointAsync",
     "invocations-response-stream": "InvokeEndpointWithResponseStream",
 }
-_PASSED = ("Content-Type", "Accept", "X-Amzn-Sagemaker-Custom-Attributes")
-_REFUSED = {
+_PASSED_HEADERS = ("Content-Type", "Accept", "X-Amzn-Sagemaker-Custom-Attributes")
+_REFUSED_HEADERS = {
     "X-Amzn-Sagemaker-Target-Model": "TargetModel: multi-model endpoints",
     "X-Amzn-Sagemaker-Target-Container-Hostname": "TargetContainerHostname: direct invocation",
     "X-Amzn-Sagemaker-Inference-Component": "InferenceComponentName: inference components",
@@ -58,26 +58,32 @@ class Invocations:
         ``ModelError``.
         """
         began = time.monotonic()
-        endpoint = _wanted(find, path)
-        given = {name.title(): value for name, value in headers.items()}
-        for name, what in _REFUSED.items():
-            if name in given:
-                raise ApiError("ValidationError", f"{what} are not run here")
-        passed = {name: given[name] for name in _PASSED if name in given}
-        served = endpoint.invoke(body, passed, given.get("X-Amzn-Sagemaker-Target-Variant"))
-        inference = given.get("X-Amzn-Sagemaker-Inference-Id", "")
-        self._capture(endpoint, served, body, given.get("Content-Type", ""), inference)
-        self._measure(endpoint, served, time.monotonic() - began)
-        shown = {"x-Amzn-Invoked-Production-Variant": served.variant.name}
-        if served.answer.attributes:
-            shown["X-Amzn-SageMaker-Custom-Attributes"] = served.answer.attributes
-        return Reply(served.answer, shown)
+        endpoint = _find_endpoint(find, path)
+        titled_headers = {name.title(): value for name, value in headers.items()}
+        for name, feature in _REFUSED_HEADERS.items():
+            if name in titled_headers:
+                raise ApiError("ValidationError", f"{feature} are not run here")
+        passed_headers = {
+            name: titled_headers[name] for name in _PASSED_HEADERS if name in titled_headers
+        }
+        variant_answer = endpoint.invoke(
+            body, passed_headers, titled_headers.get("X-Amzn-Sagemaker-Target-Variant")
+        )
+        inference = titled_headers.get("X-Amzn-Sagemaker-Inference-Id", "")
+        self._capture(
+            endpoint, variant_answer, body, titled_headers.get("Content-Type", ""), inference
+        )
+        self._measure(endpoint, variant_answer, time.monotonic() - began)
+        reply_headers = {"x-Amzn-Invoked-Production-Variant": variant_answer.variant.name}
+        if variant_answer.answer.attributes:
+            reply_headers["X-Amzn-SageMaker-Custom-Attributes"] = variant_answer.answer.attributes
+        return Reply(variant_answer.answer, reply_headers)
 
     def forget(self, endpoint: str) -> None:
         """Write the captured data still in memory of an endpoint that has ended."""
         with self._lock:
-            ended = [key for key in self._captures if key[0] == endpoint]
-            captures = [self._captures.pop(key) for key in ended]
+            keys = [key for key in self._captures if key[0] == endpoint]
+            captures = [self._captures.pop(key) for key in keys]
         for capture in captures:
             capture.flush()
 
@@ -86,29 +92,34 @@ class Invocations:
             self.forget(endpoint)
 
     def _capture(
-        self, endpoint: Endpoint, served: Served, body: bytes, kind: str, inference: str
+        self,
+        endpoint: Endpoint,
+        variant_answer: VariantAnswer,
+        body: bytes,
+        kind: str,
+        inference: str,
     ) -> None:
-        config = served.config.get("DataCaptureConfig") or {}
-        if not config.get("EnableCapture") or served.answer.is_error:
+        config = variant_answer.config.get("DataCaptureConfig") or {}
+        if not config.get("EnableCapture") or variant_answer.answer.is_error:
             return
-        key = endpoint.name, served.config["EndpointConfigName"]
+        key = endpoint.name, variant_answer.config["EndpointConfigName"]
         with self._lock:
             if key not in self._captures:
                 self._captures[key] = Capture(self._place.objects, endpoint.name, config)
             capture = self._captures[key]
-        capture.add(served.variant.name, body, kind, served.answer, inference)
+        capture.add(variant_answer.variant.name, body, kind, variant_answer.answer, inference)
 
-    def _measure(self, endpoint: Endpoint, served: Served, seconds: float) -> None:
-        config, variant = served.config["EndpointConfigName"], served.variant
+    def _measure(self, endpoint: Endpoint, variant_answer: VariantAnswer, seconds: float) -> None:
+        config, variant = variant_answer.config["EndpointConfigName"], variant_answer.variant
         names, times = (
             (endpoint.name, variant.name, config),
-            (served.seconds, seconds - served.seconds),
+            (variant_answer.seconds, seconds - variant_answer.seconds),
         )
-        status = served.answer.status or 500  # without an answer: the server's error
+        status = variant_answer.answer.status or 500  # without an answer: the server's error
         invocation(self._place.metrics, names, status, times, variant.count)
 
 
-def _wanted(find: Callable[[str], Endpoint], path: str) -> Endpoint:
+def _find_endpoint(find: Callable[[str], Endpoint], path: str) -> Endpoint:
     match = _PATH.fullmatch(path)
     if not match:
         operation = _OTHERS.get(path.rpartition("/")[2], path)
@@ -143,7 +154,7 @@ class Capture:
         self._timer: threading.Timer | None = None
 
     def add(
-        self, variant: str, asked: bytes, asked_type: str, answer: Answer, inference: str
+        self, variant: str, request_body: bytes, asked_type: str, answer: Answer, inference: str
     ) -> None:
         """Add a request, or skip it by the sampling percentage. ``inference``: the client's
         InferenceId.
@@ -153,7 +164,7 @@ class Capture:
             shares = {"yes": float(percentage), "no": 100.0 - percentage}
             if not percentage or self._turns.next(shares) == "no":
                 return
-            line = self._line(asked, asked_type, answer, inference)
+            line = self._line(request_body, asked_type, answer, inference)
             self._lines.setdefault(variant, []).append(line)
             if not self._timer:
                 self._timer = threading.Timer(HOLD, self.flush)
@@ -166,9 +177,9 @@ class Capture:
             lines, self._lines, self._timer = self._lines, {}, None
         bucket, prefix = split_uri(self._config["DestinationS3Uri"])
         hour = time.strftime("%Y/%m/%d/%H", time.gmtime())
-        for variant, found in lines.items():
+        for variant, captures in lines.items():
             name = f"{self._endpoint}/{variant}/{hour}/{uuid.uuid4()}.jsonl"
-            text = "".join(f"{line}\n" for line in found)
+            text = "".join(f"{line}\n" for line in captures)
             try:
                 self._objects.put_bytes(bucket, join_key(prefix, name), text.encode())
             except (
@@ -177,11 +188,11 @@ class Capture:
             ) as failure:  # no bucket or a full disk: it serves on
                 log.warning("endpoint %s: not captured: %s", self._endpoint, failure)
 
-    def _line(self, asked: bytes, asked_type: str, answer: Answer, inference: str) -> str:
+    def _line(self, request_body: bytes, asked_type: str, answer: Answer, inference: str) -> str:
         modes = {option["CaptureMode"] for option in self._config["CaptureOptions"]}
         data = {}
         if modes & {"Input", "InputAndOutput"}:
-            data["endpointInput"] = self._side(asked, asked_type, "INPUT")
+            data["endpointInput"] = self._side(request_body, asked_type, "INPUT")
         if modes & {"Output", "InputAndOutput"}:
             data["endpointOutput"] = self._side(answer.body, answer.content_type, "OUTPUT")
         event = {"eventId": str(uuid.uuid4())}

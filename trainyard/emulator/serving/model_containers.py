@@ -62,10 +62,10 @@ class Models:
         """
         model = self.describe(name)
         mode = model.get("InferenceExecutionConfig", {}).get("Mode", "Serial")
-        found = model.get("Containers") or [model["PrimaryContainer"]]
-        if mode != "Serial" and len(found) > 1:
+        definitions = model.get("Containers") or [model["PrimaryContainer"]]
+        if mode != "Serial" and len(definitions) > 1:
             raise _invalid(f"model {name}: InferenceExecutionConfig.Mode {mode} is not run here")
-        containers = [self._container(name, container) for container in found]
+        containers = [self._container(name, container) for container in definitions]
         own = {container.image for container in containers if container.server is OWN_SERVER}
         if own and len(own) < len({container.image for container in containers}):
             raise _invalid(
@@ -74,23 +74,25 @@ class Models:
             )
         return containers
 
-    def _container(self, model: str, asked: dict) -> Container:
-        if package := asked.get("ModelPackageName"):
-            asked = self._packaged(package, asked.get("Environment") or {})
-        if asked.get("Mode", "SingleModel") != "SingleModel":
-            raise _invalid(f"model {model}: Mode {asked['Mode']} is not run here: use SingleModel")
-        data = asked.get("ModelDataUrl") or _source(asked)
-        serves = server(asked.get("Image", ""), self._python)
+    def _container(self, model: str, definition: dict) -> Container:
+        if package := definition.get("ModelPackageName"):
+            definition = self._package_container(package, definition.get("Environment") or {})
+        if definition.get("Mode", "SingleModel") != "SingleModel":
+            raise _invalid(
+                f"model {model}: Mode {definition['Mode']} is not run here: use SingleModel"
+            )
+        data = definition.get("ModelDataUrl") or _source(definition)
+        serves = server(definition.get("Image", ""), self._python)
         if not data and serves is not OWN_SERVER:
             raise _invalid("the container has no ModelDataUrl: expected a model.tar.gz in S3")
-        environment = asked.get("Environment") or {}
+        environment = definition.get("Environment") or {}
         if "SAGEMAKER_INFERENCE_OUTPUT" in environment:
             raise _invalid(f"model {model}: SAGEMAKER_INFERENCE_OUTPUT is not served: leave it out")
-        image = find_engine().image(asked["Image"]) if serves is OWN_SERVER else None
+        image = find_engine().image(definition["Image"]) if serves is OWN_SERVER else None
         digest = image.digest if image else ""
-        return Container(serves, asked["Image"], data, environment, digest)
+        return Container(serves, definition["Image"], data, environment, digest)
 
-    def _packaged(self, name: str, environment: dict) -> dict:
+    def _package_container(self, name: str, environment: dict) -> dict:
         """Return the container of a model package; the model's environment overrides the
         package's.
         """

@@ -104,25 +104,25 @@ def server(image: str, python: Path) -> ModelServer:
     module.
     """
     name = repository(image)
-    if why := container_images.refusal(image):
-        raise _invalid(why)
+    if reason := container_images.refusal(image):
+        raise _invalid(reason)
     if container_images.runs_in_engine(image):
         return OWN_SERVER
-    found = next((s for s in SERVERS if _matches(name, s.images)), None)
-    if not found:
+    match = next((s for s in SERVERS if _matches(name, s.images)), None)
+    if not match:
         if "amazonaws.com" in image:
-            known = "; ".join(f"{s.name} ({', '.join(s.images)})" for s in SERVERS)
+            descriptions = "; ".join(f"{s.name} ({', '.join(s.images)})" for s in SERVERS)
             raise _invalid(
                 f"image {image!r} is not served here: what replaces a container's `serve` "
-                f"is {known}"
+                f"is {descriptions}"
             )
-        found = SERVERS[0]
-    if missing := lacking(python, found.modules):
+        match = SERVERS[0]
+    if missing := lacking(python, match.modules):
         raise _invalid(
-            f"{python}, which replaces the image, lacks {', '.join(missing)} for {found.name}:"
-            f" {python} -m pip install {found.install}"
+            f"{python}, which replaces the image, lacks {', '.join(missing)} for {match.name}:"
+            f" {python} -m pip install {match.install}"
         )
-    return found
+    return match
 
 
 def _matches(repository: str, patterns: tuple[str, ...]) -> bool:

@@ -75,8 +75,8 @@ TIMED_OUT = Answer(
 class NoAnswerError(OSError):
     """A container gave no answer; ``answer`` is what AWS answers then."""
 
-    def __init__(self, answer: Answer, why: str) -> None:
-        super().__init__(why)
+    def __init__(self, answer: Answer, reason: str) -> None:
+        super().__init__(reason)
         self.answer = answer
 
 
@@ -105,8 +105,8 @@ class Instance:
         self._line, self._grant, self._environment = line, grant, environment or {}
         self._tails = {host: deque[str](maxlen=TAIL) for host in hosts}
         self._late = self._last_words = ""
-        self._decided = threading.Event()
-        self._serving, self._ended = threading.Event(), threading.Event()
+        self._decision_event = threading.Event()
+        self._serving, self._end_event = threading.Event(), threading.Event()
         self._stopping = threading.Event()
         self._cluster: Cluster | None = None
         self._thread = Thread(target=self._run, name=directory.name, daemon=True)
@@ -118,12 +118,12 @@ class Instance:
         self._thread.start()
 
     def wait(self) -> None:
-        self._decided.wait()
+        self._decision_event.wait()
 
     def stop(self) -> None:
         """Stop the containers; return when none of their processes is left."""
         self._stopping.set()
-        self._decided.set()
+        self._decision_event.set()
         self._serving.set()
         if cluster := self._cluster:
             cluster.stop(GRACE)
@@ -140,8 +140,10 @@ class Instance:
         for number in range(1, len(self._nodes)):
             if answer.is_error:
                 break
-            passed = headers | {"Content-Type": answer.content_type}
-            answer = self._answer(number, "POST", "/invocations", answer.body, passed, seconds)
+            request_headers = headers | {"Content-Type": answer.content_type}
+            answer = self._answer(
+                number, "POST", "/invocations", answer.body, request_headers, seconds
+            )
         return answer
 
     def ask(
@@ -167,7 +169,7 @@ class Instance:
         except TimeoutError:
             raise NoAnswerError(TIMED_OUT, late) from None
         except (OSError, http.client.HTTPException) as error:
-            self._ended.wait(LAST_WORDS)
+            self._end_event.wait(LAST_WORDS)
             died = Answer(*self._containers[number].server.crash)
             raise NoAnswerError(died, self._last_words or str(error)) from None
 
@@ -185,7 +187,7 @@ class Instance:
             for node in self._nodes:
                 remove_scratch(node)
             shutil.rmtree(self._directory, ignore_errors=True)
-            self._decided.set()
+            self._decision_event.set()
             self._serving.set()  # who waits learns that nobody answers
 
     def _live(self, access: Access | None) -> None:
@@ -222,7 +224,7 @@ class Instance:
             if self.status != "Ready":
                 return self._become("Failed", self._last_words)
             self._serving.clear()
-            self._ended.set()
+            self._end_event.set()
             ends = 1 if time.monotonic() - began > CALM else ends + 1
             self._pause(outcome, ends)
 
@@ -268,8 +270,8 @@ class Instance:
             download(self._place.objects, select(self._place.objects, uri, "S3Prefix", ""), target)
             return
         with (
-            self._place.objects.open(*split_uri(uri))[1] as stored,
-            tarfile.open(fileobj=stored) as tar,
+            self._place.objects.open(*split_uri(uri))[1] as stored_bytes,
+            tarfile.open(fileobj=stored_bytes) as tar,
         ):
             unpack(tar, target)
 
@@ -280,7 +282,7 @@ class Instance:
                 while waiting and self._ask(waiting[0], "GET", "/ping", b"", {}, 2).status == 200:
                     waiting.pop(0)
             if not waiting:
-                self._ended.clear()
+                self._end_event.clear()
                 self._serving.set()
                 return self._become("Ready")
             if time.monotonic() > end:
@@ -315,7 +317,7 @@ class Instance:
     def _become(self, status: str, failure: str = "") -> None:
         if not self._stopping.is_set():
             self.failure, self.status = failure[:1024], status
-            self._decided.set()
+            self._decision_event.set()
 
     def _hear(self, host: str, line: str) -> None:
         self._tails[host].append(line)
@@ -325,11 +327,11 @@ class Instance:
 def _imports(node: Node, container: Container) -> set[str]:
     """Return what the container's server and the user's script beside the model import."""
     name = container.environment.get("SAGEMAKER_PROGRAM") or "inference.py"
-    found = set(container.server.modules)
+    modules = set(container.server.modules)
     for folder in map(node.inside, ("/opt/ml/code", "/opt/ml/model/code")):
         if (folder / name).is_file():
-            found |= read_imports(folder / name, folder)
-    return found
+            modules |= read_imports(folder / name, folder)
+    return modules
 
 
 class _Connection(http.client.HTTPConnection):

@@ -26,7 +26,7 @@ class Blob:
         self.name = uuid.uuid4().hex
         self.path = data / self.name[:2] / f"{self.name}{TRANSIT}"
         self.size = 0
-        self.committed = False
+        self.is_committed = False
         self._md5 = hashlib.md5(usedforsecurity=False)
         self._sums = BlockSums()
         self.path.parent.mkdir(exist_ok=True)
@@ -38,7 +38,7 @@ class Blob:
 
     @property
     def crcs(self) -> bytes:
-        return self._sums.packed()
+        return self._sums.to_bytes()
 
     def write(self, chunk: bytes) -> None:
         self._put(chunk)
@@ -72,7 +72,7 @@ class Blob:
 
     def settle(self) -> None:
         """Give the bytes their final name, since a row now refers to them."""
-        self.committed = True  # first: from now on the bytes must not be discarded
+        self.is_committed = True  # first: from now on the bytes must not be discarded
         self.path = self.path.rename(self.path.with_name(self.name))
 
     def discard(self) -> None:
@@ -83,5 +83,5 @@ class Blob:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if not self.committed:
+        if not self.is_committed:
             self.discard()

@@ -41,22 +41,22 @@ class Settings:
     @operation("GetPublicAccessBlock")
     def public_access(self, request: Request, bucket: str, key: str) -> Response:
         """Return the switches; nothing is public here, whatever they are."""
-        kept = self.store.setting(bucket, _BLOCK)
-        if kept is None:
+        setting = self.store.setting(bucket, _BLOCK)
+        if setting is None:
             message = "The public access block configuration was not found"
             code = "NoSuchPublicAccessBlockConfiguration"
             raise S3Error(code, message, 404, fields={"BucketName": bucket})
-        tree = [(name, value) for name, value in json.loads(kept).items()]
+        tree = [(name, value) for name, value in json.loads(setting).items()]
         return s3_xml.document("PublicAccessBlockConfiguration", tree)
 
     @operation("PutPublicAccessBlock", heeds=f"{PREFIX}*")
     def block_public_access(self, request: Request, bucket: str, key: str) -> Response:
         self.store.need_bucket(bucket)
-        wanted = s3_xml.parse(document(request))
-        found = {name: (wanted.findtext(name) or "false").lower() for name in _SWITCHES}
-        if not {*found.values()} <= {"true", "false"}:
-            raise ApiError("MalformedXML", f"{', '.join(_SWITCHES)} are true or false: {found}")
-        self.store.set(bucket, _BLOCK, json.dumps({k: v == "true" for k, v in found.items()}))
+        configuration = s3_xml.parse(document(request))
+        switches = {name: (configuration.findtext(name) or "false").lower() for name in _SWITCHES}
+        if not {*switches.values()} <= {"true", "false"}:
+            raise ApiError("MalformedXML", f"{', '.join(_SWITCHES)} are true or false: {switches}")
+        self.store.set(bucket, _BLOCK, json.dumps({k: v == "true" for k, v in switches.items()}))
         return Response()
 
     @operation("DeletePublicAccessBlock")
@@ -66,11 +66,11 @@ class Settings:
 
     @operation("GetBucketPolicy")
     def policy(self, request: Request, bucket: str, key: str) -> Response:
-        kept = self.store.setting(bucket, POLICY)
-        if kept is None:
+        document_text = self.store.setting(bucket, POLICY)
+        if document_text is None:
             message, fields = "The bucket policy does not exist", {"BucketName": bucket}
             raise S3Error("NoSuchBucketPolicy", message, 404, fields=fields)
-        return Response(kept, content_type="application/json")
+        return Response(document_text, content_type="application/json")
 
     @operation("PutBucketPolicy", heeds=f"x-amz-confirm-remove-self-bucket-access {PREFIX}*")
     def put_policy(self, request: Request, bucket: str, key: str) -> Response:
@@ -155,11 +155,11 @@ class Tagging:
 
     @operation("GetBucketTagging")
     def of_bucket(self, request: Request, bucket: str, key: str) -> Response:
-        kept = self.store.setting(bucket, SETTING)
-        if kept is None:
+        setting = self.store.setting(bucket, SETTING)
+        if setting is None:
             fields = {"BucketName": bucket}
             raise S3Error("NoSuchTagSet", "The TagSet does not exist", 404, fields=fields)
-        return _answer([(k, v) for k, v in json.loads(kept)], {})
+        return _answer([(k, v) for k, v in json.loads(setting)], {})
 
     @operation("PutBucketTagging", heeds=f"{PREFIX}*")
     def put_of_bucket(self, request: Request, bucket: str, key: str) -> Response:
@@ -189,8 +189,8 @@ def _answer(tags: list[tuple[str, str]], headers: dict[str, str]) -> Response:
     return response
 
 
-_ASKED = "x-amz-object-attributes"
-_KNOWN = ("ETag", "Checksum", "ObjectParts", "StorageClass", "ObjectSize")
+_ATTRIBUTES_HEADER = "x-amz-object-attributes"
+_ATTRIBUTE_NAMES = ("ETag", "Checksum", "ObjectParts", "StorageClass", "ObjectSize")
 _PAGE = 1000
 
 
@@ -200,16 +200,19 @@ class Attributes:
 
     @operation(
         "GetObjectAttributes",
-        heeds=f"versionId {_ASKED} x-amz-max-parts x-amz-part-number-marker",
+        heeds=f"versionId {_ATTRIBUTES_HEADER} x-amz-max-parts x-amz-part-number-marker",
     )
     def get(self, request: Request, bucket: str, key: str) -> Response:
         info = self.store.head(bucket, key, request.args.get("versionId"))
-        asked = [each.strip() for each in ",".join(request.headers.getlist(_ASKED)).split(",")]
-        if not set(asked) <= set(_KNOWN):
+        names = [
+            entry.strip()
+            for entry in ",".join(request.headers.getlist(_ATTRIBUTES_HEADER)).split(",")
+        ]
+        if not set(names) <= set(_ATTRIBUTE_NAMES):
             raise ApiError("InvalidArgument", "Invalid attribute name specified.")
         tree = []
-        for name in _KNOWN:
-            value = _value(name, request, info) if name in asked else None
+        for name in _ATTRIBUTE_NAMES:
+            value = _value(name, request, info) if name in names else None
             if value is not None:
                 tree.append((name, value))
         headers = {"Last-Modified": http_date(info.last_modified), **version_header(info)}
@@ -226,11 +229,13 @@ def _value(name: str, request: Request, info: ObjectInfo) -> str | int | list | 
     if name == "ObjectSize":
         return info.size
     if name == "Checksum":
-        found = sums(info)
-        if not found:
+        checksums = sums(info)
+        if not checksums:
             return None
-        whole = {k: v if k == TYPE else v.partition("-")[0] for k, v in found.items()}
-        return elements(whole | ({} if TYPE in found else {TYPE: "FULL_OBJECT"}))
+        object_checksums = {
+            k: v if k == TYPE else v.partition("-")[0] for k, v in checksums.items()
+        }
+        return elements(object_checksums | ({} if TYPE in checksums else {TYPE: "FULL_OBJECT"}))
     return _parts(request, info) if info.parts else None
 
 
@@ -239,12 +244,12 @@ def _parts(request: Request, info: ObjectInfo) -> list:
     headers = request.headers
     after = number(headers.get("x-amz-part-number-marker"), "part-number-marker", 0)
     limit = min(number(headers.get("x-amz-max-parts"), "max-parts", _PAGE), _PAGE)
-    chosen = list(enumerate(info.parts, 1))[after : after + limit]
+    parts = list(enumerate(info.parts, 1))[after : after + limit]
     tree: list = [("PartsCount", len(info.parts)), ("PartNumberMarker", after)]
-    if chosen:
-        tree.append(("NextPartNumberMarker", chosen[-1][0]))
-    tree += [("MaxParts", limit), ("IsTruncated", after + len(chosen) < len(info.parts))]
-    for place, part in chosen:
-        found = {k: v for k, v in part.items() if k.startswith(PREFIX)}
-        tree.append(("Part", [*elements(found), ("PartNumber", place), ("Size", part["size"])]))
+    if parts:
+        tree.append(("NextPartNumberMarker", parts[-1][0]))
+    tree += [("MaxParts", limit), ("IsTruncated", after + len(parts) < len(info.parts))]
+    for place, part in parts:
+        checksums = {k: v for k, v in part.items() if k.startswith(PREFIX)}
+        tree.append(("Part", [*elements(checksums), ("PartNumber", place), ("Size", part["size"])]))
     return tree

@@ -19,7 +19,7 @@ class BucketTable:
 
     def __init__(self, index: Index) -> None:
         self.index = index
-        self.missed: dict[tuple[str, str], None] = {}
+        self.missing_buckets: dict[tuple[str, str], None] = {}
         """(bucket, key or prefix) of reads from buckets that did not exist, in order."""
 
     def create_bucket(self, bucket: str) -> None:
@@ -40,19 +40,26 @@ class BucketTable:
     def buckets(self) -> list[tuple[str, datetime]]:
         """Return (name, creation time) of each bucket of the current account, sorted by name."""
         rows = self.index.run("SELECT name, created FROM buckets ORDER BY name")
-        found = [(name, datetime.fromtimestamp(created, UTC)) for name, created in rows]
-        return [one for one in found if self.owner(one[0]) == account()]
+        buckets = [
+            (name, datetime.fromtimestamp(creation_time, UTC)) for name, creation_time in rows
+        ]
+        return [bucket for bucket in buckets if self.owner(bucket[0]) == account()]
 
     def owner(self, bucket: str) -> str:
         """Return the number of the account that a bucket belongs to. Raises ``NoSuchBucket``."""
         return self.setting(bucket, OWNER) or ACCOUNT
 
-    def need_owner(self, bucket: str, expected: str | None) -> None:
+    def need_owner(self, bucket: str, expected_owner: str | None) -> None:
         """Raise ``AccessDenied`` if the bucket exists, and belongs to another account than
-        ``expected``.
+        ``expected_owner``.
         """
-        if expected and bucket and self.has_bucket(bucket) and expected != self.owner(bucket):
-            message = f"The bucket {bucket} does not belong to account {expected}."
+        if (
+            expected_owner
+            and bucket
+            and self.has_bucket(bucket)
+            and expected_owner != self.owner(bucket)
+        ):
+            message = f"The bucket {bucket} does not belong to account {expected_owner}."
             raise ApiError("AccessDenied", message, 403)
 
     def has_bucket(self, bucket: str) -> bool:
@@ -70,11 +77,13 @@ class BucketTable:
             self.index.run("DELETE FROM settings WHERE bucket = ?", bucket)
             self.index.run("DELETE FROM buckets WHERE name = ?", bucket)
 
-    def need_bucket(self, bucket: str, asked: str | None = None) -> None:
-        """Raise ``NoSuchBucket`` if it is missing. ``asked``: key or prefix about to be read."""
+    def need_bucket(self, bucket: str, expected_owner: str | None = None) -> None:
+        """Raise ``NoSuchBucket`` if it is missing. ``expected_owner``: key or prefix about to be
+        read.
+        """
         if not self.has_bucket(bucket):
-            if asked is not None and len(self.missed) < 1000:
-                self.missed[bucket, asked] = None
+            if expected_owner is not None and len(self.missing_buckets) < 1000:
+                self.missing_buckets[bucket, expected_owner] = None
             message = "The specified bucket does not exist"
             raise S3Error("NoSuchBucket", message, 404, fields={"BucketName": bucket})
 

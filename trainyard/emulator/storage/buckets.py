@@ -78,15 +78,15 @@ class Buckets:
         args = request.args
         limit = number(args.get("max-buckets"), "max-buckets", 10_000, 1, 10_000)
         prefix, after = args.get("prefix", ""), list_objects.untoken(args.get("continuation-token"))
-        here = args.get("bucket-region", REGION) == REGION
-        found = [(n, t) for n, t in self.store.buckets() if n.startswith(prefix) and n > after]
+        is_own_region = args.get("bucket-region", REGION) == REGION
+        buckets = [(n, t) for n, t in self.store.buckets() if n.startswith(prefix) and n > after]
         names = [
-            ("Bucket", [("Name", name), ("CreationDate", s3_xml.timestamp(created))])
-            for name, created in found[: limit if here else 0]
+            ("Bucket", [("Name", name), ("CreationDate", s3_xml.timestamp(creation_time))])
+            for name, creation_time in buckets[: limit if is_own_region else 0]
         ]
         tree: list = [("Owner", s3_xml.OWNER), ("Buckets", names)]
-        if here and len(found) > limit:
-            tree.append(("ContinuationToken", list_objects.token(found[limit - 1][0])))
+        if is_own_region and len(buckets) > limit:
+            tree.append(("ContinuationToken", list_objects.token(buckets[limit - 1][0])))
         return s3_xml.document(
             "ListAllMyBucketsResult", tree + ([("Prefix", prefix)] * bool(prefix))
         )
@@ -155,9 +155,9 @@ class Buckets:
     @operation("DeleteObjects", heeds=f"x-amz-bypass-governance-retention {PREFIX}*")
     def delete_objects(self, request: Request, bucket: str, key: str) -> Response:
         self.store.need_bucket(bucket)
-        wanted = s3_xml.parse(document(request))
-        quiet = wanted.findtext("Quiet") == "true"
-        objects = wanted.findall("Object")
+        request_tree = s3_xml.parse(document(request))
+        quiet = request_tree.findtext("Quiet") == "true"
+        objects = request_tree.findall("Object")
         if not 1 <= len(objects) <= _MOST_DELETED:
             message = f"Delete must name 1 to {_MOST_DELETED} objects, not {len(objects)}."
             raise ApiError("MalformedXML", message)
@@ -170,7 +170,7 @@ class Buckets:
 
     def _delete_one(self, request: Request, bucket: str, element: Element) -> tuple[str, list]:
         key, version = s3_xml.text(element, "Key"), element.findtext("VersionId")
-        named = [("Key", key)] + ([("VersionId", version)] if version else [])
+        entry = [("Key", key)] + ([("VersionId", version)] if version else [])
         try:
             if may_delete := request.environ.get(MAY_DELETE):
                 may_delete(bucket, key, version)
@@ -179,13 +179,13 @@ class Buckets:
                 element.findtext("LastModifiedTime"),
                 element.findtext("Size"),
             )
-            done = self.store.delete(bucket, key, version or None, check=check)
+            result = self.store.delete(bucket, key, version or None, check=check)
         except ApiError as failure:
-            return "Error", [*named, ("Code", failure.code), ("Message", failure.message)]
-        if done.marker:
-            named.append(("DeleteMarker", "true"))
-            named.append(("DeleteMarkerVersionId", done.version))
-        return "Deleted", named
+            return "Error", [*entry, ("Code", failure.code), ("Message", failure.message)]
+        if result.marker:
+            entry.append(("DeleteMarker", "true"))
+            entry.append(("DeleteMarkerVersionId", result.version))
+        return "Deleted", entry
 
     @operation(
         "ListMultipartUploads",
@@ -197,34 +197,36 @@ class Buckets:
 
 
 def _name(request: Request) -> str:
-    found = operation_of("bucket", request)
-    return found.name if found else ""
+    s3_operation = operation_of("bucket", request)
+    return s3_operation.name if s3_operation else ""
 
 
 def _need_default(request: Request, header: str, only: str) -> None:
-    wanted = request.headers.get(header, only)
-    if wanted != only:
-        message = f"The emulator's S3 does not implement {header} {wanted} of CreateBucket."
+    value = request.headers.get(header, only)
+    if value != only:
+        message = f"The emulator's S3 does not implement {header} {value} of CreateBucket."
         raise ApiError("NotImplemented", message, 501)
 
 
 def _region(request: Request) -> str:
     """Return the region that the client signs for; us-east-1 if it signs for none."""
-    given = request.headers.get("Authorization") or request.args.get("X-Amz-Credential", "")
-    found = _SCOPE.search(given)
-    return found[1] if found else "us-east-1"
+    credential = request.headers.get("Authorization") or request.args.get("X-Amz-Credential", "")
+    match = _SCOPE.search(credential)
+    return match[1] if match else "us-east-1"
 
 
-def _location(wanted: Element | None, region: str) -> str:
+def _location(configuration: Element | None, region: str) -> str:
     """Return the region that the client names. It must be the signed one, unless that is us-east-1.
 
     Raises ``NotImplemented`` for other members of the configuration.
     """
-    for child in wanted if wanted is not None else ():
+    for child in configuration if configuration is not None else ():
         if child.tag != "LocationConstraint":
             message = f"The emulator's S3 does not implement {child.tag} of CreateBucket."
             raise ApiError("NotImplemented", message, 501)
-    place = (wanted.findtext("LocationConstraint") if wanted is not None else None) or ""
+    place = (
+        configuration.findtext("LocationConstraint") if configuration is not None else None
+    ) or ""
     if region not in ("us-east-1", place):
         message = f"The {place or 'unspecified'} location constraint is incompatible for the region"
         message += " specific endpoint this request was sent to."

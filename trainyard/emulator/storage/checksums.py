@@ -35,7 +35,7 @@ class _Poly:
         ]
         bits = (1 << bit for bit in range(width))
         self._powers = [[self.table[bit & 0xFF] ^ bit >> 8 for bit in bits]]
-        lane = self._doubled(_LANE.bit_length() - 1)
+        lane = self._power_images(_LANE.bit_length() - 1)
         self.lane = [
             [_apply(lane, value << 8 * k) for value in range(256)] for k in range(self.bytes)
         ]
@@ -50,10 +50,10 @@ class _Poly:
         """Return the state after ``count`` zero bytes."""
         for power in range(count.bit_length()):
             if count >> power & 1:
-                state = _apply(self._doubled(power), state)
+                state = _apply(self._power_images(power), state)
         return state
 
-    def _doubled(self, power: int) -> list[int]:
+    def _power_images(self, power: int) -> list[int]:
         """Return the images of each bit of a state after 2**power zero bytes."""
         while len(self._powers) <= power:
             last = self._powers[-1]
@@ -65,10 +65,10 @@ class _Poly:
         if lanes > 1:
             head = chunk[: lanes * _LANE]
             for lane in self._lanes(head, lanes):
-                found = lane
+                result = lane
                 for k, table in enumerate(self.lane):
-                    found ^= table[state >> 8 * k & 0xFF]
-                state = found
+                    result ^= table[state >> 8 * k & 0xFF]
+                state = result
             chunk = chunk[lanes * _LANE :]
         for byte in chunk:
             state = self.table[(state ^ byte) & 0xFF] ^ state >> 8
@@ -77,11 +77,11 @@ class _Poly:
     def _lanes(self, chunk: bytes, lanes: int) -> list[int]:
         """Return each lane's CRC from a state of 0; plane k has byte k of each lane's state."""
         state, low = 0, (1 << 8 * lanes) - 1
-        for at in range(_LANE):
-            index = state & low ^ int.from_bytes(chunk[at::_LANE], "little")
+        for offset in range(_LANE):
+            index = state & low ^ int.from_bytes(chunk[offset::_LANE], "little")
             row = index.to_bytes(lanes, "little")
-            found = b"".join(row.translate(plane) for plane in self.planes)
-            state = state >> 8 * lanes ^ int.from_bytes(found, "little")
+            plane_bytes = b"".join(row.translate(plane) for plane in self.planes)
+            state = state >> 8 * lanes ^ int.from_bytes(plane_bytes, "little")
         planes = state.to_bytes(lanes * self.bytes, "little")
         return [int.from_bytes(planes[lane::lanes], "little") for lane in range(lanes)]
 
@@ -138,7 +138,7 @@ ALGORITHMS: dict[str, Callable[[], Sum]] = {
     "sha512": hashlib.sha512,
     "md5": functools.partial(hashlib.md5, usedforsecurity=False),
 }
-UNSUPPORTED = (
+UNSUPPORTED_ALGORITHM = (
     "Checksum algorithm provided is unsupported. Please try again with any of the valid types: "
     "[CRC32, CRC32C, CRC64NVME, SHA1, SHA256]"
 )
@@ -146,24 +146,24 @@ LINEAR = ("crc32", "crc32c", "crc64nvme")
 """Algorithms for which the object's checksum follows from its parts' checksums."""
 
 
-def encoded(found: Sum) -> str:
-    return base64.b64encode(found.digest()).decode()
+def encode_sum(checksum: Sum) -> str:
+    return base64.b64encode(checksum.digest()).decode()
 
 
 def composite(name: str, parts: list[str]) -> str:
     """Return S3's COMPOSITE checksum: that of the parts' checksums, and their number."""
-    whole = ALGORITHMS[name]()
+    checksum = ALGORITHMS[name]()
     for part in parts:
-        whole.update(base64.b64decode(part))
-    return f"{encoded(whole)}-{len(parts)}"
+        checksum.update(base64.b64decode(part))
+    return f"{encode_sum(checksum)}-{len(parts)}"
 
 
 def full_object(name: str, parts: list[tuple[str, int]]) -> str:
     """Return S3's FULL_OBJECT checksum from (checksum, bytes) of each part; ``name`` is in
     LINEAR.
     """
-    poly, whole = _poly(name), 0
+    poly, total = _poly(name), 0
     for text, size in parts:
         part = int.from_bytes(base64.b64decode(text), "big")
-        whole = poly.skip(whole, size) ^ part
-    return base64.b64encode(whole.to_bytes(poly.bytes, "big")).decode()
+        total = poly.skip(total, size) ^ part
+    return base64.b64encode(total.to_bytes(poly.bytes, "big")).decode()

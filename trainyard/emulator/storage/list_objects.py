@@ -26,7 +26,7 @@ class Page:
     prefixes: list[str] = field(default_factory=list)
     last: str = ""
     """The last entry of this page: the next page starts after it."""
-    truncated: bool = False
+    is_truncated: bool = False
 
     def __len__(self) -> int:
         return len(self.contents) + len(self.prefixes)
@@ -41,84 +41,89 @@ def read_page(
     page, floor = Page(), after.encode()
     start = floor + b"\0" if after else b""
     while limit:
-        rolled = None
+        common_prefix = None
         for info in store.list(bucket, prefix, start=start):
-            rolled = roll_up(info.key, prefix, delimiter)
-            entry = rolled or info.key
+            common_prefix = roll_up(info.key, prefix, delimiter)
+            entry = common_prefix or info.key
             if entry.encode() <= floor:  # the rest of a prefix that an earlier page reported
                 break
             if len(page) == limit:
-                page.truncated = True
+                page.is_truncated = True
                 return page
             page.last = entry
-            if rolled:
-                page.prefixes.append(rolled)
+            if common_prefix:
+                page.prefixes.append(common_prefix)
                 break
             page.contents.append(info)
-        if rolled is None:
+        if common_prefix is None:
             return page
-        start = successor(rolled.encode())  # skip the keys under it without reading them
+        start = successor(common_prefix.encode())  # skip the keys under it without reading them
     return page
 
 
 def objects_v2(store: ObjectStore, bucket: str, request: Request) -> Response:
     args = request.args
-    given = args.get("continuation-token")
-    after = untoken(given) if given is not None else args.get("start-after", "")
-    limit, prefix, delimiter = _limit(args.get("max-keys")), *_where(request)
+    page_token = args.get("continuation-token")
+    after = untoken(page_token) if page_token is not None else args.get("start-after", "")
+    limit, prefix, delimiter = _limit(args.get("max-keys")), *_read_prefixes(request)
     page = read_page(store, bucket, prefix, delimiter, after, limit)
     owner = args.get("fetch-owner") == "true"
     tree: list = [*_common(request, bucket, limit, page), ("KeyCount", len(page))]
-    if given is not None:
-        tree.append(("ContinuationToken", given))
+    if page_token is not None:
+        tree.append(("ContinuationToken", page_token))
     if "start-after" in args:
         tree.append(("StartAfter", encode(request, args["start-after"])))
-    if page.truncated:
+    if page.is_truncated:
         tree.append(("NextContinuationToken", token(page.last)))
     return s3_xml.document("ListBucketResult", tree + _entries(request, page, owner=owner))
 
 
 def objects_v1(store: ObjectStore, bucket: str, request: Request) -> Response:
     marker = request.args.get("marker", "")
-    limit, prefix, delimiter = _limit(request.args.get("max-keys")), *_where(request)
+    limit, prefix, delimiter = _limit(request.args.get("max-keys")), *_read_prefixes(request)
     page = read_page(store, bucket, prefix, delimiter, marker, limit)
     tree: list = [*_common(request, bucket, limit, page), ("Marker", encode(request, marker))]
     if not s3_xml.ILLEGAL.search(prefix):  # botocore decodes it only in version 2
         tree[1] = ("Prefix", prefix)
-    if page.truncated and delimiter:  # without a delimiter the client takes the last key
+    if page.is_truncated and delimiter:  # without a delimiter the client takes the last key
         tree.append(("NextMarker", encode(request, page.last)))
     return s3_xml.document("ListBucketResult", tree + _entries(request, page, owner=True))
 
 
-def uploads(found: list[Upload], bucket: str, request: Request) -> Response:
+def uploads(pending_uploads: list[Upload], bucket: str, request: Request) -> Response:
     """List multipart uploads in progress, which are sorted by key and then by start."""
-    args, (prefix, delimiter) = request.args, _where(request)
+    args, (prefix, delimiter) = request.args, _read_prefixes(request)
     after, upload_id = args.get("key-marker", ""), args.get("upload-id-marker", "")
     limit = min(number(args.get("max-uploads"), "max-uploads", LIMIT), LIMIT)
     if upload_id and after:
-        ids = [upload.id for upload in found]
-        found = found[ids.index(upload_id) + 1 :] if upload_id in ids else []
+        ids = [upload.id for upload in pending_uploads]
+        pending_uploads = pending_uploads[ids.index(upload_id) + 1 :] if upload_id in ids else []
     elif after:
-        found = [upload for upload in found if upload.key.encode() > after.encode()]
+        pending_uploads = [
+            upload for upload in pending_uploads if upload.key.encode() > after.encode()
+        ]
     entries: dict[str, Upload | None] = {}  # by what is listed, None for a common prefix
-    for upload in found:
+    for upload in pending_uploads:
         if upload.key.startswith(prefix):
-            rolled = roll_up(upload.key, prefix, delimiter)
-            if not rolled or rolled > after:
-                entries[rolled or upload.id] = None if rolled else upload
-    chosen = list(entries.items())[:limit]
+            common_prefix = roll_up(upload.key, prefix, delimiter)
+            if not common_prefix or common_prefix > after:
+                entries[common_prefix or upload.id] = None if common_prefix else upload
+    page_entries = list(entries.items())[:limit]
     tree: list = [("Bucket", bucket), ("KeyMarker", encode(request, after))]
     tree += [("UploadIdMarker", upload_id), ("Prefix", encode(request, prefix))]
-    if len(entries) > len(chosen) and chosen:
-        name, last = chosen[-1]
+    if len(entries) > len(page_entries) and page_entries:
+        name, last = page_entries[-1]
         tree.append(("NextKeyMarker", encode(request, last.key if last else name)))
         tree.append(("NextUploadIdMarker", last.id if last else ""))
     tree += [("Delimiter", encode(request, delimiter))] if delimiter else []
     tree += [("EncodingType", "url")] if args.get("encoding-type") == "url" else []
-    tree += [("MaxUploads", limit), ("IsTruncated", bool(limit) and len(entries) > len(chosen))]
-    for name, each in chosen:
+    tree += [
+        ("MaxUploads", limit),
+        ("IsTruncated", bool(limit) and len(entries) > len(page_entries)),
+    ]
+    for name, entry in page_entries:
         prefixes = ("CommonPrefixes", [("Prefix", encode(request, name))])
-        tree.append(("Upload", _upload(request, each)) if each else prefixes)
+        tree.append(("Upload", _upload(request, entry)) if entry else prefixes)
     return s3_xml.document("ListMultipartUploadsResult", tree)
 
 
@@ -129,22 +134,22 @@ def _upload(request: Request, upload: Upload) -> list:
     if upload.algorithm:
         entry.append(("ChecksumAlgorithm", upload.algorithm.upper()))
         entry.append(("ChecksumType", upload.kind))
-    return [*entry, ("Initiated", s3_xml.timestamp(upload.started))]
+    return [*entry, ("Initiated", s3_xml.timestamp(upload.start_time))]
 
 
 def roll_up(key: str, prefix: str, delimiter: str) -> str | None:
-    at = key.find(delimiter, len(prefix)) if delimiter else -1
-    return key[: at + len(delimiter)] if at >= 0 else None
+    position = key.find(delimiter, len(prefix)) if delimiter else -1
+    return key[: position + len(delimiter)] if position >= 0 else None
 
 
 def _common(request: Request, bucket: str, limit: int, page: Page) -> list:
-    prefix, delimiter = _where(request)
+    prefix, delimiter = _read_prefixes(request)
     tree: list = [("Name", bucket), ("Prefix", encode(request, prefix)), ("MaxKeys", limit)]
     if delimiter:
         tree.append(("Delimiter", encode(request, delimiter)))
     if request.args.get("encoding-type") == "url":
         tree.append(("EncodingType", "url"))
-    return [*tree, ("IsTruncated", page.truncated)]
+    return [*tree, ("IsTruncated", page.is_truncated)]
 
 
 def _entries(request: Request, page: Page, *, owner: bool) -> list:
@@ -164,7 +169,7 @@ def _entries(request: Request, page: Page, *, owner: bool) -> list:
     return tree
 
 
-def _where(request: Request) -> tuple[str, str]:
+def _read_prefixes(request: Request) -> tuple[str, str]:
     return request.args.get("prefix", ""), request.args.get("delimiter", "")
 
 
@@ -181,15 +186,15 @@ def encode(request: Request, value: str) -> str:
     return quote(value, safe="/") if kind else value
 
 
-def _limit(asked: str | None) -> int:
-    return min(number(asked, "max-keys", LIMIT), LIMIT)
+def _limit(text: str | None) -> int:
+    return min(number(text, "max-keys", LIMIT), LIMIT)
 
 
 def of_checksums(info: ObjectInfo) -> list[tuple[str, str]]:
     """Return the object's kinds of checksum, as elements of a listing."""
-    found = sums(info)
-    kinds = [("ChecksumAlgorithm", k.removeprefix(PREFIX).upper()) for k in found if k != TYPE]
-    return [*kinds, ("ChecksumType", found.get(TYPE, "FULL_OBJECT"))] if kinds else []
+    checksums = sums(info)
+    kinds = [("ChecksumAlgorithm", k.removeprefix(PREFIX).upper()) for k in checksums if k != TYPE]
+    return [*kinds, ("ChecksumType", checksums.get(TYPE, "FULL_OBJECT"))] if kinds else []
 
 
 def token(last: str) -> str:

@@ -32,7 +32,7 @@ class Part:
     etag: str
     checksums: dict[str, str]
     """Checksums by header name."""
-    modified: datetime
+    modification_time: datetime
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class Upload:
     """Algorithm of each part's checksum, in lower case; empty if the client does not want one."""
     kind: str
     """Type of the checksum, ``COMPOSITE`` or ``FULL_OBJECT``."""
-    started: datetime
+    start_time: datetime
     parts: dict[int, Part] = field(default_factory=dict)
     ending: threading.Lock = field(default_factory=threading.Lock)
     """Locked while the upload is completed, so that two simultaneous requests give one object."""
@@ -80,9 +80,9 @@ class Uploads:
 
     def of_bucket(self, bucket: str, prefix: str = "") -> list[Upload]:
         with self._lock:
-            found = [u for u in self._uploads.values() if u.bucket == bucket]
-        found = [u for u in found if u.key.startswith(prefix)]
-        return sorted(found, key=lambda u: (u.key.encode(), u.started))
+            uploads = [u for u in self._uploads.values() if u.bucket == bucket]
+        uploads = [u for u in uploads if u.key.startswith(prefix)]
+        return sorted(uploads, key=lambda u: (u.key.encode(), u.start_time))
 
     def add(self, upload: Upload, number: int, blob: Blob, checksums: dict[str, str]) -> Part:
         """Store ``blob`` as part ``number``, replacing an earlier part of that number."""
@@ -91,24 +91,24 @@ class Uploads:
             if upload.id not in self._uploads:  # aborted while this part was on its way
                 raise S3Error("NoSuchUpload", NO_UPLOAD, 404, fields={"UploadId": upload.id})
             blob.close(sync=False)  # the assembled object is synced, parts need not be
-            blob.committed = True
+            blob.is_committed = True
             old, upload.parts[number] = upload.parts.get(number), part
         if old:
             old.blob.discard()
         return part
 
     def complete(
-        self, upload: Upload, wanted: Element, claims: dict[str, str], check: Check
+        self, upload: Upload, request_tree: Element, claims: dict[str, str], check: Check
     ) -> ObjectInfo:
         """Join the parts that the client names, in its order, into the object.
 
         ``claims``: headers about the whole object: its checksum, the checksum's type, its size in
         bytes.
         """
-        parts = _choose(upload, wanted)
+        parts = _choose(upload, request_tree)
         digests = b"".join(bytes.fromhex(part.etag) for part in parts)
         etag = hashlib.md5(digests, usedforsecurity=False).hexdigest()
-        found = _whole(upload, parts, claims)
+        checksums = _compute_checksum(upload, parts, claims)
         with self._store.blob() as blob:
             for part in parts:
                 with part.blob.read() as source:
@@ -119,8 +119,10 @@ class Uploads:
                 blob,
                 etag=f"{etag}-{len(parts)}",
                 metadata=upload.metadata,
-                headers=upload.headers | found,
-                parts=tuple({"size": p.blob.size} | _of(p, upload.algorithm) for p in parts),
+                headers=upload.headers | checksums,
+                parts=tuple(
+                    {"size": p.blob.size} | _find_checksum(p, upload.algorithm) for p in parts
+                ),
                 upload=upload.id,
                 check=check,
             )
@@ -135,34 +137,34 @@ class Uploads:
             part.blob.discard()
 
 
-def _choose(upload: Upload, wanted: Element) -> list[Part]:
+def _choose(upload: Upload, request_tree: Element) -> list[Part]:
     """Return the parts that the client names.
 
     Raises ``InvalidPart``, ``InvalidPartOrder`` or ``EntityTooSmall`` as S3 does.
     """
-    chosen: list[Part] = []
+    parts: list[Part] = []
     places = []
-    for element in wanted.iter("Part"):
+    for element in request_tree.iter("Part"):
         place, etag = _place(element), s3_xml.text(element, "ETag").strip('"')
         _need_sum(upload, place, element)
         part = upload.parts.get(place)
         if part is None or part.etag != etag or not _sums_agree(part, element):
             raise ApiError("InvalidPart", f"Part {place} was not uploaded, or not with this ETag.")
         places.append(place)
-        chosen.append(part)
-    if not chosen:
+        parts.append(part)
+    if not parts:
         raise ApiError("MalformedXML", "CompleteMultipartUpload names no part.")
     if places != sorted(set(places)):
         message = "The list of parts was not in ascending order. "
         message += "Parts must be ordered by part number."
         raise ApiError("InvalidPartOrder", message)
-    for place, part in list(zip(places, chosen, strict=True))[:-1]:
+    for place, part in list(zip(places, parts, strict=True))[:-1]:
         if part.blob.size < MIN_PART:
             sizes = {"MinSizeAllowed": MIN_PART, "ProposedSize": part.blob.size}
             fields = {k: str(v) for k, v in (sizes | {"PartNumber": place}).items()}
             message = "Your proposed upload is smaller than the minimum allowed size"
             raise S3Error("EntityTooSmall", message, fields=fields)
-    return chosen
+    return parts
 
 
 def _place(part: Element) -> int:
@@ -172,8 +174,8 @@ def _place(part: Element) -> int:
 def _need_sum(upload: Upload, place: int, element: Element) -> None:
     """Raise ``InvalidRequest`` where a composite checksum's part is named without its own."""
     name = upload.algorithm
-    named = any(child.tag.startswith("Checksum") for child in element)
-    if name and upload.kind == "COMPOSITE" and not named:
+    has_sum = any(child.tag.startswith("Checksum") for child in element)
+    if name and upload.kind == "COMPOSITE" and not has_sum:
         message = (
             f"The upload was created using a {name} checksum. The complete request must include "
             f"the checksum for each part. It was missing for part {place} in the request."
@@ -191,16 +193,18 @@ def _sums_agree(part: Part, element: Element) -> bool:
     return True
 
 
-def _of(part: Part, algorithm: str) -> dict[str, str]:
+def _find_checksum(part: Part, algorithm: str) -> dict[str, str]:
     header = PREFIX + algorithm
     return {header: part.checksums[header]} if header in part.checksums else {}
 
 
-def _whole(upload: Upload, parts: list[Part], claims: dict[str, str]) -> dict[str, str]:
+def _compute_checksum(upload: Upload, parts: list[Part], claims: dict[str, str]) -> dict[str, str]:
     """Return the object's own checksum. Raises ``BadDigest`` if the client claims another."""
     size = sum(part.blob.size for part in parts)
-    if (said := claims.pop("x-amz-mp-object-size", str(size))) != str(size):
-        message = f"The provided 'x-amz-mp-object-size' header value {said} does not match what "
+    if (size_claim := claims.pop("x-amz-mp-object-size", str(size))) != str(size):
+        message = (
+            f"The provided 'x-amz-mp-object-size' header value {size_claim} does not match what "
+        )
         message += f"was computed: {size}"
         raise ApiError("InvalidRequest", message)
     kind = claims.pop(TYPE, upload.kind)
@@ -208,20 +212,20 @@ def _whole(upload: Upload, parts: list[Part], claims: dict[str, str]) -> dict[st
         message = f"The upload was created with the checksum type {upload.kind}, not {kind}."
         raise ApiError("InvalidRequest", message)
     name = upload.algorithm
-    found: dict[str, str] = {}
+    checksums: dict[str, str] = {}
     if name:
         values = [part.checksums[PREFIX + name] for part in parts]
         if kind == "FULL_OBJECT" and name in LINEAR:
             sizes = [part.blob.size for part in parts]
-            whole = full_object(name, list(zip(values, sizes, strict=True)))
+            checksum = full_object(name, list(zip(values, sizes, strict=True)))
         else:
-            whole = composite(name, values)
-        found = {PREFIX + name: whole, TYPE: kind}
+            checksum = composite(name, values)
+        checksums = {PREFIX + name: checksum, TYPE: kind}
     for header, value in claims.items():
-        if header not in found:
+        if header not in checksums:
             message = f"The upload was created without {header}: its whole has none to compare."
             raise ApiError("InvalidRequest", message)
-        if value not in (found[header], found[header].partition("-")[0]):
+        if value not in (checksums[header], checksums[header].partition("-")[0]):
             message = f"The {name} you specified did not match the calculated checksum."
             raise ApiError("BadDigest", message)
-    return found
+    return checksums

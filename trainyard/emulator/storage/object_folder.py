@@ -24,12 +24,12 @@ from trainyard.emulator.storage.object_index import INDEX, Index
 
 log = logging.getLogger(__name__)
 
-_INTERRUPTED, _UNKNOWN = "interrupted", "unknown"
+_INTERRUPTED_FOLDER, _UNKNOWN = "interrupted", "unknown"
 SEAL = "index.seal"
 """Name of the file with size and CRC-32 of the index, while no emulator is running."""
 
 
-def own(root: Path) -> int:
+def lock_folder(root: Path) -> int:
     """Lock the directory; return the descriptor. Raise EmulatorError if another process has it."""
     fd = os.open(root / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -45,7 +45,7 @@ def own(root: Path) -> int:
 def is_locked(root: Path) -> bool:
     """Return whether another process has the directory."""
     try:
-        os.close(own(root))
+        os.close(lock_folder(root))
     except EmulatorError:
         return True
     return False
@@ -62,12 +62,13 @@ def need_index(root: Path) -> None:
             f"{len(files)} files. The index names every object of S3, so nothing is served: "
             f"restore it, or move {root} away to start with an empty S3"
         )
-    sealed = root / SEAL
-    if sealed.exists() and (expected := sealed.read_text(errors="replace")) != _sum(index):
+    seal_path = root / SEAL
+    if seal_path.exists() and (seal_sum := seal_path.read_text(errors="replace")) != _sum(index):
         raise EmulatorError(
-            f"{index} is not as the last stop left it: it has {_sum(index)}, expected {expected}. "
+            f"{index} is not as the last stop left it: it has {_sum(index)}, expected {seal_sum}. "
             "It is damaged, or another copy, and it names every object of S3, so nothing is "
-            f"served: restore it. To have it checked and used as it is, remove {sealed}; to start "
+            f"served: restore it. To have it checked and used as it is, remove {seal_path}; to "
+            "start "
             f"with an empty S3, move {root} away"
         )
 
@@ -120,12 +121,12 @@ def settle(root: Path, index: Index) -> None:
     Raises:
         EmulatorError: the index has lost rows.
     """
-    named = index.blobs() - {""}
+    names = index.blobs() - {""}
     lying = {path.name: path for path in sorted((root / "data").glob("*/*"))}
-    for name in named - lying.keys():
+    for name in names - lying.keys():
         if moving := lying.pop(name + TRANSIT, None):
             lying[name] = moving.rename(moving.with_name(name))
-    if lost := named - lying.keys():
+    if lost := names - lying.keys():
         log.error(
             "%s names %d objects whose bytes are not in %s (%s): they cannot be read",
             root / INDEX,
@@ -133,9 +134,11 @@ def settle(root: Path, index: Index) -> None:
             root / "data",
             ", ".join(index.keys_of(sorted(lost)[:3])),
         )
-    strays = [path for name, path in lying.items() if name not in named]
+    strays = [path for name, path in lying.items() if name not in names]
     transit = [path for path in strays if path.name.endswith(TRANSIT)]
-    _set_aside(root / _INTERRUPTED, transit, "they never became an object, or it was deleted")
+    _set_aside(
+        root / _INTERRUPTED_FOLDER, transit, "they never became an object, or it was deleted"
+    )
     unknown = [path for path in strays if not path.name.endswith(TRANSIT)]
     _refuse(root, unknown, len(lying) - len(transit))
     _set_aside(root / _UNKNOWN, unknown, "the index does not name them")
@@ -153,11 +156,11 @@ def _refuse(root: Path, unknown: list[Path], count: int) -> None:
         )
 
 
-def _set_aside(place: Path, files: Iterable[Path], why: str) -> None:
+def _set_aside(place: Path, files: Iterable[Path], reason: str) -> None:
     count = size = 0
     for path in files:
         place.mkdir(exist_ok=True)
         count, size = count + 1, size + path.stat().st_size
         path.rename(place / path.name)
     if count:
-        log.warning("%d files (%.1f MB) are set aside in %s: %s", count, size / 1e6, place, why)
+        log.warning("%d files (%.1f MB) are set aside in %s: %s", count, size / 1e6, place, reason)

@@ -48,38 +48,42 @@ _MOST_METADATA = 2048  # bytes of all names and values (S3's limit)
 _MOST_TAGS, _LONGEST_KEY, _LONGEST_VALUE = 10, 128, 256  # S3's limits of an object's tags
 
 
-def stored_headers(given: Headers) -> tuple[dict[str, str], dict[str, str]]:
+def stored_headers(request_headers: Headers) -> tuple[dict[str, str], dict[str, str]]:
     """Return (headers, metadata) to store with the object. Refuse values that cannot be
     honoured.
     """
-    headers = {name: given[name] for name in (*_PLAIN, *_SPECIAL) if name in given}
-    encoding = _FRAMING.sub("", given.get("Content-Encoding", "")).strip(", ")
+    headers = {
+        name: request_headers[name] for name in (*_PLAIN, *_SPECIAL) if name in request_headers
+    }
+    encoding = _FRAMING.sub("", request_headers.get("Content-Encoding", "")).strip(", ")
     if encoding:
         headers["Content-Encoding"] = encoding
     headers.setdefault("Content-Type", "binary/octet-stream")  # S3's own default
     _check_class(headers)
     _check_encryption(headers)
-    check_acl(given)
+    check_acl(request_headers)
     if TAGS in headers:
         _check_tag_header(headers[TAGS], tags_of(headers))
-    return headers, metadata_of(given)
+    return headers, metadata_of(request_headers)
 
 
-def check_acl(given: Headers) -> None:
+def check_acl(request_headers: Headers) -> None:
     """Raise ``NotImplemented`` for a canned list that gives others access."""
-    if (wanted := given.get(ACL)) not in (None, *_OWNERS.split()):
-        raise _unimplemented(f"{ACL} {wanted}")
+    if (acl := request_headers.get(ACL)) not in (None, *_OWNERS.split()):
+        raise _unimplemented_error(f"{ACL} {acl}")
 
 
-def metadata_of(given: Headers) -> dict[str, str]:
+def metadata_of(request_headers: Headers) -> dict[str, str]:
     """Return the user metadata. Raises ``MetadataTooLarge`` as S3 does."""
-    found = {k[len(META) :].lower(): v for k, v in given.items() if k.lower().startswith(META)}
-    size = sum(len(k) + len(v) for k, v in found.items())
+    metadata = {
+        k[len(META) :].lower(): v for k, v in request_headers.items() if k.lower().startswith(META)
+    }
+    size = sum(len(k) + len(v) for k, v in metadata.items())
     if size > _MOST_METADATA:
         message = "Your metadata headers exceed the maximum allowed metadata size"
         fields = {"Size": str(size), "MaxSizeAllowed": str(_MOST_METADATA)}
         raise S3Error("MetadataTooLarge", message, fields=fields)
-    return found
+    return metadata
 
 
 def sums(info: ObjectInfo) -> dict[str, str]:
@@ -125,9 +129,9 @@ def check_tags(tags: list[tuple[str, str]], most: int = _MOST_TAGS) -> None:
         if len(value) > _LONGEST_VALUE or not _TAG.fullmatch(value):
             raise S3Error("InvalidTag", "The TagValue you have provided is invalid", fields=fields)
         if key.startswith("aws:"):
-            own = "Your TagKey cannot be prefixed with aws:"
+            prefix_message = "Your TagKey cannot be prefixed with aws:"
             other = "System tags cannot be added/updated by requester"
-            raise ApiError("InvalidTag", own if most == _MOST_TAGS else other)
+            raise ApiError("InvalidTag", prefix_message if most == _MOST_TAGS else other)
 
 
 def _check_tag_header(header: str, tags: list[tuple[str, str]]) -> None:
@@ -147,20 +151,20 @@ _TAG = re.compile(r"[\w\s.:/=+\-@]*")
 
 def _check_class(headers: dict[str, str]) -> None:
     """Raise ``InvalidStorageClass``, or ``NotImplemented`` for archives, which need a restore."""
-    wanted = headers.get(STORAGE, "STANDARD")
-    if wanted in _ARCHIVES.split():
-        raise _unimplemented(f"the storage class {wanted}")
-    if wanted not in _CLASSES.split():
+    storage_class = headers.get(STORAGE, "STANDARD")
+    if storage_class in _ARCHIVES.split():
+        raise _unimplemented_error(f"the storage class {storage_class}")
+    if storage_class not in _CLASSES.split():
         raise ApiError("InvalidStorageClass", "The storage class you specified is not valid")
-    if wanted == "STANDARD":
+    if storage_class == "STANDARD":
         headers.pop(STORAGE, None)  # S3 names every class but this one
 
 
 def _check_encryption(headers: dict[str, str]) -> None:
-    wanted = headers.get("x-amz-server-side-encryption", "AES256")
-    if wanted not in _ENCRYPTIONS.split():
+    encryption = headers.get("x-amz-server-side-encryption", "AES256")
+    if encryption not in _ENCRYPTIONS.split():
         raise ApiError("InvalidArgument", "The encryption method specified is not supported")
 
 
-def _unimplemented(what: str) -> ApiError:
-    return ApiError("NotImplemented", f"The emulator's S3 does not implement {what}.", 501)
+def _unimplemented_error(feature: str) -> ApiError:
+    return ApiError("NotImplemented", f"The emulator's S3 does not implement {feature}.", 501)

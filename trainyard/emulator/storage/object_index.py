@@ -133,13 +133,13 @@ class Index:
         return _first(self.run(sql, bucket, key.encode()))
 
     def version(self, bucket: str, key: str, version: str) -> ObjectInfo | None:
-        found = self.current(bucket, key)
-        if found and found.version == version:
-            return found
+        info = self.current(bucket, key)
+        if info and info.version == version:
+            return info
         sql = "SELECT * FROM versions WHERE bucket = ? AND key = ? AND version = ?"
         return _first(self.run(sql, bucket, key.encode(), version))
 
-    def uploaded(self, bucket: str, key: str, upload: str) -> ObjectInfo | None:
+    def find_upload(self, bucket: str, key: str, upload: str) -> ObjectInfo | None:
         """Return the object that the multipart upload of that id became, or None."""
         for table in ("objects", "versions"):
             sql = f"SELECT * FROM {table} WHERE bucket = ? AND key = ? AND upload = ?"
@@ -158,9 +158,12 @@ class Index:
 
     def move(self, bucket: str, key: str, version: str, source: str, target: str) -> None:
         """Move a version between ``objects`` and ``versions``."""
-        where, values = "bucket = ? AND key = ? AND version = ?", (bucket, key.encode(), version)
-        self.run(f"INSERT INTO {target} SELECT * FROM {source} WHERE {where}", *values)
-        self.run(f"DELETE FROM {source} WHERE {where}", *values)
+        condition, values = (
+            "bucket = ? AND key = ? AND version = ?",
+            (bucket, key.encode(), version),
+        )
+        self.run(f"INSERT INTO {target} SELECT * FROM {source} WHERE {condition}", *values)
+        self.run(f"DELETE FROM {source} WHERE {condition}", *values)
 
     def set_headers(self, bucket: str, key: str, info: ObjectInfo, headers: dict) -> None:
         for table in ("objects", "versions"):
@@ -182,8 +185,8 @@ class Index:
         """Iterate over all versions, by key and newest first; of key ``low`` only those below
         ``below``.
         """
-        where = "WHERE bucket=:b AND key>=:low AND key<:end AND (key>:low OR seq<:below)"
-        sql = f"SELECT * FROM objects {where} UNION ALL SELECT * FROM versions {where}"
+        condition = "WHERE bucket=:b AND key>=:low AND key<:end AND (key>:low OR seq<:below)"
+        sql = f"SELECT * FROM objects {condition} UNION ALL SELECT * FROM versions {condition}"
         sql += " ORDER BY 2, 10 DESC LIMIT :page"
         while True:
             values = {"b": bucket, "low": low, "end": end, "below": below, "page": PAGE}
@@ -201,9 +204,9 @@ class Index:
 
     def keys_of(self, blobs: list[str]) -> list[str]:
         """Return ``s3://bucket/key`` of the objects and versions with these bytes."""
-        where = f"WHERE blob IN ({','.join('?' * len(blobs))})"
-        sql = f"SELECT bucket, key FROM objects {where} UNION "
-        sql += f"SELECT bucket, key FROM versions {where}"
+        condition = f"WHERE blob IN ({','.join('?' * len(blobs))})"
+        sql = f"SELECT bucket, key FROM objects {condition} UNION "
+        sql += f"SELECT bucket, key FROM versions {condition}"
         return [f"s3://{bucket}/{key.decode()}" for bucket, key in self.run(sql, *blobs, *blobs)]
 
 
@@ -220,12 +223,14 @@ def seq_of(version: str) -> int | None:
 
 
 def info_of(row: tuple) -> ObjectInfo:
-    _, key, blob, size, etag, modified, headers, metadata, version, seq, parts, _, crcs = row
+    _, key, blob, size, etag, modification_time, headers, metadata, version, seq, parts, _, crcs = (
+        row
+    )
     return ObjectInfo(
         key.decode(),
         size,
         etag,
-        datetime.fromtimestamp(modified, UTC),
+        datetime.fromtimestamp(modification_time, UTC),
         json.loads(metadata),
         json.loads(headers),
         version,

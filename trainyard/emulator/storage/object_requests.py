@@ -10,7 +10,13 @@ from werkzeug.http import http_date
 from trainyard.emulator.api import ApiError, S3Error
 from trainyard.emulator.storage import s3_xml
 from trainyard.emulator.storage.blob import Blob
-from trainyard.emulator.storage.checksums import ALGORITHMS, PREFIX, TYPE, UNSUPPORTED, encoded
+from trainyard.emulator.storage.checksums import (
+    ALGORITHMS,
+    PREFIX,
+    TYPE,
+    UNSUPPORTED_ALGORITHM,
+    encode_sum,
+)
 from trainyard.emulator.storage.object_headers import (
     META,
     WRITING,
@@ -21,7 +27,7 @@ from trainyard.emulator.storage.object_headers import (
     with_tags,
 )
 from trainyard.emulator.storage.object_index import NULL
-from trainyard.emulator.storage.object_store import Deleted, ObjectInfo, ObjectStore, check_key
+from trainyard.emulator.storage.object_store import DeleteResult, ObjectInfo, ObjectStore, check_key
 from trainyard.emulator.storage.operation_routes import operation
 from trainyard.emulator.storage.preconditions import (
     READS,
@@ -66,17 +72,17 @@ class Objects:
 
     @operation("GetObject", heeds=_READING)
     def get(self, request: Request, bucket: str, key: str) -> Response:
-        info, stored = self.store.open(bucket, key, request.args.get("versionId"))
+        info, stored_bytes = self.store.open(bucket, key, request.args.get("versionId"))
         try:
             response, start, stop = _describe(request, info)
-            stored.verify(start, stop)
+            stored_bytes.verify(start, stop)
         except ApiError:
-            stored.close()
+            stored_bytes.close()
             raise
         if response.status_code == 304:
-            stored.close()
+            stored_bytes.close()
         else:
-            response.response = Reader(stored, start, stop)
+            response.response = Reader(stored_bytes, start, stop)
         return response
 
     @operation("HeadObject", heeds=_READING)
@@ -92,9 +98,9 @@ class Objects:
         headers, metadata = stored_headers(request.headers)
         check = check_of_write(request.headers)
         with self.store.blob() as blob:
-            found = receive(request, blob)
+            checksums = receive(request, blob)
             info = self.store.commit(
-                bucket, key, blob, metadata=metadata, headers=headers | found, check=check
+                bucket, key, blob, metadata=metadata, headers=headers | checksums, check=check
             )
         return Response(headers={"ETag": f'"{info.etag}"', **_of_write(info)})
 
@@ -109,25 +115,26 @@ class Objects:
         check_target(self.store, bucket, key)
         headers, metadata = stored_headers(request.headers)
         check = check_of_write(request.headers)
-        source, stored, origin = open_source(self.store, request)
-        with stored, self.store.blob() as blob:
+        source, stored_bytes, origin = open_source(self.store, request)
+        with stored_bytes, self.store.blob() as blob:
             _need_change(request, origin == (bucket, key))
             if _directive(request, "metadata") == "COPY":
-                own = {k: v for k, v in headers.items() if k.startswith("x-amz-")}
-                headers, metadata = _plain(source.headers) | own, source.metadata
+                own_headers = {k: v for k, v in headers.items() if k.startswith("x-amz-")}
+                headers, metadata = _plain(source.headers) | own_headers, source.metadata
             tags = tags_of(source.headers if _directive(request, "tagging") == "COPY" else headers)
-            found = _copy_bytes(request, source, stored, blob)
+            checksums = _copy_bytes(request, source, stored_bytes, blob)
             info = self.store.commit(
                 bucket,
                 key,
                 blob,
                 metadata=metadata,
-                headers=with_tags(headers, tags) | found,
+                headers=with_tags(headers, tags) | checksums,
                 etag=None if "-" in source.etag else source.etag,
                 check=check,
             )
         response = s3_xml.document(
-            "CopyObjectResult", copied(info.etag, s3_xml.timestamp(info.last_modified), found)
+            "CopyObjectResult",
+            copy_elements(info.etag, s3_xml.timestamp(info.last_modified), checksums),
         )
         response.headers.extend(_of_write(info, checksums=False))
         if "versionId=" in request.headers[COPY] or source.seq:
@@ -146,21 +153,21 @@ class Objects:
             headers.get("x-amz-if-match-last-modified-time"),
             headers.get("x-amz-if-match-size"),
         )
-        done = self.store.delete(bucket, key, request.args.get("versionId"), check=check)
-        return Response(status=204, headers=_deleted(done))
+        result = self.store.delete(bucket, key, request.args.get("versionId"), check=check)
+        return Response(status=204, headers=_make_headers(result))
 
 
 class Reader:
     """The body of an answer: bytes ``start`` to ``stop`` of an object, which it closes."""
 
-    def __init__(self, stored: StoredBytes, start: int, stop: int) -> None:
-        self._stored, self._chunks = stored, stored.chunks(start, stop)
+    def __init__(self, stored_bytes: StoredBytes, start: int, stop: int) -> None:
+        self._stored_bytes, self._chunks = stored_bytes, stored_bytes.chunks(start, stop)
 
     def __iter__(self) -> Iterator[bytes]:
         return self._chunks
 
     def close(self) -> None:
-        self._stored.close()
+        self._stored_bytes.close()
 
 
 def check_target(store: ObjectStore, bucket: str, key: str) -> None:
@@ -184,14 +191,14 @@ def open_source(
     The version is the one in the query. Raises ``PreconditionFailed`` if it does not meet the
     client's conditions.
     """
-    named, _, version = request.headers[COPY].partition("?versionId=")
-    bucket, _, key = unquote(named).lstrip("/").partition("/")
+    source_path, _, version = request.headers[COPY].partition("?versionId=")
+    bucket, _, key = unquote(source_path).lstrip("/").partition("/")
     if not bucket or not key:
         message = "Copy Source must mention the source bucket and key: sourcebucket/sourcekey"
         raise ApiError("InvalidArgument", message)
     store.need_owner(bucket, request.headers.get("x-amz-source-expected-bucket-owner"))
     try:
-        info, stored = store.open(bucket, key, unquote(version) if version else None)
+        info, stored_bytes = store.open(bucket, key, unquote(version) if version else None)
     except S3Error as failure:
         if failure.code == "MethodNotAllowed":
             message = "The source of a copy request may not specifically refer to a delete marker "
@@ -200,20 +207,20 @@ def open_source(
     try:
         check_source(request.headers, info)
     except ApiError:
-        stored.close()
+        stored_bytes.close()
         raise
-    return info, stored, (bucket, key)
+    return info, stored_bytes, (bucket, key)
 
 
-def copied(etag: str, modified: str, found: dict[str, str]) -> list:
-    return [("ETag", f'"{etag}"'), ("LastModified", modified), *elements(found)]
+def copy_elements(etag: str, modification_time: str, checksums: dict[str, str]) -> list:
+    return [("ETag", f'"{etag}"'), ("LastModified", modification_time), *elements(checksums)]
 
 
-def elements(found: dict[str, str]) -> list[tuple[str, str]]:
+def elements(checksums: dict[str, str]) -> list[tuple[str, str]]:
     """Return checksums, given by header, as elements of a document: ``ChecksumSHA256``."""
     return [
         ("ChecksumType" if k == TYPE else f"Checksum{k.removeprefix(PREFIX).upper()}", v)
-        for k, v in found.items()
+        for k, v in checksums.items()
     ]
 
 
@@ -228,16 +235,18 @@ def written_version(info: ObjectInfo) -> dict[str, str]:
 
 
 def _of_write(info: ObjectInfo, *, checksums: bool = True) -> dict[str, str]:
-    said = {k: v for k, v in info.headers.items() if k.startswith("x-amz-server-side-")}
-    found = sums(info) if checksums else {}
-    if found:
-        found.setdefault(TYPE, "FULL_OBJECT")
-    return said | found | written_version(info)
+    encryption_headers = {
+        k: v for k, v in info.headers.items() if k.startswith("x-amz-server-side-")
+    }
+    checksum_headers = sums(info) if checksums else {}
+    if checksum_headers:
+        checksum_headers.setdefault(TYPE, "FULL_OBJECT")
+    return encryption_headers | checksum_headers | written_version(info)
 
 
-def _deleted(done: Deleted) -> dict[str, str]:
-    headers = {"x-amz-version-id": done.version} if done.version else {}
-    return headers | ({"x-amz-delete-marker": "true"} if done.marker else {})
+def _make_headers(result: DeleteResult) -> dict[str, str]:
+    headers = {"x-amz-version-id": result.version} if result.version else {}
+    return headers | ({"x-amz-delete-marker": "true"} if result.marker else {})
 
 
 def _describe(request: Request, info: ObjectInfo) -> tuple[Response, int, int]:
@@ -251,9 +260,9 @@ def _describe(request: Request, info: ObjectInfo) -> tuple[Response, int, int]:
         f"{META}{name}": value for name, value in info.metadata.items()
     }
     headers |= {v: request.args[k] for k, v in _OVERRIDES.items() if k in request.args}
-    part, found = _part(request, info)
+    part, checksums = _part(request, info)
     if request.headers.get("x-amz-checksum-mode") == "ENABLED":
-        headers |= found
+        headers |= checksums
     response = Response(headers={**headers, "Accept-Ranges": "bytes"})
     if "partNumber" in request.args and info.parts:
         response.headers["x-amz-mp-parts-count"] = str(len(info.parts))
@@ -269,44 +278,44 @@ def _part(request: Request, info: ObjectInfo) -> tuple[tuple[int, int] | None, d
     """Return the bytes that a Range or a partNumber asks for, and their checksum (none for a
     range).
     """
-    wanted = request.args.get("partNumber")
+    part_number = request.args.get("partNumber")
     header = request.headers.get("Range")
-    if wanted is None:
+    if part_number is None:
         part = range_of(header, info.size)
-        return part, {} if part else _typed(info)
+        return part, {} if part else _add_sum_type(info)
     if header is not None:
         message = "Cannot specify both Range header and partNumber query parameter"
         raise ApiError("InvalidRequest", message)
-    place = number(wanted, "partNumber", 1, 1, 10_000)
+    place = number(part_number, "partNumber", 1, 1, 10_000)
     if place > max(len(info.parts), 1):
         message = "The requested partnumber is not satisfiable"
         raise ApiError("InvalidPartNumber", message, 416)
     if not info.parts:
-        return ((0, info.size) if info.size else None), _typed(info)
+        return ((0, info.size) if info.size else None), _add_sum_type(info)
     before = sum(part["size"] for part in info.parts[: place - 1])
-    found = {k: v for k, v in info.parts[place - 1].items() if k.startswith(PREFIX)}
+    checksums = {k: v for k, v in info.parts[place - 1].items() if k.startswith(PREFIX)}
     kind = {TYPE: info.headers[TYPE]} if TYPE in info.headers else {}
-    return (before, before + info.parts[place - 1]["size"]), found | kind
+    return (before, before + info.parts[place - 1]["size"]), checksums | kind
 
 
-def _typed(info: ObjectInfo) -> dict[str, str]:
-    found = sums(info)
-    return {TYPE: "FULL_OBJECT"} | found if found else {}
+def _add_sum_type(info: ObjectInfo) -> dict[str, str]:
+    checksums = sums(info)
+    return {TYPE: "FULL_OBJECT"} | checksums if checksums else {}
 
 
 def _directive(request: Request, name: str) -> str:
-    said = request.headers.get(f"x-amz-{name}-directive", "COPY")
-    if said not in ("COPY", "REPLACE"):
+    directive = request.headers.get(f"x-amz-{name}-directive", "COPY")
+    if directive not in ("COPY", "REPLACE"):
         raise ApiError("InvalidArgument", f"Unknown {name} directive.")
-    return said
+    return directive
 
 
 def _need_change(request: Request, itself: bool) -> None:
     """Refuse a copy onto itself that changes nothing (CopyObject's documentation)."""
     changing = {"x-amz-storage-class", "x-amz-website-redirect-location", COPY}
     changing |= {"x-amz-server-side-encryption"}
-    changed = changing & {name.lower() for name, _ in request.headers} - {COPY}
-    same = itself and not changed and "?versionId=" not in request.headers[COPY]
+    changes = changing & {name.lower() for name, _ in request.headers} - {COPY}
+    same = itself and not changes and "?versionId=" not in request.headers[COPY]
     if same and _directive(request, "metadata") == "COPY":
         message = (
             "This copy request is illegal because it is trying to copy an object to itself without "
@@ -322,22 +331,22 @@ def _plain(headers: dict[str, str]) -> dict[str, str]:
 
 
 def _copy_bytes(
-    request: Request, source: ObjectInfo, stored: StoredBytes, blob: Blob
+    request: Request, source: ObjectInfo, stored_bytes: StoredBytes, blob: Blob
 ) -> dict[str, str]:
     """Copy the bytes; return the copy's checksum: the source's, or the one that the client
     wants.
     """
     had = sums(source)
     names = [k.removeprefix(PREFIX) for k in had if k != TYPE]
-    wanted = request.headers.get("x-amz-checksum-algorithm", "").lower() or (names or [""])[0]
-    if wanted and wanted not in ALGORITHMS:
-        raise ApiError("InvalidRequest", UNSUPPORTED)
-    if "-" not in source.etag and (not wanted or wanted in names):
-        blob.append(stored)
+    algorithm = request.headers.get("x-amz-checksum-algorithm", "").lower() or (names or [""])[0]
+    if algorithm and algorithm not in ALGORITHMS:
+        raise ApiError("InvalidRequest", UNSUPPORTED_ALGORITHM)
+    if "-" not in source.etag and (not algorithm or algorithm in names):
+        blob.append(stored_bytes)
         return had
-    whole = ALGORITHMS[wanted]() if wanted else None
-    for chunk in stored.chunks(0, source.size):
+    checksum = ALGORITHMS[algorithm]() if algorithm else None
+    for chunk in stored_bytes.chunks(0, source.size):
         blob.write(chunk)
-        if whole:
-            whole.update(chunk)
-    return {PREFIX + wanted: encoded(whole), TYPE: "FULL_OBJECT"} if whole else {}
+        if checksum:
+            checksum.update(chunk)
+    return {PREFIX + algorithm: encode_sum(checksum), TYPE: "FULL_OBJECT"} if checksum else {}

@@ -27,9 +27,9 @@ from trainyard.emulator.api import ApiError, S3Error
 from trainyard.emulator.storage.blob import TRANSIT, Blob
 from trainyard.emulator.storage.bucket_table import BucketTable
 from trainyard.emulator.storage.object_folder import (
+    lock_folder,
     need_index,
     open_index,
-    own,
     seal,
     settle,
     unseal,
@@ -37,7 +37,7 @@ from trainyard.emulator.storage.object_folder import (
 from trainyard.emulator.storage.object_index import NULL, ObjectInfo, version_id
 from trainyard.emulator.storage.stored_bytes import StoredBytes
 
-__all__ = ["Deleted", "ObjectInfo", "ObjectStore", "check_key", "successor"]
+__all__ = ["DeleteResult", "ObjectInfo", "ObjectStore", "check_key", "successor"]
 
 _VERSION = re.compile(r"[0-9a-f]{32}|null")
 VERSIONING = "versioning"
@@ -50,7 +50,7 @@ Leave = Callable[[ObjectInfo | None], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Deleted:
+class DeleteResult:
     """The result of a delete."""
 
     version: str = ""
@@ -72,7 +72,7 @@ class ObjectStore(BucketTable):
         self.root = root
         self._data = root / "data"
         self._data.mkdir(parents=True, exist_ok=True)
-        self._owner = own(root)
+        self._owner = lock_folder(root)
         with contextlib.ExitStack() as undone:
             undone.callback(os.close, self._owner)
             need_index(root)
@@ -94,22 +94,22 @@ class ObjectStore(BucketTable):
         delete marker.
         """
         if version is None:
-            found = self.index.current(bucket, key)
-            if found is None:
+            info = self.index.current(bucket, key)
+            if info is None:
                 raise self._no_key(bucket, key)
-            return found
-        found = self._version(bucket, key, version)
-        if found is None:
+            return info
+        info = self._version(bucket, key, version)
+        if info is None:
             self.need_bucket(bucket)
             fields = {"Key": key, "VersionId": version}
             message = "The specified version does not exist."
             raise S3Error("NoSuchVersion", message, 404, fields=fields)
-        if found.marker:
+        if info.marker:
             message = "The specified method is not allowed against this resource."
             fields = {"Method": "GET", "ResourceType": "DeleteMarker"}
-            headers = _marker_headers(found) | {"Allow": "DELETE"}
+            headers = _marker_headers(info) | {"Allow": "DELETE"}
             raise S3Error("MethodNotAllowed", message, 405, fields=fields, headers=headers)
-        return found
+        return info
 
     def exists(self, bucket: str, key: str) -> bool:
         return self.index.current(bucket, key) is not None
@@ -133,8 +133,8 @@ class ObjectStore(BucketTable):
 
     def read_bytes(self, bucket: str, key: str, version: str | None = None) -> bytes:
         """Return all bytes of a small object. Raises ``InternalError`` if they are damaged."""
-        with self.open(bucket, key, version)[1] as stored:
-            return stored.readall()
+        with self.open(bucket, key, version)[1] as stored_bytes:
+            return stored_bytes.readall()
 
     def list(self, bucket: str, prefix: str = "", *, start: bytes = b"") -> Iterator[ObjectInfo]:
         """Iterate over objects whose key starts with ``prefix``, in UTF-8 byte order, from
@@ -228,7 +228,7 @@ class ObjectStore(BucketTable):
 
     def delete(
         self, bucket: str, key: str, version: str | None = None, *, check: Check | None = None
-    ) -> Deleted:
+    ) -> DeleteResult:
         """Delete a key or version; no error if it is missing, as in S3. Raises the errors of
         ``check``.
 
@@ -237,20 +237,20 @@ class ObjectStore(BucketTable):
         with self._writing(freeing=True) as leave:
             keeps = self.setting(bucket, VERSIONING)
             old = self.index.current(bucket, key)
-            found = old if version is None else self._version(bucket, key, version)
+            target = old if version is None else self._version(bucket, key, version)
             if check:
-                check(found)
+                check(target)
             if version is None and keeps:
                 leave(self._step_back(bucket, key, old, keeps))
-                done = self._mark(bucket, key, old, keeps)
-            elif found:
-                self.index.remove(bucket, key, found)
+                result = self._mark(bucket, key, old, keeps)
+            elif target:
+                self.index.remove(bucket, key, target)
                 self._promote(bucket, key)
-                leave(found)
-                done = Deleted(version or "", found.marker)
+                leave(target)
+                result = DeleteResult(version or "", target.marker)
             else:
-                done = Deleted(version or "")
-        return done
+                result = DeleteResult(version or "")
+        return result
 
     # inside
 
@@ -258,21 +258,21 @@ class ObjectStore(BucketTable):
     def _writing(self, blob: Blob | None = None, *, freeing: bool = False) -> Iterator[Leave]:
         """Run a transaction that makes ``blob`` an object; the yielded call takes replaced ones."""
         leaving: list[ObjectInfo | None] = []
-        moved: list[Path] = []
+        paths: list[Path] = []
         with self.index.lock:
             try:
                 with self.index.transaction(freeing=freeing):
                     yield leaving.append
                     for path in (self._path(info.blob) for info in leaving if info and info.blob):
                         with contextlib.suppress(FileNotFoundError):
-                            moved.append(path.rename(path.with_name(path.name + TRANSIT)))
+                            paths.append(path.rename(path.with_name(path.name + TRANSIT)))
             except BaseException:
-                for path in moved:
+                for path in paths:
                     path.rename(path.with_suffix(""))
                 raise
             if blob:
                 blob.settle()
-        for path in moved:
+        for path in paths:
             path.unlink(missing_ok=True)
 
     def _step_back(
@@ -291,12 +291,12 @@ class ObjectStore(BucketTable):
             self.index.move(bucket, key, old.version, "objects", "versions")
         return gone
 
-    def _mark(self, bucket: str, key: str, old: ObjectInfo | None, keeps: str) -> Deleted:
+    def _mark(self, bucket: str, key: str, old: ObjectInfo | None, keeps: str) -> DeleteResult:
         seq = self._next_seq(bucket, key, old)
         version = version_id(seq) if keeps == "Enabled" else NULL
         row = bucket, key.encode(), "", 0, "", time.time(), "{}", "{}", version, seq, "[]", ""
         self.index.insert("versions", (*row, b""))
-        return Deleted(version, marker=True)
+        return DeleteResult(version, marker=True)
 
     def _promote(self, bucket: str, key: str) -> None:
         """After a deletion, make the newest remaining version the object, unless it is a marker."""
@@ -308,7 +308,7 @@ class ObjectStore(BucketTable):
     def _next_seq(self, bucket: str, key: str, old: ObjectInfo | None) -> int:
         """Return the time in ns, or a greater number if the clock was set back."""
         behind = self.index.latest(bucket, key)
-        return max(time.time_ns(), *(each.seq + 1 for each in (old, behind) if each), 0)
+        return max(time.time_ns(), *(info.seq + 1 for info in (old, behind) if info), 0)
 
     def _version(self, bucket: str, key: str, version: str) -> ObjectInfo | None:
         if not _VERSION.fullmatch(version):

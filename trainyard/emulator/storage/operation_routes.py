@@ -49,11 +49,11 @@ def operation(*names: str, heeds: str | Iterable[str] = ()) -> Callable[[Answer]
 
     Raises ValueError when another method is already registered.
     """
-    wanted = frozenset(heeds.split() if isinstance(heeds, str) else heeds)
+    heed_names = frozenset(heeds.split() if isinstance(heeds, str) else heeds)
 
     def register(answer: Answer) -> Answer:
         for name in names:
-            if ROUTES.setdefault(name, Route(answer, wanted)).answer is not answer:
+            if ROUTES.setdefault(name, Route(answer, heed_names)).answer is not answer:
                 raise ValueError(f"{name} is answered twice")
         return answer
 
@@ -62,26 +62,26 @@ def operation(*names: str, heeds: str | Iterable[str] = ()) -> Callable[[Answer]
 
 def find(level: Level, request: Request) -> Answer:
     """Return the method for the request. Raises ``NotImplemented``, a 501, if there is none."""
-    found = operation_of(level, request)
-    if found is None:
-        raise _unimplemented(f"{request.method} on this")
-    route = ROUTES.get(found.name)
+    s3_operation = operation_of(level, request)
+    if s3_operation is None:
+        raise _unimplemented_error(f"{request.method} on this")
+    route = ROUTES.get(s3_operation.name)
     if route is None:
-        raise _unimplemented(found.name)
-    for name in _asked(found, request):
-        if not heeded(route, name):
-            raise _unimplemented(f"{name} of {found.name}")
+        raise _unimplemented_error(s3_operation.name)
+    for name in _iterate_names(s3_operation, request):
+        if not is_heeded(route, name):
+            raise _unimplemented_error(f"{name} of {s3_operation.name}")
     return route.answer
 
 
-def heeded(route: Route, name: str) -> bool:
+def is_heeded(route: Route, name: str) -> bool:
     """Return whether the operation's method respects that parameter or header."""
-    begun = (each[:-1] for each in route.heeds if each.endswith("*"))
-    return name in route.heeds or any(name.startswith(each) for each in begun)
+    prefixes = (pattern[:-1] for pattern in route.heeds if pattern.endswith("*"))
+    return name in route.heeds or any(name.startswith(prefix) for prefix in prefixes)
 
 
-def _asked(found: Operation, request: Request) -> Iterator[str]:
-    static = {name for name, _ in found.static}
+def _iterate_names(s3_operation: Operation, request: Request) -> Iterator[str]:
+    static = {name for name, _ in s3_operation.static}
     for name in request.args:
         if name not in static and name not in _SIGNING and not name.startswith("X-Amz-"):
             yield name
@@ -93,6 +93,6 @@ def _asked(found: Operation, request: Request) -> Iterator[str]:
             yield name
 
 
-def _unimplemented(what: str) -> ApiError:
-    message = f"The emulator's S3 does not implement {what}."
+def _unimplemented_error(feature: str) -> ApiError:
+    message = f"The emulator's S3 does not implement {feature}."
     return ApiError("NotImplemented", message, 501)  # S3's own status; botocore does not retry it

@@ -12,15 +12,15 @@ from trainyard.emulator.storage.checksums import (
     LINEAR,
     PREFIX,
     TYPE,
-    UNSUPPORTED,
-    encoded,
+    UNSUPPORTED_ALGORITHM,
+    encode_sum,
 )
 from trainyard.emulator.storage.multipart import MAX_PARTS, Upload, Uploads
 from trainyard.emulator.storage.object_headers import STORAGE, WRITING, stored_headers, sums
 from trainyard.emulator.storage.object_requests import (
     SOURCES,
     check_target,
-    copied,
+    copy_elements,
     elements,
     open_source,
     receive,
@@ -52,8 +52,10 @@ class Parts:
         response = s3_xml.document("InitiateMultipartUploadResult", tree)
         if algorithm:
             response.headers.extend({_ALGORITHM: algorithm.upper(), TYPE: kind})
-        said = {k: v for k, v in upload.headers.items() if k.startswith("x-amz-server-side-")}
-        response.headers.extend(said)
+        encryption_headers = {
+            k: v for k, v in upload.headers.items() if k.startswith("x-amz-server-side-")
+        }
+        response.headers.extend(encryption_headers)
         return response
 
     @operation("UploadPart", heeds=["uploadId", "partNumber", f"{PREFIX}*"])
@@ -62,25 +64,25 @@ class Parts:
         place = _place(request)
         _need_algorithm(upload, request)
         with self.store.blob() as blob:
-            found = receive(request, blob, upload.algorithm)
-            part = self.uploads.add(upload, place, blob, found)
-        return Response(headers={"ETag": f'"{part.etag}"', **found})
+            checksums = receive(request, blob, upload.algorithm)
+            part = self.uploads.add(upload, place, blob, checksums)
+        return Response(headers={"ETag": f'"{part.etag}"', **checksums})
 
     @operation("UploadPartCopy", heeds=SOURCES | {"uploadId", "partNumber", _RANGE})
     def copy(self, request: Request, bucket: str, key: str) -> Response:
         upload = self.uploads.find(request.args["uploadId"], bucket, key)
         place = _place(request)
-        info, stored, _ = open_source(self.store, request)
-        with stored, self.store.blob() as blob:
+        info, stored_bytes, _ = open_source(self.store, request)
+        with stored_bytes, self.store.blob() as blob:
             start, stop = source_range(request.headers.get(_RANGE), info.size)
-            whole = ALGORITHMS[upload.algorithm]() if upload.algorithm else None
-            for chunk in stored.chunks(start, stop):
+            checksum = ALGORITHMS[upload.algorithm]() if upload.algorithm else None
+            for chunk in stored_bytes.chunks(start, stop):
                 blob.write(chunk)
-                if whole:
-                    whole.update(chunk)
-            found = {PREFIX + upload.algorithm: encoded(whole)} if whole else {}
-            part = self.uploads.add(upload, place, blob, found)
-        tree = copied(part.etag, s3_xml.timestamp(part.modified), found)
+                if checksum:
+                    checksum.update(chunk)
+            checksums = {PREFIX + upload.algorithm: encode_sum(checksum)} if checksum else {}
+            part = self.uploads.add(upload, place, blob, checksums)
+        tree = copy_elements(part.etag, s3_xml.timestamp(part.modification_time), checksums)
         response = s3_xml.document("CopyPartResult", tree)
         if info.seq:
             response.headers["x-amz-copy-source-version-id"] = info.version
@@ -96,8 +98,10 @@ class Parts:
             for k, v in request.headers
             if k.lower().startswith(PREFIX) or k.lower() == _SIZE
         }
-        wanted = s3_xml.parse(request.get_data())
-        info = self._ended(request.args["uploadId"], bucket, key, wanted, claims, check)
+        request_tree = s3_xml.parse(request.get_data())
+        info = self._complete_upload(
+            request.args["uploadId"], bucket, key, request_tree, claims, check
+        )
         tree = [
             ("Location", f"{request.host_url}{bucket}/{key}"),
             ("Bucket", bucket),
@@ -106,35 +110,37 @@ class Parts:
             *elements(sums(info)),
         ]
         response = s3_xml.document("CompleteMultipartUploadResult", tree)
-        said = {k: v for k, v in info.headers.items() if k.startswith("x-amz-server-side-")}
-        response.headers.extend(said | written_version(info))
+        encryption_headers = {
+            k: v for k, v in info.headers.items() if k.startswith("x-amz-server-side-")
+        }
+        response.headers.extend(encryption_headers | written_version(info))
         return response
 
-    def _ended(
+    def _complete_upload(
         self,
         name: str,
         bucket: str,
         key: str,
-        wanted: Element,
+        request_tree: Element,
         claims: dict[str, str],
         check: Check,
     ) -> ObjectInfo:
         """Return the object that the upload became, by this request or by another."""
-        if info := self._completed(name, bucket, key):
+        if info := self._find_completed(name, bucket, key):
             return info
         try:
             upload = self.uploads.find(name, bucket, key)
         except ApiError:  # another request may have ended it in between
-            if info := self._completed(name, bucket, key):
+            if info := self._find_completed(name, bucket, key):
                 return info
             raise
         with upload.ending:
-            info = self._completed(name, bucket, key)
-            return info or self.uploads.complete(upload, wanted, claims, check)
+            info = self._find_completed(name, bucket, key)
+            return info or self.uploads.complete(upload, request_tree, claims, check)
 
-    def _completed(self, upload: str, bucket: str, key: str) -> ObjectInfo | None:
+    def _find_completed(self, upload: str, bucket: str, key: str) -> ObjectInfo | None:
         """Return the object for a client that repeats its request, also after a restart."""
-        return self.store.index.uploaded(bucket, key, upload)
+        return self.store.index.find_upload(bucket, key, upload)
 
     @operation("AbortMultipartUpload", heeds="uploadId")
     def abort(self, request: Request, bucket: str, key: str) -> Response:
@@ -161,7 +167,7 @@ class Parts:
             part = upload.parts[place]
             entry = [
                 ("PartNumber", place),
-                ("LastModified", s3_xml.timestamp(part.modified)),
+                ("LastModified", s3_xml.timestamp(part.modification_time)),
                 ("ETag", f'"{part.etag}"'),
                 ("Size", part.blob.size),
                 *elements(part.checksums),
@@ -180,16 +186,16 @@ def _place(request: Request) -> int:
         raise S3Error("InvalidArgument", message, fields=fields) from None
 
 
-def _kind(algorithm: str, asked: str | None) -> str:
+def _kind(algorithm: str, checksum_type: str | None) -> str:
     """Return the type of the whole's checksum. Raises ``InvalidRequest`` for an impossible type."""
     if not algorithm:
-        if asked:
+        if checksum_type:
             message = "The x-amz-checksum-type header can only be used with the "
             raise ApiError("InvalidRequest", message + "x-amz-checksum-algorithm header.")
         return "COMPOSITE"
     if algorithm not in ALGORITHMS:
-        raise ApiError("InvalidRequest", UNSUPPORTED)
-    kind = asked or ("FULL_OBJECT" if algorithm == "crc64nvme" else "COMPOSITE")
+        raise ApiError("InvalidRequest", UNSUPPORTED_ALGORITHM)
+    kind = checksum_type or ("FULL_OBJECT" if algorithm == "crc64nvme" else "COMPOSITE")
     possible = {"crc64nvme": ("FULL_OBJECT",)}.get(algorithm, ("COMPOSITE", "FULL_OBJECT"))
     if kind not in possible or (kind == "FULL_OBJECT" and algorithm not in LINEAR):
         message = f"The {kind} checksum type cannot be used with the {algorithm} checksum "
@@ -199,11 +205,13 @@ def _kind(algorithm: str, asked: str | None) -> str:
 
 def _need_algorithm(upload: Upload, request: Request) -> None:
     """Raise ``InvalidRequest`` if a part has another kind of checksum than the upload."""
-    sent = [k.lower() for k, _ in request.headers if k.lower().startswith(PREFIX)]
-    sent += [request.headers["x-amz-trailer"].lower()] if "x-amz-trailer" in request.headers else []
-    if upload.algorithm and sent and PREFIX + upload.algorithm not in sent:
+    checksum_headers = [k.lower() for k, _ in request.headers if k.lower().startswith(PREFIX)]
+    checksum_headers += (
+        [request.headers["x-amz-trailer"].lower()] if "x-amz-trailer" in request.headers else []
+    )
+    if upload.algorithm and checksum_headers and PREFIX + upload.algorithm not in checksum_headers:
         message = (
             f"Checksum Type mismatch occurred, expected checksum Type: {upload.algorithm}, "
-            f"actual checksum Type: {sent[0].removeprefix(PREFIX)}"
+            f"actual checksum Type: {checksum_headers[0].removeprefix(PREFIX)}"
         )
         raise ApiError("InvalidRequest", message)

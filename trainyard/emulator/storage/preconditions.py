@@ -22,20 +22,20 @@ def check_reading(headers: Headers, info: ObjectInfo, prefix: str = "") -> bool:
     ``prefix`` precedes each header's name. Raises ``PreconditionFailed`` as in RFC 9110, 13.2.2.
     """
     match = headers.get(f"{prefix}If-Match")
-    unchanged = _date(headers.get(f"{prefix}If-Unmodified-Since"))
+    unmodified_since = _date(headers.get(f"{prefix}If-Unmodified-Since"))
     moment = info.last_modified.replace(microsecond=0)
     if match is not None:
-        failed = not names(match, info.etag)
+        has_failed = not names(match, info.etag)
     else:
-        failed = unchanged is not None and moment > unchanged
-    if failed:
+        has_failed = unmodified_since is not None and moment > unmodified_since
+    if has_failed:
         condition = "If-Match" if match is not None else "If-Unmodified-Since"
         raise precondition_failed(condition, prefix)
     none_match = headers.get(f"{prefix}If-None-Match")
     if none_match is not None:
         return names(none_match, info.etag)
-    changed = _date(headers.get(f"{prefix}If-Modified-Since"))
-    return changed is not None and moment <= changed
+    modified_since = _date(headers.get(f"{prefix}If-Modified-Since"))
+    return modified_since is not None and moment <= modified_since
 
 
 def check_source(headers: Headers, info: ObjectInfo) -> None:
@@ -43,8 +43,10 @@ def check_source(headers: Headers, info: ObjectInfo) -> None:
     conditions.
     """
     if check_reading(headers, info, SOURCE):
-        wanted = f"{SOURCE}If-None-Match" in headers
-        raise precondition_failed("If-None-Match" if wanted else "If-Modified-Since", SOURCE)
+        has_none_match = f"{SOURCE}If-None-Match" in headers
+        raise precondition_failed(
+            "If-None-Match" if has_none_match else "If-Modified-Since", SOURCE
+        )
 
 
 def check_of_write(headers: Headers) -> Check:
@@ -69,20 +71,20 @@ def check_of_write(headers: Headers) -> Check:
 
 
 def check_of_delete(
-    match: str | None, modified: str | None = None, size: str | None = None
+    match: str | None, modification_time: str | None = None, size: str | None = None
 ) -> Check:
     """Return the check of a delete's conditions on the object: its ETag, time and size.
 
     Raises ``NotImplemented`` for time and size, which are only for directory buckets.
     """
-    for name, value in (("last modified time", modified), ("size", size)):
+    for name, value in (("last modified time", modification_time), ("size", size)):
         if value is not None:
             message = f"A condition on the {name} is for directory buckets, which are not here."
             raise ApiError("NotImplemented", message, 501)
 
-    def check(found: ObjectInfo | None) -> None:
+    def check(info: ObjectInfo | None) -> None:
         if match is not None:
-            need_match(match, found)
+            need_match(match, info)
 
     return check
 
@@ -170,7 +172,7 @@ def _date(text: str | None) -> datetime | None:
 
 def names(header: str, etag: str) -> bool:
     """Return whether an If-Match or If-None-Match header names the ETag; ``*`` names any."""
-    return header.strip() == "*" or etag in [each.strip(' "') for each in header.split(",")]
+    return header.strip() == "*" or etag in [tag.strip(' "') for tag in header.split(",")]
 
 
 def precondition_failed(condition: str, prefix: str = "") -> S3Error:

@@ -71,8 +71,8 @@ class S3:
 
 def virtual_bucket(request: Request) -> str:
     """Return the bucket in the host's name; empty in path style."""
-    found = _VIRTUAL_HOST.fullmatch(request.headers.get("Host", ""))
-    return found["bucket"] if found else ""
+    match = _VIRTUAL_HOST.fullmatch(request.headers.get("Host", ""))
+    return match["bucket"] if match else ""
 
 
 def target(request: Request) -> tuple[str, str]:

@@ -50,9 +50,16 @@ def operation_of(level: Level, request: Request) -> Operation | None:
 
     A client may name the operation by ``x-id``; otherwise S3's own rule decides.
     """
-    fitting = [each for each in _table().get((level, request.method), ()) if each.fits(request)]
-    if said := request.args.get("x-id"):
-        return next((each for each in fitting if each.name == said), Operation(said))
+    fitting = [
+        candidate
+        for candidate in _table().get((level, request.method), ())
+        if candidate.fits(request)
+    ]
+    if operation_name := request.args.get("x-id"):
+        return next(
+            (candidate for candidate in fitting if candidate.name == operation_name),
+            Operation(operation_name),
+        )
     return max(fitting, key=Operation.weight, default=None)
 
 
@@ -77,9 +84,11 @@ def _level(path: str) -> Level:
 
 def _read(operation: OperationModel) -> Operation:
     static = tuple(parse_qsl(urlsplit(operation.http["requestUri"]).query, keep_blank_values=True))
-    needed: dict[str, set[str]] = {"querystring": set(), "header": set()}
+    parameters: dict[str, set[str]] = {"querystring": set(), "header": set()}
     for member in operation.input_shape.required_members if operation.input_shape else ():
-        where = operation.input_shape.members[member].serialization
-        needed.get(where.get("location"), set()).add(where.get("name", ""))
-    headers = set() if static else needed["header"]  # without these, it is found by name
-    return Operation(operation.name, static, frozenset(needed["querystring"]), frozenset(headers))
+        location = operation.input_shape.members[member].serialization
+        parameters.get(location.get("location"), set()).add(location.get("name", ""))
+    headers = set() if static else parameters["header"]  # without these, it is found by name
+    return Operation(
+        operation.name, static, frozenset(parameters["querystring"]), frozenset(headers)
+    )

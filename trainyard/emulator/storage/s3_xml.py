@@ -54,7 +54,7 @@ def error(failure: ApiError, resource: str, request_id: str = "") -> Response:
     return Response(body, failure.status, headers, content_type="application/xml")
 
 
-MALFORMED = (
+MALFORMED_XML = (
     "The XML you provided was not well-formed or did not validate against our published schema"
 )
 
@@ -85,11 +85,11 @@ def timestamp(moment: datetime) -> str:
 
 
 def _fill(parent: ElementTree.Element, children: Tree) -> None:
-    for each in children:
-        if isinstance(each, ElementTree.Element):
-            parent.append(each)
+    for entry in children:
+        if isinstance(entry, ElementTree.Element):
+            parent.append(entry)
             continue
-        tag, value = each
+        tag, value = entry
         child = ElementTree.SubElement(parent, tag)
         if isinstance(value, bool):
             child.text = "true" if value else "false"

@@ -18,17 +18,17 @@ from werkzeug.exceptions import ClientDisconnected
 
 from trainyard.emulator.api import ApiError, S3Error
 from trainyard.emulator.storage.blob import CHUNK
-from trainyard.emulator.storage.checksums import ALGORITHMS, PREFIX, TYPE, Sum, encoded
+from trainyard.emulator.storage.checksums import ALGORITHMS, PREFIX, TYPE, Sum, encode_sum
 
 _DOCUMENT = 20 << 20  # largest document that is read into memory, in bytes
 _LINE = 8192  # longest accepted chunk header or trailer line, in bytes
 
 
-SIGNED = "trainyard.signed"
+SIGNATURE_KEY = "trainyard.signed"
 """Key of the WSGI environment for the request's valid signature, a :class:`Signed`."""
 
 
-class Signed(Protocol):
+class RequestSignature(Protocol):
     """A valid signature, as :mod:`trainyard.emulator.request_signatures` returns it."""
 
     signature: str
@@ -49,14 +49,14 @@ class Upload:
             name.lower(): value for name, value in headers if name.lower().startswith(PREFIX)
         }
         self._md5 = headers.get("Content-MD5")
-        self._signed = headers.get("x-amz-content-sha256", "")
-        self._chunked = self._signed.startswith("STREAMING-") or (
+        self._payload_hash = headers.get("x-amz-content-sha256", "")
+        self._is_chunked = self._payload_hash.startswith("STREAMING-") or (
             "x-amz-decoded-content-length" in headers
             and "aws-chunked" in headers.get("Content-Encoding", "")
         )
         self._hashes = self._make_hashes(headers.get("x-amz-trailer", ""), also)
-        signed = self._signed.startswith("STREAMING-AWS4-HMAC-SHA256-PAYLOAD")
-        self._chain = _Chain(request.environ[SIGNED]) if signed else None
+        is_signed = self._payload_hash.startswith("STREAMING-AWS4-HMAC-SHA256-PAYLOAD")
+        self._chain = _Chain(request.environ[SIGNATURE_KEY]) if is_signed else None
 
     def chunks(self) -> Iterator[bytes]:
         """Iterate over the bytes of the object, at most 1 MiB at a time. Raises
@@ -66,18 +66,18 @@ class Upload:
         try:
             for chunk in (
                 _dechunk(self._request.stream, self._claims, self._chain)
-                if self._chunked
+                if self._is_chunked
                 else self._raw()
             ):
                 size += len(chunk)
-                for each in self._hashes.values():
-                    each.update(chunk)
+                for hasher in self._hashes.values():
+                    hasher.update(chunk)
                 yield chunk
         except ClientDisconnected:
             raise _incomplete("the connection closed in the middle of the body") from None
-        declared = self._request.headers.get("x-amz-decoded-content-length")
-        if declared is not None and declared != str(size):
-            raise _incomplete(f"{declared} bytes were declared, {size} arrived")
+        size_claim = self._request.headers.get("x-amz-decoded-content-length")
+        if size_claim is not None and size_claim != str(size):
+            raise _incomplete(f"{size_claim} bytes were declared, {size} arrived")
 
     def verify(self) -> dict[str, str]:
         """Return the checksum to store with the object, by header.
@@ -88,46 +88,46 @@ class Upload:
         if "content-md5" in self._hashes:
             self._check("content-md5", self._md5 or "", "BadDigest")
         if "signed" in self._hashes:
-            claimed = base64.b64encode(bytes.fromhex(self._signed)).decode()
-            self._check("signed", claimed, "XAmzContentSHA256Mismatch")
-        kept = {}
+            claim = base64.b64encode(bytes.fromhex(self._payload_hash)).decode()
+            self._check("signed", claim, "XAmzContentSHA256Mismatch")
+        checksums = {}
         for name in self._hashes.keys() - {"content-md5", "signed"}:
             if name in self._claims or name == self._trailer:
                 self._check(name, self._claims.get(name, "nothing"), "BadDigest")
-            kept[name] = encoded(self._hashes[name])
-        return kept
+            checksums[name] = encode_sum(self._hashes[name])
+        return checksums
 
-    def _check(self, name: str, claimed: str, code: str) -> None:
-        found = encoded(self._hashes[name])
-        if found != claimed:
-            _need_digest(name, claimed, len(base64.b64decode(found)))
-            raise _wrong_digest(name, claimed, found, code)
+    def _check(self, name: str, claim: str, code: str) -> None:
+        checksum = encode_sum(self._hashes[name])
+        if checksum != claim:
+            _need_digest(name, claim, len(base64.b64decode(checksum)))
+            raise _wrong_digest(name, claim, checksum, code)
 
     def _make_hashes(self, trailer: str, also: str) -> dict[str, Sum]:
         hashes: dict[str, Sum] = {}
         if self._md5 is not None:
             hashes["content-md5"] = hashlib.md5(usedforsecurity=False)
         self._trailer = trailer.strip().lower()
-        claimed = {*self._claims, self._trailer} - _NOT_SUMS - {""}
-        if len(claimed) > 1:
+        claim_names = {*self._claims, self._trailer} - _NOT_SUMS - {""}
+        if len(claim_names) > 1:
             message = "Expecting a single x-amz-checksum- header. Multiple checksum Types are not "
             raise ApiError("InvalidRequest", message + "allowed.")
-        self._need_announced(claimed)
-        for name in claimed or ({PREFIX + also} if also else set()):
+        self._need_announced(claim_names)
+        for name in claim_names or ({PREFIX + also} if also else set()):
             hashes[name] = _algorithm(name.removeprefix(PREFIX))()
-        if re.fullmatch(r"[0-9a-f]{64}", self._signed) and not hashes:
+        if re.fullmatch(r"[0-9a-f]{64}", self._payload_hash) and not hashes:
             hashes["signed"] = hashlib.sha256()  # slow, so only if the body has no other checksum
         return hashes
 
-    def _need_announced(self, claimed: set[str]) -> None:
-        said = self._request.headers.get("x-amz-sdk-checksum-algorithm", "").lower()
-        if said and not claimed and self._md5 is None:
+    def _need_announced(self, claim_names: set[str]) -> None:
+        algorithm = self._request.headers.get("x-amz-sdk-checksum-algorithm", "").lower()
+        if algorithm and not claim_names and self._md5 is None:
             message = (
                 "x-amz-sdk-checksum-algorithm specified, but no corresponding x-amz-checksum-* or "
                 "x-amz-trailer headers were found."
             )
             raise ApiError("InvalidRequest", message)
-        if said and claimed and PREFIX + said not in claimed:
+        if algorithm and claim_names and PREFIX + algorithm not in claim_names:
             message = "Value for x-amz-sdk-checksum-algorithm header is invalid."
             raise ApiError("InvalidRequest", message)
 
@@ -161,9 +161,9 @@ def _algorithm(name: str) -> Callable[[], Sum]:
     return ALGORITHMS[name]
 
 
-def _wrong_digest(name: str, claimed: str, found: str, code: str) -> S3Error:
+def _wrong_digest(name: str, claim: str, checksum: str, code: str) -> S3Error:
     if name == "content-md5":
-        fields = {"ExpectedDigest": base64.b64decode(claimed).hex(), "CalculatedDigest": found}
+        fields = {"ExpectedDigest": base64.b64decode(claim).hex(), "CalculatedDigest": checksum}
         message = "The Content-MD5 you specified did not match what we received."
         return S3Error(code, message, fields=fields)
     if name == "signed":
@@ -174,15 +174,15 @@ def _wrong_digest(name: str, claimed: str, found: str, code: str) -> S3Error:
     return S3Error(code, message)
 
 
-def _need_digest(name: str, claimed: str, size: int) -> None:
+def _need_digest(name: str, claim: str, size: int) -> None:
     try:
-        right = len(base64.b64decode(claimed, validate=True)) == size
+        right = len(base64.b64decode(claim, validate=True)) == size
     except ValueError:
         right = False
-    if right or claimed == "nothing":
+    if right or claim == "nothing":
         return
     if name == "content-md5":
-        fields = {"Content-MD5": claimed}
+        fields = {"Content-MD5": claim}
         raise S3Error("InvalidDigest", "The Content-MD5 you specified was invalid.", fields=fields)
     raise ApiError("InvalidRequest", f"Value for {name} header is invalid.")
 
@@ -190,7 +190,7 @@ def _need_digest(name: str, claimed: str, size: int) -> None:
 class _Chain:
     """The signatures of an upload's chunks, each of which includes the previous one."""
 
-    def __init__(self, seed: Signed) -> None:
+    def __init__(self, seed: RequestSignature) -> None:
         self._seed, self._last, self._hash = seed, seed.signature, hashlib.sha256()
 
     def update(self, data: bytes) -> None:
@@ -200,12 +200,12 @@ class _Chain:
         """Return whether there are bytes that no signature covers yet."""
         return self._hash.digest() != hashlib.sha256().digest()
 
-    def close(self, claimed: str, kind: str = "PAYLOAD") -> None:
+    def close(self, claim: str, kind: str = "PAYLOAD") -> None:
         """Check the end of a chunk, or of the trailers. Raises ``SignatureDoesNotMatch``."""
         self._last = self._seed.next(self._last, self._hash.hexdigest(), kind)
         self._hash = hashlib.sha256()
-        if not hmac.compare_digest(self._last, claimed):
-            message = f"The signature of a chunk, or of the trailers, is wrong: {claimed or 'none'}"
+        if not hmac.compare_digest(self._last, claim):
+            message = f"The signature of a chunk, or of the trailers, is wrong: {claim or 'none'}"
             raise ApiError("SignatureDoesNotMatch", message, 403)
 
 
@@ -216,12 +216,12 @@ def _dechunk(stream: IO[bytes], claims: dict[str, str], chain: _Chain | None) ->
     size = None
     while size != 0:
         size, signature = _chunk_head(stream)
-        left = size
-        while left:
-            chunk = stream.read(min(left, CHUNK))
+        remaining = size
+        while remaining:
+            chunk = stream.read(min(remaining, CHUNK))
             if not chunk:
                 raise _incomplete("a chunk ends early")
-            left -= len(chunk)
+            remaining -= len(chunk)
             if chain:
                 chain.update(chunk)
             yield chunk
@@ -260,5 +260,5 @@ def _trailers(stream: IO[bytes]) -> Iterable[str]:
         yield line.decode("latin-1")
 
 
-def _incomplete(why: str) -> ApiError:
-    return ApiError("IncompleteBody", f"The request body is incomplete or damaged: {why}.")
+def _incomplete(reason: str) -> ApiError:
+    return ApiError("IncompleteBody", f"The request body is incomplete or damaged: {reason}.")

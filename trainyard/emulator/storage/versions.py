@@ -24,7 +24,7 @@ class _Page:
     key: str = ""
     """Key of the last entry: the next page starts after it."""
     version: str = ""
-    truncated: bool = False
+    is_truncated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +39,14 @@ class Versions:
     @operation("PutBucketVersioning", heeds=f"{PREFIX}*")
     def put(self, request: Request, bucket: str, key: str) -> Response:
         self.store.need_bucket(bucket)
-        wanted = s3_xml.parse(document(request))
-        status = wanted.findtext("Status")
-        if wanted.findtext("MfaDelete") == "Enabled":
+        configuration = s3_xml.parse(document(request))
+        status = configuration.findtext("Status")
+        if configuration.findtext("MfaDelete") == "Enabled":
             message = "The emulator's S3 does not implement MfaDelete of PutBucketVersioning."
             raise ApiError("NotImplemented", message, 501)
         if status not in ("Enabled", "Suspended"):
             if status:
-                raise ApiError("MalformedXML", s3_xml.MALFORMED)
+                raise ApiError("MalformedXML", s3_xml.MALFORMED_XML)
             message = "The Versioning element must be specified"
             raise ApiError("IllegalVersioningConfigurationException", message)
         if status == "Suspended" and self.store.setting(bucket, "object-lock"):
@@ -71,10 +71,10 @@ class Versions:
         page = self._read(request, bucket, limit, marker, version)
         tree: list = [("Name", bucket), ("Prefix", encode(request, args.get("prefix", "")))]
         tree += [("KeyMarker", encode(request, marker)), ("VersionIdMarker", version)]
-        if page.truncated:
+        if page.is_truncated:
             tree.append(("NextKeyMarker", encode(request, page.key)))
             tree += [("NextVersionIdMarker", page.version)] if page.version else []
-        tree += [("MaxKeys", limit), ("IsTruncated", page.truncated)]
+        tree += [("MaxKeys", limit), ("IsTruncated", page.is_truncated)]
         if delimiter := args.get("delimiter"):
             tree.append(("Delimiter", encode(request, delimiter)))
         if args.get("encoding-type") == "url":
@@ -88,24 +88,27 @@ class Versions:
         prefix, delimiter = request.args.get("prefix", ""), request.args.get("delimiter", "")
         page, end = _Page(), successor(prefix.encode())
         low, below = self._start(bucket, marker, version)
-        if delimiter and marker and (rolled := roll_up(marker, prefix, delimiter)):
-            low = max(low, successor(rolled.encode()))  # an earlier page had that prefix
+        if delimiter and marker and (common_prefix := roll_up(marker, prefix, delimiter)):
+            low = max(low, successor(common_prefix.encode()))  # an earlier page had that prefix
         low = max(low, prefix.encode())
         while limit:
-            rolled = None
+            common_prefix = None
             for info in self.store.index.versions(bucket, low, end, below):
-                rolled = roll_up(info.key, prefix, delimiter)
+                common_prefix = roll_up(info.key, prefix, delimiter)
                 if len(page.entries) + len(page.prefixes) == limit:
-                    page.truncated = True
+                    page.is_truncated = True
                     return page
-                page.key, page.version = rolled or info.key, "" if rolled else info.version
-                if rolled:
-                    page.prefixes.append(rolled)
+                page.key, page.version = (
+                    common_prefix or info.key,
+                    "" if common_prefix else info.version,
+                )
+                if common_prefix:
+                    page.prefixes.append(common_prefix)
                     break
                 page.entries.append(info)
-            if rolled is None:
+            if common_prefix is None:
                 return page
-            low, below = successor(rolled.encode()), 2**63 - 1
+            low, below = successor(common_prefix.encode()), 2**63 - 1
         return page
 
     def _start(self, bucket: str, marker: str, version: str) -> tuple[bytes, int]:
@@ -116,8 +119,8 @@ class Versions:
             return (marker.encode() + b"\0" if marker else b""), 2**63 - 1
         seq = seq_of(version)
         if seq is None:
-            found = self.store.index.version(bucket, marker, version)
-            seq = found.seq if found else 2**63 - 1
+            info = self.store.index.version(bucket, marker, version)
+            seq = info.seq if info else 2**63 - 1
         return marker.encode(), seq
 
     def _entry(self, request: Request, bucket: str, info: ObjectInfo) -> tuple[str, list]:

@@ -22,7 +22,7 @@ class Kind:
 
     name: str
     resource: str
-    why: str
+    reason: str
     order: str = "Descending"
     """List...'s default order, where the API reference names one."""
     page: int = 10
@@ -42,12 +42,12 @@ class Kind:
         return next(iter(_shape(self.operation("Create"), "output").members))
 
     @functools.cached_property
-    def described(self) -> frozenset[str]:
+    def description_members(self) -> frozenset[str]:
         """Members of Describe...'s answer."""
         return frozenset(_shape(self.operation("Describe"), "output").members)
 
     @functools.cached_property
-    def listed(self) -> tuple[str, frozenset[str]]:
+    def listing(self) -> tuple[str, frozenset[str]]:
         """The list in List...'s answer, and the members of its items."""
         return items_of(self.operation("List"))
 
@@ -83,8 +83,10 @@ def _shape(operation: OperationModel | None, side: str) -> Shape:
 
 def _code(operation: OperationModel | None, *beginnings: str) -> str:
     """Return the operation's first own error that starts so; else ``ValidationException``."""
-    own = [shape.name for shape in operation.error_shapes] if operation else []
-    return next((name for name in own if name.startswith(beginnings)), "ValidationException")
+    error_names = [shape.name for shape in operation.error_shapes] if operation else []
+    return next(
+        (name for name in error_names if name.startswith(beginnings)), "ValidationException"
+    )
 
 
 KINDS = (
@@ -133,11 +135,13 @@ def refusal(operation: str, request: dict) -> ApiError:
     if operation in ("AddTags", "ListTags", "DeleteTags"):
         message = f"ResourceArn {request.get('ResourceArn')!r}: this resource does not exist here."
         return ApiError("ValidationException", message)
-    message = f"The emulator does not implement {operation}: it would need {needed(operation)}."
+    message = (
+        f"The emulator does not implement {operation}: it would need {name_requirement(operation)}."
+    )
     return ApiError("UnknownOperationException", message)
 
 
-def needed(operation: str) -> str:
+def name_requirement(operation: str) -> str:
     """Return what the operation would need, as the end of a sentence."""
-    found = (what for parts, what in _NEEDS if any(part in operation for part in parts))
-    return next(found, "a part of SageMaker that is not embedded")
+    purposes = (purpose for parts, purpose in _NEEDS if any(part in operation for part in parts))
+    return next(purposes, "a part of SageMaker that is not embedded")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from trainyard.emulator.json_documents import read_json, write_json
-from trainyard.emulator.paging import ordered, page
+from trainyard.emulator.paging import page, sort_items
 from trainyard.emulator.request_shapes import check
 from trainyard.emulator.stored.resource_kinds import Kind
 
@@ -38,7 +38,7 @@ class Store:
         self._operations |= self._special() | {
             "AddTags": self._add_tags,
             "ListTags": lambda request: page(
-                "Tags", self._tagged(request)[1]["_tags"], request, _TAGS
+                "Tags", self._find_resource(request)[1]["_tags"], request, _TAGS
             ),
             "DeleteTags": self._delete_tags,
         }
@@ -56,11 +56,13 @@ class Store:
             return self._by_arn(str(request.get("ResourceArn", ""))) is not None
         return operation in self._operations
 
-    def handle(self, operation: str, request: dict, own: dict | None = None) -> dict:
-        """Answer an operation. ``own``: members of the created resource that no client sets."""
+    def handle(self, operation: str, request: dict, own_members: dict | None = None) -> dict:
+        """Answer an operation. ``own_members``: members of the created resource that no client
+        sets.
+        """
         check(operation, request)
         with self._lock:
-            return self._operations[operation](request | (own or {}))
+            return self._operations[operation](request | (own_members or {}))
 
     # the operations that all kinds have
 
@@ -72,10 +74,10 @@ class Store:
             "Update": self._update,
             "Delete": self._delete,
         }
-        found = {verb: kind.operation(verb) for verb in verbs}
+        models = {verb: kind.operation(verb) for verb in verbs}
         return {
             operation.name: functools.partial(verbs[verb], kind)
-            for verb, operation in found.items()
+            for verb, operation in models.items()
             if operation
         }
 
@@ -92,14 +94,16 @@ class Store:
         return {kind.arn_key: arn}
 
     def _describe(self, kind: Kind, request: dict) -> dict:
-        return described(kind, self._find(kind, request))
+        return describe_record(kind, self._find(kind, request))
 
     def _list(self, kind: Kind, request: dict) -> dict:
-        name, members = kind.listed
-        found = [r for r in self._items[kind.name].values() if self._matches(kind, r, request)]
+        name, members = kind.listing
+        records = [r for r in self._items[kind.name].values() if self._matches(kind, r, request)]
         keys = {"CreationTime": "CreationTime", "LastModifiedTime": "LastModifiedTime"}
-        found = ordered(found, request, keys | {"Name": kind.arn_key}, "CreationTime", kind.order)
-        return page(name, [summary(kind, r, members) for r in found], request, kind.page)
+        records = sort_items(
+            records, request, keys | {"Name": kind.arn_key}, "CreationTime", kind.order
+        )
+        return page(name, [summary(kind, r, members) for r in records], request, kind.page)
 
     def _update(self, kind: Kind, request: dict) -> dict:
         """Add the named entries to maps and remove those to remove; set other members."""
@@ -111,10 +115,10 @@ class Store:
                     k: v for k, v in old.items() if k not in value
                 }
             elif key != kind.key:
-                merged = (
+                is_merge = (
                     kind.name == "TrialComponent" and isinstance(value, dict) and key != "Status"
                 )
-                record[key] = record.get(key, {}) | value if merged else value
+                record[key] = record.get(key, {}) | value if is_merge else value
         self._save(kind, record | {"LastModifiedTime": time.time()})
         return _arn_for(kind, "Update", record)
 
@@ -127,18 +131,18 @@ class Store:
     # tags
 
     def _add_tags(self, request: dict) -> dict:
-        kind, record = self._tagged(request)
+        kind, record = self._find_resource(request)
         tags = {tag["Key"]: tag for tag in [*record["_tags"], *request["Tags"]]}
         self._save(kind, record | {"_tags": list(tags.values())})
         return {"Tags": list(tags.values())}
 
     def _delete_tags(self, request: dict) -> dict:
-        kind, record = self._tagged(request)
-        left = [tag for tag in record["_tags"] if tag["Key"] not in request["TagKeys"]]
-        self._save(kind, record | {"_tags": left})
+        kind, record = self._find_resource(request)
+        tags = [tag for tag in record["_tags"] if tag["Key"] not in request["TagKeys"]]
+        self._save(kind, record | {"_tags": tags})
         return {}
 
-    def _tagged(self, request: dict) -> tuple[Kind, dict]:
+    def _find_resource(self, request: dict) -> tuple[Kind, dict]:
         kind = self._by_arn(request["ResourceArn"])
         assert kind is not None  # owns has asked
         return kind, self._find(kind, {kind.key: request["ResourceArn"]})
@@ -151,8 +155,8 @@ class Store:
 
     def _find(self, kind: Kind, request: dict, verb: str = "Describe") -> dict:
         """Return the record with that name or ARN."""
-        named = request[kind.key]
-        arn = named.lower() if named.startswith("arn:") else kind.arn(named)
+        name = request[kind.key]
+        arn = name.lower() if name.startswith("arn:") else kind.arn(name)
         if arn not in self._items[kind.name]:
             raise kind.missing(arn, verb)
         return self._items[kind.name][arn]
@@ -166,17 +170,17 @@ class Store:
         self._items[kind.name][record[kind.arn_key]] = record
 
     def _matches(self, kind: Kind, record: dict, request: dict) -> bool:
-        made = record["CreationTime"]
-        changed = record.get("LastModifiedTime", made)
+        creation_time = record["CreationTime"]
+        modification_time = record.get("LastModifiedTime", creation_time)
         name = record[kind.arn_key].partition(f":{kind.resource}/")[2]
         return (
             request.get("NameContains", "").lower() in name
-            and request.get("CreationTimeAfter", made) <= made
-            and request.get("CreationTimeBefore", made) >= made
-            and request.get("CreatedAfter", made) <= made
-            and request.get("CreatedBefore", made) >= made
-            and request.get("LastModifiedTimeAfter", changed) <= changed
-            and request.get("LastModifiedTimeBefore", changed) >= changed
+            and request.get("CreationTimeAfter", creation_time) <= creation_time
+            and request.get("CreationTimeBefore", creation_time) >= creation_time
+            and request.get("CreatedAfter", creation_time) <= creation_time
+            and request.get("CreatedBefore", creation_time) >= creation_time
+            and request.get("LastModifiedTimeAfter", modification_time) <= modification_time
+            and request.get("LastModifiedTimeBefore", modification_time) >= modification_time
         )
 
 
@@ -184,24 +188,36 @@ def _age(record: dict) -> tuple[float, int]:
     return float(record["CreationTime"]), record.get("ModelPackageVersion", 0)
 
 
-def described(kind: Kind, record: dict) -> dict:
+def describe_record(kind: Kind, record: dict) -> dict:
     """Return members that have a value; the creator is not known."""
-    nobody: dict = {key: {} for key in ("CreatedBy", "LastModifiedBy") if key in kind.described}
-    shown = {"DisplayName": record.get(kind.key)} if "DisplayName" in kind.described else {}
-    return nobody | shown | {key: record[key] for key in record if key in kind.described}
+    nobody: dict = {
+        key: {} for key in ("CreatedBy", "LastModifiedBy") if key in kind.description_members
+    }
+    display_name = (
+        {"DisplayName": record.get(kind.key)} if "DisplayName" in kind.description_members else {}
+    )
+    return (
+        nobody
+        | display_name
+        | {key: record[key] for key in record if key in kind.description_members}
+    )
 
 
 def summary(kind: Kind, record: dict, members: frozenset[str]) -> dict:
     """Return a list's item; a job definition gets the names that a schedule has for it."""
-    renamed = {
+    aliases = {
         "MonitoringJobDefinitionName": record.get(kind.key),
         "MonitoringJobDefinitionArn": record[kind.arn_key],
         "EndpointName": endpoint(record),
         "TrialComponentSource": record.get("Source"),
         "DisplayName": record.get(kind.key),  # the API reference's default
     }
-    whole = renamed | record
-    return {key: whole[key] for key in whole if key in members and whole[key] is not None}
+    all_members = aliases | record
+    return {
+        key: all_members[key]
+        for key in all_members
+        if key in members and all_members[key] is not None
+    }
 
 
 def endpoint(record: dict) -> str | None:
@@ -213,5 +229,5 @@ def endpoint(record: dict) -> str | None:
 def _arn_for(kind: Kind, verb: str, record: dict) -> dict:
     """Return the ARN, if the operation's answer has it."""
     operation = kind.operation(verb)
-    answered = operation.output_shape if operation else None
-    return {kind.arn_key: record[kind.arn_key]} if answered and answered.members else {}
+    answer_shape = operation.output_shape if operation else None
+    return {kind.arn_key: record[kind.arn_key]} if answer_shape and answer_shape.members else {}

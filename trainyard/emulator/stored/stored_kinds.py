@@ -5,17 +5,17 @@ experiments.
 from pathlib import Path
 
 from trainyard.emulator.api import ApiError
-from trainyard.emulator.paging import ordered, page
+from trainyard.emulator.paging import page, sort_items
 from trainyard.emulator.request_shapes import model
 from trainyard.emulator.stored.resource_kinds import KINDS, Kind, items_of
-from trainyard.emulator.stored.store import Operation, Store, described, endpoint, summary
+from trainyard.emulator.stored.store import Operation, Store, describe_record, endpoint, summary
 
 _BY = {kind.name: kind for kind in KINDS}
 _TRIAL, _COMPONENT = _BY["Trial"], _BY["TrialComponent"]
 _CARD, _EXPERIMENT = _BY["ModelCard"], _BY["Experiment"]
 
 
-class Stored(Store):
+class ResourceStore(Store):
     """All of these in a state directory, with what experiments and cards have beside."""
 
     def __init__(self, root: Path) -> None:
@@ -26,7 +26,7 @@ class Stored(Store):
         Search.
         """
         with self._lock:
-            return [described(_BY[kind], record) for record in self._items[kind].values()]
+            return [describe_record(_BY[kind], record) for record in self._items[kind].values()]
 
     def _special(self) -> dict[str, Operation]:
         return {
@@ -61,7 +61,7 @@ class Stored(Store):
             name = request["ModelCardName"]
             message = f"Modelcard with name {name} and version: {number} does not exist"
             raise ApiError("ResourceNotFound", message)
-        return described(_CARD, versions[number - 1])
+        return describe_record(_CARD, versions[number - 1])
 
     def _update_card(self, request: dict) -> dict:
         """Create a new version of the card."""
@@ -72,10 +72,10 @@ class Stored(Store):
 
     def _card_versions(self, request: dict) -> dict:
         name, members = items_of(model().operation_model("ListModelCardVersions"))
-        found = [v for v in self._versions(request) if self._matches(_CARD, v, request)]
+        versions = [v for v in self._versions(request) if self._matches(_CARD, v, request)]
         by = {"Version": "ModelCardVersion"}
-        found = ordered(found, request, by, "Version", "Ascending")
-        return page(name, [summary(_CARD, v, members) for v in found], request, _CARD.page)
+        versions = sort_items(versions, request, by, "Version", "Ascending")
+        return page(name, [summary(_CARD, v, members) for v in versions], request, _CARD.page)
 
     def _versions(self, request: dict) -> list[dict]:
         record = self._find(_CARD, request)
@@ -96,14 +96,14 @@ class Stored(Store):
         """
         experiment, trial = request.get("ExperimentName"), request.get("TrialName")
         trials = record.get("_trials", []) if kind is _COMPONENT else [record.get("TrialName")]
-        of = [
+        experiments = [
             t["ExperimentName"] for t in self._items["Trial"].values() if t["TrialName"] in trials
         ]
         component = self._items["TrialComponent"].get(
             _COMPONENT.arn(request.get("TrialComponentName", "")), {}
         )
         return (
-            (experiment is None or experiment in of)
+            (experiment is None or experiment in experiments)
             and (trial is None or trial in trials)
             and ("TrialComponentName" not in request or trials[0] in component.get("_trials", []))
             and request.get("SourceArn") in (None, record.get("Source", {}).get("SourceArn"))

@@ -17,7 +17,7 @@ _PART = re.compile(
     r"\.?\[\s*(?P<inside>(?:'[^']*'|\"[^\"]*\"|[^\]'\"])*)\s*\]|\.(?P<name>\*|[^.\[\]\s]+)"
 )
 _NAMES = re.compile(r"""(?:'[^']*'|"[^"]*")(?:\s*,\s*(?:'[^']*'|"[^"]*"))*""")
-_QUOTED = re.compile(r"""'([^']*)'|"([^"]*)\"""")
+_QUOTED_NAME = re.compile(r"""'([^']*)'|"([^"]*)\"""")
 _NUMBER = re.compile(r"-?\d+")
 _SLICE = re.compile(r"(-?\d+)?\s*:\s*(-?\d+)?")
 
@@ -26,19 +26,19 @@ class PathError(ValueError):
     """The path is invalid, or leads nowhere in a record; the message says which."""
 
 
-def compiled(path: str) -> Filter:
+def compile_filter(path: str) -> Filter:
     """Return a function that extracts the path's part of a record. Both raise
     :class:`PathError`.
     """
     if not path.startswith("$") or len(path) > LIMIT:
         raise PathError(f"{path!r}: expected a JSONPath of at most {LIMIT} characters, '$...'")
-    steps, at = [], 1
-    while at < len(path):
-        match = _PART.match(path, at)
+    steps, position = [], 1
+    while position < len(path):
+        match = _PART.match(path, position)
         if not match:
-            raise PathError(f"{path!r}: {path[at:]!r} is not an operator of a filter")
+            raise PathError(f"{path!r}: {path[position:]!r} is not an operator of a filter")
         steps.append(_step(path, match))
-        at = match.end()
+        position = match.end()
 
     def apply(record: Any) -> Any:
         for step in steps:
@@ -55,7 +55,7 @@ def _step(path: str, match: re.Match[str]) -> Filter:
     if match["name"]:
         return lambda record: _member(record, match["name"])
     if _NAMES.fullmatch(inside):
-        names = [single or double for single, double in _QUOTED.findall(inside)]
+        names = [single or double for single, double in _QUOTED_NAME.findall(inside)]
         return lambda record: _members(record, names)
     picks = [part.strip() for part in inside.split(",")]
     if not all(_NUMBER.fullmatch(pick) or _SLICE.fullmatch(pick) for pick in picks):
@@ -68,12 +68,12 @@ def _all(record: Any) -> Any:
         return list(record.values())
     if isinstance(record, list):
         return record
-    raise PathError(f"* of {_shown(record)}, which is neither an object nor an array")
+    raise PathError(f"* of {_shorten_repr(record)}, which is neither an object nor an array")
 
 
 def _member(record: Any, name: str) -> Any:
     if not isinstance(record, dict) or name not in record:
-        raise PathError(f"{name!r} is missing in {_shown(record)}")
+        raise PathError(f"{name!r} is missing in {_shorten_repr(record)}")
     return record[name]
 
 
@@ -85,17 +85,17 @@ def _members(record: Any, names: list[str]) -> Any:
 
 def _elements_json_path(record: Any, picks: list[str]) -> Any:
     if not isinstance(record, list):
-        raise PathError(f"[{','.join(picks)}] of {_shown(record)}, which is not an array")
+        raise PathError(f"[{','.join(picks)}] of {_shorten_repr(record)}, which is not an array")
     if len(picks) == 1 and ":" not in picks[0]:
         return _element(record, picks[0])
-    found: list[Any] = []
+    elements: list[Any] = []
     for pick in picks:
         if match := _SLICE.fullmatch(pick):
             low, high = (int(text) if text else None for text in match.groups())
-            found += record[low:high]
+            elements += record[low:high]
         else:
-            found.append(_element(record, pick))
-    return found
+            elements.append(_element(record, pick))
+    return elements
 
 
 def _element(record: list, pick: str) -> Any:
@@ -105,7 +105,7 @@ def _element(record: list, pick: str) -> Any:
         raise PathError(f"[{pick}] is outside an array of {len(record)}") from None
 
 
-def _shown(record: Any) -> str:
+def _shorten_repr(record: Any) -> str:
     text = repr(record)
     return text if len(text) < 80 else f"{text[:77]}..."
 
@@ -132,7 +132,7 @@ def records(file: BinaryIO, split: str) -> Iterator[bytes]:
         yield file.read()
 
 
-def batches(found: Iterable[bytes], many: bool, limit: int) -> Iterator[list[bytes]]:
+def batches(pieces: Iterable[bytes], many: bool, limit: int) -> Iterator[list[bytes]]:
     """Iterate over lists of records, each for one request: one record, or what ``limit`` bytes
     hold.
 
@@ -140,7 +140,7 @@ def batches(found: Iterable[bytes], many: bool, limit: int) -> Iterator[list[byt
     """
     batch: list[bytes] = []
     size = 0
-    for number, record in enumerate(found):
+    for number, record in enumerate(pieces):
         if limit and len(record) > limit:
             raise TooLarge(
                 f"record {number} has {len(record)} bytes, more than MaxPayloadInMB allows: {limit}"
@@ -154,21 +154,21 @@ def batches(found: Iterable[bytes], many: bool, limit: int) -> Iterator[list[byt
         yield batch
 
 
-def parts(answer: bytes, content_type: str, expected: int) -> list[bytes]:
+def parts(answer: bytes, content_type: str, expected_count: int) -> list[bytes]:
     """Return an answer's records: its lines, a JSON array's elements, or the answer as one.
 
-    ``expected``: number of records in the request. A JSON answer about several is an array with an
-    element for each, or a line for each.
+    ``expected_count``: number of records in the request. A JSON answer about several is an array
+    with an element for each, or a line for each.
     """
     kind = media_type(content_type)
-    if kind == "application/json" and expected > 1:
-        return _elements(answer, expected)
+    if kind == "application/json" and expected_count > 1:
+        return _elements(answer, expected_count)
     if kind in LINES:
         return answer.removesuffix(b"\n").split(b"\n") if answer else []
     return [answer.removesuffix(b"\n")]
 
 
-def _elements(answer: bytes, expected: int) -> list[bytes]:
+def _elements(answer: bytes, expected_count: int) -> list[bytes]:
     try:
         document = json.loads(answer)
     except ValueError:
@@ -180,17 +180,17 @@ def _elements(answer: bytes, expected: int) -> list[bytes]:
     return [answer]
 
 
-def counted(answer: bytes, content_type: str, expected: int) -> int | None:
-    """Return the number of records in an answer about ``expected``; None for a type without a
+def count_records(answer: bytes, content_type: str, expected_count: int) -> int | None:
+    """Return the number of records in an answer about ``expected_count``; None for a type without a
     rule.
     """
     kind = media_type(content_type)
     if kind not in LINES and kind != "application/json":
         return None
-    return len(parts(answer, content_type, expected))
+    return len(parts(answer, content_type, expected_count))
 
 
-WHOLE = "$"
+WHOLE_RECORD = "$"
 KINDS = (*LINES, "application/json")
 
 
@@ -199,12 +199,15 @@ class DataProcessing:
     fit them.
     """
 
-    def __init__(self, asked: dict, source: dict, output: dict) -> None:
+    def __init__(self, processing: dict, source: dict, output: dict) -> None:
         """Check and compile the filters of DataProcessing, TransformInput and TransformOutput."""
-        self.joins = asked.get("JoinSource", "None") == "Input"
-        first, last = asked.get("InputFilter") or WHOLE, asked.get("OutputFilter") or WHOLE
-        self._first = None if first == WHOLE else compiled(first)
-        self._last = None if last == WHOLE else compiled(last)
+        self.joins = processing.get("JoinSource", "None") == "Input"
+        first, last = (
+            processing.get("InputFilter") or WHOLE_RECORD,
+            processing.get("OutputFilter") or WHOLE_RECORD,
+        )
+        self._first = None if first == WHOLE_RECORD else compile_filter(first)
+        self._last = None if last == WHOLE_RECORD else compile_filter(last)
         self._kind = media_type(source.get("ContentType"))
         self._answer_kind = media_type(output.get("Accept")) or self._kind
         if self.active and self._kind not in KINDS:
@@ -220,7 +223,7 @@ class DataProcessing:
         """True if answers are processed record by record."""
         return bool(self.joins or self._first or self._last)
 
-    def asked(self, record: bytes) -> bytes:
+    def filter_input(self, record: bytes) -> bytes:
         """Return the part of a record that the model gets."""
         if not self._first:
             return record
@@ -234,8 +237,10 @@ class DataProcessing:
             return _write(self._last(_read(answer, self._answer_kind)), self._answer_kind)
         if self._kind == "text/csv" and not self._last:
             return record.removesuffix(b"\r") + b"," + answer
-        joined = _joined(self._kind, _read(record, self._kind), _read(answer, self._answer_kind))
-        return _write(self._last(joined) if self._last else joined, self._kind)
+        joined_record = _join_answer(
+            self._kind, _read(record, self._kind), _read(answer, self._answer_kind)
+        )
+        return _write(self._last(joined_record) if self._last else joined_record, self._kind)
 
 
 def _check_join(kind: str, answer_kind: str, source: dict, output: dict) -> None:
@@ -248,7 +253,7 @@ def _check_join(kind: str, answer_kind: str, source: dict, output: dict) -> None
         raise ValueError(f"JoinSource Input: AssembleWith {assemble} must be the SplitType {split}")
 
 
-def _joined(kind: str, record: Any, answer: Any) -> Any:
+def _join_answer(kind: str, record: Any, answer: Any) -> Any:
     if kind == "text/csv":
         return [*record, *answer]
     if isinstance(record, dict):

@@ -20,7 +20,7 @@ from trainyard.emulator.transform.data_processing import (
     DataProcessing,
     TooLarge,
     batches,
-    counted,
+    count_records,
     parts,
     records,
 )
@@ -35,7 +35,7 @@ class ObjectFailed(Exception):
     """An object has no output; the message is the reason, as in a FailureReason."""
 
 
-class Ended(Exception):
+class TransformStopError(Exception):
     """The job was asked to stop."""
 
 
@@ -50,7 +50,7 @@ class Settings:
     many: bool
 
     @property
-    def shown(self) -> str:
+    def log_text(self) -> str:
         """The settings as in AWS's data log."""
         strategy = "MULTI_RECORD" if self.many else "SINGLE_RECORD"
         return (
@@ -59,20 +59,24 @@ class Settings:
         )
 
 
-def settings(request: dict, offered: dict) -> Settings:
+def settings(request: dict, container_parameters: dict) -> Settings:
     """Return the request's settings, else the container's (``/execution-parameters``), else the
     defaults: developer guide, "Use Your Own Inference Code with Batch Transform".
     """
-    asked = {key: request[key] for key in DEFAULTS if key in request}
-    if not asked.get("MaxConcurrentTransforms"):
-        asked.pop("MaxConcurrentTransforms", None)  # 0 also means the container's
-    if "BatchStrategy" in asked:
-        asked["BatchStrategy"] = STRATEGIES[asked["BatchStrategy"]]
-    found = DEFAULTS | {key: value for key, value in offered.items() if key in DEFAULTS} | asked
+    job_parameters = {key: request[key] for key in DEFAULTS if key in request}
+    if not job_parameters.get("MaxConcurrentTransforms"):
+        job_parameters.pop("MaxConcurrentTransforms", None)  # 0 also means the container's
+    if "BatchStrategy" in job_parameters:
+        job_parameters["BatchStrategy"] = STRATEGIES[job_parameters["BatchStrategy"]]
+    parameters = (
+        DEFAULTS
+        | {key: value for key, value in container_parameters.items() if key in DEFAULTS}
+        | job_parameters
+    )
     return Settings(
-        max(1, int(found["MaxConcurrentTransforms"])),
-        int(found["MaxPayloadInMB"]) * MB,
-        found["BatchStrategy"] == "MULTI_RECORD",
+        max(1, int(parameters["MaxConcurrentTransforms"])),
+        int(parameters["MaxPayloadInMB"]) * MB,
+        parameters["BatchStrategy"] == "MULTI_RECORD",
     )
 
 
@@ -87,21 +91,21 @@ class Count:
         self.went_in, self.came_out = _sum(self.went_in, went_in), _sum(self.came_out, came_out)
 
     @property
-    def shown(self) -> str:
+    def log_text(self) -> str:
         if self.went_in is None or self.came_out is None:
-            known = [
+            counts = [
                 f"{count} records {way}"
                 for count, way in ((self.went_in, "in"), (self.came_out, "out"))
                 if count is not None
             ]
             side = "in" if self.went_in is None else "out"
-            return f"{', '.join(known) or 'done'}; what went {side} is of a type without records"
-        alike = "" if self.came_out == self.went_in else ": they do not match record by record"
-        return f"{self.went_in} records in, {self.came_out} out{alike}"
+            return f"{', '.join(counts) or 'done'}; what went {side} is of a type without records"
+        mismatch = "" if self.came_out == self.went_in else ": they do not match record by record"
+        return f"{self.went_in} records in, {self.came_out} out{mismatch}"
 
 
-def _sum(one: int | None, two: int | None) -> int | None:
-    return None if one is None or two is None else one + two
+def _sum(one_count: int | None, two: int | None) -> int | None:
+    return None if one_count is None or two is None else one_count + two
 
 
 class Transformer:
@@ -135,10 +139,10 @@ class Transformer:
     def transform(self, source: Source) -> Count:
         """Write the object's output, whole. Raises :class:`ObjectFailed`, :class:`Ended`."""
         bucket, key = split_uri(self.output(source))
-        stored = io.BufferedReader(self._objects.open(source.bucket, source.key)[1], CHUNK)
-        with stored, self._objects.blob() as blob:
-            zipped = self._source.get("CompressionType") == "Gzip"
-            file = cast(BinaryIO, gzip.GzipFile(fileobj=stored) if zipped else stored)
+        stored_bytes = io.BufferedReader(self._objects.open(source.bucket, source.key)[1], CHUNK)
+        with stored_bytes, self._objects.blob() as blob:
+            is_gzip = self._source.get("CompressionType") == "Gzip"
+            file = cast(BinaryIO, gzip.GzipFile(fileobj=stored_bytes) if is_gzip else stored_bytes)
             try:
                 count = self._through(file, blob)
             except (TooLarge, gzip.BadGzipFile, EOFError) as error:
@@ -148,17 +152,17 @@ class Transformer:
         return count
 
     def _through(self, file: BinaryIO, blob: Blob) -> Count:
-        found = records(file, self._source.get("SplitType", "None"))
+        pieces = records(file, self._source.get("SplitType", "None"))
         count = Count()
-        for batch, answer in self._answers(batches(found, self._how.many, self._how.payload)):
-            blob.write(self._assembled(batch, answer, count))
+        for batch, answer in self._answers(batches(pieces, self._how.many, self._how.payload)):
+            blob.write(self._assemble_answer(batch, answer, count))
         return count
 
-    def _answers(self, asked: Iterator[list[bytes]]) -> Iterator[tuple[list[bytes], Answer]]:
+    def _answers(self, batch_stream: Iterator[list[bytes]]) -> Iterator[tuple[list[bytes], Answer]]:
         """Iterate over the batches' answers in order, with as many requests ahead as allowed."""
         waiting: deque[tuple[list[bytes], Future[Answer]]] = deque()
         try:
-            for batch in asked:
+            for batch in batch_stream:
                 waiting.append((batch, self._senders.submit(self._ask, batch)))
                 if len(waiting) >= self._how.concurrent:
                     first, future = waiting.popleft()
@@ -172,7 +176,7 @@ class Transformer:
 
     def _ask(self, batch: list[bytes]) -> Answer:
         try:
-            body = b"\n".join(self._processing.asked(record) for record in batch)
+            body = b"\n".join(self._processing.filter_input(record) for record in batch)
         except ValueError as error:
             raise ObjectFailed(f"ClientError: InputFilter: {error}") from None
         names = {"Content-Type": self._source.get("ContentType"),
@@ -180,16 +184,16 @@ class Transformer:
         headers = {name: value for name, value in names.items() if value}
         for number in range(self._tries):
             if self._stop.is_set():
-                raise Ended
+                raise TransformStopError
             last = number + 1 == self._tries
             try:
                 answer = self._instance.invoke(body, headers, self._seconds)
             except NoAnswerError as error:
                 if self._stop.is_set():
-                    raise Ended from None
+                    raise TransformStopError from None
                 if last or self._instance.status == "Failed":
-                    why = self._instance.failure or str(error)
-                    raise ObjectFailed(f"AlgorithmError: {why}") from None
+                    reason = self._instance.failure or str(error)
+                    raise ObjectFailed(f"AlgorithmError: {reason}") from None
                 continue
             if answer.status < 400:
                 return answer
@@ -197,33 +201,33 @@ class Transformer:
                 raise ObjectFailed(_bad(answer))
         raise AssertionError("the last attempt has answered or raised")
 
-    def _assembled(self, batch: list[bytes], answer: Answer, count: Count) -> bytes:
+    def _assemble_answer(self, batch: list[bytes], answer: Answer, count: Count) -> bytes:
         kind = self._output.get("Accept") or answer.content_type
         if self._source.get("SplitType", "None") == "None":
-            went_in = counted(batch[0], self._source.get("ContentType", ""), 1)
+            went_in = count_records(batch[0], self._source.get("ContentType", ""), 1)
         else:
             went_in = len(batch)
-        count.add(went_in, counted(answer.body, kind, went_in or 1))
+        count.add(went_in, count_records(answer.body, kind, went_in or 1))
         body = answer.body
         if self._processing.active:
-            body = self._processed(batch, answer)
+            body = self._process_answer(batch, answer)
         if self._output.get("AssembleWith") == "Line" and not body.endswith(b"\n"):
             body += b"\n"
         return body
 
-    def _processed(self, batch: list[bytes], answer: Answer) -> bytes:
+    def _process_answer(self, batch: list[bytes], answer: Answer) -> bytes:
         """Return the answer's records, filtered and joined."""
         source = self._source.get("ContentType", "")
-        asked = batch if len(batch) > 1 else parts(batch[0], source, 1)
-        found = parts(answer.body, self._output.get("Accept") or source, len(asked))
-        if len(found) != len(asked):
+        inputs = batch if len(batch) > 1 else parts(batch[0], source, 1)
+        outputs = parts(answer.body, self._output.get("Accept") or source, len(inputs))
+        if len(outputs) != len(inputs):
             raise ObjectFailed(
-                f"ClientError: DataProcessing: the model was asked about {len(asked)} records and "
-                f"answered with {len(found)}"
+                f"ClientError: DataProcessing: the model was asked about {len(inputs)} records and "
+                f"answered with {len(outputs)}"
             )
         try:
-            pairs = zip(asked, found, strict=True)
-            results = [self._processing.result(record, each) for record, each in pairs]
+            pairs = zip(inputs, outputs, strict=True)
+            results = [self._processing.result(record, output) for record, output in pairs]
         except ValueError as error:
             raise ObjectFailed(f"ClientError: DataProcessing: {error}") from None
         return b"\n".join(results) + (b"\n" if answer.body.endswith(b"\n") else b"")
@@ -231,5 +235,7 @@ class Transformer:
 
 def _bad(answer: Answer) -> str:
     kind = "AlgorithmError" if answer.status >= 500 else "ClientError"
-    said = shorten(without_native_frames(answer.cause or answer.body.decode(errors="replace")), 600)
-    return f"{kind}: Bad HTTP status received from algorithm: {answer.status}: {said}"
+    message = shorten(
+        without_native_frames(answer.cause or answer.body.decode(errors="replace")), 600
+    )
+    return f"{kind}: Bad HTTP status received from algorithm: {answer.status}: {message}"

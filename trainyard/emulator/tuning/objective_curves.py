@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainyard.emulator.jobs.metric_definitions import compiled
+from trainyard.emulator.jobs.metric_definitions import compile_regex
 from trainyard.emulator.services.log_store import LogStore, read_forward
 from trainyard.runs.metric_lines import number
 
@@ -28,7 +28,7 @@ TWICE = (
 _RANK = re.compile(r"^\s*(\[(rank|default|algo-)?\d+\]:|\[\d+,mpirank:\d+,algo-\d+\]<std\w+>:?)\s*")
 _COUNTER = re.compile(r"\b(epoch|iter|iteration|round|step)s?\b\W{0,3}(\d+)", re.IGNORECASE)
 _XGBOOST = re.compile(r"\[(\d+)\](?:\s|#011)")
-OWN = "[emulator] "
+OWN_PREFIX = "[emulator] "
 
 
 class Emissions:
@@ -36,26 +36,26 @@ class Emissions:
 
     def __init__(self, logs: LogStore, job: str, nodes: int, metric: Mapping[str, Any]) -> None:
         self.values: list[float] = []
-        self.repeated = ""
+        self.repeated_line = ""
         """First line that repeated another."""
         self._logs, self._job, self._nodes = logs, job, nodes
-        self._pattern = compiled(metric).pattern
+        self._pattern = compile_regex(metric).pattern
         self._streams: dict[Path, int] = {}
         """File → offset up to which it has been read."""
         self._first: Path | None = None
         """File of the node that counts: the first that printed the objective."""
-        self._seen: set[tuple[str, ...]] = set()
+        self._seen_lines: set[tuple[str, ...]] = set()
         self._last = ""
 
     def read(self) -> None:
         """Add values printed since the last call."""
         if len(self._streams) < self._nodes:
-            found = self._logs.streams(GROUP, f"{self._job}/")
-            self._streams = {stream.path: 0 for stream in found} | self._streams
+            streams = self._logs.streams(GROUP, f"{self._job}/")
+            self._streams = {stream.path: 0 for stream in streams} | self._streams
         for path, start in self._streams.items():
             for event in read_forward(path, start):
                 self._streams[path] = event.stop
-                if not event.message.startswith(OWN):
+                if not event.message.startswith(OWN_PREFIX):
                     self._consider(path, event.message)
 
     def _consider(self, path: Path, line: str) -> None:
@@ -69,12 +69,12 @@ class Emissions:
         counters = tuple(f"{word} {count}".lower() for word, count in _COUNTER.findall(rest))
         if round_ := _XGBOOST.match(rest):
             counters += (round_[0],)
-        twice = counters in self._seen if counters else text == self._last
+        twice = counters in self._seen_lines if counters else text == self._last
         if path != self._first or twice:
-            self.repeated = self.repeated or text
+            self.repeated_line = self.repeated_line or text
             return
         self._last = text
-        self._seen.add(counters)
+        self._seen_lines.add(counters)
         self.values.append(value)
 
 
@@ -88,19 +88,23 @@ class Median:
 
     minimize: bool
 
-    def verdict(self, curve: Curve, at: int, others: Sequence[Curve]) -> str | None:
-        """Return why the job is stopped at its value number ``at``, from 1; None when it continues.
+    def verdict(self, curve: Curve, position: int, others: Sequence[Curve]) -> str | None:
+        """Return why the job is stopped at its value number ``position``, from 1; None when it
+        continues.
 
         ``others``: curves of the jobs that were started before it.
         """
-        averages = [statistics.fmean(other[:at]) for other in others if len(other) >= at]
+        averages = [
+            statistics.fmean(other[:position]) for other in others if len(other) >= position
+        ]
         if not averages:
             return None
         median = statistics.median(averages)
-        if not _worse(curve[at - 1], median, self.minimize):
+        if not _worse(curve[position - 1], median, self.minimize):
             return None
         return (
-            f"early stopping: value {at} of the objective, {curve[at - 1]:g}, is worse than "
+            f"early stopping: value {position} of the objective, {curve[position - 1]:g}, is "
+            "worse than "
             f"{median:g}, the median of the earlier jobs' averages so far"
         )
 
@@ -113,25 +117,26 @@ class Hyperband:
     least: int
     most: int
 
-    def verdict(self, curve: Curve, at: int, others: Sequence[Curve]) -> str | None:
+    def verdict(self, curve: Curve, position: int, others: Sequence[Curve]) -> str | None:
         """Decide like :meth:`Median.verdict`; ``others`` are all other jobs' curves.
 
         At MaxResource a job may end by itself, so that it can save its model; it is stopped when it
         prints one more value.
         """
-        if at > self.most:
+        if position > self.most:
             return f"Hyperband: it went on after MaxResource, {self.most} values of the objective"
-        if at not in self.rungs():
+        if position not in self.rungs():
             return None
-        value = curve[at - 1]
-        there = [other[at - 1] for other in others if len(other) >= at]
-        better = sum(_worse(value, other, self.minimize) for other in there)
-        places = max(1, (len(there) + 1) // ETA)
+        value = curve[position - 1]
+        values = [other[position - 1] for other in others if len(other) >= position]
+        better = sum(_worse(value, other, self.minimize) for other in values)
+        places = max(1, (len(values) + 1) // ETA)
         if better < places:
             return None
         return (
-            f"Hyperband: with {value:g} at {at} values of the objective it is number {better + 1} "
-            f"of {len(there) + 1}, and the best {places} of them go on"
+            f"Hyperband: with {value:g} at {position} values of the objective it is number "
+            f"{better + 1} "
+            f"of {len(values) + 1}, and the best {places} of them go on"
         )
 
     def rungs(self) -> list[int]:
@@ -160,20 +165,22 @@ class Watch:
     def __init__(self, logs: LogStore) -> None:
         self._logs = logs
         self._curves: dict[str, Emissions] = {}
-        self._whole: set[str] = set()
+        self._complete_jobs: set[str] = set()
         """Jobs whose log has been read to its end."""
-        self._judged: dict[str, int] = {}
+        self._verdict_counts: dict[str, int] = {}
         """Job → number of its values that the rule has seen."""
-        self._told: set[str] = set()
+        self._reported_jobs: set[str] = set()
 
-    def read(self, job: str, nodes: int, metric: Mapping[str, Any], ended: bool) -> None:
-        """Read what a job has printed since the last call; ``ended``: it prints nothing more."""
-        if job in self._whole:
+    def read(self, job: str, nodes: int, metric: Mapping[str, Any], has_ended: bool) -> None:
+        """Read what a job has printed since the last call; ``has_ended``: it prints nothing
+        more.
+        """
+        if job in self._complete_jobs:
             return
         if job not in self._curves:
             self._curves[job] = Emissions(self._logs, job, nodes, metric)
         self._curves[job].read()
-        self._whole |= {job} if ended else set()
+        self._complete_jobs |= {job} if has_ended else set()
 
     def verdict(self, job: str, rule: Rule, order: Sequence[str]) -> tuple[list[str], str | None]:
         """Return messages for the job's log, and why it is stopped; None when it continues.
@@ -183,12 +190,16 @@ class Watch:
         curve = self._curves[job]
         earlier = order[: order.index(job)]
         others = earlier if isinstance(rule, Median) else [name for name in order if name != job]
-        compared = [self._curves[name].values for name in others]
-        seen, count = self._judged.get(job, 0), len(curve.values)
-        self._judged[job] = count
-        reasons = (rule.verdict(curve.values, at, compared) for at in range(seen + 1, count + 1))
-        said = (
-            [TWICE.format(line=curve.repeated)] if curve.repeated and job not in self._told else []
+        curves = [self._curves[name].values for name in others]
+        first, count = self._verdict_counts.get(job, 0), len(curve.values)
+        self._verdict_counts[job] = count
+        reasons = (
+            rule.verdict(curve.values, position, curves) for position in range(first + 1, count + 1)
         )
-        self._told |= {job} if said else set()
-        return said, next((why for why in reasons if why), None)
+        notices = (
+            [TWICE.format(line=curve.repeated_line)]
+            if curve.repeated_line and job not in self._reported_jobs
+            else []
+        )
+        self._reported_jobs |= {job} if notices else set()
+        return notices, next((reason for reason in reasons if reason), None)

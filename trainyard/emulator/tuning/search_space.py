@@ -33,15 +33,15 @@ class Numeric:
     scaling: str
     """Linear, Logarithmic or ReverseLogarithmic."""
 
-    whole: bool
+    is_integer: bool
     """True if its values are integers."""
 
-    def at(self, unit: float) -> str:
+    def scale_unit(self, unit: float) -> str:
         """Return the value at ``unit`` (0..1) on the range's scale."""
         _, back = _SCALES[self.scaling]
         begin, end = self._ends()
         value = min(max(back(begin + unit * (end - begin)), self.low), self.high)
-        return str(round(value)) if self.whole else repr(value)
+        return str(round(value)) if self.is_integer else repr(value)
 
     def unit(self, value: str) -> float | None:
         """Return the value's position on the scale, 0..1; None if it is not in the range."""
@@ -60,7 +60,7 @@ class Numeric:
         equally likely.
         """
         scale, _ = _SCALES[self.scaling]
-        room = 0.5 if self.whole else 0.0
+        room = 0.5 if self.is_integer else 0.0
         return scale(self.low - room), scale(self.high + room)
 
 
@@ -81,8 +81,11 @@ Values = dict[str, str]
 def space_of(ranges: Mapping[str, Any]) -> Space:
     """Return the space of a checked request's ParameterRanges."""
     return (
-        *(_numeric(item, whole=True) for item in ranges.get("IntegerParameterRanges") or ()),
-        *(_numeric(item, whole=False) for item in ranges.get("ContinuousParameterRanges") or ()),
+        *(_numeric(item, is_integer=True) for item in ranges.get("IntegerParameterRanges") or ()),
+        *(
+            _numeric(item, is_integer=False)
+            for item in ranges.get("ContinuousParameterRanges") or ()
+        ),
         *(
             Categorical(item["Name"], tuple(item["Values"]))
             for item in ranges.get("CategoricalParameterRanges") or ()
@@ -90,15 +93,15 @@ def space_of(ranges: Mapping[str, Any]) -> Space:
     )
 
 
-def _numeric(item: Mapping[str, Any], whole: bool) -> Numeric:
+def _numeric(item: Mapping[str, Any], is_integer: bool) -> Numeric:
     low, high = float(item["MinValue"]), float(item["MaxValue"])
     scaling = item.get("ScalingType", "Auto")
     if scaling == "Auto":
         scaling = "Logarithmic" if low > 0 and high / low >= ORDERS else "Linear"
-    return Numeric(item["Name"], low, high, scaling, whole)
+    return Numeric(item["Name"], low, high, scaling, is_integer)
 
 
-def within(space: Space, values: Mapping[str, str]) -> bool:
+def is_in_space(space: Space, values: Mapping[str, str]) -> bool:
     """Return whether there is exactly one value for each range, within it."""
     return set(values) == {item.name for item in space} and all(
         values[item.name] in item.values
@@ -113,7 +116,7 @@ def sample(space: Space, chance: random.Random) -> Values:
     return {
         item.name: chance.choice(item.values)
         if isinstance(item, Categorical)
-        else item.at(chance.random())
+        else item.scale_unit(chance.random())
         for item in space
     }
 
@@ -122,7 +125,7 @@ def grid(space: Space) -> Iterator[Values]:
     """Iterate over all combinations of the categories."""
     choices = [item.values for item in space if isinstance(item, Categorical)]
     names = [item.name for item in space]
-    return (dict(zip(names, chosen, strict=True)) for chosen in itertools.product(*choices))
+    return (dict(zip(names, choice, strict=True)) for choice in itertools.product(*choices))
 
 
 def size(space: Space) -> int:

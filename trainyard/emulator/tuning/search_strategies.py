@@ -22,15 +22,15 @@ from trainyard.emulator.tuning.search_space import (
     Space,
     Values,
     grid,
+    is_in_space,
     sample,
-    within,
 )
 
 if TYPE_CHECKING:
     import optuna
 
 LABEL = "a Bayesian search (optuna's TPE), not AWS's"
-ASKED, DRAWN = 3, 30
+ASK_ATTEMPTS, DRAW_ATTEMPTS = 3, 30
 """Number of times that Bayesian asks TPE for an untried combination, and then draws one at
 random.
 """
@@ -44,7 +44,7 @@ class Trial:
     objective: float | None = None
     """Objective value; None while the job runs, and if it failed."""
 
-    failed: bool = False
+    has_failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +78,16 @@ def in_order(question: Question) -> Values:
 
 def bayesian(question: Question) -> Values:
     """Bayesian: return TPE's suggestion for the results so far."""
-    known = [trial.values for trial in question.trials]
-    for attempt in range(ASKED + DRAWN):
+    tried_values = [trial.values for trial in question.trials]
+    for attempt in range(ASK_ATTEMPTS + DRAW_ATTEMPTS):
         chance = question.chance(attempt)
-        if attempt < ASKED:
-            found = _suggested(question, chance.getrandbits(32))
+        if attempt < ASK_ATTEMPTS:
+            values = _suggest_values(question, chance.getrandbits(32))
         else:
-            found = sample(question.space, chance)
-        if found not in known:
+            values = sample(question.space, chance)
+        if values not in tried_values:
             break
-    return found
+    return values
 
 
 STRATEGIES: dict[str, Callable[[Question], Values]] = {
@@ -108,7 +108,7 @@ def lacking(strategy: str) -> str | None:
     )
 
 
-def _suggested(question: Question, seed: int) -> Values:
+def _suggest_values(question: Question, seed: int) -> Values:
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -122,10 +122,10 @@ def _suggested(question: Question, seed: int) -> Values:
     study.add_trials(
         _as_optuna(trial, question.space, choices)
         for trial in question.trials
-        if not trial.failed and within(question.space, trial.values)
+        if not trial.has_failed and is_in_space(question.space, trial.values)
     )
-    asked = study.ask(choices)
-    return {item.name: _value(item, asked.params[item.name]) for item in question.space}
+    suggestion = study.ask(choices)
+    return {item.name: _value(item, suggestion.params[item.name]) for item in question.space}
 
 
 def _as_optuna(
@@ -146,7 +146,7 @@ def _distribution(item: Range) -> "optuna.distributions.BaseDistribution":
 
     if isinstance(item, Categorical):
         return CategoricalDistribution(item.values)
-    if item.whole:
+    if item.is_integer:
         return IntDistribution(int(item.low), int(item.high), log=item.scaling == "Logarithmic")
     return FloatDistribution(0.0, 1.0)
 
@@ -155,7 +155,7 @@ def _param(item: Range, value: str) -> str | float:
     """Return a value in optuna's form; a continuous one as its position on the scale."""
     if isinstance(item, Categorical):
         return value
-    if item.whole:
+    if item.is_integer:
         return int(value)
     unit = item.unit(value)
     assert unit is not None  # checked by within()
@@ -163,6 +163,6 @@ def _param(item: Range, value: str) -> str | float:
 
 
 def _value(item: Range, param: str | float) -> str:
-    if isinstance(item, Categorical) or item.whole:
+    if isinstance(item, Categorical) or item.is_integer:
         return str(param)
-    return item.at(float(param))
+    return item.scale_unit(float(param))

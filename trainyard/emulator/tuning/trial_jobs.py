@@ -17,7 +17,7 @@ IDLE = (
     "entry point. The image's toolkit starts the script, one process per node. For torchrun, set "
     "the static hyperparameter sagemaker_torch_distributed_enabled to true"
 )
-_PASSED = (
+_PASSED_MEMBERS = (
     *("RoleArn", "InputDataConfig", "VpcConfig", "OutputDataConfig", "ResourceConfig"),
     *("StoppingCondition", "EnableNetworkIsolation", "EnableInterContainerTrafficEncryption"),
     *("EnableManagedSpotTraining", "CheckpointConfig", "Environment"),
@@ -32,22 +32,22 @@ def training_request(
 
     Checkpoints go below the job's own name: otherwise a job would start from another's.
     """
-    asked = {key: definition[key] for key in _PASSED if key in definition}
+    members = {key: definition[key] for key in _PASSED_MEMBERS if key in definition}
     static = definition.get("StaticHyperParameters") or {}
     metric = objective_of(request, definition)["MetricName"]
-    if checkpoints := asked.get("CheckpointConfig"):
+    if checkpoints := members.get("CheckpointConfig"):
         uri = f"{checkpoints['S3Uri'].rstrip('/')}/{name}"
-        asked["CheckpointConfig"] = {**checkpoints, "S3Uri": uri}
+        members["CheckpointConfig"] = {**checkpoints, "S3Uri": uri}
     return {
         "ResourceConfig": _machines(definition),
-        **asked,
+        **members,
         "TrainingJobName": name,
         "AlgorithmSpecification": definition["AlgorithmSpecification"],
         "HyperParameters": {**static, **values, OBJECTIVE: metric},
     }
 
 
-def described(request: Mapping[str, Any]) -> dict[str, Any]:
+def describe_definitions(request: Mapping[str, Any]) -> dict[str, Any]:
     """Return the training definitions as Describe has them.
 
     SDK v2's ``HyperparameterTuner.attach`` reads them (its integration tests pass on AWS): the
@@ -63,7 +63,7 @@ def described(request: Mapping[str, Any]) -> dict[str, Any]:
         return {**definition, "StaticHyperParameters": static, "ResourceConfig": machines}
 
     if several := request.get("TrainingJobDefinitions"):
-        return {"TrainingJobDefinitions": [with_objective(each) for each in several]}
+        return {"TrainingJobDefinitions": [with_objective(definition) for definition in several]}
     return {"TrainingJobDefinition": with_objective(request["TrainingJobDefinition"])}
 
 
@@ -80,9 +80,9 @@ def drivers_idle(definition: Mapping[str, Any]) -> bool:
 
 def _machines(definition: Mapping[str, Any]) -> dict[str, Any]:
     """Return HyperParameterTuningResourceConfig with the first of several kinds of instance."""
-    wanted = definition.get("HyperParameterTuningResourceConfig") or {}
-    first = (wanted.get("InstanceConfigs") or [{}])[0]
-    return {key: value for key, value in {**wanted, **first}.items() if key in _RESOURCES}
+    config = definition.get("HyperParameterTuningResourceConfig") or {}
+    first = (config.get("InstanceConfigs") or [{}])[0]
+    return {key: value for key, value in {**config, **first}.items() if key in _RESOURCES}
 
 
 def instances(definition: Mapping[str, Any]) -> int:
@@ -92,7 +92,7 @@ def instances(definition: Mapping[str, Any]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Defined:
+class TrainingDefinition:
     """An entry of TrainingJobDefinition or TrainingJobDefinitions, parsed."""
 
     document: dict[str, Any]
@@ -102,7 +102,7 @@ class Defined:
     rule: Rule | None
 
 
-def read(request: Mapping[str, Any], definition: dict[str, Any]) -> Defined:
+def read(request: Mapping[str, Any], definition: dict[str, Any]) -> TrainingDefinition:
     """Return a parsed definition of a checked request."""
     config = request[CONFIG]
     minimize = objective_of(request, definition)["Type"] == "Minimize"
@@ -112,4 +112,6 @@ def read(request: Mapping[str, Any], definition: dict[str, Any]) -> Defined:
     elif config.get("TrainingJobEarlyStoppingType") == "Auto":
         rule = Median(minimize)
     space = space_of(ranges_of(request, definition))
-    return Defined(definition, definition.get("DefinitionName", ""), space, minimize, rule)
+    return TrainingDefinition(
+        definition, definition.get("DefinitionName", ""), space, minimize, rule
+    )

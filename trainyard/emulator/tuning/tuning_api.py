@@ -12,10 +12,10 @@ from typing import Any
 from trainyard.emulator.api import ApiError, make_arn
 from trainyard.emulator.jobs.job import Place
 from trainyard.emulator.jobs.job_api import Jobs
-from trainyard.emulator.jobs.metric_definitions import compiled
+from trainyard.emulator.jobs.metric_definitions import compile_regex
 from trainyard.emulator.jobs.training_job import TrainingJob
 from trainyard.emulator.json_documents import read_json, write_json
-from trainyard.emulator.paging import ordered, page
+from trainyard.emulator.paging import page, sort_items
 from trainyard.emulator.request_shapes import check
 from trainyard.emulator.resource_tags import Tags
 from trainyard.emulator.tuning.search_space import space_of
@@ -30,7 +30,7 @@ from trainyard.emulator.tuning.tuning_request import (
     metric_of,
     ranges_of,
 )
-from trainyard.emulator.tuning.tuning_results import Result, counters, ranked
+from trainyard.emulator.tuning.tuning_results import Result, counters, rank_results
 from trainyard.emulator.tuning.warm_start import check_warm_start, parents_of
 from trainyard.language.statuses import JOB_ENDED
 
@@ -55,7 +55,7 @@ class Tunings:
         self._root, self._place, self._jobs, self._tags = root, place, jobs, tags
         self._all: dict[str, TuningJob] = {}
         self._lock = threading.RLock()
-        self._closed = False
+        self._is_closed = False
         for path in sorted(root.glob("*/tuning.json")):
             self._load(path)
 
@@ -81,7 +81,7 @@ class Tunings:
         name = request[_NAME_MEMBER]
         self._check(request)
         with self._lock:
-            if self._closed:
+            if self._is_closed:
                 raise ApiError("ServiceUnavailable", "The emulator is stopping.", 503)
             if name in self._all:
                 raise ApiError("ResourceInUse", f"Tuning job name must be unique, {name} exists")
@@ -104,9 +104,9 @@ class Tunings:
         """
         with self._lock:
             for job in self._all.values():
-                unfinished = job.status == "Stopped" or job.answer.get("FailureReason") == LOST
+                is_unfinished = job.status == "Stopped" or job.answer.get("FailureReason") == LOST
                 same = job.request == {**request, _NAME_MEMBER: job.name}
-                if job.name.startswith(like) and unfinished and same and not self._closed:
+                if job.name.startswith(like) and is_unfinished and same and not self._is_closed:
                     job.carry_on()
                     return job
         return None
@@ -125,7 +125,7 @@ class Tunings:
     def close(self) -> None:
         """Stop all tuning jobs; they start no further training job."""
         with self._lock:
-            self._closed = True
+            self._is_closed = True
             running = [job for job in self._all.values() if job.status not in JOB_ENDED]
         for job in running:
             job.stop()
@@ -163,7 +163,7 @@ class Tunings:
     def _list(self, request: dict[str, Any]) -> dict[str, Any]:
         with self._lock:
             answers = [job.answer | {_NAME_MEMBER: job.name} for job in self._all.values()]
-        found = ordered(
+        summaries = sort_items(
             [answer for answer in answers if _matches(answer, request)],
             request,
             {"Name": _NAME_MEMBER, "Status": f"{_STEM}Status", "CreationTime": "CreationTime"},
@@ -171,17 +171,17 @@ class Tunings:
             "Ascending",
         )
         show = lambda answer: _summary(self.find(answer[_NAME_MEMBER]))  # noqa: E731
-        return page("HyperParameterTuningJobSummaries", found, request, 10, show)
+        return page("HyperParameterTuningJobSummaries", summaries, request, 10, show)
 
     def _list_training_jobs(self, request: dict[str, Any]) -> dict[str, Any]:
         results = self._find(request).results()
-        wanted = request.get("StatusEquals")
-        found = [_row(result) for result in results if wanted in (None, result.status)]
+        status = request.get("StatusEquals")
+        rows = [_row(result) for result in results if status in (None, result.status)]
         if request.get("SortBy") == "FinalObjectiveMetricValue":
-            found = [row for row in found if row["FinalObjectiveMetricValue"] is not None]
+            rows = [row for row in rows if row["FinalObjectiveMetricValue"] is not None]
         keys = ("Name", "CreationTime", "Status", "FinalObjectiveMetricValue")
-        found = ordered(found, request, {key: key for key in keys}, "Name", "Ascending")
-        return page("TrainingJobSummaries", found, request, 10, lambda row: row["of"].summary())
+        rows = sort_items(rows, request, {key: key for key in keys}, "Name", "Ascending")
+        return page("TrainingJobSummaries", rows, request, 10, lambda row: row["of"].summary())
 
     # inside
 
@@ -194,7 +194,7 @@ class Tunings:
         check_search(request)
         check_warm_start(request, {n: self.find(n).describe() for n in parents_of(request)})
         for definition in definitions(request):
-            compiled(metric_of(request, definition))
+            compile_regex(metric_of(request, definition))
             example = _example(request, definition)
             check(f"Create{KIND}Job", example)
             for refuse in TrainingJob.checks(example, self._place.python):
@@ -228,15 +228,15 @@ class Tunings:
 
 def best_first(job: TuningJob) -> list[dict[str, Any]]:
     """Return TrainingJobSummaries as a pipeline step has them."""
-    return [result.summary() for result in ranked(job.results())]
+    return [result.summary() for result in rank_results(job.results())]
 
 
 def _summary(job: TuningJob) -> dict[str, Any]:
-    passed = (_NAME_MEMBER, f"{_STEM}Arn", f"{_STEM}Status", "CreationTime",
+    keys = (_NAME_MEMBER, f"{_STEM}Arn", f"{_STEM}Status", "CreationTime",
               "HyperParameterTuningEndTime", "LastModifiedTime")  # fmt: skip
     answer = job.answer | {_NAME_MEMBER: job.name}
     config = job.request[CONFIG]
-    return {key: answer[key] for key in passed if key in answer} | {
+    return {key: answer[key] for key in keys if key in answer} | {
         "Strategy": config["Strategy"],
         "ResourceLimits": config["ResourceLimits"],
         **counters(job.results()),
@@ -264,12 +264,12 @@ def _row(result: Result) -> dict[str, Any]:
 
 
 def _matches(answer: Mapping[str, Any], request: Mapping[str, Any]) -> bool:
-    created, changed = answer["CreationTime"], answer["LastModifiedTime"]
+    creation_time, modification_time = answer["CreationTime"], answer["LastModifiedTime"]
     return bool(
         request.get("NameContains", "").lower() in answer[_NAME_MEMBER].lower()
         and request.get("StatusEquals") in (None, answer[f"{_STEM}Status"])
-        and request.get("CreationTimeAfter", created) <= created
-        and request.get("CreationTimeBefore", created) >= created
-        and request.get("LastModifiedTimeAfter", changed) <= changed
-        and request.get("LastModifiedTimeBefore", changed) >= changed
+        and request.get("CreationTimeAfter", creation_time) <= creation_time
+        and request.get("CreationTimeBefore", creation_time) >= creation_time
+        and request.get("LastModifiedTimeAfter", modification_time) <= modification_time
+        and request.get("LastModifiedTimeBefore", modification_time) >= modification_time
     )

@@ -27,8 +27,8 @@ from trainyard.emulator.tuning.search_space import Values, size
 from trainyard.emulator.tuning.search_strategies import LABEL, STRATEGIES, Question, Trial
 from trainyard.emulator.tuning.trial_jobs import (
     IDLE,
-    Defined,
-    described,
+    TrainingDefinition,
+    describe_definitions,
     drivers_idle,
     instances,
     read,
@@ -46,17 +46,17 @@ from trainyard.emulator.tuning.tuning_results import (
     converged_at,
     counters,
     hopeless,
-    met,
+    is_criterion_met,
     not_improving,
-    ranked,
+    rank_results,
 )
-from trainyard.emulator.tuning.warm_start import learned
+from trainyard.emulator.tuning.warm_start import reuse_results
 from trainyard.language.statuses import JOB_ENDED
 
 INTERVAL = 0.1  # seconds between checks of the training jobs
 KIND = "Training"
-STOPPED = "the tuning job was stopped"
-DONE = "the tuning job is done"
+STOP_REASON = "the tuning job was stopped"
+DONE_REASON = "the tuning job is done"
 log = logging.getLogger(__name__)
 
 
@@ -79,13 +79,13 @@ class TuningJob:
         self.lock = threading.RLock()
         self._path = directory / "tuning.json"
         self._jobs, self._parents = jobs, parents
-        self._defined = [read(self.request, d) for d in definitions(self.request)]
+        self._training_definitions = [read(self.request, d) for d in definitions(self.request)]
         self._live: dict[str, Job] = {}
-        self._ended: dict[str, Result] = {}
+        self._ended_results: dict[str, Result] = {}
         self._watch = Watch(logs)
         self._stop = threading.Event()
-        self._done = threading.Event()
-        self._begun = time.time()
+        self._done_event = threading.Event()
+        self._start_time = time.time()
 
     @property
     def request(self) -> dict[str, Any]:
@@ -119,7 +119,7 @@ class TuningJob:
             self._set_status("Stopping")
 
     def wait(self, timeout: float | None = None) -> bool:
-        return self._done.wait(timeout)
+        return self._done_event.wait(timeout)
 
     def _run(self) -> None:
         status, reason = "Failed", DEFECT
@@ -136,193 +136,207 @@ class TuningJob:
                 log.exception("tuning job %s failed in the emulator", self.name)
                 reason = f"InternalServerError: the emulator failed: {error}"
         finally:
-            self._stop_all(STOPPED if self._stop.is_set() else DONE)
+            self._stop_all(STOP_REASON if self._stop.is_set() else DONE_REASON)
             with self.lock:
                 self.answer["HyperParameterTuningEndTime"] = time.time()
                 self.document["seconds"] = self._seconds()
                 self._set_status(status, reason)
-            self._done.set()
+            self._done_event.set()
 
     def _end(self) -> tuple[str, str] | None:
         """Return the final status and the failure's reason; None while there is something to do."""
         if self._stop.is_set():
             return "Stopped", ""
-        config, results = self.request[CONFIG], self._counted()
-        last = not self._more() and all(result.ended for result in results)
-        if why := hopeless(results, last):
-            return "Failed", why
+        config, results = self.request[CONFIG], self._list_outcomes()
+        last = not self._more() and all(result.has_ended for result in results)
+        if reason := hopeless(results, last):
+            return "Failed", reason
         seconds = config["ResourceLimits"].get("MaxRuntimeInSeconds", float("inf"))
         criteria = config.get("TuningJobCompletionCriteria") or {}
-        done = last or met(criteria, results) or self._seconds() >= seconds
-        return ("Completed", "") if done else None
+        is_complete = last or is_criterion_met(criteria, results) or self._seconds() >= seconds
+        return ("Completed", "") if is_complete else None
 
     # the training jobs
 
     def _more(self) -> bool:
         """Return whether there is a combination left to train."""
-        return bool(self._anew()) or self._tried() < self._most()
+        return bool(self._list_repeats()) or self._count_tries() < self._most()
 
     def _most(self) -> int:
         config = self.request[CONFIG]
         if config["Strategy"] == "Grid":
-            return sum(size(defined.space) for defined in self._defined)
+            return sum(size(definition.space) for definition in self._training_definitions)
         quota = MOST_JOBS.get(config["Strategy"], JOBS)
         return int(config["ResourceLimits"].get("MaxNumberOfTrainingJobs", quota))
 
-    def _tried(self) -> int:
+    def _count_tries(self) -> int:
         return sum("anew" not in trial for trial in self._trials())
 
     def _trials(self) -> list[dict[str, Any]]:
         with self.lock:
             return list(self.document["trials"])
 
-    def _anew(self) -> list[Result]:
+    def _list_repeats(self) -> list[Result]:
         """Return jobs to repeat, which failed for reasons outside of them."""
-        again = {trial.get("anew") for trial in self._trials()}
-        return [r for r in self.results() if r.name not in again and self._again(r)]
+        repeated_names = {trial.get("anew") for trial in self._trials()}
+        return [
+            r for r in self.results() if r.name not in repeated_names and self._is_repeatable(r)
+        ]
 
-    def _again(self, result: Result) -> bool:
+    def _is_repeatable(self, result: Result) -> bool:
         trial = self._trial(result.name)
-        stopped = trial.get("resumed") and result.status == "Stopped"
-        if stopped or result.record.get("FailureReason") == LOST:
+        was_stopped = trial.get("resumed") and result.status == "Stopped"
+        if was_stopped or result.record.get("FailureReason") == LOST:
             return True
-        strategy = self._of(trial).document.get("RetryStrategy") or {}
+        strategy = self._find_definition(trial).document.get("RetryStrategy") or {}
         attempts = trial.get("attempt", 1)
         return result.retryable and attempts <= strategy.get("MaximumRetryAttempts", 0)
 
     def _trial(self, name: str) -> dict[str, Any]:
         return next(trial for trial in self._trials() if trial["name"] == name)
 
-    def _of(self, trial: Mapping[str, Any]) -> Defined:
-        return self._defined[trial["definition"]]
+    def _find_definition(self, trial: Mapping[str, Any]) -> TrainingDefinition:
+        return self._training_definitions[trial["definition"]]
 
     def _launch(self) -> None:
         limit = self.request[CONFIG]["ResourceLimits"]["MaxParallelTrainingJobs"]
         while len(self._running()) < limit and not self._stop.is_set():
-            if anew := self._anew():
-                self._repeat(anew[0])
-            elif self._tried() < self._most():
-                number = self._tried()
-                definition, values = self._asked(number)
+            if repeats := self._list_repeats():
+                self._repeat(repeats[0])
+            elif self._count_tries() < self._most():
+                number = self._count_tries()
+                definition, values = self._choose_values(number)
                 self._create({"definition": definition}, values)
             else:
                 return
 
-    def _repeat(self, failed: Result) -> None:
-        trial = self._trial(failed.name)
-        more = {"anew": failed.name, "attempt": trial.get("attempt", 1) + 1}
-        self._create({"definition": trial["definition"], **more}, failed.values)
+    def _repeat(self, result: Result) -> None:
+        trial = self._trial(result.name)
+        more = {"anew": result.name, "attempt": trial.get("attempt", 1) + 1}
+        self._create({"definition": trial["definition"], **more}, result.values)
 
     def _create(self, trial: dict[str, Any], values: Values) -> None:
         name = f"{self.name}-{len(self._trials()) + 1:03}-{secrets.token_hex(4)}"
-        defined = self._of(trial)
-        asked = training_request(self.request, defined.document, name, values)
+        definition = self._find_definition(trial)
+        job_request = training_request(self.request, definition.document, name, values)
         with self.lock:  # first the name: an unrecorded job would be lost
             self.document["trials"].append({"name": name, **trial})
             self._save()
         about = {"TuningJobArn": self.answer["HyperParameterTuningJobArn"]}
         try:
-            self._live[name] = self._jobs.create(KIND, asked, about)
+            self._live[name] = self._jobs.create(KIND, job_request, about)
         except ApiError:
             with self.lock:
                 del self.document["trials"][-1]
             raise
         strategy = self.request[CONFIG]["Strategy"]
         label = f": {LABEL}" if strategy == "Bayesian" else ""
-        self._say(name, f"tuning job {self.name}, strategy {strategy}{label}; {values}")
-        if drivers_idle(defined.document):
-            self._say(name, IDLE)
+        self._write_notice(name, f"tuning job {self.name}, strategy {strategy}{label}; {values}")
+        if drivers_idle(definition.document):
+            self._write_notice(name, IDLE)
 
-    def _asked(self, number: int) -> tuple[int, Values]:
+    def _choose_values(self, number: int) -> tuple[int, Values]:
         """Return the definition's index and the hyperparameters of combination ``number``, from
         0.
         """
         strategy = self.request[CONFIG]["Strategy"]
-        index, position = number % len(self._defined), number
+        index, position = number % len(self._training_definitions), number
         if strategy == "Grid":
-            for index, defined in enumerate(self._defined):  # noqa: B007 - the definition at the break
-                if position < size(defined.space):
+            for index, definition in enumerate(self._training_definitions):  # noqa: B007 - the definition at the break
+                if position < size(definition.space):
                     break
-                position -= size(defined.space)
-        defined = self._defined[index]
-        known, first = learned(self.request, defined.space, self._parents())
+                position -= size(definition.space)
+        definition = self._training_definitions[index]
+        parent_trials, first = reuse_results(self.request, definition.space, self._parents())
         if number < len(first):
             return index, first[number]
-        trials = [*known, *(_trial_of(r) for r in self._counted() if r.definition == defined.name)]
+        trials = [
+            *parent_trials,
+            *(_trial_of(r) for r in self._list_outcomes() if r.definition == definition.name),
+        ]
         seed = str(self.request[CONFIG].get("RandomSeed", self.name))
-        question = Question(defined.space, trials, defined.minimize, seed, position)
+        question = Question(definition.space, trials, definition.minimize, seed, position)
         return index, STRATEGIES[strategy](question)
 
     def _spare(self) -> None:
         """Stop the jobs that the rule ends, by the values that they have printed."""
-        for index, defined in enumerate(self._defined):
-            if defined.rule is None:
+        for index, definition in enumerate(self._training_definitions):
+            if definition.rule is None:
                 continue
             trials = [trial for trial in self._trials() if trial["definition"] == index]
-            metric, nodes = metric_of(self.request, defined.document), instances(defined.document)
+            metric, nodes = (
+                metric_of(self.request, definition.document),
+                instances(definition.document),
+            )
             for trial in trials:
-                self._watch.read(trial["name"], nodes, metric, ended=trial["name"] in self._ended)
+                self._watch.read(
+                    trial["name"], nodes, metric, has_ended=trial["name"] in self._ended_results
+                )
             names = [trial["name"] for trial in trials if "stopped" not in trial]
             running = {result.name for result in self._running()}
             for name in (name for name in names if name in running):
-                said, why = self._watch.verdict(name, defined.rule, [t["name"] for t in trials])
-                for line in said:
-                    self._say(name, line)
-                if why:  # a trial that hears of no stop would only keep the others waiting
-                    self._halt(name, why, unheard=0.0)
+                notices, reason = self._watch.verdict(
+                    name, definition.rule, [t["name"] for t in trials]
+                )
+                for line in notices:
+                    self._write_notice(name, line)
+                if reason:  # a trial that hears of no stop would only keep the others waiting
+                    self._halt(name, reason, unheard=0.0)
 
     def _running(self) -> list[Result]:
-        return [result for result in self.results() if not result.ended]
+        return [result for result in self.results() if not result.has_ended]
 
-    def _stop_all(self, why: str) -> None:
+    def _stop_all(self, reason: str) -> None:
         for result in self._running():
-            self._halt(result.name, why)
+            self._halt(result.name, reason)
         for job in list(self._live.values()):
             job.wait()
         self.results()
 
-    def _halt(self, name: str, why: str, unheard: float | None = None) -> None:
+    def _halt(self, name: str, reason: str, unheard: float | None = None) -> None:
         with self.lock:
-            self._trial(name).setdefault("stopped", why)
+            self._trial(name).setdefault("stopped", reason)
             self._save()
-        self._say(name, why)
+        self._write_notice(name, reason)
         if job := self._live.get(name):
             job.stop(unheard=unheard)
 
-    def _say(self, name: str, text: str) -> None:
+    def _write_notice(self, name: str, text: str) -> None:
         """Write a line of the emulator's own to the log of a running job."""
         if job := self._live.get(name):
-            job.say("algo-1", text)
+            job.write_notice("algo-1", text)
 
     # answers
 
     def results(self) -> list[Result]:
         """Return the results of all its training jobs in the order of their start."""
-        found = []
+        results = []
         for trial in self._trials():
             name = trial["name"]
-            result = self._ended.get(name) or self._result(trial)
+            result = self._ended_results.get(name) or self._result(trial)
             if result is None:
                 continue  # killed before it was created
-            if result.ended:
-                self._ended[name] = result
+            if result.has_ended:
+                self._ended_results[name] = result
                 self._live.pop(name, None)
-            found.append(result)
-        return found
+            results.append(result)
+        return results
 
     def _result(self, trial: Mapping[str, Any]) -> Result | None:
-        defined = self._of(trial)
+        definition = self._find_definition(trial)
         try:
             record = self._jobs.describe(KIND, trial["name"])
         except ApiError:
             return None
-        tuned = frozenset(item.name for item in defined.space)
-        return Result(self.name, defined.name, record, tuned, defined.minimize)
+        tuned_names = frozenset(item.name for item in definition.space)
+        return Result(self.name, definition.name, record, tuned_names, definition.minimize)
 
-    def _counted(self) -> list[Result]:
+    def _list_outcomes(self) -> list[Result]:
         """Return the results without jobs that are repeated."""
-        again = {trial.get("anew") for trial in self._trials()}
-        return [r for r in self.results() if r.name not in again and not self._again(r)]
+        repeated_names = {trial.get("anew") for trial in self._trials()}
+        return [
+            r for r in self.results() if r.name not in repeated_names and not self._is_repeatable(r)
+        ]
 
     def describe(self) -> dict[str, Any]:
         """Return DescribeHyperParameterTuningJob's answer."""
@@ -330,21 +344,23 @@ class TuningJob:
         with self.lock:
             answer = {**self.request, **self.answer}
         answer.pop("Tags", None)
-        answer |= described(self.request)
-        best = ranked(results)
-        converged = converged_at(results)
+        answer |= describe_definitions(self.request)
+        best = rank_results(results)
+        convergence_time = converged_at(results)
         answer |= {
             **counters(results),
             "TuningJobCompletionDetails": {
                 "NumberOfTrainingJobsObjectiveNotImproving": not_improving(results),
-                **({"ConvergenceDetectedTime": converged} if converged else {}),
+                **({"ConvergenceDetectedTime": convergence_time} if convergence_time else {}),
             },
             "ConsumedResources": {"RuntimeInSeconds": round(self._seconds())},
         }
         if best:
             answer["BestTrainingJob"] = best[0].summary()
         kind = (self.request.get("WarmStartConfig") or {}).get("WarmStartType")
-        if kind == "IdenticalDataAndAlgorithm" and (every := ranked([*results, *self._parents()])):
+        if kind == "IdenticalDataAndAlgorithm" and (
+            every := rank_results([*results, *self._parents()])
+        ):
             answer["OverallBestTrainingJob"] = every[0].summary()
         return answer
 
@@ -354,19 +370,19 @@ class TuningJob:
         """Continue after a kill or a stop: finished training jobs are not repeated."""
         with self.lock:
             self._stop.clear()
-            self._done.clear()
-            self._begun = time.time()
+            self._done_event.clear()
+            self._start_time = time.time()
             self.answer.pop("HyperParameterTuningEndTime", None)
             self.answer.pop("FailureReason", None)
             for trial in self.document["trials"]:
-                if trial.get("stopped") == STOPPED:
+                if trial.get("stopped") == STOP_REASON:
                     trial["resumed"] = True
         self.start()
 
     def _seconds(self) -> float:
         """Return for how many seconds it has run, including the time before a kill."""
         before = float(self.document.get("seconds", 0.0))
-        return before if self.status in JOB_ENDED else before + time.time() - self._begun
+        return before if self.status in JOB_ENDED else before + time.time() - self._start_time
 
     def _set_status(self, status: str, reason: str = "") -> None:
         with self.lock:
@@ -381,4 +397,4 @@ class TuningJob:
 
 
 def _trial_of(result: Result) -> Trial:
-    return Trial(result.values, result.objective, failed=result.objective_status == "Failed")
+    return Trial(result.values, result.objective, has_failed=result.objective_status == "Failed")

@@ -22,7 +22,7 @@ from trainyard.validate.rules.rule import RULES
 CONFIG = "HyperParameterTuningJobConfig"
 MOST_RESOURCE = 20_000
 MOST_JOBS = {"Random": 10_000}
-JOBS, PARALLEL, SEARCHED = 750, 100, 30  # the guide's quotas, as high as AWS raises them
+JOBS, PARALLEL, SEARCH_LIMIT = 750, 100, 30  # the guide's quotas, as high as AWS raises them
 _SCALING = ("Auto", "Linear", "Logarithmic", "ReverseLogarithmic")
 _MODULES = (search_limits.__name__, tuning_limits.__name__)
 _IN_WORDS_OF_AWS = "objective-without-metric"  # ``metric_of`` refuses it
@@ -46,8 +46,8 @@ def ranges_of(request: Mapping[str, Any], definition: Mapping[str, Any]) -> dict
 
 def objective_of(request: Mapping[str, Any], definition: Mapping[str, Any]) -> dict[str, Any]:
     """Return Type and MetricName of a definition's objective."""
-    shared = request[CONFIG].get("HyperParameterTuningJobObjective")
-    return definition.get("TuningObjective") or shared or {}
+    common_objective = request[CONFIG].get("HyperParameterTuningJobObjective")
+    return definition.get("TuningObjective") or common_objective or {}
 
 
 def metric_of(request: Mapping[str, Any], definition: Mapping[str, Any]) -> dict[str, Any]:
@@ -62,17 +62,17 @@ def metric_of(request: Mapping[str, Any], definition: Mapping[str, Any]) -> dict
     if builtin_algorithms.without_script(
         {"AlgorithmSpecification": spec, "HyperParameters": static}
     ):
-        known = builtin_algorithms.metric_definitions()
+        metrics = builtin_algorithms.metric_definitions()
     else:
-        known = spec.get("MetricDefinitions") or []
-    for metric in known:
+        metrics = spec.get("MetricDefinitions") or []
+    for metric in metrics:
         if metric["Name"] == objective["MetricName"]:
             return metric
-    there = ", ".join(metric["Name"] for metric in known) or "nothing"
+    names = ", ".join(metric["Name"] for metric in metrics) or "nothing"
     raise invalid(
         "A metric is required for this hyperparameter tuning job objective. Provide a metric in "
         f"the metric definitions. MetricName {objective['MetricName']!r} is not one: "
-        f"MetricDefinitions have {there}"
+        f"MetricDefinitions have {names}"
     )
 
 
@@ -82,11 +82,11 @@ def resources(config: Mapping[str, Any], definition: Mapping[str, Any]) -> tuple
     Raises:
         ApiError: the two do not fit.
     """
-    given = (config.get("StrategyConfig") or {}).get("HyperbandStrategyConfig") or {}
+    hyperband = (config.get("StrategyConfig") or {}).get("HyperbandStrategyConfig") or {}
     static = definition.get("StaticHyperParameters") or {}
-    found = (static[name] for name in EPOCHS if str(static.get(name, "")).strip('"').isdecimal())
-    most = given.get("MaxResource") or int(next(found, "0").strip('"'))
-    least = given.get("MinResource", 1)
+    epochs = (static[name] for name in EPOCHS if str(static.get(name, "")).strip('"').isdecimal())
+    most = hyperband.get("MaxResource") or int(next(epochs, "0").strip('"'))
+    least = hyperband.get("MinResource", 1)
     if not least < most <= MOST_RESOURCE:
         raise invalid(
             f"HyperbandStrategyConfig: MinResource {least} and MaxResource {most}: expected "
@@ -103,8 +103,8 @@ def check_search(request: Mapping[str, Any]) -> None:
     """
     config = request[CONFIG]
     _one_of(f"{CONFIG}.Strategy", config["Strategy"], tuple(STRATEGIES))
-    if why := lacking(config["Strategy"]):
-        raise invalid(why)
+    if reason := lacking(config["Strategy"]):
+        raise invalid(reason)
     if request.get("Autotune") or (config.get("ParameterRanges") or {}).get("AutoParameters"):
         raise invalid(
             "Autotune is not run by this emulator, since its choice of ranges is not public: give "
@@ -133,31 +133,37 @@ def _refuse_findings(request: Mapping[str, Any]) -> None:
 
 
 def _definitions(request: Mapping[str, Any]) -> None:
-    found = definitions(request)
-    for number, definition in enumerate(found):
-        where = f"TrainingJobDefinitions[{number}]" if len(found) > 1 else "TrainingJobDefinition"
+    all_definitions = definitions(request)
+    for number, definition in enumerate(all_definitions):
+        location = (
+            f"TrainingJobDefinitions[{number}]"
+            if len(all_definitions) > 1
+            else "TrainingJobDefinition"
+        )
         if request.get("TrainingJobDefinitions"):
             for member in ("DefinitionName", "TuningObjective", "HyperParameterRanges"):
                 if not definition.get(member):
-                    raise invalid(f"{where}: each of several needs {member}")
+                    raise invalid(f"{location}: each of several needs {member}")
         objective = objective_of(request, definition)
         if not objective:
             raise invalid(f"{CONFIG}.HyperParameterTuningJobObjective: it is required")
         _one_of("HyperParameterTuningJobObjective.Type", objective["Type"],
                 ("Maximize", "Minimize"))  # fmt: skip
-        _ranges(where, ranges_of(request, definition))
-    names = [definition.get("DefinitionName") for definition in found]
+        _ranges(location, ranges_of(request, definition))
+    names = [definition.get("DefinitionName") for definition in all_definitions]
     if len(set(names)) < len(names):
         raise invalid(f"TrainingJobDefinitions: DefinitionName must be unique, they are {names}")
 
 
-def _ranges(where: str, ranges: Mapping[str, Any]) -> None:
+def _ranges(location: str, ranges: Mapping[str, Any]) -> None:
     items = [item for kind in tuning_limits.KINDS for item in ranges.get(kind) or ()]
     names = [item["Name"] for item in items]
-    if not 1 <= len(names) <= SEARCHED:
-        raise invalid(f"{where}: {len(names)} hyperparameters are searched, expected 1..{SEARCHED}")
+    if not 1 <= len(names) <= SEARCH_LIMIT:
+        raise invalid(
+            f"{location}: {len(names)} hyperparameters are searched, expected 1..{SEARCH_LIMIT}"
+        )
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise invalid(f"{where}: {', '.join(twice)} has more than one range")
+        raise invalid(f"{location}: {', '.join(twice)} has more than one range")
     for item in items:
         _one_of(f"{item['Name']!r}: ScalingType", item.get("ScalingType", "Auto"), _SCALING)
     for item in ranges.get(tuning_limits.INTEGERS) or ():
@@ -168,16 +174,16 @@ def _ranges(where: str, ranges: Mapping[str, Any]) -> None:
 def _limits(config: Mapping[str, Any], combinations: int) -> None:
     limits, strategy = config["ResourceLimits"], config["Strategy"]
     most, parallel = limits.get("MaxNumberOfTrainingJobs"), limits["MaxParallelTrainingJobs"]
-    where = f"{CONFIG}.ResourceLimits"
+    location = f"{CONFIG}.ResourceLimits"
     if strategy == "Grid" and most not in (None, combinations):
         raise invalid(
-            f"{where}.MaxNumberOfTrainingJobs {most}: strategy Grid trains each of the "
+            f"{location}.MaxNumberOfTrainingJobs {most}: strategy Grid trains each of the "
             f"{combinations} combinations once; leave it out"
         )
     ends = ("MaxRuntimeInSeconds" in limits) or bool(config.get("TuningJobCompletionCriteria"))
     if most is None and strategy != "Grid" and not ends:
         raise invalid(
-            f"{where}: strategy {strategy} needs MaxNumberOfTrainingJobs, MaxRuntimeInSeconds "
+            f"{location}: strategy {strategy} needs MaxNumberOfTrainingJobs, MaxRuntimeInSeconds "
             "or a TuningJobCompletionCriteria"
         )
     quota = MOST_JOBS.get(strategy, JOBS)
@@ -188,11 +194,11 @@ def _limits(config: Mapping[str, Any], combinations: int) -> None:
     ):
         if not 1 <= value <= limit:
             raise ApiError(
-                "ResourceLimitExceeded", f"{where}.{name} {value}: the quota is 1..{limit}"
+                "ResourceLimitExceeded", f"{location}.{name} {value}: the quota is 1..{limit}"
             )
     seconds = limits.get("MaxRuntimeInSeconds", 120)
     if not 120 <= seconds <= 15_768_000:
-        raise invalid(f"{where}.MaxRuntimeInSeconds {seconds}: expected 120..15768000")
+        raise invalid(f"{location}.MaxRuntimeInSeconds {seconds}: expected 120..15768000")
 
 
 def _strategy(request: Mapping[str, Any]) -> None:
@@ -216,6 +222,6 @@ def _completion(criteria: Mapping[str, Any]) -> None:
     _one_of("ConvergenceDetected.CompleteOnConvergence", switch, ("Disabled", "Enabled"))
 
 
-def _one_of(where: str, value: Any, expected: tuple[str, ...]) -> None:
-    if value not in expected:
-        raise invalid(f"{where} {value!r}: expected one of {', '.join(expected)}")
+def _one_of(location: str, value: Any, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise invalid(f"{location} {value!r}: expected one of {', '.join(choices)}")

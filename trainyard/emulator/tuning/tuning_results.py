@@ -8,7 +8,7 @@ from trainyard.emulator.tuning.search_space import Values
 from trainyard.emulator.tuning.trial_jobs import OBJECTIVE
 from trainyard.language.statuses import JOB_ENDED
 
-IMPROVED = 0.01
+IMPROVEMENT = 0.01
 """Part of the best value by which a job must improve on it: 1 % (botocore)."""
 
 
@@ -23,7 +23,7 @@ class Result:
     record: Mapping[str, Any]
     """DescribeTrainingJob's answer."""
 
-    tuned: frozenset[str]
+    tuned_names: frozenset[str]
     """Names of the hyperparameters that were searched."""
 
     minimize: bool
@@ -37,7 +37,7 @@ class Result:
         return str(self.record["TrainingJobStatus"])
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         return self.status in JOB_ENDED
 
     @property
@@ -49,49 +49,49 @@ class Result:
     @property
     def values(self) -> Values:
         """Hyperparameters that the job tried."""
-        given = self.record["HyperParameters"]
-        return {name: value for name, value in given.items() if name in self.tuned}
+        hyperparameters = self.record["HyperParameters"]
+        return {name: value for name, value in hyperparameters.items() if name in self.tuned_names}
 
     @property
     def objective(self) -> float | None:
         """Last value of the objective; None while it runs, if it failed, or if it printed none."""
-        if not self.ended or self.status == "Failed":
+        if not self.has_ended or self.status == "Failed":
             return None
-        wanted = self.record["HyperParameters"][OBJECTIVE]
-        found = self.record.get("FinalMetricDataList", ())
-        values = [metric["Value"] for metric in found if metric["MetricName"] == wanted]
+        metric_name = self.record["HyperParameters"][OBJECTIVE]
+        metrics = self.record.get("FinalMetricDataList", ())
+        values = [metric["Value"] for metric in metrics if metric["MetricName"] == metric_name]
         return float(values[0]) if values else None
 
     @property
     def objective_status(self) -> str:
-        if not self.ended:
+        if not self.has_ended:
             return "Pending"
         return "Failed" if self.objective is None else "Succeeded"
 
     def summary(self) -> dict[str, Any]:
         """Return the HyperParameterTrainingJobSummary."""
-        passed = ("TrainingJobName", "TrainingJobArn", "CreationTime", "TrainingStartTime",
+        keys = ("TrainingJobName", "TrainingJobArn", "CreationTime", "TrainingStartTime",
                   "TrainingEndTime", "TrainingJobStatus", "FailureReason")  # fmt: skip
-        found = {key: self.record[key] for key in passed if key in self.record}
+        summary = {key: self.record[key] for key in keys if key in self.record}
         if self.definition:
-            found["TrainingJobDefinitionName"] = self.definition
+            summary["TrainingJobDefinitionName"] = self.definition
         if self.objective is not None:
-            found["FinalHyperParameterTuningJobObjectiveMetric"] = {
+            summary["FinalHyperParameterTuningJobObjectiveMetric"] = {
                 "Type": "Minimize" if self.minimize else "Maximize",
                 "MetricName": self.record["HyperParameters"][OBJECTIVE],
                 "Value": self.objective,
             }
-        return found | {
+        return summary | {
             "TuningJobName": self.tuning,
             "TunedHyperParameters": self.values,
             "ObjectiveStatus": self.objective_status,
         }
 
 
-def ranked(results: Iterable[Result]) -> list[Result]:
+def rank_results(results: Iterable[Result]) -> list[Result]:
     """Return results with an objective, the best first; of equal ones the earlier first."""
-    found = [result for result in results if result.objective is not None]
-    return sorted(found, key=_rank)
+    scored_results = [result for result in results if result.objective is not None]
+    return sorted(scored_results, key=_rank)
 
 
 def _rank(result: Result) -> float:
@@ -109,7 +109,7 @@ def counters(results: Iterable[Result]) -> dict[str, dict[str, int]]:
         if result.status == "Failed":
             jobs["RetryableError" if result.retryable else "NonRetryableError"] += 1
         else:
-            jobs[result.status if result.ended else "InProgress"] += 1
+            jobs[result.status if result.has_ended else "InProgress"] += 1
         objectives[result.objective_status] += 1
     return {"TrainingJobStatusCounters": jobs, "ObjectiveStatusCounters": objectives}
 
@@ -127,14 +127,14 @@ def not_improving(results: Iterable[Result]) -> int:
     best, count = None, 0
     for result in in_order_of_end(results):
         value = _rank(result)
-        if best is None or value < best - IMPROVED * abs(best):
+        if best is None or value < best - IMPROVEMENT * abs(best):
             best, count = value, 0
         else:
             best, count = min(best, value), count + 1
     return count
 
 
-CONVERGED = 10
+CONVERGENCE_JOBS = 10
 ATTEMPTS = 5
 """Number of jobs without a success after which a tuning job gives up
 (amazon-sagemaker-examples#2437)."""
@@ -142,15 +142,17 @@ ATTEMPTS = 5
 
 def converged_at(results: Sequence[Result]) -> float | None:
     """Return when the search converged, in seconds since the epoch; None if it did not."""
-    ended = in_order_of_end(results)
-    for count in range(1, len(ended) + 1):
-        seen = ended[:count]
-        if not_improving(seen) >= max(CONVERGED, 3 * len(seen[-1].tuned)):
-            return float(seen[-1].record["TrainingEndTime"])
+    ended_results = in_order_of_end(results)
+    for count in range(1, len(ended_results) + 1):
+        first_results = ended_results[:count]
+        if not_improving(first_results) >= max(
+            CONVERGENCE_JOBS, 3 * len(first_results[-1].tuned_names)
+        ):
+            return float(first_results[-1].record["TrainingEndTime"])
     return None
 
 
-def met(criteria: Mapping[str, Any], results: Sequence[Result]) -> bool:
+def is_criterion_met(criteria: Mapping[str, Any], results: Sequence[Result]) -> bool:
     """Return whether one of TuningJobCompletionCriteria is met."""
     target = criteria.get("TargetObjectiveMetricValue")
     if target is not None and any(_reaches(result, target) for result in results):
@@ -174,25 +176,26 @@ def hopeless(results: Sequence[Result], last: bool) -> str | None:
 
     ``last``: no further job will start.
     """
-    ended = [result for result in results if result.ended]
-    if len(ended) < (1 if last else ATTEMPTS) or any(
-        result.objective_status == "Succeeded" for result in ended
+    ended_results = [result for result in results if result.has_ended]
+    if len(ended_results) < (1 if last else ATTEMPTS) or any(
+        result.objective_status == "Succeeded" for result in ended_results
     ):
         return None
-    failed = [result for result in ended if result.status == "Failed"]
-    if len(failed) < len(ended):
+    failures = [result for result in ended_results if result.status == "Failed"]
+    if len(failures) < len(ended_results):
         return (
-            f"No objective metrics found after running {len(ended)} training jobs. Please ensure "
+            f"No objective metrics found after running {len(ended_results)} training jobs. Please "
+            "ensure "
             "that the custom algorithm is emitting the objective metric as defined by the regular "
             "expression provided."
         )
-    said = f"The first: {failed[0].name}: {failed[0].record.get('FailureReason', '')}"
-    if last and len(ended) < ATTEMPTS:
+    example = f"The first: {failures[0].name}: {failures[0].record.get('FailureReason', '')}"
+    if last and len(ended_results) < ATTEMPTS:
         return (
             "All training jobs failed. Please take a look at the training jobs failures to get "
-            f"more details. {said}"
+            f"more details. {example}"
         )
     return (
-        f"No training job succeeded after {len(ended)} attempts. Please take a look at the "
-        f"training job failures to get more details. {said}"
+        f"No training job succeeded after {len(ended_results)} attempts. Please take a look at the "
+        f"training job failures to get more details. {example}"
     )

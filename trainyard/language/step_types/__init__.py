@@ -12,19 +12,19 @@ from collections.abc import Iterator, Mapping
 from trainyard.language.step_types.step_type import Job, StepType
 
 
-def _declared() -> Iterator[StepType]:
+def _collect_types() -> Iterator[StepType]:
     for module in pkgutil.iter_modules(__path__):
         names = vars(importlib.import_module(f"{__name__}.{module.name}"))
         yield from (value for value in names.values() if isinstance(value, StepType))
 
 
-STEP_TYPES: Mapping[str, StepType] = {kind.name: kind for kind in _declared()}
+STEP_TYPES: Mapping[str, StepType] = {kind.name: kind for kind in _collect_types()}
 """Value of ``Type`` → its step type."""
 
-NESTED = tuple(name for kind in STEP_TYPES.values() for name in kind.nests)
+NESTED_KEYS = tuple(name for kind in STEP_TYPES.values() for name in kind.nests)
 """Names of Arguments, of any type, that hold further steps."""
 
-_UNKNOWN = StepType(name="", nests=NESTED)
+_UNKNOWN = StepType(name="", nests=NESTED_KEYS)
 
 
 def step_type(name: object) -> StepType:
@@ -32,4 +32,4 @@ def step_type(name: object) -> StepType:
     return STEP_TYPES.get(name, _UNKNOWN) if isinstance(name, str) else _UNKNOWN
 
 
-__all__ = ["NESTED", "STEP_TYPES", "Job", "StepType", "step_type"]
+__all__ = ["NESTED_KEYS", "STEP_TYPES", "Job", "StepType", "step_type"]

@@ -22,7 +22,7 @@ CONDITION = StepType(
     ),
     properties={"Outcome": ANYTHING},
     nests=("IfSteps", "ElseSteps"),
-    charged=False,
+    is_charged=False,
 )
 
 FOR_EACH = StepType(
@@ -57,7 +57,7 @@ FOR_EACH = StepType(
 FAIL = StepType(
     name="Fail",
     arguments=structure(ErrorMessage={"type": "string", "max": 3072}),
-    charged=False,
+    is_charged=False,
 )
 
 _ENTITY = structure(Arn=STRING, Name=STRING, Type=one_of("Action", "Artifact", "Context"))

@@ -4,10 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainyard.language.step_types.shape_form import list_of, structure
-from trainyard.language.step_types.step_type import Choice, Job, Refused, StepType
+from trainyard.language.step_types.step_type import Choice, Job, RefusedMember, StepType
 
-REMOVED = "SDK 3.27: the {} step removes it"
-DOCUMENTED, REMEMBERED = "botocore: {} (documentation)", "API reference: {}, from memory"
+REMOVAL_SOURCE = "SDK 3.27: the {} step removes it"
+DOCUMENTED_SOURCE, REMEMBERED_SOURCE = (
+    "botocore: {} (documentation)",
+    "API reference: {}, from memory",
+)
 
 TRAINING_JOB = Job(
     api="TrainingJob",
@@ -44,8 +47,8 @@ def starts_drivers(request: Mapping[str, Any]) -> bool:
 
     ``request``: CreateTrainingJob's, or a TrainingJobDefinition of a tuning job.
     """
-    given = request.get("HyperParameters") or request.get("StaticHyperParameters") or {}
-    return given.get(FOLDER) == DRIVERS and isinstance(given.get(PROGRAM), str)
+    hyperparameters = request.get("HyperParameters") or request.get("StaticHyperParameters") or {}
+    return hyperparameters.get(FOLDER) == DRIVERS and isinstance(hyperparameters.get(PROGRAM), str)
 
 
 TRAINING = StepType(
@@ -58,29 +61,29 @@ TRAINING = StepType(
         *(
             Choice(
                 members=(member, "ServerlessJobConfig"),
-                source=REMEMBERED.format("CreateTrainingJob"),
+                source=REMEMBERED_SOURCE.format("CreateTrainingJob"),
                 several=True,
             )
             for member in ("AlgorithmSpecification", "ResourceConfig", "StoppingCondition")
         ),
         Choice(
-            where=("ResourceConfig",),
+            keys=("ResourceConfig",),
             members=("InstanceType", "InstanceGroups", "InstancePreferences"),
-            source=REMEMBERED.format("ResourceConfig"),
+            source=REMEMBERED_SOURCE.format("ResourceConfig"),
             several=True,
         ),
         Choice(
-            where=("AlgorithmSpecification",),
+            keys=("AlgorithmSpecification",),
             members=("TrainingImage", "AlgorithmName"),
-            source=DOCUMENTED.format("AlgorithmSpecification"),
+            source=DOCUMENTED_SOURCE.format("AlgorithmSpecification"),
         ),
         Choice(
-            where=("InputDataConfig", 0, "DataSource"),
+            keys=("InputDataConfig", 0, "DataSource"),
             members=("S3DataSource", "FileSystemDataSource", "DatasetSource"),
-            source=REMEMBERED.format("DataSource"),
+            source=REMEMBERED_SOURCE.format("DataSource"),
         ),
     ),
-    cached=True,
+    is_cached=True,
     cache_key=(
         "AlgorithmSpecification",
         "CheckpointConfig",
@@ -90,7 +93,7 @@ TRAINING = StepType(
         "HyperParameters",
         "InputDataConfig",
     ),
-    retried=True,
+    is_retried=True,
     metadata="TrainingJob",
     role="RoleArn",
     job=TRAINING_JOB,
@@ -104,19 +107,19 @@ PROCESSING = StepType(
     made_up="ProcessingJobName",
     choices=(
         Choice(
-            where=("ProcessingInputs", 0),
+            keys=("ProcessingInputs", 0),
             members=("S3Input", "DatasetDefinition"),
-            source=REMEMBERED.format("ProcessingInput"),
+            source=REMEMBERED_SOURCE.format("ProcessingInput"),
         ),
         Choice(
-            where=("ProcessingOutputConfig", "Outputs", 0),
+            keys=("ProcessingOutputConfig", "Outputs", 0),
             members=("S3Output", "FeatureStoreOutput"),
-            source=REMEMBERED.format("ProcessingOutput"),
+            source=REMEMBERED_SOURCE.format("ProcessingOutput"),
         ),
         Choice(
-            where=("ProcessingResources", "ClusterConfig"),
+            keys=("ProcessingResources", "ClusterConfig"),
             members=("InstanceType", "InstancePreferences"),
-            source=REMEMBERED.format("ProcessingClusterConfig"),
+            source=REMEMBERED_SOURCE.format("ProcessingClusterConfig"),
             several=True,
         ),
     ),
@@ -132,9 +135,9 @@ PROCESSING = StepType(
             )
         )
     },
-    cached=True,
+    is_cached=True,
     cache_key=("AppSpecification", "Environment", "ProcessingInputs"),
-    retried=True,
+    is_retried=True,
     metadata="ProcessingJob",
     role="RoleArn",
     job=PROCESSING_JOB,
@@ -145,9 +148,9 @@ TRANSFORM = StepType(
     request="CreateTransformJobRequest",
     describe="DescribeTransformJobResponse",
     made_up="TransformJobName",
-    cached=True,
+    is_cached=True,
     cache_key=("DataProcessing", "Environment", "ModelName", "TransformInput"),
-    retried=True,
+    is_retried=True,
     metadata="TransformJob",
     job=TRANSFORM_JOB,
 )
@@ -162,10 +165,10 @@ TUNING = StepType(
     choices=(
         Choice(
             members=("TrainingJobDefinition", "TrainingJobDefinitions"),
-            source=REMEMBERED.format("CreateHyperParameterTuningJob"),
+            source=REMEMBERED_SOURCE.format("CreateHyperParameterTuningJob"),
         ),
     ),
-    cached=True,
+    is_cached=True,
     cache_key=(
         "HyperParameterTuningJobConfig",
         "TrainingJobDefinition.AlgorithmSpecification",
@@ -175,7 +178,7 @@ TUNING = StepType(
         "TrainingJobDefinition.TuningObjective",
         "TrainingJobDefinitions",
     ),
-    retried=True,
+    is_retried=True,
     metadata="TuningJob",
 )
 """Its jobs' roles, machines and images stand in the training definitions."""
@@ -194,16 +197,18 @@ AUTOML = StepType(
         )
     },
     made_up="AutoMLJobName",
-    refused=(
-        Refused(
+    refused_members=(
+        RefusedMember(
             member="ModelDeployConfig",
             instead="a Model step and an endpoint",
-            source=REMOVED.format("AutoML"),
+            source=REMOVAL_SOURCE.format("AutoML"),
         ),
-        Refused(member="GenerateCandidateDefinitionsOnly", source=REMOVED.format("AutoML")),
+        RefusedMember(
+            member="GenerateCandidateDefinitionsOnly", source=REMOVAL_SOURCE.format("AutoML")
+        ),
     ),
-    cached=True,
-    retried=True,
+    is_cached=True,
+    is_retried=True,
     metadata="AutoMLJob",
     role="RoleArn",
 )
@@ -212,10 +217,10 @@ JOB = StepType(
     name="Job",
     request="CreateJobRequest",
     describe="DescribeJobResponse",
-    opened=("JobConfigDocument",),
+    open_members=("JobConfigDocument",),
     made_up="JobName",
-    cached=True,
-    retried=True,
+    is_cached=True,
+    is_retried=True,
     role="RoleArn",
 )
 """The SDK's JobStep takes cache_config and retry_policies; AWS's pages do not mention the type."""

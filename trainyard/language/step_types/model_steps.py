@@ -1,7 +1,11 @@
 """Steps that create, register and serve models."""
 
-from trainyard.language.step_types.job_steps import DOCUMENTED, REMEMBERED, REMOVED
-from trainyard.language.step_types.step_type import Choice, Refused, StepType
+from trainyard.language.step_types.job_steps import (
+    DOCUMENTED_SOURCE,
+    REMEMBERED_SOURCE,
+    REMOVAL_SOURCE,
+)
+from trainyard.language.step_types.step_type import Choice, RefusedMember, StepType
 
 MODEL = StepType(
     name="Model",
@@ -9,48 +13,51 @@ MODEL = StepType(
     describe="DescribeModelOutput",
     made_up="ModelName",
     choices=(
-        Choice(members=("PrimaryContainer", "Containers"), source=REMEMBERED.format("CreateModel")),
+        Choice(
+            members=("PrimaryContainer", "Containers"),
+            source=REMEMBERED_SOURCE.format("CreateModel"),
+        ),
     ),
-    refused=tuple(
-        Refused(member="AdditionalModelDataSources", where=where, source="#4994")
-        for where in (("PrimaryContainer",), ("Containers", 0))
+    refused_members=tuple(
+        RefusedMember(member="AdditionalModelDataSources", keys=keys, source="#4994")
+        for keys in (("PrimaryContainer",), ("Containers", 0))
     ),
-    retried=True,
+    is_retried=True,
     role="ExecutionRoleArn",
-    charged=False,
+    is_charged=False,
 )
 
 REGISTER_MODEL = StepType(
     name="RegisterModel",
     request="CreateModelPackageInput",
     describe="DescribeModelPackageOutput",
-    refused=tuple(
-        Refused(member=member, source=f"#3472; {REMOVED.format('RegisterModel')}")
+    refused_members=tuple(
+        RefusedMember(member=member, source=f"#3472; {REMOVAL_SOURCE.format('RegisterModel')}")
         for member in ("ModelPackageName", "CertifyForMarketplace", "Description")
     ),
     choices=(
         Choice(
             members=("ModelPackageGroupName", "ModelPackageName"),
-            source=DOCUMENTED.format("CreateModelPackageInput"),
+            source=DOCUMENTED_SOURCE.format("CreateModelPackageInput"),
         ),
     ),
-    retried=True,
-    charged=False,
+    is_retried=True,
+    is_charged=False,
 )
 
 ENDPOINT_CONFIG = StepType(
     name="EndpointConfig",
     request="CreateEndpointConfigInput",
     describe="DescribeEndpointConfigOutput",
-    cached=True,
-    retried=True,
+    is_cached=True,
+    is_retried=True,
 )
 
 ENDPOINT = StepType(
     name="Endpoint",
     request="CreateEndpointInput",
     describe="DescribeEndpointOutput",
-    cached=True,
+    is_cached=True,
 )
 """Cached, and not retried, according to the SDK's EndpointStep; AWS's JSON schema has no
 RetryPolicies on it."""

@@ -25,16 +25,16 @@ LAMBDA = StepType(
     name="Lambda",
     arguments=map_of(ANYTHING),
     fields={"FunctionArn": {"shape": "LambdaFunctionArn"}, "OutputParameters": _OUTPUTS},
-    required=("FunctionArn",),
-    cached=True,
+    required_members=("FunctionArn",),
+    is_cached=True,
 )
 
 CALLBACK = StepType(
     name="Callback",
     arguments=map_of(ANYTHING),
     fields={"SqsQueueUrl": STRING, "OutputParameters": _OUTPUTS},
-    required=("SqsQueueUrl",),
-    cached=True,
+    required_members=("SqsQueueUrl",),
+    is_cached=True,
 )
 
 EMR = StepType(
@@ -55,7 +55,7 @@ EMR = StepType(
     service="emr",
     properties={"ClusterId": STRING},
     choices=(Choice(members=("ClusterId", "ClusterConfig"), source=STEP_CLASS.format("EMRStep")),),
-    cached=True,
+    is_cached=True,
     role="ExecutionRoleArn",
 )
 
@@ -87,7 +87,7 @@ EMR_SERVERLESS = StepType(
             source=STEP_CLASS.format("EMRServerlessStep"),
         ),
     ),
-    cached=True,
-    retried=True,
+    is_cached=True,
+    is_retried=True,
     role="ExecutionRoleArn",
 )

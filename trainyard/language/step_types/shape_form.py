@@ -13,9 +13,9 @@ NULLABLE_STRING: Body = {"type": "string", "nullable": True}
 NULLABLE_BOOLEAN: Body = {"type": "boolean", "nullable": True}
 
 
-def structure(*required: str, **members: Any) -> dict[str, Any]:
+def structure(*required_names: str, **members: Any) -> dict[str, Any]:
     """Return a structure; ``required`` are names of members."""
-    return {"type": "structure", "members": members, "required": list(required)}
+    return {"type": "structure", "members": members, "required": list(required_names)}
 
 
 def list_of(member: Body, **limits: int) -> dict[str, Any]:

@@ -45,7 +45,7 @@ class Job:
 class Choice:
     """Members of Arguments of which one must be given, a rule that botocore's model lacks."""
 
-    where: tuple[str | int, ...] = ()
+    keys: tuple[str | int, ...] = ()
     """Path to the structure that has them; 0 stands for every item of a list."""
 
     members: tuple[str, ...]
@@ -55,11 +55,11 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class RefusedMember:
     """A member of ``request`` that CreatePipeline does not take in a step."""
 
     member: str
-    where: tuple[str | int, ...] = ()
+    keys: tuple[str | int, ...] = ()
     """Path to the structure that has it, as in :class:`Choice`."""
 
     instead: str = ""
@@ -98,32 +98,32 @@ class StepType:
     properties: Body = field(default_factory=dict)
     """Properties that the SDK's step class declares: in place of ``describe``, or beside it."""
 
-    opened: tuple[str, ...] = ()
+    open_members: tuple[str, ...] = ()
     """Properties that are JSON in a string, into which a reference may reach."""
 
     made_up: str = ""
     """Required member of ``request`` that the service makes up; the SDK trims it."""
 
-    refused: tuple[Refused, ...] = ()
+    refused_members: tuple[RefusedMember, ...] = ()
 
     choices: tuple[Choice, ...] = ()
     fields: Body = field(default_factory=dict)
     """Fields of the step, besides Arguments and those that every step has."""
 
-    required: tuple[str, ...] = ()
+    required_members: tuple[str, ...] = ()
     """Names of required ``fields``."""
 
     nests: tuple[str, ...] = ()
     """Arguments that hold further steps."""
 
-    cached: bool = False
+    is_cached: bool = False
     """True if it may have a CacheConfig."""
 
     cache_key: tuple[str, ...] = ()
     """Arguments that form its cache key, ``A.B`` for a member of one; empty for a type whose key no
     tool here computes."""
 
-    retried: bool = False
+    is_retried: bool = False
     """True if it may have RetryPolicies."""
 
     metadata: str = ""
@@ -135,7 +135,7 @@ class StepType:
     job: Job | None = None
     """Kind of job that it starts."""
 
-    charged: bool = True
+    is_charged: bool = True
     """True if it may cost something."""
 
     @property
@@ -155,18 +155,18 @@ class StepType:
 
     def shape_names(self, arguments: Mapping[str, Any]) -> tuple[str | None, str | None]:
         """Return the request and the describe shape of a step with these Arguments."""
-        found = (names for member, names in self.variants.items() if member in arguments)
-        return next(found, (self.request, self.describe))
+        matches = (names for member, names in self.variants.items() if member in arguments)
+        return next(matches, (self.request, self.describe))
 
     def step_shape(self) -> dict[str, Any]:
         """Return all fields of such a step, as a structure in botocore's form."""
-        own = {
+        members = {
             **COMMON,
-            **({"CacheConfig": CACHE} if self.cached else {}),
-            **({"RetryPolicies": list_of(RETRY)} if self.retried else {}),
+            **({"CacheConfig": CACHE} if self.is_cached else {}),
+            **({"RetryPolicies": list_of(RETRY)} if self.is_retried else {}),
             **self.fields,
         }
-        return structure("Arguments", *self.required, **own)
+        return structure("Arguments", *self.required_members, **members)
 
 
 COMMON = {

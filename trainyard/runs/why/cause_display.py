@@ -21,12 +21,12 @@ STYLES = {"certain": "bold red", "likely": "bold yellow", "unknown": "bold"}
 def print_cause(cause: Cause) -> None:
     """Print the sentence first, then the lines that show it, then what to do."""
     mark = {"certain": "", "likely": "likely: ", "unknown": ""}[cause.certainty]
-    what = f"{cause.step} failed: " if cause.step else ""
+    prefix = f"{cause.step} failed: " if cause.step else ""
     if cause.source and (cause.host or cause.rank is not None):
-        what += f"{_who(cause)}: "
-    console.print(Text.assemble((f"{what}{mark}", STYLES[cause.certainty]), cause.sentence))
+        prefix += f"{_name_process(cause)}: "
+    console.print(Text.assemble((f"{prefix}{mark}", STYLES[cause.certainty]), cause.sentence))
     if cause.lines:
-        heading = _who(cause) or ("because" if cause.name == "condition" else "it says")
+        heading = _name_process(cause) or ("because" if cause.name == "condition" else "it says")
         console.print(Text(f"  {heading}:", style="dim"))
     for line in cause.lines:
         console.print(Text(f"    {_safe(line)}", style="dim"))
@@ -36,7 +36,7 @@ def print_cause(cause: Cause) -> None:
         console.print(Text(f"  known from: {cause.source}", style="dim"))
 
 
-def _who(cause: Cause) -> str:
+def _name_process(cause: Cause) -> str:
     rank = "" if cause.rank is None else f"rank {cause.rank}"
     return " on ".join(filter(None, (rank, cause.host)))
 

@@ -7,13 +7,19 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal
 
-from trainyard.runs.why.known_causes import Level, Signature, recognised
-from trainyard.runs.why.logged_exceptions import NAMED, Raised, named, raised, tells
+from trainyard.runs.why.known_causes import Level, Signature, find_signature
+from trainyard.runs.why.logged_exceptions import (
+    NAMED_EXCEPTION,
+    LoggedException,
+    parse_exception,
+    read_exceptions,
+    tells,
+)
 from trainyard.runs.why.step_evidence import Line
 
 Certainty = Literal["certain", "likely", "unknown"]
 
-SURVIVED = 200
+SURVIVAL_LINES = 200
 """Ordinary further lines of its machine after which an exception, or a text, was not fatal."""
 
 AFTERMATH = 2_000
@@ -71,7 +77,7 @@ LIVES_ON = re.compile(
 )
 """Words by which a line says that the program has dealt with the problem."""
 
-_HEDGED = re.compile(
+_HEDGES = re.compile(
     r"(?i)\b(?:may|might|maybe|possibl[ey]|perhaps|probably|likely|could be|for example|such as"
     r"|make sure|ensure|either|check (?:if|that|whether))\b"
 )
@@ -108,11 +114,11 @@ class Clue:
     level: Level
     """Place in the order of causes."""
 
-    what: tuple[Signature, re.Match[str]] | Raised
+    origin: tuple[Signature, re.Match[str]] | LoggedException
     is_exact: bool = True
     """True if it was recognised by the exact words that a program, or AWS, prints."""
 
-    raised: Raised | None = None
+    exception: LoggedException | None = None
     """Exception on whose line it stands."""
 
     is_handled: bool = False
@@ -121,51 +127,56 @@ class Clue:
     @property
     def name(self) -> str:
         """Name of the signature; else the exception's kind."""
-        return self.what.kind if isinstance(self.what, Raised) else self.what[0].name
+        return self.origin.kind if isinstance(self.origin, LoggedException) else self.origin[0].name
 
     @property
-    def word(self) -> Raised | None:
+    def word(self) -> LoggedException | None:
         """Exception that the line names."""
-        return self.raised or named(self.line)
+        return self.exception or parse_exception(self.line)
 
 
-def logged(lines: Sequence[Line]) -> list[Clue]:
+def find_clues(lines: Sequence[Line]) -> list[Clue]:
     """Return the clues in the lines, except those after which their machine continued for long."""
     fatal = _fatal(lines)
-    every = _placed([*raised(lines)])
-    exceptions = {one.number: one for one in every if one.follows is None}
+    every = _add_places([*read_exceptions(lines)])
+    exceptions = {exception.number: exception for exception in every if exception.follows is None}
     clues = {clue.number: clue for clue in matching_lines(fatal, exceptions)}
     numbers = {number for number, _ in fatal}
-    for number, one in exceptions.items():
-        if number in numbers and number not in clues and not one.is_of_a_launcher:
-            level: Level = "cause" if tells(one.message) else "likely"
-            level = "consequence" if one.is_ignored else level
-            clues[number] = Clue(number, one.line, level, one, raised=one)
-    for one in every:
-        if one.is_handling and one.follows in clues:
-            clues[one.follows] = _handled(clues[one.follows], one, clues.get(one.number))
+    for number, exception in exceptions.items():
+        if number in numbers and number not in clues and not exception.is_of_a_launcher:
+            level: Level = "cause" if tells(exception.message) else "likely"
+            level = "consequence" if exception.is_ignored else level
+            clues[number] = Clue(number, exception.line, level, exception, exception=exception)
+    for exception in every:
+        if exception.is_handling and exception.follows in clues:
+            clues[exception.follows] = _choose_handled(
+                clues[exception.follows], exception, clues.get(exception.number)
+            )
     return [clues[number] for number in sorted(clues)]
 
 
-def _placed(every: list[Raised]) -> list[Raised]:
+def _add_places(every: list[LoggedException]) -> list[LoggedException]:
     """Return the exceptions with their places. The first of a chain that has only frames of
     libraries gets the place of the next one that has another, for only that traceback shows the
     caller.
     """
     calls: dict[int | None, str] = {}
-    for one in every:
-        if one.place:
-            calls.setdefault(one.follows, one.place)
-    return [one if one.place else replace(one, place=calls.get(one.number, "")) for one in every]
+    for exception in every:
+        if exception.place:
+            calls.setdefault(exception.follows, exception.place)
+    return [
+        exception if exception.place else replace(exception, place=calls.get(exception.number, ""))
+        for exception in every
+    ]
 
 
-def _handled(first: Clue, one: Raised, clue: Clue | None) -> Clue:
+def _choose_handled(first: Clue, exception: LoggedException, clue: Clue | None) -> Clue:
     """Return the first clue of a chain whose handling raised another exception. If the second is
     known and the first is not, the second was the failure; else the first was, but not certainly.
     """
-    if first.raised and first.raised.message and first.raised.message in one.message:
+    if first.exception and first.exception.message and first.exception.message in exception.message:
         return first
-    is_known = isinstance(first.what, Raised) and clue is not None and clue.is_exact
+    is_known = isinstance(first.origin, LoggedException) and clue is not None and clue.is_exact
     is_later = is_known and clue is not None and clue.level in ("service", "cause")
     return replace(first, level="likely" if is_later else first.level, is_handled=True)
 
@@ -173,14 +184,14 @@ def _handled(first: Clue, one: Raised, clue: Clue | None) -> Clue:
 def _fatal(lines: Sequence[Line]) -> list[tuple[int, Line]]:
     """Return the lines after which their machine did little ordinary work."""
     work, after = Counter[str](), Counter[str]()
-    found = []
+    fatal_lines = []
     for number in range(len(lines) - 1, -1, -1):
         line = lines[number]
-        if work[line.host] < SURVIVED and after[line.host] < AFTERMATH:
-            found.append((number, line))
+        if work[line.host] < SURVIVAL_LINES and after[line.host] < AFTERMATH:
+            fatal_lines.append((number, line))
             work[line.host] += _is_work(line)
             after[line.host] += 1
-    return found[::-1]
+    return fatal_lines[::-1]
 
 
 def _is_work(line: Line) -> bool:
@@ -189,48 +200,53 @@ def _is_work(line: Line) -> bool:
 
 
 def matching_lines(
-    lines: Sequence[tuple[int, Line]], exceptions: Mapping[int, Raised] = MappingProxyType({})
+    lines: Sequence[tuple[int, Line]],
+    exceptions: Mapping[int, LoggedException] = MappingProxyType({}),
 ) -> Iterator[Clue]:
     """Iterate over the lines that match a signature; frames and code of a traceback are skipped."""
     frames: set[tuple[str, int | None]] = set()
     for number, line in lines:
-        who = (line.host, line.rank)
-        is_code = who in frames and line.bare.startswith("    ")
-        (frames.add if _FRAME.match(line.bare) else frames.discard)(who)
-        if not is_code and who not in frames and not HARMLESS.search(line.text):
-            found = recognised(line.text)
-            if found and not _is_foreign(line, found[0], exceptions.get(number)):
-                yield _clue(number, line, found, exceptions)
+        process = (line.host, line.rank)
+        is_code = process in frames and line.bare.startswith("    ")
+        (frames.add if _FRAME.match(line.bare) else frames.discard)(process)
+        if not is_code and process not in frames and not HARMLESS.search(line.text):
+            recognition = find_signature(line.text)
+            if recognition and not _is_foreign(line, recognition[0], exceptions.get(number)):
+                yield _clue(number, line, recognition, exceptions)
 
 
-def _is_foreign(line: Line, signature: Signature, one: Raised | None) -> bool:
+def _is_foreign(line: Line, signature: Signature, exception: LoggedException | None) -> bool:
     """Return whether a non-AWS exception has the words of an AWS signature."""
     if not signature.name.startswith(_OF_AWS) or _AWS.search(line.text):
         return False
-    word = one or named(line)
+    word = exception or parse_exception(line)
     return word is not None and _FOREIGN.match(word.kind) is not None
 
 
 def _clue(
     number: int,
     line: Line,
-    found: tuple[Signature, re.Match[str], bool],
-    exceptions: Mapping[int, Raised],
+    recognition: tuple[Signature, re.Match[str], bool],
+    exceptions: Mapping[int, LoggedException],
 ) -> Clue:
     """Return the clue of a line, with its level lowered where needed: a program continues after
     what it logs as information, warns of or tries again; and healthy programs, too, warn about
     their own files, packages and settings.
     """
-    signature, match, is_exact = found
-    level, one = signature.level, exceptions.get(number)
-    is_reported = line.is_said or bool(one or named(line) or FAILING.search(line.text))
-    is_first = level in ("service", "cause") and is_reported or level == "hint" and one is not None
+    signature, match, is_exact = recognition
+    level, exception = signature.level, exceptions.get(number)
+    is_reported = line.is_said or bool(
+        exception or parse_exception(line) or FAILING.search(line.text)
+    )
+    is_first = (
+        level in ("service", "cause") and is_reported or level == "hint" and exception is not None
+    )
     if level in ("service", "cause", "hint") and (line.is_minor or not is_first):
         level = "likely"
     is_usual = line.is_minor and signature.name.startswith("program/")
-    if line.is_tried_again or is_usual and not NAMED.search(line.bare):
+    if line.is_tried_again or is_usual and not NAMED_EXCEPTION.search(line.bare):
         level = "consequence"
-    return Clue(number, line, level, (signature, match), is_exact, one)
+    return Clue(number, line, level, (signature, match), is_exact, exception)
 
 
 def certainty(first: Clue, clues: Sequence[Clue], lines: Sequence[Line]) -> Certainty:
@@ -240,26 +256,30 @@ def certainty(first: Clue, clues: Sequence[Clue], lines: Sequence[Line]) -> Cert
     exception that ended the program; the *first*: no error stands before it that it does not
     explain, and nothing else claims to be a cause; and where it *ended* the program.
     """
-    if first.level == "consequence" or isinstance(first.what, Raised) and first.what.is_cut:
+    if (
+        first.level == "consequence"
+        or isinstance(first.origin, LoggedException)
+        and first.origin.is_cut
+    ):
         return "unknown"
     sure = _is_specific(first) and not _rivals(first, clues)
     if first.line.is_said:
         is_own = first.level == "service"  # AWS names its own reason, a watch rule its own
         is_quoted = any(line.is_said and line.text.startswith("AlgorithmError") for line in lines)
-        is_behind = first.raised is not None or is_quoted
+        is_behind = first.exception is not None or is_quoted
         if is_behind and (first.name.startswith(_OF_AWS) or not is_own):
             return "likely"
         if is_own:
             return "certain" if sure else "likely"
-    sure = sure and not _earlier(first, lines) and _ended(first, lines)
+    sure = sure and not _earlier(first, lines) and _has_ended(first, lines)
     return "certain" if sure else "likely"
 
 
 def _is_specific(first: Clue) -> bool:
-    if isinstance(first.what, Raised):  # its own words
-        return not (first.what.is_vague or first.is_handled)
+    if isinstance(first.origin, LoggedException):  # its own words
+        return not (first.origin.is_vague or first.is_handled)
     line, word = first.line, first.word
-    if _HEDGED.search(line.text[: first.what[1].start()]) or LIVES_ON.search(line.text):
+    if _HEDGES.search(line.text[: first.origin[1].start()]) or LIVES_ON.search(line.text):
         return False
     if word is None and not (line.is_said or line.error or _FATAL.search(line.text)):
         return False
@@ -273,37 +293,37 @@ def _rivals(first: Clue, clues: Sequence[Clue]) -> bool:
     """Return whether something else claims to be the cause, too, or a process died without a
     message elsewhere: the program's own death shows in the lines that follow at once.
     """
-    others = [one for one in clues if one.name != first.name]
+    others = [clue for clue in clues if clue.name != first.name]
     near = range(first.number, first.number + AT_ONCE)
-    died = any(one.name in _DEATH and one.number not in near for one in others)
-    return died or any(one.level in ("service", "cause", "hint") for one in others)
+    died = any(clue.name in _DEATH and clue.number not in near for clue in others)
+    return died or any(clue.level in ("service", "cause", "hint") for clue in others)
 
 
 def _earlier(first: Clue, lines: Sequence[Line]) -> bool:
     """Return whether an error stands before it that it does not explain."""
-    before = [line for line in lines[: first.number] if not line.is_said][-SURVIVED:]
+    before = [line for line in lines[: first.number] if not line.is_said][-SURVIVAL_LINES:]
     errors = [line for line in before if _is_error(line) and not HARMLESS.search(line.text)]
     word = first.word
     return any(word is None or not _is_same(line, word) for line in errors)
 
 
 def _is_error(line: Line) -> bool:
-    return bool(line.error or named(line)) and not line.bare.startswith("    ")
+    return bool(line.error or parse_exception(line)) and not line.bare.startswith("    ")
 
 
-def _is_same(line: Line, word: Raised) -> bool:
+def _is_same(line: Line, word: LoggedException) -> bool:
     """Return whether the line repeats the exception, or says that it came from a worker."""
     return word.kind.rpartition(".")[2] in line.text and (
         not word.message or word.message[:40] in line.text or "Caught " in line.text
     )
 
 
-def _ended(first: Clue, lines: Sequence[Line]) -> bool:
+def _has_ended(first: Clue, lines: Sequence[Line]) -> bool:
     """Return whether the process that printed it did no ordinary work afterwards."""
     after = [line for line in lines[first.number + 1 :] if line.host == first.line.host]
     rank = first.line.rank
-    mine = [line for line in after if rank is None or line.rank in (None, rank)]
-    if any(_WENT_ON.search(line.text) for line in mine[:SURVIVED]):
+    own_lines = [line for line in after if rank is None or line.rank in (None, rank)]
+    if any(_WENT_ON.search(line.text) for line in own_lines[:SURVIVAL_LINES]):
         return False
-    work = [line for line in mine if _is_work(line)]
+    work = [line for line in own_lines if _is_work(line)]
     return len(work) <= (AFTERWARDS if first.word else AT_ONCE)

@@ -14,15 +14,20 @@ from trainyard.runs.why.clues import (
     FAILING,
     HARMLESS,
     LIVES_ON,
-    SURVIVED,
+    SURVIVAL_LINES,
     Certainty,
     Clue,
     certainty,
-    logged,
+    find_clues,
     matching_lines,
 )
 from trainyard.runs.why.known_causes import Level
-from trainyard.runs.why.logged_exceptions import Raised, named, tells, untraced
+from trainyard.runs.why.logged_exceptions import (
+    LoggedException,
+    find_untraced,
+    parse_exception,
+    tells,
+)
 from trainyard.runs.why.step_evidence import Evidence, Line
 
 NEARBY = 2
@@ -55,7 +60,7 @@ _PREFIX = re.compile(r"^(?:Algorithm|Client|InternalServer)Error: ?")
 _OF_AN_INTERFACE = ("AttributeError", "ImportError", "TypeError")
 """Exceptions that Python raises for a function, or an argument of one, that is not there."""
 
-_QUOTED = re.compile(r'ErrorMessage\s+"(?P<message>[^"].*?)"?\s*(?:Command|$)', re.DOTALL)
+_QUOTED_MESSAGE = re.compile(r'ErrorMessage\s+"(?P<message>[^"].*?)"?\s*(?:Command|$)', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,11 +90,11 @@ class Cause:
 
 def diagnose(evidence: Evidence) -> Cause:
     """Return the first cause of the step's failure; "unknown" rather than a guess."""
-    lines = (*evidence.lines, *evidence.said)
-    clues = logged(lines)
-    said = [*matching_lines([*enumerate(lines)][len(evidence.lines) :])]
+    lines = (*evidence.lines, *evidence.service_lines)
+    clues = find_clues(lines)
+    service_clues = [*matching_lines([*enumerate(lines)][len(evidence.lines) :])]
     order: list[tuple[list[Clue], tuple[Level, ...]]] = [
-        (said, ("service",)),
+        (service_clues, ("service",)),
         (clues, ("service", "cause", "hint")),
         (clues, ("likely",)),
     ]
@@ -97,12 +102,14 @@ def diagnose(evidence: Evidence) -> Cause:
         if first := next((clue for clue in some if clue.level in levels), None):
             return _cause(evidence, first, certainty(first, some, lines))
     if reason := _own_reason(evidence.reason):
-        return _quoted(evidence, reason)
+        return _quote_reason(evidence, reason)
     numbers = {clue.number for clue in clues}
-    others = [one for one in untraced(evidence.lines) if one.number not in numbers]
+    others = [
+        exception for exception in find_untraced(evidence.lines) if exception.number not in numbers
+    ]
     if others:
-        one = next((one for one in others if tells(one.message)), None)
-        return _exception(evidence, one or others[0], "likely" if one else "unknown")
+        exception = next((exception for exception in others if tells(exception.message)), None)
+        return _exception(evidence, exception or others[0], "likely" if exception else "unknown")
     if clues:
         return _cause(evidence, clues[0], "unknown")
     return _first_error(evidence) or _unknown(evidence)
@@ -112,24 +119,38 @@ def _first_error(evidence: Evidence) -> Cause | None:
     """Return the first line that calls itself an error; else the first that states a failure, or at
     least mentions one.
     """
-    last = [one for one in evidence.lines[-SURVIVED:] if not HARMLESS.search(one.text)]
-    if line := next((one for one in last if one.error and tells(one.error)), None):
-        return _said(evidence, line, f"the first error that was logged: {line.error}", "likely")
-    words = [one for one in last if FAILING.search(one.text) and not one.is_minor]
-    bare = ((one, one.bare.strip()) for one in words)
-    telling = [one for one, text in bare if not _SAYS_NOTHING.search(text) and tells(text)]
+    last = [
+        log_line
+        for log_line in evidence.lines[-SURVIVAL_LINES:]
+        if not HARMLESS.search(log_line.text)
+    ]
+    if line := next(
+        (log_line for log_line in last if log_line.error and tells(log_line.error)), None
+    ):
+        return _quote_line(
+            evidence, line, f"the first error that was logged: {line.error}", "likely"
+        )
+    words = [
+        log_line for log_line in last if FAILING.search(log_line.text) and not log_line.is_minor
+    ]
+    bare = ((log_line, log_line.bare.strip()) for log_line in words)
+    telling = [
+        log_line for log_line, text in bare if not _SAYS_NOTHING.search(text) and tells(text)
+    ]
     for line in telling:
         if _STATES.search(line.text) and not LIVES_ON.search(line.text):
-            what = f"the first line that states a failure: {line.bare.strip()}"
-            return _said(evidence, line, what, "likely")
-    what = "no known cause; the first line that speaks of a failure"
+            sentence = f"the first line that states a failure: {line.bare.strip()}"
+            return _quote_line(evidence, line, sentence, "likely")
+    sentence = "no known cause; the first line that speaks of a failure"
     if len(evidence.lines) == 1 and not telling:
-        what, telling = "no known cause; all that is said", [*evidence.lines]
+        sentence, telling = "no known cause; all that is said", [*evidence.lines]
     line = next(iter(telling), None)
-    return _said(evidence, line, f"{what}: {line.bare.strip()}", "unknown") if line else None
+    return (
+        _quote_line(evidence, line, f"{sentence}: {line.bare.strip()}", "unknown") if line else None
+    )
 
 
-def _said(evidence: Evidence, line: Line, sentence: str, certainty: Certainty) -> Cause:
+def _quote_line(evidence: Evidence, line: Line, sentence: str, certainty: Certainty) -> Cause:
     """Return a cause with a line's own words, about which no more is known."""
     cause = Cause(
         step=evidence.step,
@@ -139,18 +160,18 @@ def _said(evidence: Evidence, line: Line, sentence: str, certainty: Certainty) -
         fix="read its log from there",
         rank=line.rank,
     )
-    return _shown(evidence, line, cause)
+    return _show_line(evidence, line, cause)
 
 
-def _quoted(evidence: Evidence, reason: str) -> Cause:
+def _quote_reason(evidence: Evidence, reason: str) -> Cause:
     """Return a cause with the step's reason.
 
     A step's own reason (a Fail step's, a callback's) is certain. If the service quotes it, the
     cause may lie deeper, or in an error that was logged before. Lines that only repeat the sentence
     are left out.
     """
-    is_quoted = _PREFIX.match(evidence.reason) or _QUOTED.search(evidence.reason)
-    is_later = any(line.error for line in evidence.lines[-SURVIVED:])
+    is_quoted = _PREFIX.match(evidence.reason) or _QUOTED_MESSAGE.search(evidence.reason)
+    is_later = any(line.error for line in evidence.lines[-SURVIVAL_LINES:])
     return Cause(
         step=evidence.step,
         name="reason",
@@ -161,12 +182,12 @@ def _quoted(evidence: Evidence, reason: str) -> Cause:
 
 
 def _cause(evidence: Evidence, clue: Clue, certainty: Certainty) -> Cause:
-    if isinstance(clue.what, Raised):
-        return _exception(evidence, clue.what, certainty)
-    signature, found = clue.what
-    sentence, fix = signature.explain(found)
-    if clue.raised and certainty == "likely":
-        sentence = f"{_raised(clue.raised)}. This usually means: {sentence}"
+    if isinstance(clue.origin, LoggedException):
+        return _exception(evidence, clue.origin, certainty)
+    signature, match = clue.origin
+    sentence, fix = signature.explain(match)
+    if clue.exception and certainty == "likely":
+        sentence = f"{_describe_exception(clue.exception)}. This usually means: {sentence}"
     cause = Cause(
         step=evidence.step,
         name=signature.name,
@@ -174,30 +195,32 @@ def _cause(evidence: Evidence, clue: Clue, certainty: Certainty) -> Cause:
         certainty=certainty,
         fix=fix,
         source=signature.source,
-        rank=clue.raised.rank if clue.raised else clue.line.rank,
+        rank=clue.exception.rank if clue.exception else clue.line.rank,
     )
-    return _shown(evidence, clue.line, _or_versions(evidence, cause, clue.raised))
+    return _show_line(evidence, clue.line, _or_versions(evidence, cause, clue.exception))
 
 
-def _exception(evidence: Evidence, one: Raised, certainty: Certainty) -> Cause:
+def _exception(evidence: Evidence, exception: LoggedException, certainty: Certainty) -> Cause:
     cause = Cause(
         step=evidence.step,
         name="exception",
-        sentence=_raised(one),
+        sentence=_describe_exception(exception),
         certainty=certainty,
-        fix=f"mend {one.place}, or what it was given" if one.place else "",
-        rank=one.rank,
+        fix=f"mend {exception.place}, or what it was given" if exception.place else "",
+        rank=exception.rank,
     )
-    return _shown(evidence, one.line, _or_versions(evidence, cause, one))
+    return _show_line(evidence, exception.line, _or_versions(evidence, cause, exception))
 
 
-def _or_versions(evidence: Evidence, cause: Cause, one: Raised | None) -> Cause:
+def _or_versions(evidence: Evidence, cause: Cause, exception: LoggedException | None) -> Cause:
     """Return the cause with another possible one: packages here are of other versions than those of
     the image, and a library raised the exception, or an interface is not as the program expects.
     """
-    said = (line.text.partition(STANDS_IN)[2] for line in evidence.lines if STANDS_IN in line.text)
-    differs = next(said, "").strip()
-    if not (one and differs and (one.is_of_a_library or one.kind in _OF_AN_INTERFACE)):
+    texts = (line.text.partition(STANDS_IN)[2] for line in evidence.lines if STANDS_IN in line.text)
+    differs = next(texts, "").strip()
+    if not (
+        exception and differs and (exception.is_of_a_library or exception.kind in _OF_AN_INTERFACE)
+    ):
         return cause
     image, _, packages = differs.partition(": ")
     also = f"It may also be a version: unlike {image}, this Python has {packages}"
@@ -210,19 +233,19 @@ def _or_versions(evidence: Evidence, cause: Cause, one: Raised | None) -> Cause:
     )
 
 
-def _raised(one: Raised) -> str:
-    who = "the program" if one.rank is None else f"rank {one.rank}"
-    where = f" on {one.line.host}" if one.line.host else ""
-    at = f" at {one.place}" if one.place else ""
-    what = f"{one.kind}: {one.message}" if one.message else one.kind
-    return f"{who}{where} was the first to raise{at}: {what}"
+def _describe_exception(exception: LoggedException) -> str:
+    process = "the program" if exception.rank is None else f"rank {exception.rank}"
+    host = f" on {exception.line.host}" if exception.line.host else ""
+    place = f" at {exception.place}" if exception.place else ""
+    message = f"{exception.kind}: {exception.message}" if exception.message else exception.kind
+    return f"{process}{host} was the first to raise{place}: {message}"
 
 
 def _own_reason(reason: str) -> str:
     """Return the reason that the program left, without the text that SageMaker writes around it."""
-    if quoted := _QUOTED.search(reason):  # the training toolkit: the end of standard error
-        rows = [row.strip().strip('"') for row in quoted["message"].splitlines() if row.strip()]
-        errors = [row for row in rows if named(Line("", 0, row))]
+    if match := _QUOTED_MESSAGE.search(reason):  # the training toolkit: the end of standard error
+        rows = [row.strip().strip('"') for row in match["message"].splitlines() if row.strip()]
+        errors = [row for row in rows if parse_exception(Line("", 0, row))]
         telling = [row for row in (*errors, *rows[::-1]) if not _SAYS_NOTHING.search(row)]
         return telling[0].lstrip(": ") if telling else ""
     first = next((row.strip() for row in reason.splitlines() if row.strip()), "")
@@ -231,19 +254,26 @@ def _own_reason(reason: str) -> str:
     return "" if _SAYS_NOTHING.search(first) else first
 
 
-def _shown(evidence: Evidence, line: Line, cause: Cause) -> Cause:
+def _show_line(evidence: Evidence, line: Line, cause: Cause) -> Cause:
     """Return the cause with the line and its neighbours in its machine's log; without neighbours if
     the service said it.
     """
-    mine = [each for each in evidence.lines if each.host == line.host]
-    at = next((n for n, each in enumerate(mine) if each is line), None)
-    near = [line] if at is None else mine[max(0, at - NEARBY) : at + NEARBY + 1]
-    texts, events = tuple(each.text for each in near), tuple(each.event for each in near)
+    host_lines = [other for other in evidence.lines if other.host == line.host]
+    position = next((n for n, other in enumerate(host_lines) if other is line), None)
+    near = (
+        [line]
+        if position is None
+        else host_lines[max(0, position - NEARBY) : position + NEARBY + 1]
+    )
+    texts, events = (
+        tuple(neighbour.text for neighbour in near),
+        tuple(neighbour.event for neighbour in near),
+    )
     return replace(cause, host=line.host, lines=texts, events=events)
 
 
 def _unknown(evidence: Evidence) -> Cause:
-    failing = [line for line in evidence.lines[-SURVIVED:-5] if FAILING.search(line.text)]
+    failing = [line for line in evidence.lines[-SURVIVAL_LINES:-5] if FAILING.search(line.text)]
     last = [line.text for line in (*failing[-5:], *evidence.lines[-5:])]
     return Cause(
         step=evidence.step,

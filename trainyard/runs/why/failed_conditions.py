@@ -14,8 +14,8 @@ from trainyard.language.condition_types import all_hold, holds
 from trainyard.language.evaluation import Unknown, evaluate
 from trainyard.language.expressions import GET, JSON_GET, ExpressionError, is_expression, parse_get
 from trainyard.language.parameters import values
-from trainyard.language.steps import Step as Declared
-from trainyard.language.steps import named
+from trainyard.language.steps import Step as StepDefinition
+from trainyard.language.steps import find_step
 from trainyard.runs.evaluation_numbers import LARGEST, read_object
 from trainyard.runs.execution import Execution, Step
 from trainyard.runs.run_values import RunValues, describe_resource
@@ -38,12 +38,12 @@ def conditions_before(execution: Execution, step: Step) -> tuple[str, ...]:
     try:
         document = execution.definition()
         steps = document.get("Steps")
-        declared, lines = named(steps, step.name), list[str]()
-        scope = _scope(execution, document) if declared and declared.branch else None
-        while scope and declared and declared.branch:
-            name, outcome = declared.branch
-            declared = named(steps, name)
-            lines += _lines(declared, outcome, scope) if declared else ()
+        definition, lines = find_step(steps, step.name), list[str]()
+        scope = _scope(execution, document) if definition and definition.branch else None
+        while scope and definition and definition.branch:
+            name, outcome = definition.branch
+            definition = find_step(steps, name)
+            lines += _lines(definition, outcome, scope) if definition else ()
     except ServiceError as error:
         return (f"its condition could not be read: {error}",)
     return tuple(lines)
@@ -71,7 +71,7 @@ def _scope(execution: Execution, document: Mapping[str, Any]) -> RunValues:
     )
 
 
-def _lines(step: Declared, outcome: bool, scope: RunValues) -> Iterator[str]:
+def _lines(step: StepDefinition, outcome: bool, scope: RunValues) -> Iterator[str]:
     """Yield what the step's conditions compared: all of them if they held, else those that did
     not.
     """
@@ -80,10 +80,10 @@ def _lines(step: Declared, outcome: bool, scope: RunValues) -> Iterator[str]:
         is_as_then = all_hold(conditions, scope) == outcome
     except ExpressionError:
         is_as_then = True  # the line says what is not known
-    changed = "" if is_as_then else "; what it compared has changed since the run"
+    note = "" if is_as_then else "; what it compared has changed since the run"
     for condition in conditions:
         if outcome or not is_as_then or not _holds(condition, scope):
-            yield f"{step.name} was {outcome}: {describe_condition(condition, scope)}{changed}"
+            yield f"{step.name} was {outcome}: {describe_condition(condition, scope)}{note}"
 
 
 def _holds(condition: dict[str, Any], scope: RunValues) -> bool:

@@ -45,20 +45,20 @@ class Signature:
     source: str
     """Source of the text: a page, a thread, or the program that prints it."""
 
-    def explain(self, found: re.Match[str]) -> tuple[str, str]:
+    def explain(self, match: re.Match[str]) -> tuple[str, str]:
         """Return cause and fix, with the groups of the match filled in."""
-        groups = found.groupdict()
-        return _filled(self.cause, groups), _filled(self.fix, groups)
+        groups = match.groupdict()
+        return _fill_groups(self.cause, groups), _fill_groups(self.fix, groups)
 
 
-def _filled(sentence: str, groups: Mapping[str, str | None]) -> str:
+def _fill_groups(sentence: str, groups: Mapping[str, str | None]) -> str:
     """Return the sentence with the groups filled in. Groups side by side are alternatives."""
 
-    def found(names: re.Match[str]) -> str:
+    def replace_names(names: re.Match[str]) -> str:
         texts = (groups.get(name) or "" for name in re.findall(r"\w+", names[0]))
         return "".join(texts).strip() or _NOTHING
 
-    text = _GROUPS.sub(found, sentence).replace("{{", "{").replace("}}", "}")
+    text = _GROUPS.sub(replace_names, sentence).replace("{{", "{").replace("}}", "}")
     text = text.replace(f'"{_NOTHING}"', '"*"')
     text = re.sub(rf" \((?:on )?{_NOTHING}[^()]*\)", "", text)
     return re.sub(r"\.\.$", ".", text.replace(_NOTHING, "?"))
@@ -87,12 +87,12 @@ def _signature(family: str, name: str, entry: Mapping[str, str]) -> Signature:
 SIGNATURES: Iterable[Signature] = _read(FOLDER)
 """Signatures in the order of the families' names, and of the entries in a family's file."""
 
-_CAUSES = [one for one in SIGNATURES if one.level != "consequence"]
-_PROGRAMS = [one for one in _CAUSES if one.name.startswith("program/")]
-_CONSEQUENCES = [one for one in SIGNATURES if one.level == "consequence"]
+_CAUSES = [signature for signature in SIGNATURES if signature.level != "consequence"]
+_PROGRAMS = [signature for signature in _CAUSES if signature.name.startswith("program/")]
+_CONSEQUENCES = [signature for signature in SIGNATURES if signature.level == "consequence"]
 
 
-def recognised(text: str) -> tuple[Signature, re.Match[str], bool] | None:
+def find_signature(text: str) -> tuple[Signature, re.Match[str], bool] | None:
     """Return the first known signature in the text, and whether its exact words matched.
 
     The pattern of one signature counts more than the wording of another, and either more than a
@@ -100,12 +100,12 @@ def recognised(text: str) -> tuple[Signature, re.Match[str], bool] | None:
     """
     causes = _PROGRAMS if _NAMES.search(text) else _CAUSES
     for signature in causes:
-        if found := signature.pattern.search(text):
-            return signature, found, True
+        if match := signature.pattern.search(text):
+            return signature, match, True
     for signature in causes:
-        if signature.wording and (found := signature.wording.search(text)):
-            return signature, found, False
+        if signature.wording and (match := signature.wording.search(text)):
+            return signature, match, False
     for signature in _CONSEQUENCES:
-        if found := signature.pattern.search(text):
-            return signature, found, True
+        if match := signature.pattern.search(text):
+            return signature, match, True
     return None

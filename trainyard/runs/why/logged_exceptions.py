@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from trainyard.runs.why.step_evidence import Line
 
 _BEGIN = "Traceback (most recent call last)"  # rich draws a box around it, without the colon
-_CHAINED = re.compile(
+_CHAIN = re.compile(
     r"^(?:(?P<implicit>During handling of the above exception)|The above exception was the dir)"
 )
-_RAISED = re.compile(
+_EXCEPTION = re.compile(
     r"^(?P<kind>(?:[A-Za-z_]\w*\.)*[A-Z]\w*|(?:[A-Za-z_]\w*\.)+(?:error|[gh]\w*error|timeout))"
     r"(?:: ?(?P<message>.*))?$"
 )
@@ -29,12 +29,12 @@ _WAITING = re.compile(
 )
 """Files that wait for another process, and raise its failure."""
 
-_WRAPPED = re.compile(r"^Caught \w+ in (?:DataLoader worker|pin memory|replica)")
+_WRAPPER = re.compile(r"^Caught \w+ in (?:DataLoader worker|pin memory|replica)")
 """torch raises a worker's exception again, with the worker's own traceback below it."""
 
 _EXCEPTIONAL = re.compile(r"(?:[Ee]rror|Exception|Exit|Interrupt|Iteration|Warning|timeout)$")
 _OWN_WORD = re.compile(r"^\s*(?:raise|assert)\b")
-_IGNORED = re.compile(
+_IGNORABLE = re.compile(
     r"Exception ignored (?:in|on)|--- Logging error ---"
     r"|Error in (?:atexit|sys\.excepthook)|Exception in callback\b"
 )
@@ -78,7 +78,7 @@ _LAUNCHERS = frozenset(
 )
 """Exceptions of programs that started the failed program."""
 
-NAMED = re.compile(
+NAMED_EXCEPTION = re.compile(
     r"(?:^|[\s|\]\"'])(?P<kind>(?:\w+\.)*(?:[A-Z]\w*(?:Errors?|Exceptions?|Expired|Timeout"
     r"|NotFound|Denied|Failure|Exceeded|Refused|Unavailable)|Exception)"
     r"|(?:(?<=^)|(?<=ERROR ))(?:[a-z_]\w*\.)+[A-Z][A-Za-z]*[a-z]\w*)"
@@ -88,7 +88,7 @@ NAMED = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Raised:
+class LoggedException:
     """An exception in a log."""
 
     number: int
@@ -168,7 +168,7 @@ class _Reading:
     first: int | None = None
     """Number of the last exception that began a chain."""
 
-    joined: re.Match[str] | None = None
+    link: re.Match[str] | None = None
     """Match that joins the next exception to the previous one."""
 
     is_waiting: bool = False
@@ -197,32 +197,32 @@ class _Reading:
         return text[len(self.before) :] if is_same else text
 
 
-def raised(lines: Sequence[Line]) -> Iterator[Raised]:
+def read_exceptions(lines: Sequence[Line]) -> Iterator[LoggedException]:
     """Iterate over the exceptions that ended a rank's tracebacks, in the order of the lines. One
     that followed from another ``follows`` it.
     """
     readings: dict[tuple[str, int | None], _Reading] = {}
-    for number, each in enumerate(lines):
-        reading = readings.setdefault((each.host, each.rank), _Reading())
-        text = reading.without(each.bare)
+    for number, line in enumerate(lines):
+        reading = readings.setdefault((line.host, line.rank), _Reading())
+        text = reading.without(line.bare)
         if block := _BLOCK_RANK.match(text):
             reading.block = int(block["rank"])
         if _BEGIN in text:
             _begin(reading, text)
-        elif joined := _CHAINED.match(text.strip()):
-            reading.joined = joined
+        elif link := _CHAIN.match(text.strip()):
+            reading.link = link
         elif place := _PLACE.match(text):
             _enter(reading, place)
         elif reading.is_inside and text.startswith("    "):
             reading.code = reading.code or text
         elif (
             reading.is_inside
-            and (end := _RAISED.match(text.strip()))
+            and (end := _EXCEPTION.match(text.strip()))
             and (not reading.is_piece or _EXCEPTIONAL.search(end["kind"]))
         ):
-            if not _WRAPPED.match(end["message"] or ""):
-                yield _completed(_ended(number, each, end, reading), lines)
-            reading.is_inside, reading.joined, reading.is_piece = False, None, False
+            if not _WRAPPER.match(end["message"] or ""):
+                yield _complete_message(_make_exception(number, line, end, reading), lines)
+            reading.is_inside, reading.link, reading.is_piece = False, None, False
         reading.last = text
 
 
@@ -231,7 +231,7 @@ def _begin(reading: _Reading, text: str) -> None:
     reading.is_inside, reading.is_piece, reading.is_library = True, False, False
     reading.place = reading.code = ""
     reading.before = text[: text.index(_BEGIN)]
-    reading.is_ignored = _IGNORED.search(reading.last) is not None
+    reading.is_ignored = _IGNORABLE.search(reading.last) is not None
     is_minor = Line("", 0, reading.last).is_minor
     reading.is_survivable = is_minor or _SURVIVABLE.search(reading.last) is not None
 
@@ -247,10 +247,12 @@ def _enter(reading: _Reading, place: re.Match[str]) -> None:
         reading.place = f"{place['file'].rpartition('/')[2]}:{place['number']}"
 
 
-def _ended(number: int, line: Line, end: re.Match[str], reading: _Reading) -> Raised:
-    follows = reading.first if reading.joined else None
+def _make_exception(
+    number: int, line: Line, end: re.Match[str], reading: _Reading
+) -> LoggedException:
+    follows = reading.first if reading.link else None
     reading.first = number if follows is None else follows
-    return Raised(
+    return LoggedException(
         number,
         line,
         end["kind"],
@@ -263,40 +265,42 @@ def _ended(number: int, line: Line, end: re.Match[str], reading: _Reading) -> Ra
         is_survivable=reading.is_survivable or _SURVIVABLE.search(line.text) is not None,
         rank=reading.block if line.rank is None else line.rank,
         follows=follows,
-        is_handling=bool(reading.joined and reading.joined["implicit"]),
+        is_handling=bool(reading.link and reading.link["implicit"]),
     )
 
 
-def _completed(one: Raised, lines: Sequence[Line]) -> Raised:
+def _complete_message(exception: LoggedException, lines: Sequence[Line]) -> LoggedException:
     """Return the exception with its rank's next line, if its own only introduces the message."""
-    if one.is_of_a_launcher or not one.line.text.rstrip().endswith(":"):
-        return one
-    who = (one.line.host, one.line.rank)
-    for each in lines[one.number + 1 : one.number + 4]:
-        text = each.bare.strip()
-        if (each.host, each.rank) == who and text and not text.startswith("File "):
-            is_next = _BEGIN in text or _CHAINED.match(text)
-            message = f"{one.message} {text}".strip()
-            return one if is_next else replace(one, message=message, is_opened=True)
-    return one
+    if exception.is_of_a_launcher or not exception.line.text.rstrip().endswith(":"):
+        return exception
+    process = (exception.line.host, exception.line.rank)
+    for line in lines[exception.number + 1 : exception.number + 4]:
+        text = line.bare.strip()
+        if (line.host, line.rank) == process and text and not text.startswith("File "):
+            is_next = _BEGIN in text or _CHAIN.match(text)
+            message = f"{exception.message} {text}".strip()
+            return exception if is_next else replace(exception, message=message, is_opened=True)
+    return exception
 
 
-def named(line: Line) -> Raised | None:
+def parse_exception(line: Line) -> LoggedException | None:
     """Return the exception that the line names without a traceback; None if there is none."""
-    found = None if line.is_minor else NAMED.search(line.bare)
-    if found is None:
+    match = None if line.is_minor else NAMED_EXCEPTION.search(line.bare)
+    if match is None:
         return None
     survivable = _SURVIVABLE.search(line.text) is not None
-    message = found["message"] or ""
-    one = Raised(0, line, found["kind"], message, is_survivable=survivable, rank=line.rank)
-    return None if one.is_of_a_launcher else one
+    message = match["message"] or ""
+    exception = LoggedException(
+        0, line, match["kind"], message, is_survivable=survivable, rank=line.rank
+    )
+    return None if exception.is_of_a_launcher else exception
 
 
-def untraced(lines: Sequence[Line]) -> Iterator[Raised]:
+def find_untraced(lines: Sequence[Line]) -> Iterator[LoggedException]:
     """Iterate over exceptions that a line names without a traceback, usually in part of a log."""
-    for number, each in enumerate(lines):
-        if one := named(each):
-            yield _completed(replace(one, number=number), lines)
+    for number, line in enumerate(lines):
+        if exception := parse_exception(line):
+            yield _complete_message(replace(exception, number=number), lines)
 
 
 def tells(text: str) -> bool:

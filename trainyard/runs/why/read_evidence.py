@@ -54,10 +54,10 @@ def _job(execution: Execution, step: Step) -> Mapping[str, Any]:
 
 
 def _lines(execution: Execution, step: Step) -> list[Line]:
-    found = [
+    lines = [
         line(host, event.get("timestamp", 0), text, event_id(event))
         for host, events in execution.last_events(step, LINES).items()
         for event in events
         for text in event.get("message", "").splitlines()
     ]
-    return sorted(found, key=lambda each: each.at)
+    return sorted(lines, key=lambda log_line: log_line.timestamp)

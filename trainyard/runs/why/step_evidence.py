@@ -11,7 +11,7 @@ _COMPOSE = re.compile(r"^\S*algo-\d+\S* +\| ?")
 _REASON = re.compile(r"^(?:Algorithm|Client|Capacity|InternalServer)Error\b|^ResourceLimitExceeded")
 """Beginning of a FailureReason."""
 
-_WRITTEN = re.compile(r"Failed(?:\.|:| with)? ?[Rr]eason:\s*(?P<reason>\S.*)", re.DOTALL)
+_FAILURE_REASON = re.compile(r"Failed(?:\.|:| with)? ?[Rr]eason:\s*(?P<reason>\S.*)", re.DOTALL)
 """Text that the SDK writes before a FailureReason."""
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
@@ -21,11 +21,11 @@ _RANK = re.compile(
     r"|^(?:[\w.,:/+\[\]-]{1,60}\s+){1,3}"  # a time, a stream's name
     r"\[(?:default|rank|Rank |RANK )(?P<later>\d+)\]\s?:?"
 )
-_STORED = re.compile(r"\[(?:PG [^\]]*?)?Rank (?P<rank>\d+)\]")
+_BRACKET_RANK = re.compile(r"\[(?:PG [^\]]*?)?Rank (?P<rank>\d+)\]")
 _MINOR = re.compile(
     r"^.{0,80}?(?:\b(?:DEBUG|INFO|WARNING|[A-Z]\w*Warning)\b|: [IW] \w|\[[IW]\d{0,4} )"
 )
-_AGAIN = re.compile(r"(?i)\bretrying\b|\bwill (?:retry|try again)\b|\b(?:entering|in) retry\b")
+_RETRY = re.compile(r"(?i)\bretrying\b|\bwill (?:retry|try again)\b|\b(?:entering|in) retry\b")
 _ERROR = re.compile(
     r"^.{0,80}?\b(?:(?:ERROR|FATAL|CRITICAL|SEVERE)\b|(?:[Ff]atal|[Ee]rror)\b(?= ?[\]:|)]))"
     r"[\]:|) -]+(?P<what>\w.{9,})"
@@ -42,7 +42,7 @@ class Line:
     host: str
     """Machine, such as ``algo-1``; empty for the service's own words."""
 
-    at: int
+    timestamp: int
     """Milliseconds since 1970; 0 if unknown."""
 
     text: str
@@ -54,15 +54,15 @@ class Line:
     @property
     def rank(self) -> int | None:
         """Rank that printed it, if a launcher or torch wrote the rank before the line."""
-        if found := _RANK.match(self.text):
-            return int(found["rank"] or found["mpi"] or found["later"])
-        found = _STORED.search(self.text)
-        return int(found["rank"]) if found else None
+        if match := _RANK.match(self.text):
+            return int(match["rank"] or match["mpi"] or match["later"])
+        match = _BRACKET_RANK.search(self.text)
+        return int(match["rank"]) if match else None
 
     @property
     def is_said(self) -> bool:
         """True for the service's own words, which are not from a log."""
-        return self.at == 0 and not self.host
+        return self.timestamp == 0 and not self.host
 
     @property
     def is_minor(self) -> bool:
@@ -72,13 +72,13 @@ class Line:
     @property
     def is_tried_again(self) -> bool:
         """True if it says that the failed action is tried again."""
-        return _AGAIN.search(self.text) is not None
+        return _RETRY.search(self.text) is not None
 
     @property
     def error(self) -> str:
         """Message, if it is logged as an error; else empty."""
-        found = _ERROR.match(self.text)
-        return found["what"].strip() if found else ""
+        match = _ERROR.match(self.text)
+        return match["what"].strip() if match else ""
 
     @property
     def bare(self) -> str:
@@ -86,8 +86,8 @@ class Line:
         return _RANK.sub("", self.text, count=1) if _RANK.match(self.text) else self.text
 
 
-def line(host: str, at: int, text: str, event: str = "") -> Line:
-    return Line(host, at, _COMPOSE.sub("", _ANSI.sub("", text[:LONGEST])).rstrip(), event)
+def line(host: str, timestamp: int, text: str, event: str = "") -> Line:
+    return Line(host, timestamp, _COMPOSE.sub("", _ANSI.sub("", text[:LONGEST])).rstrip(), event)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,7 @@ class Evidence:
     """Lines of all its machines, in the order in which they were logged."""
 
     @property
-    def said(self) -> tuple[Line, ...]:
+    def service_lines(self) -> tuple[Line, ...]:
         """The service's words, one entry per line."""
         rows = filter(None, (self.status, *self.reason.splitlines()))
         return tuple(line("", 0, text) for text in rows)
@@ -113,10 +113,10 @@ class Evidence:
 
 def of_text(text: str) -> Evidence:
     """Return the evidence in a log, or a failure reason, that is given as text."""
-    if written := _WRITTEN.search(text):
-        text = written["reason"]
+    if match := _FAILURE_REASON.search(text):
+        text = match["reason"]
     rows = textwrap.dedent(text).splitlines()
     if rows and _REASON.match(rows[0]):
         return Evidence(step="", reason="\n".join(rows))
-    found = (line("", number, row) for number, row in enumerate(rows, 1) if row.strip())
-    return Evidence(step="", lines=tuple(found))
+    lines = (line("", number, row) for number, row in enumerate(rows, 1) if row.strip())
+    return Evidence(step="", lines=tuple(lines))

@@ -7,7 +7,7 @@ from typing import Any
 from trainyard.language.definition_document import Document
 from trainyard.language.steps import Step
 from trainyard.validate.rules.job_view import known_text, member, strings
-from trainyard.validate.rules.rule import Violation, rule, steps, whole
+from trainyard.validate.rules.rule import Violation, get_document, rule, steps
 from trainyard.validate.rules.s3_locations import S3_FIELDS
 
 KEY_ARN = re.compile(
@@ -20,29 +20,29 @@ QUEUE = re.compile(r"https://[a-z0-9.-]+/\d{12}/[A-Za-z0-9_-]{1,80}(\.fifo)?")
 def _fields(document: Document) -> Iterator[tuple[Step, str, str]]:
     """Iterate over every text in a step's arguments, with its path; parameters at defaults."""
     for step in document.steps:
-        known: Any = document.value(step.own_arguments)
-        for path, text in strings(known, f"{step.path}.Arguments"):
+        arguments: Any = document.value(step.own_arguments)
+        for path, text in strings(arguments, f"{step.path}.Arguments"):
             yield step, path, text
 
 
 @rule(
     "error",
-    over=whole,
-    why="KMS has no such key: the job fails before it starts, or when it writes its outputs",
+    select=get_document,
+    reason="KMS has no such key: the job fails before it starts, or when it writes its outputs",
     fix="write arn:aws:kms:<region>:<account>:key/<id>, the key's id, or alias/<name>",
     source="KMS developer guide, Key identifiers (KeyId)",
 )
 def malformed_key_arn(document: Document) -> Iterator[Violation]:
     for step, path, text in _fields(document):
-        named = path.endswith(("KmsKeyId", "KmsKey")) and ":" in text
-        if named and not KEY_ARN.fullmatch(text):
+        is_key = path.endswith(("KmsKeyId", "KmsKey")) and ":" in text
+        if is_key and not KEY_ARN.fullmatch(text):
             yield Violation(step=step, path=path, problem=f"{text!r} is not an ARN of a KMS key")
 
 
 @rule(
     "error",
-    over=whole,
-    why="white space counts as part of the name: no such image or object is found",
+    select=get_document,
+    reason="white space counts as part of the name: no such image or object is found",
     fix="remove the white space",
     source="ECR user guide, repository names; S3 user guide, object keys: a key is taken as it is",
 )
@@ -59,8 +59,8 @@ def _members(names: tuple[str, ...]) -> tuple[str, ...]:
 
 @rule(
     "error",
-    over=steps,
-    why="the message that the step waits for an answer to is never sent",
+    select=steps,
+    reason="the message that the step waits for an answer to is never sent",
     fix="write the queue's URL: https://sqs.<region>.amazonaws.com/<account>/<queue>",
     source="developer guide, pipelines Callback step; SQS developer guide, queue URLs",
 )

@@ -27,21 +27,21 @@ def _config(step: Step) -> dict[str, Any]:
 
 @rule(
     "warning",
-    over=steps,
-    why="the step runs each time",
+    select=steps,
+    reason="the step runs each time",
     fix="leave CacheConfig out",
     source=f"{GUIDE}: step types that can be cached; SDK 3.27, the steps with cache_config",
 )
 def cache_on_uncached_type(step: Step) -> Iterator[Violation]:
-    if _config(step).get("Enabled") and not step_type(step.type).cached:
+    if _config(step).get("Enabled") and not step_type(step.type).is_cached:
         problem = f"steps of type {step.type} are not cached"
         yield Violation(step=step, path=f"{step.path}.CacheConfig", problem=problem)
 
 
 @rule(
     "warning",
-    over=steps,
-    why="AWS wants a timeout with it: without one, the service decides how old a result may be",
+    select=steps,
+    reason="AWS wants a timeout with it: without one, the service decides how old a result may be",
     fix="set ExpireAfter: P30D",
     source=f"{GUIDE}: you must also define a timeout",
 )
@@ -60,49 +60,49 @@ def _key(step: Step) -> Iterator[tuple[str, Any]]:
 
 @rule(
     "warning",
-    over=steps,
-    why="it is part of the cache key, and no two runs share it: the step runs each time",
+    select=steps,
+    reason="it is part of the cache key, and no two runs share it: the step runs each time",
     fix="take it out of the step's inputs, code, environment and hyperparameters, or turn the "
     "cache off",
     source="developer guide, pipelines-default-keys; #2736 #4374",
 )
 def never_hits_the_cache(step: Step) -> Iterator[Violation]:
     for path, value in _key(step):
-        for where, text in strings(value, path):
+        for text_path, text in strings(value, path):
             name = text.removeprefix("Execution.")
-            if where.endswith(f".{GET}") and name in EVER_NEW and name != text:
+            if text_path.endswith(f".{GET}") and name in EVER_NEW and name != text:
                 yield Violation(
-                    step=step, path=where.removesuffix(f".{GET}"), problem=f"holds {text}"
+                    step=step, path=text_path.removesuffix(f".{GET}"), problem=f"holds {text}"
                 )
 
 
 @rule(
     "warning",
-    over=steps,
-    why="it is part of the cache key: if it is the time of an upload, no upsert reuses a result",
+    select=steps,
+    reason="it is part of the cache key: if it is the time of an upload, no upsert reuses a result",
     fix="name the object by its content",
     source="developer guide, pipelines-default-keys; #2736 #2940 #3384",
 )
 def timestamp_in_cache_key(step: Step) -> Iterator[Violation]:
     for path, value in _key(step):
-        for where, text in strings(value, path):
-            if found := TIMESTAMP.search(text):
-                problem = f"{text!r} holds the time {found[0]}"
-                yield Violation(step=step, path=where, problem=problem)
+        for text_path, text in strings(value, path):
+            if match := TIMESTAMP.search(text):
+                problem = f"{text!r} holds the time {match[0]}"
+                yield Violation(step=step, path=text_path, problem=problem)
 
 
 @rule(
     "warning",
-    over=training,
-    why="a run that continues a lost one's work does not find its checkpoints",
+    select=training,
+    reason="a run that continues a lost one's work does not find its checkpoints",
     fix="name the prefix by what the weights depend on, not by the run",
     source="developer guide, model-checkpoints: the same checkpoint_s3_uri resumes; #1040",
 )
 def checkpoints_of_one_run(job: Job) -> Iterator[Violation]:
-    where = "CheckpointConfig.S3Uri"
+    field = "CheckpointConfig.S3Uri"
     if job.runs_algorithm:
         return  # it would go on from whatever lies there, of other data too
-    names = [text.removeprefix("Execution.") for _, text in strings(job.raw(where))]
+    names = [text.removeprefix("Execution.") for _, text in strings(job.raw(field))]
     for name in EVER_NEW:
         if name in names:
-            yield job.at(where, f"holds Execution.{name}")
+            yield job.make_violation(field, f"holds Execution.{name}")

@@ -34,8 +34,8 @@ def _from_file_system(job: Job) -> Iterator[tuple[str, str, dict[str, Any]]]:
 
 @rule(
     "error",
-    over=processing,
-    why="the service refuses it, although the processing guide mentions it",
+    select=processing,
+    reason="the service refuses it, although the processing guide mentions it",
     fix="set S3InputMode to File",
     source="#4711 #3962; API reference, ProcessingS3Input.S3InputMode",
 )
@@ -43,40 +43,44 @@ def fastfile_on_processing(job: Job) -> Iterator[Violation]:
     for index, item in job.items("ProcessingInputs"):
         s3 = job.document.value(item.get("S3Input"))
         if isinstance(s3, dict) and s3.get("S3InputMode") == "FastFile":
-            where = f"ProcessingInputs[{index}].S3Input.S3InputMode"
-            yield job.at(where, f"input {item.get('InputName')!r} has FastFile, a training mode")
+            field = f"ProcessingInputs[{index}].S3Input.S3InputMode"
+            yield job.make_violation(
+                field, f"input {item.get('InputName')!r} has FastFile, a training mode"
+            )
 
 
 @rule(
     "error",
-    over=training,
-    why="the service refuses the job: FastFile takes S3 prefixes only",
+    select=training,
+    reason="the service refuses the job: FastFile takes S3 prefixes only",
     fix="set S3DataType to S3Prefix, or InputMode to File",
     source=f"{GUIDE}: fast file mode does not support manifest and augmented manifest",
 )
 def fastfile_without_prefix(job: Job) -> Iterator[Violation]:
     for path, mode, s3 in _from_s3(job):
         if mode == "FastFile" and s3.get("S3DataType") == "ManifestFile":
-            yield job.at(f"{path}.DataSource.S3DataSource.S3DataType", "FastFile on a ManifestFile")
+            yield job.make_violation(
+                f"{path}.DataSource.S3DataSource.S3DataType", "FastFile on a ManifestFile"
+            )
 
 
 @rule(
     "error",
-    over=training,
-    why="the service refuses the job",
+    select=training,
+    reason="the service refuses the job",
     fix="set the channel's InputMode to Pipe, or read a plain S3Prefix",
     source="API reference, S3DataSource.S3DataType: AugmentedManifestFile with Pipe only",
 )
 def augmented_manifest_without_pipe(job: Job) -> Iterator[Violation]:
     for path, mode, s3 in _from_s3(job):
         if s3.get("S3DataType") == "AugmentedManifestFile" and mode != "Pipe":
-            yield job.at(f"{path}.InputMode", f"{mode} on an AugmentedManifestFile")
+            yield job.make_violation(f"{path}.InputMode", f"{mode} on an AugmentedManifestFile")
 
 
 @rule(
     "error",
-    over=training,
-    why="the service refuses the job",
+    select=training,
+    reason="the service refuses the job",
     fix="leave CompressionType out, or use Pipe",
     source="API reference, Channel.CompressionType: used only in Pipe input mode",
 )
@@ -85,15 +89,15 @@ def compression_without_pipe(job: Job) -> Iterator[Violation]:
     for index, channel in job.items("InputDataConfig"):
         mode = channel.get("InputMode") or usual
         if channel.get("CompressionType") == "Gzip" and mode != "Pipe":
-            yield job.at(
+            yield job.make_violation(
                 f"InputDataConfig[{index}].CompressionType", f"Gzip with input mode {mode}"
             )
 
 
 @rule(
     "error",
-    over=processing,
-    why="the service refuses the job",
+    select=processing,
+    reason="the service refuses the job",
     fix="set S3CompressionType to None and decompress in the job, or S3InputMode to Pipe",
     source="API reference, ProcessingS3Input.S3CompressionType: Gzip only in Pipe mode",
 )
@@ -101,9 +105,11 @@ def gzip_input_without_pipe(job: Job) -> Iterator[Violation]:
     for index, item in job.items("ProcessingInputs"):
         s3 = item.get("S3Input")
         if isinstance(s3, dict) and s3.get("S3CompressionType") == "Gzip":
-            mode, where = s3.get("S3InputMode"), f"ProcessingInputs[{index}].S3Input"
+            mode, field = s3.get("S3InputMode"), f"ProcessingInputs[{index}].S3Input"
             if mode != "Pipe":
-                yield job.at(f"{where}.S3CompressionType", f"Gzip with input mode {mode}")
+                yield job.make_violation(
+                    f"{field}.S3CompressionType", f"Gzip with input mode {mode}"
+                )
 
 
 ROOT = "/opt/ml/processing"
@@ -112,49 +118,51 @@ ROOT = "/opt/ml/processing"
 def _folders(job: Job) -> Iterator[tuple[str, str]]:
     """Iterate over path and LocalPath of each input and output that SageMaker itself moves."""
     kinds = ("S3Input", "DatasetDefinition", "S3Output")
-    for where in ("ProcessingInputs", "ProcessingOutputConfig.Outputs"):
-        for index, item in job.items(where):
+    for list_field in ("ProcessingInputs", "ProcessingOutputConfig.Outputs"):
+        for index, item in job.items(list_field):
             for kind in () if job.document.value(item.get("AppManaged")) is True else kinds:
-                at = f"{where}[{index}].{kind}.LocalPath"
+                field = f"{list_field}[{index}].{kind}.LocalPath"
                 place = job.document.value(item.get(kind))
                 folder = place.get("LocalPath") if isinstance(place, dict) else None
                 if isinstance(folder, str):
-                    yield at, folder
+                    yield field, folder
 
 
 @rule(
     "error",
-    over=processing,
-    why="the service refuses the job; of two inputs, without a word",
+    select=processing,
+    reason="the service refuses the job; of two inputs, without a word",
     fix="give each input a folder of its own",
     source="#4939",
 )
 def inputs_share_a_folder(job: Job) -> Iterator[Violation]:
     first: dict[str, str] = {}
-    for at, folder in _folders(job):
-        if at.startswith("ProcessingInputs"):
-            other = first.setdefault(posixpath.normpath(folder), at)
-            if other != at:
-                yield job.at(at, f"{folder!r} is the folder of {other.partition('.')[0]}, too")
+    for field, folder in _folders(job):
+        if field.startswith("ProcessingInputs"):
+            other = first.setdefault(posixpath.normpath(folder), field)
+            if other != field:
+                yield job.make_violation(
+                    field, f"{folder!r} is the folder of {other.partition('.')[0]}, too"
+                )
 
 
 @rule(
     "error",
-    over=processing,
-    why="the service refuses the job: it moves files from and to there only",
+    select=processing,
+    reason="the service refuses the job: it moves files from and to there only",
     fix=f"choose a folder under {ROOT}/",
     source="developer guide, byoc-input-and-output: the path must begin with it",
 )
 def folder_outside_processing(job: Job) -> Iterator[Violation]:
-    for at, folder in _folders(job):
+    for field, folder in _folders(job):
         if not f"{posixpath.normpath(folder)}/".startswith(f"{ROOT}/"):
-            yield job.at(at, f"{folder!r} is not under {ROOT}/")
+            yield job.make_violation(field, f"{folder!r} is not under {ROOT}/")
 
 
 @rule(
     "error",
-    over=training,
-    why="a file system is mounted, not streamed: the service refuses the job. SDK 3 lets such "
+    select=training,
+    reason="a file system is mounted, not streamed: the service refuses the job. SDK 3 lets such "
     "channels inherit the job's FastFile",
     fix="set the channel's InputMode to File",
     source=f"{GUIDE}: file systems are an alternative to the S3 input modes",
@@ -162,26 +170,27 @@ def folder_outside_processing(job: Job) -> Iterator[Violation]:
 def file_system_streamed(job: Job) -> Iterator[Violation]:
     for path, mode, _ in _from_file_system(job):
         if mode != "File":
-            yield job.at(path, f"a file system with input mode {mode}")
+            yield job.make_violation(path, f"a file system with input mode {mode}")
 
 
 @rule(
     "error",
-    over=training,
-    why="the file system cannot be reached: the service refuses the job",
+    select=training,
+    reason="the file system cannot be reached: the service refuses the job",
     fix="set VpcConfig to the file system's subnet and a security group that reaches it",
     source=f"{GUIDE}: your training job must connect to a VPC",
 )
 def file_system_without_vpc(job: Job) -> Iterator[Violation]:
     for path, _, system in _from_file_system(job):
         if not job.get("VpcConfig"):
-            yield job.at(path, f"{system.get('FileSystemId')} and no VpcConfig")
+            yield job.make_violation(path, f"{system.get('FileSystemId')} and no VpcConfig")
 
 
 @rule(
     "error",
-    over=training,
-    why="the path does not exist on the file system: the mount fails after the machines are there",
+    select=training,
+    reason="the path does not exist on the file system: the mount fails after the machines are "
+    "there",
     fix="write /<mount name>/<folder>; aws fsx describe-file-systems shows the mount name",
     source=f"{GUIDE}: the path starts with MountName; on EFS, with /",
 )
@@ -195,18 +204,18 @@ def fsx_directory(job: Job) -> Iterator[Violation]:
         if wrong:
             start = "the mount name" if lustre else "/, the root of the file system"
             fix = None if lustre else "write /<folder>"
-            at = f"{path}.DirectoryPath"
-            yield job.at(at, f"{directory!r} is not a path from {start}", fix)
+            field = f"{path}.DirectoryPath"
+            yield job.make_violation(field, f"{directory!r} is not a path from {start}", fix)
 
 
 @rule(
     "warning",
-    over=training,
-    why="the file system is in one availability zone: nodes elsewhere pay for the traffic",
+    select=training,
+    reason="the file system is in one availability zone: nodes elsewhere pay for the traffic",
     fix="name only the file system's subnet",
     source=f"{GUIDE}: specify a VPC subnet which maps to this Availability Zone",
 )
 def fsx_across_subnets(job: Job) -> Iterator[Violation]:
     for path, _, system in _from_file_system(job):
         if system.get("FileSystemType") == "FSxLustre" and len(job.subnets) > 1:
-            yield job.at(path, f"FSx for Lustre and {len(job.subnets)} subnets")
+            yield job.make_violation(path, f"FSx for Lustre and {len(job.subnets)} subnets")

@@ -13,8 +13,8 @@ from trainyard.validate.rules.job_view import Job, known_text, member, training
 from trainyard.validate.rules.rule import Violation, rule
 
 SOURCE = "SDK 3.27, container_drivers/scripts/environment.py and train/templates.py; reproduced"
-WHY = "the shell that sources sm_training.env stops: the job dies before the training starts"
-DISTRIBUTED = (
+REASON = "the shell that sources sm_training.env stops: the job dies before the training starts"
+DISTRIBUTION_KEYS = (
     "sagemaker_torch_distributed_enabled",
     "sagemaker_mpi_enabled",
     "sagemaker_distributed_dataparallel_enabled",
@@ -24,8 +24,8 @@ DISTRIBUTED = (
 
 @rule(
     "error",
-    over=training,
-    why=WHY,
+    select=training,
+    reason=REASON,
     fix="use letters, digits and underscores",
     source=SOURCE,
 )
@@ -33,28 +33,30 @@ def channel_name_breaks_driver(job: Job) -> Iterator[Violation]:
     for index, channel in job.items("InputDataConfig"):
         name = known_text(channel.get("ChannelName")) or ""
         if job.has_drivers and name and not re.fullmatch(r"\w+", name, re.ASCII):
-            where = f"InputDataConfig[{index}].ChannelName"
-            yield job.at(where, f"SM_CHANNEL_{name.upper()} is not a name of a variable")
+            field = f"InputDataConfig[{index}].ChannelName"
+            yield job.make_violation(
+                field, f"SM_CHANNEL_{name.upper()} is not a name of a variable"
+            )
 
 
 @rule(
     "error",
-    over=training,
-    why=WHY,
+    select=training,
+    reason=REASON,
     fix="use letters, digits, underscores and hyphens",
     source=SOURCE,
 )
 def hyperparameter_name_breaks_driver(job: Job) -> Iterator[Violation]:
     for name in job.hyperparameters:
         if job.has_drivers and not re.fullmatch(r"[\w-]+", name, re.ASCII):
-            where = member(job.hyperparameters_at, name)
-            yield job.at(where, f"SM_HP_{name.upper()} is not a name of a variable")
+            field = member(job.hyperparameters_at, name)
+            yield job.make_violation(field, f"SM_HP_{name.upper()} is not a name of a variable")
 
 
 @rule(
     "error",
-    over=training,
-    why=WHY + ", or it reads another value",
+    select=training,
+    reason=REASON + ", or it reads another value",
     fix="write the value without a single quote",
     source=SOURCE,
 )
@@ -62,22 +64,23 @@ def hyperparameter_value_breaks_driver(job: Job) -> Iterator[Violation]:
     for name, value in job.hyperparameters.items():
         if job.has_drivers and "'" in (known_text(value) or ""):
             problem = f"{value!r} holds a single quote"
-            yield job.at(member(job.hyperparameters_at, name), problem)
+            yield job.make_violation(member(job.hyperparameters_at, name), problem)
 
 
 @rule(
     "warning",
-    over=training,
-    why="the tuning API has no entry point: sm_train.sh never runs, so one process a node trains, "
+    select=training,
+    reason="the tuning API has no entry point: sm_train.sh never runs, so one process a node "
+    "trains, "
     "each on its own",
     fix="use a training step for each setting, or an image whose own entry point starts the ranks",
     source="#5508; SDK 3.27, sagemaker/train/tuner.py: the distribution is dropped",
 )
 def tuning_drops_distribution(job: Job) -> Iterator[Violation]:
-    started = starts_drivers({"HyperParameters": job.hyperparameters}) or job.runs_algorithm
-    if job.step.type != "Tuning" or started:
+    has_drivers = starts_drivers({"HyperParameters": job.hyperparameters}) or job.runs_algorithm
+    if job.step.type != "Tuning" or has_drivers:
         return
     ranks = job.nodes * (job.machine.accelerators or 1) if job.machine else job.nodes
-    if ranks > 1 and not any(name in job.hyperparameters for name in DISTRIBUTED):
+    if ranks > 1 and not any(name in job.hyperparameters for name in DISTRIBUTION_KEYS):
         problem = f"{job.nodes} × {job.instance_type}, and nothing starts {ranks} ranks on them"
-        yield job.at(job.resource("InstanceCount"), problem)
+        yield job.make_violation(job.resource("InstanceCount"), problem)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from trainyard.language.definition_document import Document
 from trainyard.language.steps import Step
 from trainyard.validate.rules.job_view import Job, containers, strings
-from trainyard.validate.rules.rule import Violation, rule, whole
+from trainyard.validate.rules.rule import Violation, get_document, rule
 
 IMAGE = re.compile(
     r"(?P<account>\d{12})\.dkr\.ecr(?:-fips)?\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(?:\.cn)?/"
@@ -49,19 +49,25 @@ sagemaker/core/image_uri_config/pytorch.json, PyTorch 2.8.0."""
 
 def aws_image(image: str | None) -> re.Match[str] | None:
     """Return the parts of an image of AWS's deep learning containers; None for any other."""
-    found = IMAGE.fullmatch(image or "")
-    if not found or found["account"] not in {COMMON_ACCOUNT, *ACCOUNTS.values()}:
+    match = IMAGE.fullmatch(image or "")
+    if not match or match["account"] not in {COMMON_ACCOUNT, *ACCOUNTS.values()}:
         return None
-    return found if _AWS_REPOSITORY.fullmatch(found["repository"]) else None
+    return match if _AWS_REPOSITORY.fullmatch(match["repository"]) else None
 
 
 def torch_version(image: str | None) -> str | None:
     """Return the PyTorch version in the tag of AWS's PyTorch or SMP image; None for any other."""
-    found = IMAGE.fullmatch(image or "")
-    ours = found and (aws_image(image) or found["repository"] == "smdistributed-modelparallel")
-    if not found or not ours or not found["repository"].startswith(("pytorch-", "smdistributed-")):
+    match = IMAGE.fullmatch(image or "")
+    is_sagemaker_image = match and (
+        aws_image(image) or match["repository"] == "smdistributed-modelparallel"
+    )
+    if (
+        not match
+        or not is_sagemaker_image
+        or not match["repository"].startswith(("pytorch-", "smdistributed-"))
+    ):
         return None
-    version = re.match(r"\d+\.\d+(\.\d+)?", found["tag"] or "")
+    version = re.match(r"\d+\.\d+(\.\d+)?", match["tag"] or "")
     return version[0] if version else None
 
 
@@ -78,34 +84,38 @@ def built_for(image: str | None) -> str | None:
 
 @rule(
     "warning",
-    over=containers,
-    why="the framework finds no GPU and computes on the CPU, or fails when it needs CUDA",
+    select=containers,
+    reason="the framework finds no GPU and computes on the CPU, or fails when it needs CUDA",
     fix="use the image's -cpu- variant, or an instance type with GPUs",
     source="deep-learning-containers, available_images.md: one image for CPU, one for GPU",
 )
 def gpu_image_on_cpu_machine(job: Job) -> Iterator[Violation]:
     if job.machine and job.machine.kind == "cpu" and built_for(job.image) == "gpu":
-        yield job.at(job.image_at, f"{job.image} is for GPUs, {job.instance_type} has none")
+        yield job.make_violation(
+            job.image_at, f"{job.image} is for GPUs, {job.instance_type} has none"
+        )
 
 
 @rule(
     "warning",
-    over=containers,
-    why="the accelerators are paid for and never used",
+    select=containers,
+    reason="the accelerators are paid for and never used",
     fix="use the image's -gpu- variant, or a CPU instance type",
     source="deep-learning-containers, available_images.md: one image for CPU, one for GPU",
 )
 def cpu_image_on_accelerator(job: Job) -> Iterator[Violation]:
     machine = job.machine
     if machine and machine.kind != "cpu" and built_for(job.image) == "cpu":
-        what = f"{machine.accelerators} × {machine.accelerator}"
-        yield job.at(job.image_at, f"{job.image} is for CPUs, {machine.name} has {what}")
+        devices = f"{machine.accelerators} × {machine.accelerator}"
+        yield job.make_violation(
+            job.image_at, f"{job.image} is for CPUs, {machine.name} has {devices}"
+        )
 
 
 @rule(
     "error",
-    over=containers,
-    why="CUDA finds no device on Trainium, and Neuron finds none on a GPU instance",
+    select=containers,
+    reason="CUDA finds no device on Trainium, and Neuron finds none on a GPU instance",
     fix="take an image of the accelerator's own kind (pytorch-training-neuronx for Trainium)",
     source="deep-learning-containers, available_images.md: Neuron containers have their own images",
 )
@@ -113,24 +123,24 @@ def image_of_another_accelerator(job: Job) -> Iterator[Violation]:
     machine = job.machine
     if machine and {machine.kind, built_for(job.image)} == {"gpu", "neuron"}:
         problem = f"{job.image} is not for {job.instance_type}, which has {machine.accelerator}"
-        yield job.at(job.image_at, problem)
+        yield job.make_violation(job.image_at, problem)
 
 
 @rule(
     "error",
-    over=whole,
-    why="a job uses images, keys and functions of its own region: the service refuses the step",
+    select=get_document,
+    reason="a job uses images, keys and functions of its own region: the service refuses the step",
     fix="take all of them from the region that the pipeline is in",
     source="developer guide, S3 data source and KMS: the same region as the job; for images the "
     "guide has it of Studio's only, for jobs it is from memory",
 )
 def regions_differ(document: Document) -> Iterator[Violation]:
-    found = list(_regions(document))
-    images = Counter(region for *_, region, is_image in found if is_image)
+    regions = list(_regions(document))
+    images = Counter(region for *_, region, is_image in regions if is_image)
     if not images:
         return
     usual = images.most_common(1)[0][0]
-    for step, path, region, _ in found:
+    for step, path, region, _ in regions:
         if region != usual:
             problem = f"is of region {region}, the images are of {usual}"
             yield Violation(step=step, path=path, problem=problem)
@@ -140,23 +150,25 @@ def _regions(document: Document) -> Iterator[tuple[Step, str, str, bool]]:
     """Iterate over (step, path, region, whether an image) of each image and ARN with a region."""
     for step in document.steps:
         for path, text in strings(document.value(step.own_arguments), f"{step.path}.Arguments"):
-            if found := IMAGE.fullmatch(text) or _ARN_REGION.match(text):
-                yield step, path, found["region"], found.re is IMAGE
+            if match := IMAGE.fullmatch(text) or _ARN_REGION.match(text):
+                yield step, path, match["region"], match.re is IMAGE
 
 
 @rule(
     "error",
-    over=containers,
-    why="the account holds no such repository in that region: the image cannot be pulled",
+    select=containers,
+    reason="the account holds no such repository in that region: the image cannot be pulled",
     fix="name the registry of the region",
     source="SDK 3.27, sagemaker/core/image_uri_config/pytorch.json",
 )
 def image_of_another_registry(job: Job) -> Iterator[Violation]:
     image = aws_image(job.image)
-    if image and image["account"] != (needed := ACCOUNTS.get(image["region"], COMMON_ACCOUNT)):
-        problem = f"AWS's images in {image['region']} are in account {needed}, not in "
-        yield job.at(
+    if image and image["account"] != (
+        registry_account := ACCOUNTS.get(image["region"], COMMON_ACCOUNT)
+    ):
+        problem = f"AWS's images in {image['region']} are in account {registry_account}, not in "
+        yield job.make_violation(
             job.image_at,
             problem + image["account"],
-            f"write {image[0].replace(image['account'], needed, 1)}",
+            f"write {image[0].replace(image['account'], registry_account, 1)}",
         )

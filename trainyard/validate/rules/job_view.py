@@ -39,43 +39,43 @@ class Job:
     path: str
     """JSON path of ``arguments``."""
 
-    def get(self, where: str) -> Any:
+    def get(self, field: str) -> Any:
         """Return the value at a path such as ``ResourceConfig.InstanceType``; None if absent,
         Unknown if only a run knows it.
         """
-        return self.document.value(self.raw(where))
+        return self.document.value(self.raw(field))
 
-    def raw(self, where: str) -> Any:
+    def raw(self, field: str) -> Any:
         """Return the value like ``get``, with expressions unresolved."""
         value = self.arguments
-        for key in where.split("."):
+        for key in field.split("."):
             value = value.get(key) if isinstance(value, Mapping) else None
         return value
 
-    def number(self, where: str) -> float | None:
+    def number(self, field: str) -> float | None:
         """Return the number at a path; None if there is none, or it is not known before the run."""
-        value = self.get(where)
-        known = isinstance(value, int | float) and not isinstance(value, bool)
-        return value if known else None
+        value = self.get(field)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return value if is_number else None
 
-    def text(self, where: str) -> str | None:
+    def text(self, field: str) -> str | None:
         """Return the string at a path; None if there is none, or it is not known before the run."""
-        return known_text(self.get(where))
+        return known_text(self.get(field))
 
-    def items(self, where: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    def items(self, field: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
         """Iterate over the objects of the list at a path, with positions; members unresolved."""
-        for index, item in enumerate(as_list(self.raw(where))):
+        for index, item in enumerate(as_list(self.raw(field))):
             if isinstance(item, Mapping):
                 yield index, item
 
-    def mapping(self, where: str) -> dict[str, Any]:
+    def mapping(self, field: str) -> dict[str, Any]:
         """Return the object at a path, members resolved; empty if there is none."""
-        value = self.get(where)
+        value = self.get(field)
         return value if isinstance(value, dict) else {}
 
-    def at(self, where: str, problem: str, fix: str | None = None) -> Violation:
-        """Return a violation of the rule at ``where``."""
-        return Violation(step=self.step, path=f"{self.path}.{where}", problem=problem, fix=fix)
+    def make_violation(self, field: str, problem: str, fix: str | None = None) -> Violation:
+        """Return a violation of the rule at ``field``."""
+        return Violation(step=self.step, path=f"{self.path}.{field}", problem=problem, fix=fix)
 
     def resource(self, name: str) -> str:
         """Return the path of ``InstanceType`` and the like in this kind of request."""
@@ -149,9 +149,9 @@ class Job:
     def runs_algorithm(self) -> bool:
         """True if an algorithm of AWS's itself runs, not a script in its image."""
         script = facts.SCRIPT in self.hyperparameters
-        own = script or self.raw("AlgorithmSpecification.ContainerEntrypoint")
+        entry_point = script or self.raw("AlgorithmSpecification.ContainerEntrypoint")
         image = self.image or ""
-        return not own and (facts.is_xgboost(image) or facts.is_another(image))
+        return not entry_point and (facts.is_xgboost(image) or facts.is_another(image))
 
 
 def jobs(document: Document) -> Iterator[Job]:
@@ -162,11 +162,11 @@ def jobs(document: Document) -> Iterator[Job]:
         if job := step_type(step.type).job:
             yield make(kind=job.machines, arguments=step.arguments, path=arguments)
         elif step.type == "Tuning":
-            for path, definition in _tuned(step):
+            for path, definition in _list_definitions(step):
                 yield make(kind="training", arguments=definition, path=path)
 
 
-def _tuned(step: Step) -> Iterator[tuple[str, Any]]:
+def _list_definitions(step: Step) -> Iterator[tuple[str, Any]]:
     """Iterate over the training definitions of a tuning step."""
     base = f"{step.path}.Arguments"
     if "TrainingJobDefinition" in step.arguments:

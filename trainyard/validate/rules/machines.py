@@ -18,15 +18,15 @@ from trainyard.validate.rules.rule import Violation, rule
 
 @rule(
     "error",
-    over=containers,
-    why="the service refuses the job, minutes after the pipeline was started",
+    select=containers,
+    reason="the service refuses the job, minutes after the pipeline was started",
     fix="name an instance type that SageMaker has",
     source="botocore 1.44.5, TrainingInstanceType and ProcessingInstanceType",
 )
 def unknown_instance_type(job: Job) -> Iterator[Violation]:
     name = job.instance_type
     if name is not None and name not in MACHINES:
-        yield job.at(
+        yield job.make_violation(
             job.resource("InstanceType"),
             f"{name!r} is not an instance type of SageMaker",
             nearest(name, [*MACHINES]) if name.count(".") == 2 else _with_prefix(name),
@@ -43,66 +43,69 @@ GROUPS = "ResourceConfig.InstanceGroups"
 
 @rule(
     "error",
-    over=training,
-    why="CreateTrainingJob refuses the request when the step starts",
+    select=training,
+    reason="CreateTrainingJob refuses the request when the step starts",
     fix="describe all machines in InstanceGroups, or leave it out",
     source="developer guide, train-heterogeneous-cluster: InstanceGroups in place of InstanceType "
     "and InstanceCount",
 )
 def instance_groups_beside_a_type(job: Job) -> Iterator[Violation]:
-    beside = [name for name in ("InstanceType", "InstanceCount") if job.raw(job.resource(name))]
-    if job.raw(GROUPS) and beside:
-        yield job.at(GROUPS, f"stands beside {' and '.join(beside)}")
+    fields = [name for name in ("InstanceType", "InstanceCount") if job.raw(job.resource(name))]
+    if job.raw(GROUPS) and fields:
+        yield job.make_violation(GROUPS, f"stands beside {' and '.join(fields)}")
 
 
 @rule(
     "error",
-    over=training,
-    why="CreateTrainingJob refuses the request when the step starts: the channel has no machines",
+    select=training,
+    reason="CreateTrainingJob refuses the request when the step starts: the channel has no "
+    "machines",
     fix="name groups of ResourceConfig.InstanceGroups, or leave InstanceGroupNames out",
     source="developer guide, train-heterogeneous-cluster; botocore: "
     "S3DataSource.InstanceGroupNames (documentation)",
 )
 def unknown_instance_group(job: Job) -> Iterator[Violation]:
-    known = [job.document.value(group.get("InstanceGroupName")) for _, group in job.items(GROUPS)]
-    if not all(isinstance(name, str) for name in known):
+    group_names = [
+        job.document.value(group.get("InstanceGroupName")) for _, group in job.items(GROUPS)
+    ]
+    if not all(isinstance(name, str) for name in group_names):
         return
-    where = "DataSource.S3DataSource.InstanceGroupNames"
+    field = "DataSource.S3DataSource.InstanceGroupNames"
     for index, channel in job.items("InputDataConfig"):
-        names = replace(job, arguments=channel).get(where)
-        for at, name in enumerate(as_list(names)):
-            if isinstance(name, str) and name not in known:
-                there = ", ".join(known) or "no groups"
-                yield job.at(
-                    f"InputDataConfig[{index}].{where}[{at}]",
-                    f"there is no group {name!r}; there are {there}",
+        names = replace(job, arguments=channel).get(field)
+        for position, name in enumerate(as_list(names)):
+            if isinstance(name, str) and name not in group_names:
+                choices = ", ".join(group_names) or "no groups"
+                yield job.make_violation(
+                    f"InputDataConfig[{index}].{field}[{position}]",
+                    f"there is no group {name!r}; there are {choices}",
                 )
 
 
 @rule(
     "error",
-    over=processing,
-    why="the service refuses the job, minutes after the pipeline was started",
+    select=processing,
+    reason="the service refuses the job, minutes after the pipeline was started",
     fix="choose a type that processing has (ml.g5, ml.g6e, ml.p5.4xlarge …), or a training step",
     source="botocore 1.44.5, ProcessingInstanceType",
 )
 def not_a_processing_type(job: Job) -> Iterator[Violation]:
     if job.machine and not job.machine.processing:
         problem = f"{job.machine.name} is for training jobs only"
-        yield job.at(job.resource("InstanceType"), problem)
+        yield job.make_violation(job.resource("InstanceType"), problem)
 
 
 @rule(
     "error",
-    over=training,
-    why="NCCL refuses a GPU that two ranks share: the training dies as it starts",
+    select=training,
+    reason="NCCL refuses a GPU that two ranks share: the training dies as it starts",
     fix="start as many processes per node as it has GPUs (the default)",
     source="NCCL 'Duplicate GPU detected' (src/init.cc), from memory",
 )
 def more_processes_than_gpus(job: Job) -> Iterator[Violation]:
     ranks = job.ranks_per_node
     if job.machine and job.machine.kind == "gpu" and ranks and ranks > job.machine.accelerators:
-        yield job.at(f"Environment.{PROCESSES}", _against_gpus(ranks, job.machine))
+        yield job.make_violation(f"Environment.{PROCESSES}", _against_gpus(ranks, job.machine))
 
 
 def _against_gpus(ranks: int, machine: Machine) -> str:
@@ -111,21 +114,21 @@ def _against_gpus(ranks: int, machine: Machine) -> str:
 
 @rule(
     "warning",
-    over=training,
-    why="the GPUs without a process are paid for and never used",
+    select=training,
+    reason="the GPUs without a process are paid for and never used",
     fix="start as many processes per node as it has GPUs (the default)",
     source="torchrun_driver.py of SDK 3.27: one process per GPU by default",
 )
 def idle_gpus(job: Job) -> Iterator[Violation]:
     ranks = job.ranks_per_node
     if job.machine and ranks and ranks < job.machine.accelerators:
-        yield job.at(f"Environment.{PROCESSES}", _against_gpus(ranks, job.machine))
+        yield job.make_violation(f"Environment.{PROCESSES}", _against_gpus(ranks, job.machine))
 
 
 @rule(
     "warning",
-    over=processing,
-    why="each instance gets all of the data and does the same work again",
+    select=processing,
+    reason="each instance gets all of the data and does the same work again",
     fix="distribute one input with ShardedByS3Key, or use one instance",
     source="API reference, ProcessingS3Input.S3DataDistributionType",
 )
@@ -134,4 +137,4 @@ def instances_share_no_work(job: Job) -> Iterator[Violation]:
     modes = [i.get("S3DataDistributionType") for i in inputs if isinstance(i, dict)]
     if job.nodes > 1 and modes and "ShardedByS3Key" not in modes:
         problem = f"{job.nodes} instances, and every input is FullyReplicated"
-        yield job.at(job.resource("InstanceCount"), problem)
+        yield job.make_violation(job.resource("InstanceCount"), problem)

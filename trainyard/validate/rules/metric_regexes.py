@@ -14,11 +14,11 @@ def _expressions(job: Job) -> Iterator[tuple[str, str, Expression | str]]:
     for index, metric in job.items("AlgorithmSpecification.MetricDefinitions"):
         text = known_text(job.document.value(metric.get("Regex")))
         if text:
-            where = f"AlgorithmSpecification.MetricDefinitions[{index}].Regex"
-            yield where, f"{metric.get('Name')}: {text!r}", _compiled(text)
+            field = f"AlgorithmSpecification.MetricDefinitions[{index}].Regex"
+            yield field, f"{metric.get('Name')}: {text!r}", _compile_expression(text)
 
 
-def _compiled(text: str) -> Expression | str:
+def _compile_expression(text: str) -> Expression | str:
     try:
         return Expression(text)
     except ValueError as error:
@@ -27,25 +27,25 @@ def _compiled(text: str) -> Expression | str:
 
 @rule(
     "error",
-    over=training,
-    why="the metric is never read, or the service refuses the job",
+    select=training,
+    reason="the metric is never read, or the service refuses the job",
     fix="mend the expression; literal brackets and the like need a backslash",
     source=GUIDE,
 )
 def malformed_metric_regex(job: Job) -> Iterator[Violation]:
-    for where, name, found in _expressions(job):
-        if isinstance(found, str):
-            yield job.at(where, f"{name} is not a regular expression: {found}")
+    for field, name, expression in _expressions(job):
+        if isinstance(expression, str):
+            yield job.make_violation(field, f"{name} is not a regular expression: {expression}")
 
 
 @rule(
     "error",
-    over=training,
-    why="the value is what the first group matches: there is none, so the metric stays empty",
+    select=training,
+    reason="the value is what the first group matches: there is none, so the metric stays empty",
     fix="put the number in parentheses: loss=([0-9.]+)",
     source=GUIDE,
 )
 def metric_regex_without_group(job: Job) -> Iterator[Violation]:
-    for where, name, found in _expressions(job):
-        if isinstance(found, Expression) and not found.groups:
-            yield job.at(where, f"{name} captures nothing")
+    for field, name, expression in _expressions(job):
+        if isinstance(expression, Expression) and not expression.groups:
+            yield job.make_violation(field, f"{name} captures nothing")

@@ -27,8 +27,8 @@ RDMA_FAMILIES = ("ml.p4", "ml.p5", "ml.p6", "ml.trn")
 
 @rule(
     "warning",
-    over=training,
-    why="NCCL may fall back to TCP: slow, and jobs of hundreds of ranks hang with no message",
+    select=training,
+    reason="NCCL may fall back to TCP: slow, and jobs of hundreds of ranks hang with no message",
     fix="set the variables in the job's environment",
     source="sagemaker-training-toolkit#240, #5491: instance types missing in the drivers' list",
 )
@@ -39,31 +39,31 @@ def efa_unknown_to_driver(job: Job) -> Iterator[Violation]:
     if job.nodes < 2 or not job.has_drivers:
         return
     if "FI_PROVIDER" not in job.environment:
-        wanted = "FI_PROVIDER=efa"
+        settings = "FI_PROVIDER=efa"
         if machine.name.startswith(RDMA_FAMILIES):
-            wanted += ", FI_EFA_USE_DEVICE_RDMA=1 and RDMAV_FORK_SAFE=1"
+            settings += ", FI_EFA_USE_DEVICE_RDMA=1 and RDMAV_FORK_SAFE=1"
         problem = f"{machine.name} has EFA, which the SDK's drivers do not know of"
-        yield job.at("Environment", problem, f"set {wanted} in the job's environment")
+        yield job.make_violation("Environment", problem, f"set {settings} in the job's environment")
 
 
 @rule(
     "warning",
-    over=training,
-    why="EFA works within one availability zone: the nodes may not reach each other by it",
+    select=training,
+    reason="EFA works within one availability zone: the nodes may not reach each other by it",
     fix="name one subnet",
     source="EC2 and ParallelCluster user guides: EFA isn't supported over availability zones",
 )
 def efa_across_subnets(job: Job) -> Iterator[Violation]:
     if job.machine and job.machine.efa and job.nodes > 1 and len(job.subnets) > 1:
-        yield job.at(
+        yield job.make_violation(
             "VpcConfig.Subnets", f"{job.nodes} nodes with EFA in {len(job.subnets)} subnets"
         )
 
 
 @rule(
     "warning",
-    over=training,
-    why="gradients go over TCP: the GPUs wait for the network",
+    select=training,
+    reason="gradients go over TCP: the GPUs wait for the network",
     fix="use one larger instance, or a type with EFA",
     source="developer guide, data-parallel-use-api: EFA-enabled instances for best performance",
 )
@@ -72,27 +72,29 @@ def nodes_without_efa(job: Job) -> Iterator[Violation]:
     if machine and machine.kind == "gpu" and job.nodes > 1 and not machine.efa:
         problem = f"{job.nodes} × {machine.name}, which has no EFA"
         speed = f" ({machine.network_gbps:g} Gb/s)" if machine.network_gbps else ""
-        yield job.at(job.resource("InstanceType"), problem + speed)
+        yield job.make_violation(job.resource("InstanceType"), problem + speed)
 
 
 @rule(
     "warning",
-    over=training,
-    why="each collective is encrypted between the nodes: training takes longer and costs more",
+    select=training,
+    reason="each collective is encrypted between the nodes: training takes longer and costs more",
     fix="leave it off inside a private subnet, if your rules allow it",
     source="developer guide, train-encrypt: can increase training time",
 )
 def encrypted_collectives(job: Job) -> Iterator[Violation]:
-    where = "EnableInterContainerTrafficEncryption"
+    field = "EnableInterContainerTrafficEncryption"
     machine = job.machine
-    if machine and machine.kind != "cpu" and job.nodes > 1 and job.get(where) is True:
-        yield job.at(where, f"traffic between {job.nodes} × {machine.name} is encrypted")
+    if machine and machine.kind != "cpu" and job.nodes > 1 and job.get(field) is True:
+        yield job.make_violation(
+            field, f"traffic between {job.nodes} × {machine.name} is encrypted"
+        )
 
 
 @rule(
     "error",
-    over=containers,
-    why="an isolated container reaches no server: the job fails or hangs at the first call",
+    select=containers,
+    reason="an isolated container reaches no server: the job fails or hangs at the first call",
     fix="turn EnableNetworkIsolation off, or track in files (mlflow_tracking_uri local)",
     source="developer guide, mkt-algo-model-internet-free: no outbound network calls",
 )
@@ -100,8 +102,10 @@ def tracking_from_isolation(job: Job) -> Iterator[Violation]:
     if job.get(f"{job.network_at}EnableNetworkIsolation") is not True:
         return
     if uri := known_text(job.environment.get("MLFLOW_TRACKING_URI")):
-        yield job.at("Environment.MLFLOW_TRACKING_URI", f"{uri} from an isolated container")
+        yield job.make_violation(
+            "Environment.MLFLOW_TRACKING_URI", f"{uri} from an isolated container"
+        )
     uri = known_text(job.hyperparameters.get("mlflow_tracking_uri")) or ""
     if uri.startswith(("arn:", "http://", "https://")):
-        where = f"{job.hyperparameters_at}.mlflow_tracking_uri"
-        yield job.at(where, f"{uri} from an isolated container")
+        field = f"{job.hyperparameters_at}.mlflow_tracking_uri"
+        yield job.make_violation(field, f"{uri} from an isolated container")

@@ -6,25 +6,25 @@ from functools import reduce
 from trainyard.language.definition_document import Document
 from trainyard.secrets import Path, find
 from trainyard.validate.rules.job_view import as_list, member
-from trainyard.validate.rules.rule import Violation, rule, whole
+from trainyard.validate.rules.rule import Violation, get_document, rule
 
 
 @rule(
     "warning",
-    over=whole,
-    why="everyone who may describe the pipeline or the job reads it",
+    select=get_document,
+    reason="everyone who may describe the pipeline or the job reads it",
     fix="keep it in Secrets Manager, and read it in the job by its ARN",
     source="API reference, CreateTrainingJob: no security-sensitive information in Environment",
 )
 def secret_in_plain_text(document: Document) -> Iterator[Violation]:
     for step in document.steps:
         for path in find(document.value(step.own_arguments)):
-            where = _text(f"{step.path}.Arguments", path)
-            yield Violation(step=step, path=where, problem="looks like a secret")
+            field = _text(f"{step.path}.Arguments", path)
+            yield Violation(step=step, path=field, problem="looks like a secret")
     parameters = as_list(document.document.get("Parameters"))
     for path in find(parameters):
-        where = _text("$.Parameters", path)
-        yield Violation(step=None, path=where, problem="looks like a secret")
+        field = _text("$.Parameters", path)
+        yield Violation(step=None, path=field, problem="looks like a secret")
 
 
 def _text(start: str, path: Path) -> str:

@@ -23,21 +23,21 @@ def _causes(policy: dict[str, Any]) -> list[Any]:
 
 @rule(
     "error",
-    over=steps,
-    why="the service refuses the definition",
+    select=steps,
+    reason="the service refuses the definition",
     fix="leave RetryPolicies out; a Lambda step's function retries by itself",
     source=f"{GUIDE}: the step types that can be retried; #3922",
 )
 def retries_on_unsupported_step(step: Step) -> Iterator[Violation]:
-    if step.document.get("RetryPolicies") and not step_type(step.type).retried:
+    if step.document.get("RetryPolicies") and not step_type(step.type).is_retried:
         problem = f"steps of type {step.type} are not retried"
         yield Violation(step=step, path=f"{step.path}.RetryPolicies", problem=problem)
 
 
 @rule(
     "error",
-    over=steps,
-    why="the service refuses the definition",
+    select=steps,
+    reason="the service refuses the definition",
     fix="name one of " + ", ".join(CAUSES),
     source=f"{GUIDE}: supported exception types",
 )
@@ -45,16 +45,16 @@ def unknown_retry_cause(step: Step) -> Iterator[Violation]:
     for path, policy in _policies(step):
         for index, cause in enumerate(_causes(policy)):
             if cause not in list(CAUSES):  # a list also compares unhashable values
-                where = f"{path}.ExceptionType[{index}]"
+                field = f"{path}.ExceptionType[{index}]"
                 problem = f"{cause!r} is not an exception type"
                 fix = nearest(str(cause), list(CAUSES))
-                yield Violation(step=step, path=where, problem=problem, fix=fix)
+                yield Violation(step=step, path=field, problem=problem, fix=fix)
 
 
 @rule(
     "error",
-    over=steps,
-    why="the service refuses the definition",
+    select=steps,
+    reason="the service refuses the definition",
     fix="leave one of them out",
     source=f"{GUIDE}: only one of MaxAttempts or ExpireAfterMin",
 )
@@ -66,8 +66,8 @@ def two_retry_limits(step: Step) -> Iterator[Violation]:
 
 @rule(
     "error",
-    over=steps,
-    why="the service refuses the definition",
+    select=steps,
+    reason="the service refuses the definition",
     fix="keep it within the limits",
     source=f"{GUIDE}: JSON schema",
 )
@@ -82,8 +82,8 @@ def retry_limit_too_large(step: Step) -> Iterator[Violation]:
 
 @rule(
     "warning",
-    over=steps,
-    why="tuning and AutoML retry their jobs themselves: the policy has no effect",
+    select=steps,
+    reason="tuning and AutoML retry their jobs themselves: the policy has no effect",
     fix="set RetryStrategy in the training job definition",
     source=f"{GUIDE}: note on tuning and AutoML",
 )
@@ -97,8 +97,9 @@ def retry_without_effect(step: Step) -> Iterator[Violation]:
 
 @rule(
     "warning",
-    over=steps,
-    why="each attempt follows sooner than the last, when it should wait longer for what is missing",
+    select=steps,
+    reason="each attempt follows sooner than the last, when it should wait longer for what is "
+    "missing",
     fix="set BackoffRate to 1 or more; 2 is the default",
     source=f"{GUIDE}: BackoffRate, by which the interval increases",
 )
@@ -112,8 +113,8 @@ def retries_ever_sooner(step: Step) -> Iterator[Violation]:
 
 @rule(
     "warning",
-    over=steps,
-    why="an attempt that fails for lack of capacity at once uses up the others within seconds",
+    select=steps,
+    reason="an attempt that fails for lack of capacity at once uses up the others within seconds",
     fix="set IntervalSeconds to 60 or more",
     source=f"{GUIDE}: IntervalSeconds is 1 by default",
 )

@@ -32,7 +32,7 @@ class Rule:
     """Name in kebab-case."""
 
     severity: Severity
-    why: str
+    reason: str
     """Consequence of a violation."""
 
     fix: str
@@ -53,7 +53,7 @@ class Rule:
                 step=broken.step.name if broken.step else None,
                 path=broken.path,
                 problem=broken.problem,
-                why=self.why,
+                why=self.reason,
                 fix=broken.fix or self.fix,
                 source=self.source,
             )
@@ -66,39 +66,40 @@ RULES: dict[str, Rule] = {}
 def rule(
     severity: Severity,
     *,
-    over: Callable[[Document], Iterable[Any]],
-    why: str,
+    select: Callable[[Document], Iterable[Any]],
+    reason: str,
     fix: str,
     source: str,
 ) -> Callable[[Callable[[Any], Iterator[Violation]]], Rule]:
-    """Register a rule: a function that yields violations of one of the things that ``over`` lists.
+    """Register a rule: a function that yields violations of one of the things that ``select``
+    lists.
 
     The rule has the function's name, with hyphens; no other rule may have it.
     """
 
-    def make(look: Callable[[Any], Iterator[Violation]]) -> Rule:
+    def make(find_violations: Callable[[Any], Iterator[Violation]]) -> Rule:
         def check(document: Document) -> Iterator[Violation]:
-            for thing in over(document):
-                yield from look(thing)
+            for thing in select(document):
+                yield from find_violations(thing)
 
-        name, module = look.__name__.replace("_", "-"), look.__module__
+        name, module = find_violations.__name__.replace("_", "-"), find_violations.__module__
         if name in RULES:
             raise ValueError(f"{module}: {RULES[name].module} has a rule {name}, too; rename one")
-        made = Rule(
+        new_rule = Rule(
             name=name,
             severity=severity,
-            why=why,
+            reason=reason,
             fix=fix,
             source=source,
             check=check,
             module=module,
         )
-        return RULES.setdefault(name, made)
+        return RULES.setdefault(name, new_rule)
 
     return make
 
 
-def whole(document: Document) -> tuple[Document]:
+def get_document(document: Document) -> tuple[Document]:
     """Return, for ``over``, the document itself, once."""
     return (document,)
 

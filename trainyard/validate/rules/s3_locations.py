@@ -18,7 +18,7 @@ from trainyard.validate.rules.job_view import (
     processing,
     training,
 )
-from trainyard.validate.rules.rule import Violation, rule, steps, whole
+from trainyard.validate.rules.rule import Violation, get_document, rule, steps
 from trainyard.validate.step_dependencies import waits_for
 
 BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
@@ -35,37 +35,37 @@ def _fields(value: Any, path: str) -> Iterator[tuple[str, Any]]:
             yield from _fields(item, f"{path}[{index}]")
     elif isinstance(value, dict):
         for key, item in value.items():
-            here = member(path, str(key))
+            item_path = member(path, str(key))
             if key in S3_FIELDS:
-                yield here, item
+                yield item_path, item
             else:
-                yield from _fields(item, here)
+                yield from _fields(item, item_path)
 
 
 def _locations(value: Any, path: str) -> Iterator[tuple[str, str, bool]]:
     """Iterate over (path, text, whether it is complete) of S3 locations: of a join, the part before
     the first expression.
     """
-    for here, item in _fields(value, path):
+    for item_path, item in _fields(value, path):
         if text := _beginning(item):
-            yield here, *text
+            yield item_path, *text
 
 
 def _beginning(value: Any) -> tuple[str, bool] | None:
     if not (isinstance(value, dict) and isinstance(value.get(JOIN), dict)):
         return (value, True) if isinstance(value, str) else None
     parts, on = as_list(value[JOIN].get("Values")), value[JOIN].get("On", "")
-    known = list(takewhile(lambda part: isinstance(part, str), parts))
-    if not known or not isinstance(on, str):
+    fixed_parts = list(takewhile(lambda part: isinstance(part, str), parts))
+    if not fixed_parts or not isinstance(on, str):
         return None
-    whole_text = len(known) == len(parts)
-    return on.join(known) + ("" if whole_text else on), whole_text
+    whole_text = len(fixed_parts) == len(parts)
+    return on.join(fixed_parts) + ("" if whole_text else on), whole_text
 
 
 @rule(
     "error",
-    over=steps,
-    why="the service refuses the location",
+    select=steps,
+    reason="the service refuses the location",
     fix="write s3://bucket/key, the bucket in lower case, 3 to 63 characters",
     source="API reference, S3Uri; S3 user guide, bucket naming rules",
 )
@@ -86,8 +86,9 @@ def malformed_s3_location(step: Step) -> Iterator[Violation]:
 
 @rule(
     "warning",
-    over=steps,
-    why="S3 takes the empty part as a folder without a name: other tools do not find the objects",
+    select=steps,
+    reason="S3 takes the empty part as a folder without a name: other tools do not find the "
+    "objects",
     fix="write one slash",
     source="S3 user guide, object keys: a key is taken as it is",
 )
@@ -105,26 +106,26 @@ def _outputs(document: Document) -> Iterator[tuple[Job, str, Any]]:
             if isinstance(s3, dict) and s3.get("S3Uri"):
                 yield job, f"ProcessingOutputConfig.Outputs[{index}].S3Output.S3Uri", s3["S3Uri"]
         if job.raw("TransformOutput.S3OutputPath"):
-            where = "TransformOutput.S3OutputPath"
-            yield job, where, job.raw(where)
+            field = "TransformOutput.S3OutputPath"
+            yield job, field, job.raw(field)
 
 
 @rule(
     "warning",
-    over=whole,
-    why="the later of the two overwrites the earlier, or both mix",
+    select=get_document,
+    reason="the later of the two overwrites the earlier, or both mix",
     fix="give each output a prefix of its own",
     source="S3 has one object per key; SageMaker uploads without checking",
 )
 def outputs_collide(document: Document) -> Iterator[Violation]:
-    seen: dict[str, list[Step]] = {}
-    for job, where, uri in _outputs(document):
-        others = seen.setdefault(json.dumps(uri, sort_keys=True).rstrip('/"'), [])
+    writers: dict[str, list[Step]] = {}
+    for job, field, uri in _outputs(document):
+        others = writers.setdefault(json.dumps(uri, sort_keys=True).rstrip('/"'), [])
         for other in others[:1]:
             if other is job.step:
-                yield job.at(where, "another output of the step goes to the same place")
+                yield job.make_violation(field, "another output of the step goes to the same place")
             elif not _exclusive(other, job.step):
-                yield job.at(where, f"step {other.name} writes to the same place")
+                yield job.make_violation(field, f"step {other.name} writes to the same place")
         others.append(job.step)
 
 
@@ -135,10 +136,10 @@ def _inputs(document: Document) -> Iterator[tuple[Job, str, Any]]:
         sources += [
             f"InputDataConfig[{n}].DataSource.S3DataSource" for n, _ in job.items("InputDataConfig")
         ]
-        for where in (*sources, "TransformInput.DataSource.S3DataSource", "CheckpointConfig"):
-            source = _looked_up(job.arguments, where)
+        for field in (*sources, "TransformInput.DataSource.S3DataSource", "CheckpointConfig"):
+            source = _looked_up(job.arguments, field)
             if isinstance(source, dict) and source.get("S3DataType", "S3Prefix") == "S3Prefix":
-                yield job, f"{where}.S3Uri", source.get("S3Uri")
+                yield job, f"{field}.S3Uri", source.get("S3Uri")
 
 
 def _looked_up(arguments: Any, path: str) -> Any:
@@ -163,8 +164,8 @@ def _location(document: Document, value: Any) -> str:
 
 @rule(
     "warning",
-    over=whole,
-    why="the location is a prefix of keys, not a folder: the job gets the other's objects, too",
+    select=get_document,
+    reason="the location is a prefix of keys, not a folder: the job gets the other's objects, too",
     fix="end it with a slash; of a step's output with Join(on='', values=[the output, '/'])",
     source="API reference, S3DataSource.S3DataType: all objects that match the specified key name "
     "prefix; #3557 #3612 #87; of checkpoints syne-tune#363",
@@ -173,39 +174,41 @@ def prefix_of_another_location(document: Document) -> Iterator[Violation]:
     inputs = list(_inputs(document))
     outputs = [*_outputs(document), *_models(document)]
     locations = {_location(document, uri): job.step for job, _, uri in (*inputs, *outputs)}
-    for job, where, uri in inputs:
+    for job, field, uri in inputs:
         prefix = _location(document, uri)
         for other, step in locations.items():
             if prefix.endswith("/") or not prefix or not other.startswith(prefix):
                 continue
             if other.removeprefix(prefix)[:1] not in ("", "/"):
-                yield job.at(where, f"{prefix} also means {other}, of step {step.name}")
+                yield job.make_violation(field, f"{prefix} also means {other}, of step {step.name}")
 
 
 def _models(document: Document) -> Iterator[tuple[Job, str, Any]]:
     for job in training(document):
-        where = "OutputDataConfig.S3OutputPath"
-        if job.raw(where):
-            yield job, where, job.raw(where)
+        field = "OutputDataConfig.S3OutputPath"
+        if job.raw(field):
+            yield job, field, job.raw(field)
 
 
-def _exclusive(one: Step, other: Step) -> bool:
+def _exclusive(step: Step, other: Step) -> bool:
     """Return whether the steps are in different branches of one condition."""
-    mine, theirs = one.branch, other.branch
-    return bool(mine and theirs and mine[0] == theirs[0] and mine[1] != theirs[1])
+    branch, other_branch = step.branch, other.branch
+    return bool(
+        branch and other_branch and branch[0] == other_branch[0] and branch[1] != other_branch[1]
+    )
 
 
 @rule(
     "warning",
-    over=whole,
-    why="each run overwrites what the last one wrote there, also what a cached step still names",
+    select=get_document,
+    reason="each run overwrites what the last one wrote there, also what a cached step still names",
     fix="put Execution.PipelineExecutionId into the prefix",
     source="developer guide, pipelines-caching: a hit hands on the earlier run's locations",
 )
 def output_overwritten_by_next_run(document: Document) -> Iterator[Violation]:
-    for job, where, uri in _outputs(document):
+    for job, field, uri in _outputs(document):
         if not _has_expression(uri):
-            yield job.at(where, f"{document.value(uri)} is the same in each run")
+            yield job.make_violation(field, f"{document.value(uri)} is the same in each run")
 
 
 def _has_expression(value: Any) -> bool:
@@ -215,8 +218,9 @@ def _has_expression(value: Any) -> bool:
 
 @rule(
     "warning",
-    over=whole,
-    why="nothing orders the two: the step reads what an earlier run left there, or finds nothing",
+    select=get_document,
+    reason="nothing orders the two: the step reads what an earlier run left there, or finds "
+    "nothing",
     fix="refer to the other step's output (Steps.<name>…S3Uri), or name that step in DependsOn",
     source="developer guide, Pipelines overview: references and DependsOn are the order",
 )
@@ -229,12 +233,14 @@ def reads_without_waiting(document: Document) -> Iterator[Violation]:
     for step in document.steps:
         for path, uri in _fields(step.own_arguments, f"{step.path}.Arguments"):
             place = _location(document, uri).rstrip("/")
-            if not place or any(word in path for word in WRITTEN):
+            if not place or any(word in path for word in OUTPUT_FIELDS):
                 continue
             writers = (job.step for job, address in places if _overlap(place, job, address))
             for writer in writers:
-                ordered = writer.name in (step.name, *earlier[step.name])
-                if not (ordered or step.name in earlier[writer.name] or _exclusive(writer, step)):
+                is_ordered = writer.name in (step.name, *earlier[step.name])
+                if not (
+                    is_ordered or step.name in earlier[writer.name] or _exclusive(writer, step)
+                ):
                     problem = f"reads {place}, which {writer.name} writes, and does not wait for it"
                     yield Violation(step=step, path=path, problem=problem)
                     break
@@ -248,42 +254,45 @@ def _overlap(place: str, job: Job, address: str) -> bool:
     return job.kind != "training" and f"{place}/".startswith(f"{address}/")
 
 
-WRITTEN = ("Output", "CheckpointConfig")
+OUTPUT_FIELDS = ("Output", "CheckpointConfig")
 """In the path of an S3 location: the job writes there."""
 
 
 def _earlier_steps(document: Document) -> dict[str, set[str]]:
     """Return step → all that have ended when it starts."""
     waits = waits_for(document)
-    found: dict[str, set[str]] = {}
+    steps_before: dict[str, set[str]] = {}
     for name in waits:
         earlier, rest = set(), [*waits[name]]
         while rest:
             if (other := rest.pop()) not in earlier:
                 earlier.add(other)
                 rest += waits.get(other, ())
-        found[name] = earlier
-    return found
+        steps_before[name] = earlier
+    return steps_before
 
 
 @rule(
     "error",
-    over=jobs,
-    why="disks of the instance are encrypted by its hardware: the service refuses a key for them",
+    select=jobs,
+    reason="disks of the instance are encrypted by its hardware: the service refuses a key for "
+    "them",
     fix="leave VolumeKmsKeyId out for this instance type; outputs keep their key",
     source="API reference, ResourceConfig.VolumeKmsKeyId and ProcessingClusterConfig; #3677",
 )
 def key_for_local_disks(job: Job) -> Iterator[Violation]:
-    where = job.resource("VolumeKmsKeyId")
-    if job.machine and job.machine.local_storage_gb and job.raw(where):
+    field = job.resource("VolumeKmsKeyId")
+    if job.machine and job.machine.local_storage_gb and job.raw(field):
         disks = f"{job.machine.local_storage_gb} GB of NVMe"
-        yield job.at(where, f"a key for the volume; {job.machine.name} has {disks} instead of one")
+        yield job.make_violation(
+            field, f"a key for the volume; {job.machine.name} has {disks} instead of one"
+        )
 
 
 @rule(
     "error",
-    over=processing,
-    why="the service refuses the job",
+    select=processing,
+    reason="the service refuses the job",
     fix="ask for no more than the disks hold, or choose a larger instance type",
     source="API reference, ProcessingClusterConfig.VolumeSizeInGB",
 )
@@ -293,8 +302,8 @@ def volume_beyond_local_disks(job: Job) -> Iterator[Violation]:
 
 @rule(
     "warning",
-    over=training,
-    why="SageMaker provisions no volume there: the job has the disks, no more, and may run full",
+    select=training,
+    reason="SageMaker provisions no volume there: the job has the disks, no more, and may run full",
     fix="ask for no more than the disks hold, or choose a larger instance type",
     source="API reference, ResourceConfig.VolumeSizeInGB",
 )
@@ -303,30 +312,30 @@ def training_volume_beyond_local_disks(job: Job) -> Iterator[Violation]:
 
 
 def _beyond_local(job: Job) -> Iterator[Violation]:
-    where = job.resource("VolumeSizeInGB")
-    size, machine = job.number(where), job.machine
+    field = job.resource("VolumeSizeInGB")
+    size, machine = job.number(field), job.machine
     if size and machine and 0 < machine.local_storage_gb < size:
         disks = f"{machine.name} has {machine.local_storage_gb} GB of NVMe instead"
-        yield job.at(where, f"{size} GB; {disks}")
+        yield job.make_violation(field, f"{size} GB; {disks}")
 
 
 @rule(
     "error",
-    over=jobs,
-    why="no EBS volume is larger: the service refuses the job",
+    select=jobs,
+    reason="no EBS volume is larger: the service refuses the job",
     fix=f"ask for at most {LARGEST_VOLUME} GB; use FastFile or more instances",
     source="API reference, ProcessingVolumeSizeInGB; EBS user guide, gp2: 16 TiB",
 )
 def volume_too_large(job: Job) -> Iterator[Violation]:
-    where = job.resource("VolumeSizeInGB")
-    if (job.number(where) or 0) > LARGEST_VOLUME:
-        yield job.at(where, f"{job.number(where)} GB")
+    field = job.resource("VolumeSizeInGB")
+    if (job.number(field) or 0) > LARGEST_VOLUME:
+        yield job.make_violation(field, f"{job.number(field)} GB")
 
 
 @rule(
     "warning",
-    over=jobs,
-    why="what the job writes to S3 is then encrypted with the account's default key only",
+    select=jobs,
+    reason="what the job writes to S3 is then encrypted with the account's default key only",
     fix="set the output's KmsKeyId, too",
     source="API reference, OutputDataConfig.KmsKeyId and ProcessingOutputConfig.KmsKeyId",
 )
@@ -336,6 +345,6 @@ def key_for_volume_only(job: Job) -> Iterator[Violation]:
         "processing": "ProcessingOutputConfig",
         "transform": "TransformOutput",
     }[job.kind]
-    keyed = job.raw(job.resource("VolumeKmsKeyId")) and job.raw(output) is not None
-    if keyed and not job.raw(f"{output}.KmsKeyId"):
-        yield job.at(output, "the volume has a key, the output has none")
+    has_volume_key = job.raw(job.resource("VolumeKmsKeyId")) and job.raw(output) is not None
+    if has_volume_key and not job.raw(f"{output}.KmsKeyId"):
+        yield job.make_violation(output, "the volume has a key, the output has none")

@@ -10,86 +10,96 @@ from trainyard.validate.rules.rule import Violation, rule
 from trainyard.validate.rules.tuning_limits import (
     CONFIG,
     RANGES_GUIDE,
-    REFUSED,
+    REFUSAL,
     Range,
     ranges,
-    tuned,
+    tuning_jobs,
     tunings,
 )
 
-CATEGORIES, WHOLE = "CategoricalParameterRanges", "IntegerParameterRanges"
+CATEGORIES, INTEGERS = "CategoricalParameterRanges", "IntegerParameterRanges"
 STRATEGIES_GUIDE = "developer guide, automatic-model-tuning-how-it-works"
 
 
 @rule(
     "error",
-    over=ranges,
-    why=REFUSED,
+    select=ranges,
+    reason=REFUSAL,
     fix="make it a static hyperparameter",
     source="aws/amazon-sagemaker-feedback#195",
 )
-def range_of_one_value(found: Range) -> Iterator[Violation]:
-    if found.low is not None and found.low == found.high:
-        yield found.job.at(f"{found.where}.MinValue", f"{found.name} is {found.low:g} only")
+def range_of_one_value(search_range: Range) -> Iterator[Violation]:
+    if search_range.low is not None and search_range.low == search_range.high:
+        yield search_range.job.make_violation(
+            f"{search_range.field}.MinValue", f"{search_range.name} is {search_range.low:g} only"
+        )
 
 
 @rule(
     "error",
-    over=ranges,
-    why=REFUSED,
+    select=ranges,
+    reason=REFUSAL,
     fix="give finite numbers as text, whole ones in IntegerParameterRanges",
     source=RANGES_GUIDE,
 )
-def bound_that_is_no_number(found: Range) -> Iterator[Violation]:
-    if found.kind == CATEGORIES:
+def bound_that_is_no_number(search_range: Range) -> Iterator[Violation]:
+    if search_range.kind == CATEGORIES:
         return
-    given = _item(found)
+    entry = _item(search_range)
     for name in ("MinValue", "MaxValue"):
-        text = known_text(given.get(name))
-        if text is not None and not _fits(text, whole=found.kind == WHOLE):
-            yield found.job.at(f"{found.where}.{name}", f"{text!r} of {found.name}")
+        text = known_text(entry.get(name))
+        if text is not None and not _fits(text, is_integer=search_range.kind == INTEGERS):
+            yield search_range.job.make_violation(
+                f"{search_range.field}.{name}", f"{text!r} of {search_range.name}"
+            )
 
 
-def _item(found: Range) -> Mapping[str, Any]:
+def _item(search_range: Range) -> Mapping[str, Any]:
     """Return the range itself, resolved."""
-    where, _, index = found.where.removesuffix("]").rpartition("[")
-    items = dict(found.job.items(where))
-    value = found.job.document.value(dict(items[int(index)]))
+    list_field, _, index = search_range.field.removesuffix("]").rpartition("[")
+    items = dict(search_range.job.items(list_field))
+    value = search_range.job.document.value(dict(items[int(index)]))
     return value if isinstance(value, dict) else {}
 
 
-def _fits(text: str, whole: bool) -> bool:
+def _fits(text: str, is_integer: bool) -> bool:
     try:
-        return math.isfinite(int(text) if whole else float(text))
+        return math.isfinite(int(text) if is_integer else float(text))
     except ValueError:
         return False
 
 
 @rule(
     "error",
-    over=ranges,
-    why=REFUSED,
+    select=ranges,
+    reason=REFUSAL,
     fix="name each category once",
     source="aws/amazon-sagemaker-feedback#197",
 )
-def category_twice(found: Range) -> Iterator[Violation]:
-    values = _item(found).get("Values") if found.kind == CATEGORIES else None
-    known = [value for value in values or () if isinstance(value, str)]
-    for value in sorted({value for value in known if known.count(value) > 1}):
-        yield found.job.at(f"{found.where}.Values", f"{value!r} of {found.name} occurs twice")
+def category_twice(search_range: Range) -> Iterator[Violation]:
+    values = _item(search_range).get("Values") if search_range.kind == CATEGORIES else None
+    texts = [value for value in values or () if isinstance(value, str)]
+    for value in sorted({value for value in texts if texts.count(value) > 1}):
+        yield search_range.job.make_violation(
+            f"{search_range.field}.Values", f"{value!r} of {search_range.name} occurs twice"
+        )
 
 
 @rule(
     "error",
-    over=ranges,
-    why=f"{REFUSED}: strategy Grid takes categories only",
+    select=ranges,
+    reason=f"{REFUSAL}: strategy Grid takes categories only",
     fix="list the values in CategoricalParameterRanges, or take Random or Bayesian",
     source=STRATEGIES_GUIDE,
 )
-def grid_of_numbers(found: Range) -> Iterator[Violation]:
-    strategy = known_text(found.job.document.value(_config(found.job).get("Strategy")))
-    if strategy == "Grid" and found.kind != CATEGORIES:
-        yield found.job.at(found.where, f"{found.name} in {found.kind}")
+def grid_of_numbers(search_range: Range) -> Iterator[Violation]:
+    strategy = known_text(
+        search_range.job.document.value(_config(search_range.job).get("Strategy"))
+    )
+    if strategy == "Grid" and search_range.kind != CATEGORIES:
+        yield search_range.job.make_violation(
+            search_range.field, f"{search_range.name} in {search_range.kind}"
+        )
 
 
 def _config(job: Job) -> Mapping[str, Any]:
@@ -99,8 +109,8 @@ def _config(job: Job) -> Mapping[str, Any]:
 
 @rule(
     "error",
-    over=tuned,
-    why=f"{REFUSED}: Hyperband does not know how far a job may go",
+    select=tuning_jobs,
+    reason=f"{REFUSAL}: Hyperband does not know how far a job may go",
     fix=f"set HyperbandStrategyConfig.MaxResource, or one of {', '.join(EPOCHS)}",
     source="API reference, HyperbandStrategyConfig.MaxResource",
 )
@@ -108,25 +118,27 @@ def hyperband_without_resource(job: Job) -> Iterator[Violation]:
     config = job.document.value(dict(_config(job)))
     if not isinstance(config, dict) or config.get("Strategy") != "Hyperband":
         return
-    own = config.get("StrategyConfig") or {}
-    given = own.get("HyperbandStrategyConfig") if isinstance(own, dict) else own
-    known = given is None or isinstance(given, dict)
+    strategy = config.get("StrategyConfig") or {}
+    hyperband = strategy.get("HyperbandStrategyConfig") if isinstance(strategy, dict) else strategy
+    is_known = hyperband is None or isinstance(hyperband, dict)
     if (
-        known
-        and not (given or {}).get("MaxResource")
+        is_known
+        and not (hyperband or {}).get("MaxResource")
         and not set(EPOCHS) & set(job.hyperparameters)
     ):
-        yield job.at("StaticHyperParameters", "no MaxResource, and nothing to infer it from")
+        yield job.make_violation(
+            "StaticHyperParameters", "no MaxResource, and nothing to infer it from"
+        )
 
 
 @rule(
     "error",
-    over=tunings,
-    why=f"{REFUSED}: Hyperband stops jobs itself",
+    select=tunings,
+    reason=f"{REFUSAL}: Hyperband stops jobs itself",
     fix="set TrainingJobEarlyStoppingType to Off",
     source="API reference, HyperParameterTuningJobConfig.TrainingJobEarlyStoppingType",
 )
 def hyperband_with_early_stopping(job: Job) -> Iterator[Violation]:
     early = f"{CONFIG}.TrainingJobEarlyStoppingType"
     if job.text(f"{CONFIG}.Strategy") == "Hyperband" and job.text(early) == "Auto":
-        yield job.at(early, "Auto with strategy Hyperband")
+        yield job.make_violation(early, "Auto with strategy Hyperband")

@@ -17,139 +17,144 @@ RUNTIME, WAIT = "StoppingCondition.MaxRuntimeInSeconds", "StoppingCondition.MaxW
 
 @rule(
     "warning",
-    over=training,
-    why="after each interruption the training begins again from nothing, and may never end",
+    select=training,
+    reason="after each interruption the training begins again from nothing, and may never end",
     fix="set CheckpointConfig.S3Uri, and write checkpoints to /opt/ml/checkpoints",
     source="developer guide, model-managed-spot-training; #1040 #3062",
 )
 def spot_without_checkpoints(job: Job) -> Iterator[Violation]:
     if job.spot and not job.raw("CheckpointConfig.S3Uri"):
-        yield job.at("CheckpointConfig", "spot instances and no CheckpointConfig")
+        yield job.make_violation("CheckpointConfig", "spot instances and no CheckpointConfig")
 
 
 @rule(
     "error",
-    over=training,
-    why="the service refuses the job",
+    select=training,
+    reason="the service refuses the job",
     fix="set MaxWaitTimeInSeconds, at least MaxRuntimeInSeconds",
     source="developer guide, model-managed-spot-training: specify MaxWaitTimeInSeconds",
 )
 def spot_without_max_wait(job: Job) -> Iterator[Violation]:
     if job.spot and job.raw(WAIT) is None:
-        yield job.at(WAIT, "spot instances and no MaxWaitTimeInSeconds")
+        yield job.make_violation(WAIT, "spot instances and no MaxWaitTimeInSeconds")
 
 
 @rule(
     "error",
-    over=training,
-    why="the service refuses the job",
+    select=training,
+    reason="the service refuses the job",
     fix="raise MaxWaitTimeInSeconds: it holds the waiting for capacity and the running",
     source="API reference, StoppingCondition.MaxWaitTimeInSeconds",
 )
 def max_wait_below_max_runtime(job: Job) -> Iterator[Violation]:
     wait, runtime = job.number(WAIT), job.number(RUNTIME)
     if job.spot and wait is not None and runtime is not None and wait < runtime:
-        yield job.at(WAIT, f"{wait} s, less than MaxRuntimeInSeconds {runtime} s")
+        yield job.make_violation(WAIT, f"{wait} s, less than MaxRuntimeInSeconds {runtime} s")
 
 
 @rule(
     "error",
-    over=training,
-    why="the service refuses the job: it is only supported when EnableManagedSpotTraining is true",
+    select=training,
+    reason="the service refuses the job: it is only supported when EnableManagedSpotTraining is "
+    "true",
     fix="leave MaxWaitTimeInSeconds out, or turn spot on",
     source="#4140, kenza-ai/sagify#111",
 )
 def max_wait_without_spot(job: Job) -> Iterator[Violation]:
     if job.get("EnableManagedSpotTraining") in (None, False) and job.raw(WAIT) is not None:
-        yield job.at(WAIT, "is set, and the job is not for spot instances")
+        yield job.make_violation(WAIT, "is set, and the job is not for spot instances")
 
 
 @rule(
     "error",
-    over=training,
-    why="the service refuses the job",
+    select=training,
+    reason="the service refuses the job",
     fix="leave KeepAlivePeriodInSeconds out, or turn spot off",
     source="developer guide, train-warm-pools: cannot be used with spot instances",
 )
 def warm_pool_of_spot(job: Job) -> Iterator[Violation]:
-    where = "ResourceConfig.KeepAlivePeriodInSeconds"
-    if job.spot and job.number(where):
-        yield job.at(where, f"{job.number(where)} s, and the job is for spot instances")
+    field = "ResourceConfig.KeepAlivePeriodInSeconds"
+    if job.spot and job.number(field):
+        yield job.make_violation(field, f"{job.number(field)} s, and the job is for spot instances")
 
 
 @rule(
     "error",
-    over=training,
-    why="the service refuses the job",
+    select=training,
+    reason="the service refuses the job",
     fix=f"ask for at most {WARM_POOL} s; the next job of the same shape renews it",
     source="developer guide, train-warm-pools: at most 3600 seconds",
 )
 def warm_pool_too_long(job: Job) -> Iterator[Violation]:
-    where = "ResourceConfig.KeepAlivePeriodInSeconds"
-    if (job.number(where) or 0) > WARM_POOL:
-        yield job.at(where, f"{job.number(where)} s")
+    field = "ResourceConfig.KeepAlivePeriodInSeconds"
+    if (job.number(field) or 0) > WARM_POOL:
+        yield job.make_violation(field, f"{job.number(field)} s")
 
 
 @rule(
     "warning",
-    over=training,
-    why="when the region has no such instances at that moment, the whole run fails",
+    select=training,
+    reason="when the region has no such instances at that moment, the whole run fails",
     fix=f"add a retry policy with {CAPACITY.name}, or use spot, which waits",
     source="developer guide, pipelines-retry-policy: InsufficientCapacityErrors",
 )
 def capacity_not_awaited(job: Job) -> Iterator[Violation]:
     policies = as_list(job.step.document.get("RetryPolicies"))
     caught = [p.get("ExceptionType") for p in policies if isinstance(p, dict)]
-    awaited = job.spot or CAPACITY.name in str(caught) or job.step.type != "Training"
-    if job.machine and job.machine.kind != "cpu" and not awaited:
-        yield job.at(job.resource("InstanceType"), f"{job.machine.name} on demand, without retries")
+    is_awaited = job.spot or CAPACITY.name in str(caught) or job.step.type != "Training"
+    if job.machine and job.machine.kind != "cpu" and not is_awaited:
+        yield job.make_violation(
+            job.resource("InstanceType"), f"{job.machine.name} on demand, without retries"
+        )
 
 
 @rule(
     "error",
-    over=training,
-    why="the service refuses the job",
+    select=training,
+    reason="the service refuses the job",
     fix="ask for at most 28 days, and go on from the checkpoint in another run",
     source="API reference, StoppingCondition.MaxRuntimeInSeconds",
 )
 def training_too_long(job: Job) -> Iterator[Violation]:
     if (job.number(RUNTIME) or 0) > LONGEST_TRAINING:
-        yield job.at(
+        yield job.make_violation(
             RUNTIME, f"{job.number(RUNTIME)} s is more than {LONGEST_TRAINING} s (28 days)"
         )
 
 
 @rule(
     "warning",
-    over=jobs,
-    why="a new account has a quota of five days: the service refuses the job",
+    select=jobs,
+    reason="a new account has a quota of five days: the service refuses the job",
     fix="have the quota raised before the run, or ask for less",
     source=f"{QUOTAS}: longest run time 432000 s",
 )
 def runtime_beyond_usual_quota(job: Job) -> Iterator[Violation]:
     if USUAL_LONGEST < (job.number(RUNTIME) or 0) <= LONGEST_TRAINING:
-        yield job.at(RUNTIME, f"{job.number(RUNTIME)} s is more than {USUAL_LONGEST} s (5 days)")
+        yield job.make_violation(
+            RUNTIME, f"{job.number(RUNTIME)} s is more than {USUAL_LONGEST} s (5 days)"
+        )
 
 
 @rule(
     "warning",
-    over=jobs,
-    why="a new account may have 20 instances per job, fewer with GPUs: the service refuses it",
+    select=jobs,
+    reason="a new account may have 20 instances per job, fewer with GPUs: the service refuses it",
     fix="have the quota raised before the run, or ask for fewer",
     source=f"{QUOTAS}: 20 instances for a training job",
 )
 def instances_beyond_usual_quota(job: Job) -> Iterator[Violation]:
     if job.nodes > USUAL_INSTANCES:
-        yield job.at(job.resource("InstanceCount"), f"{job.nodes} instances")
+        yield job.make_violation(job.resource("InstanceCount"), f"{job.nodes} instances")
 
 
 @rule(
     "warning",
-    over=processing,
-    why="the job may run for a day before it is stopped",
+    select=processing,
+    reason="the job may run for a day before it is stopped",
     fix="set StoppingCondition.MaxRuntimeInSeconds",
     source="SDK 3.27, Processor.max_runtime_in_seconds: the default is 24 hours",
 )
 def no_time_limit(job: Job) -> Iterator[Violation]:
     if job.step.type == "Processing" and job.raw(RUNTIME) is None:
-        yield job.at("StoppingCondition", "no MaxRuntimeInSeconds")
+        yield job.make_violation("StoppingCondition", "no MaxRuntimeInSeconds")

@@ -6,7 +6,7 @@ from trainyard.language.definition_document import Document
 from trainyard.validate.rules.job_view import Job, jobs
 from trainyard.validate.rules.rule import Violation, rule
 
-REFUSED = "CreateTransformJob refuses the request when the step starts"
+REFUSAL = "CreateTransformJob refuses the request when the step starts"
 MOST_MEGABYTES = 100
 FILTERS = ("InputFilter", "OutputFilter")
 
@@ -18,8 +18,8 @@ def transforms(document: Document) -> list[Job]:
 
 @rule(
     "error",
-    over=transforms,
-    why=REFUSED,
+    select=transforms,
+    reason=REFUSAL,
     fix=f"lower one of them, to {MOST_MEGABYTES} MB in all",
     source="botocore: CreateTransformJobRequest.MaxPayloadInMB (documentation)",
 )
@@ -27,48 +27,53 @@ def payload_too_large(job: Job) -> Iterator[Violation]:
     payload, at_once = job.number("MaxPayloadInMB"), job.number("MaxConcurrentTransforms") or 1
     if payload is not None and payload * at_once > MOST_MEGABYTES:
         problem = f"{payload:g} MB times {at_once:g} at once is {payload * at_once:g} MB"
-        yield job.at("MaxPayloadInMB", problem)
+        yield job.make_violation("MaxPayloadInMB", problem)
 
 
 @rule(
     "error",
-    over=transforms,
-    why=f"{REFUSED}: nothing says where a record ends",
+    select=transforms,
+    reason=f"{REFUSAL}: nothing says where a record ends",
     fix="set TransformInput.SplitType to Line, RecordIO or TFRecord",
     source="botocore: CreateTransformJobRequest.BatchStrategy (documentation)",
 )
 def batches_of_unsplit_input(job: Job) -> Iterator[Violation]:
-    whole = job.get("TransformInput.SplitType") in (None, "None")
-    if whole and job.text("BatchStrategy") == "MultiRecord":
-        yield job.at("BatchStrategy", "MultiRecord without SplitType")
+    is_unsplit = job.get("TransformInput.SplitType") in (None, "None")
+    if is_unsplit and job.text("BatchStrategy") == "MultiRecord":
+        yield job.make_violation("BatchStrategy", "MultiRecord without SplitType")
 
 
 @rule(
     "error",
-    over=transforms,
-    why=REFUSED,
+    select=transforms,
+    reason=REFUSAL,
     fix="begin it with $, the whole record: $[1:] or $.features",
     source="botocore: DataProcessing.InputFilter and OutputFilter (documentation)",
 )
 def filter_without_root(job: Job) -> Iterator[Violation]:
     for name in FILTERS:
-        where = f"DataProcessing.{name}"
-        path = job.text(where)
+        field = f"DataProcessing.{name}"
+        path = job.text(field)
         if path is not None and not path.startswith("$"):
-            yield job.at(where, f"{path!r} is not a JSONPath")
+            yield job.make_violation(field, f"{path!r} is not a JSONPath")
 
 
 @rule(
     "error",
-    over=transforms,
-    why=f"{REFUSED}: inputs and results cannot be joined line by line",
+    select=transforms,
+    reason=f"{REFUSAL}: inputs and results cannot be joined line by line",
     fix="give both the same value: ContentType and Accept, SplitType and AssembleWith",
     source="developer guide, batch-transform-data-processing: workflow for associating inferences",
 )
 def join_of_unlike_formats(job: Job) -> Iterator[Violation]:
     if job.text("DataProcessing.JoinSource") != "Input":
         return
-    for given, made in (("ContentType", "Accept"), ("SplitType", "AssembleWith")):
-        first, second = job.get(f"TransformInput.{given}"), job.get(f"TransformOutput.{made}")
+    for input_field, output_field in (("ContentType", "Accept"), ("SplitType", "AssembleWith")):
+        first, second = (
+            job.get(f"TransformInput.{input_field}"),
+            job.get(f"TransformOutput.{output_field}"),
+        )
         if isinstance(first, str) and isinstance(second, str) and first != second:
-            yield job.at(f"TransformOutput.{made}", f"{second}, where {given} is {first}")
+            yield job.make_violation(
+                f"TransformOutput.{output_field}", f"{second}, where {input_field} is {first}"
+            )

@@ -17,7 +17,7 @@ CONFIG = "HyperParameterTuningJobConfig"
 INTEGERS = "IntegerParameterRanges"
 KINDS = (INTEGERS, "ContinuousParameterRanges", "CategoricalParameterRanges")
 RANGES_GUIDE = "developer guide, automatic-model-tuning-define-ranges"
-REFUSED = "CreateHyperParameterTuningJob refuses the request when the step starts"
+REFUSAL = "CreateHyperParameterTuningJob refuses the request when the step starts"
 
 
 def tunings(document: Document) -> list[Job]:
@@ -29,7 +29,7 @@ def tunings(document: Document) -> list[Job]:
     ]  # fmt: skip
 
 
-def tuned(document: Document) -> list[Job]:
+def tuning_jobs(document: Document) -> list[Job]:
     """Return, for ``over``, the training definitions of tuning steps."""
     return [job for job in jobs(document) if job.step.type == "Tuning"]
 
@@ -39,7 +39,7 @@ class Range:
     """A range that a tuning job searches."""
 
     job: Job
-    where: str
+    field: str
     kind: str
     name: str | None
     low: float | None
@@ -53,7 +53,7 @@ def ranges(document: Document) -> Iterator[Range]:
     """Iterate, for ``over``, over every range of every tuning step, wherever it is."""
     for job in tunings(document):
         yield from _ranges(job, f"{CONFIG}.ParameterRanges")
-    for job in tuned(document):
+    for job in tuning_jobs(document):
         yield from _ranges(job, "HyperParameterRanges")
 
 
@@ -62,24 +62,24 @@ def searched_ranges(job: Job) -> Iterator[Range]:
     tuning job if that has only one definition. Empty for a job outside a tuning step.
     """
     alone = "TrainingJobDefinition" in job.step.arguments
-    for found in ranges(job.document) if job.step.type == "Tuning" else ():
-        if found.job.step is job.step and (found.job.path == job.path or alone):
-            yield found
+    for search_range in ranges(job.document) if job.step.type == "Tuning" else ():
+        if search_range.job.step is job.step and (search_range.job.path == job.path or alone):
+            yield search_range
 
 
-def _ranges(job: Job, where: str) -> Iterator[Range]:
+def _ranges(job: Job, field: str) -> Iterator[Range]:
     for kind in KINDS:
-        for index, item in job.items(f"{where}.{kind}"):
-            given = job.document.value(dict(item))
+        for index, item in job.items(f"{field}.{kind}"):
+            entry = job.document.value(dict(item))
             yield Range(
                 job,
-                f"{where}.{kind}[{index}]",
+                f"{field}.{kind}[{index}]",
                 kind,
-                known_text(given.get("Name")),
-                _number(given.get("MinValue")),
-                _number(given.get("MaxValue")),
-                known_text(given.get("ScalingType")),
-                tuple(as_list(given.get("Values"))),
+                known_text(entry.get("Name")),
+                _number(entry.get("MinValue")),
+                _number(entry.get("MaxValue")),
+                known_text(entry.get("ScalingType")),
+                tuple(as_list(entry.get("Values"))),
             )
 
 
@@ -93,8 +93,8 @@ def _number(value: Any) -> float | None:
 
 @rule(
     "error",
-    over=tunings,
-    why=REFUSED,
+    select=tunings,
+    reason=REFUSAL,
     fix="lower MaxParallelTrainingJobs, or raise MaxNumberOfTrainingJobs",
     source="API reference, ResourceLimits",
 )
@@ -104,28 +104,28 @@ def more_parallel_than_jobs(job: Job) -> Iterator[Violation]:
         for name in ("MaxParallelTrainingJobs", "MaxNumberOfTrainingJobs")
     )
     if parallel is not None and most is not None and parallel > most:
-        where = f"{CONFIG}.ResourceLimits.MaxParallelTrainingJobs"
-        yield job.at(where, f"{parallel} at once, and {most} in all")
+        field = f"{CONFIG}.ResourceLimits.MaxParallelTrainingJobs"
+        yield job.make_violation(field, f"{parallel} at once, and {most} in all")
 
 
 @rule(
     "error",
-    over=tuned,
-    why="the tuning job has nothing to compare its training jobs by: it is refused, or fails",
+    select=tuning_jobs,
+    reason="the tuning job has nothing to compare its training jobs by: it is refused, or fails",
     fix="name a metric of MetricDefinitions, or define this one there",
     source="API reference, HyperParameterTuningJobObjective.MetricName",
 )
 def objective_without_metric(job: Job) -> Iterator[Violation]:
-    defined = [job.document.value(metric.get("Name"))
+    metric_names = [job.document.value(metric.get("Name"))
                for _, metric in job.items("AlgorithmSpecification.MetricDefinitions")]  # fmt: skip
-    built_in = not defined and not aws_image(job.image)  # an algorithm that defines its own
-    if built_in or not all(isinstance(name, str) for name in defined):
+    built_in = not metric_names and not aws_image(job.image)  # an algorithm that defines its own
+    if built_in or not all(isinstance(name, str) for name in metric_names):
         return
-    for where, name, _ in objectives(job):
-        if name not in defined:
-            there = ", ".join(defined) or "nothing"
+    for metric_path, name, _ in objectives(job):
+        if name not in metric_names:
+            choices = ", ".join(metric_names) or "nothing"
             yield Violation(
-                step=job.step, path=where, problem=f"{name!r} is not defined; {there} is"
+                step=job.step, path=metric_path, problem=f"{name!r} is not defined; {choices} is"
             )
 
 
@@ -136,11 +136,11 @@ def objectives(job: Job) -> Iterator[tuple[str, str, Any]]:
     of_all = job.step.arguments.get(CONFIG)
     of_all = of_all.get("HyperParameterTuningJobObjective") if isinstance(of_all, dict) else None
     path = f"{job.step.path}.Arguments.{CONFIG}.HyperParameterTuningJobObjective"
-    for where, objective in ((f"{job.path}.TuningObjective", job.raw("TuningObjective")),
+    for objective_path, objective in ((f"{job.path}.TuningObjective", job.raw("TuningObjective")),
                              (path, of_all)):  # fmt: skip
-        found = job.document.value(objective)
-        if isinstance(found, dict) and isinstance(name := found.get("MetricName"), str):
-            yield f"{where}.MetricName", name, found.get("Type")
+        entry = job.document.value(objective)
+        if isinstance(entry, dict) and isinstance(name := entry.get("MetricName"), str):
+            yield f"{objective_path}.MetricName", name, entry.get("Type")
 
 
 MOST_SUMMARIES = 50
@@ -150,70 +150,78 @@ def references(document: Document) -> Iterator[tuple[Document, Step | None, str,
     """Iterate, for ``over``, over each reference to a step's property, with step and path."""
     for expression, place, step in everywhere(document):
         with suppress(ExpressionError):
-            found = parse_get(expression[GET]) if GET in expression else None
-            if found and found.kind == "Steps":
-                yield document, step, place.path, found
+            reference = parse_get(expression[GET]) if GET in expression else None
+            if reference and reference.kind == "Steps":
+                yield document, step, place.path, reference
 
 
 @rule(
     "error",
-    over=references,
-    why="the step fails when it starts: the tuning job has no training job of that rank",
+    select=references,
+    reason="the step fails when it starts: the tuning job has no training job of that rank",
     fix="count from 0, to one less than MaxNumberOfTrainingJobs and 49 at most",
     source="SDK 3.27: TuningStep.get_top_model_s3_uri, top_k",
 )
 def no_such_training_job(
-    found: tuple[Document, Step | None, str, Reference],
+    occurrence: tuple[Document, Step | None, str, Reference],
 ) -> Iterator[Violation]:
-    document, step, path, reference = found
+    document, step, path, reference = occurrence
     tokens = split_path(reference.path)
     for job in tunings(document):
         if job.step.name != reference.name or tokens[0] != "TrainingJobSummaries":
             continue
-        asked = job.number(f"{CONFIG}.ResourceLimits.MaxNumberOfTrainingJobs")
-        most = MOST_SUMMARIES if asked is None else min(asked, MOST_SUMMARIES)
+        job_limit = job.number(f"{CONFIG}.ResourceLimits.MaxNumberOfTrainingJobs")
+        most = MOST_SUMMARIES if job_limit is None else min(job_limit, MOST_SUMMARIES)
         if len(tokens) > 1 and isinstance(tokens[1], int) and tokens[1] >= most:
             problem = f"[{tokens[1]}] of {job.step.name}, which keeps {most:g}"
             yield Violation(step=step, path=path, problem=problem)
 
 
-@rule("error", over=ranges, why=REFUSED, fix="exchange the two", source=RANGES_GUIDE)
-def range_from_high_to_low(found: Range) -> Iterator[Violation]:
-    if found.low is not None and found.high is not None and found.low > found.high:
-        problem = f"{found.name} from {found.low:g} to {found.high:g}"
-        yield found.job.at(f"{found.where}.MinValue", problem)
+@rule("error", select=ranges, reason=REFUSAL, fix="exchange the two", source=RANGES_GUIDE)
+def range_from_high_to_low(search_range: Range) -> Iterator[Violation]:
+    if (
+        search_range.low is not None
+        and search_range.high is not None
+        and search_range.low > search_range.high
+    ):
+        problem = f"{search_range.name} from {search_range.low:g} to {search_range.high:g}"
+        yield search_range.job.make_violation(f"{search_range.field}.MinValue", problem)
 
 
 @rule(
     "error",
-    over=ranges,
-    why=REFUSED,
+    select=ranges,
+    reason=REFUSAL,
     fix="begin above 0 (Logarithmic), stay in 0 <= x < 1 (ReverseLogarithmic), or use Linear",
     source=f"{RANGES_GUIDE}; API reference, ContinuousParameterRange.ScalingType",
 )
-def scaling_outside_its_range(found: Range) -> Iterator[Violation]:
-    low, high = found.low, found.high
-    logarithmic = found.scaling == "Logarithmic" and low is not None and low <= 0
-    reverse = found.scaling == "ReverseLogarithmic" and (
+def scaling_outside_its_range(search_range: Range) -> Iterator[Violation]:
+    low, high = search_range.low, search_range.high
+    logarithmic = search_range.scaling == "Logarithmic" and low is not None and low <= 0
+    reverse = search_range.scaling == "ReverseLogarithmic" and (
         (low is not None and low < 0) or (high is not None and high >= 1)
     )
     if logarithmic or reverse:
-        problem = f"{found.scaling} of {found.name} from {low:g}" if low is not None else (
-            f"{found.scaling} of {found.name}")  # fmt: skip
-        yield found.job.at(
-            f"{found.where}.ScalingType", problem + (f" to {high:g}" if high is not None else "")
+        problem = (
+            f"{search_range.scaling} of {search_range.name} from {low:g}"
+            if low is not None
+            else (f"{search_range.scaling} of {search_range.name}")
+        )
+        yield search_range.job.make_violation(
+            f"{search_range.field}.ScalingType",
+            problem + (f" to {high:g}" if high is not None else ""),
         )
 
 
 @rule(
     "error",
-    over=tuned,
-    why=f"{REFUSED}: the name has two values",
+    select=tuning_jobs,
+    reason=f"{REFUSAL}: the name has two values",
     fix="take it out of StaticHyperParameters, or out of the ranges",
     source="API reference, HyperParameterTrainingJobDefinition.StaticHyperParameters",
 )
 def static_and_tuned(job: Job) -> Iterator[Violation]:
-    names = {found.name for found in searched_ranges(job)}
+    names = {search_range.name for search_range in searched_ranges(job)}
     for name in job.hyperparameters:
         if name in names:
-            yield job.at(f"StaticHyperParameters['{name}']", f"{name} is tuned, too")
+            yield job.make_violation(f"StaticHyperParameters['{name}']", f"{name} is tuned, too")

@@ -16,7 +16,7 @@ from trainyard.validate.rules.tuning_limits import Range, objectives, searched_r
 GUIDE = "developer guide, xgboost_hyperparameters"
 SOURCE = f"{GUIDE}; sagemaker-xgboost-container, algorithm_mode/hyperparameter_validation.py"
 TUNING_SOURCE = "developer guide, xgboost-tuning"
-WHY = "the algorithm refuses its hyperparameters: the job fails when its machines have started"
+REASON = "the algorithm refuses its hyperparameters: the job fails when its machines have started"
 
 
 def xgboost_jobs(document: Document) -> list[Job]:
@@ -27,7 +27,11 @@ def xgboost_jobs(document: Document) -> list[Job]:
 
 def xgboost_ranges(document: Document) -> list[tuple[Job, Range]]:
     """Return, for ``over``, (training job of the algorithm, range that is searched for it)."""
-    return [(job, found) for job in xgboost_jobs(document) for found in searched_ranges(job)]
+    return [
+        (job, search_range)
+        for job in xgboost_jobs(document)
+        for search_range in searched_ranges(job)
+    ]
 
 
 def _version(job: Job) -> tuple[int, int]:
@@ -36,41 +40,41 @@ def _version(job: Job) -> tuple[int, int]:
 
 @rule(
     "error",
-    over=xgboost_jobs,
-    why=WHY,
+    select=xgboost_jobs,
+    reason=REASON,
     fix="give it a value of its type and range",
     source=SOURCE,
 )
 def xgboost_hyperparameter(job: Job) -> Iterator[Violation]:
-    known = hyperparameters.names(_version(job))
+    valid_names = hyperparameters.names(_version(job))
     for name, value in job.hyperparameters.items():
-        where = member(job.hyperparameters_at, name)
-        if name not in known:
+        field = member(job.hyperparameters_at, name)
+        if name not in valid_names:
             problem = f"XGBoost has no hyperparameter {name!r}"
-            yield job.at(where, problem, f"take it out; {nearest(name, known)}")
+            yield job.make_violation(field, problem, f"take it out; {nearest(name, valid_names)}")
         elif (text := known_text(value)) is not None and (
-            said := hyperparameters.fault(name, text, _version(job))
+            fault := hyperparameters.fault(name, text, _version(job))
         ):
-            yield job.at(where, said)
+            yield job.make_violation(field, fault)
 
 
 @rule(
     "error",
-    over=xgboost_jobs,
-    why=WHY,
+    select=xgboost_jobs,
+    reason=REASON,
     fix="give num_round, the number of trees that are grown one after the other",
     source=SOURCE,
 )
 def xgboost_without_rounds(job: Job) -> Iterator[Violation]:
-    tuned = {found.name for found in searched_ranges(job)}
-    if hyperparameters.REQUIRED not in {*job.hyperparameters, *tuned}:
-        yield job.at(job.hyperparameters_at, "num_round is missing, which is required")
+    tuned_names = {search_range.name for search_range in searched_ranges(job)}
+    if hyperparameters.REQUIRED_NAME not in {*job.hyperparameters, *tuned_names}:
+        yield job.make_violation(job.hyperparameters_at, "num_round is missing, which is required")
 
 
 @rule(
     "error",
-    over=xgboost_jobs,
-    why=WHY,
+    select=xgboost_jobs,
+    reason=REASON,
     fix="change the one, or give the other",
     source=SOURCE,
 )
@@ -80,80 +84,92 @@ def xgboost_hyperparameters_at_odds(job: Job) -> Iterator[Violation]:
         for name, value in job.hyperparameters.items()
         if hyperparameters.own_name(name) in hyperparameters.TOGETHER
     }
-    tuned = {hyperparameters.own_name(found.name or "") for found in searched_ranges(job)}
-    undecided = any(not isinstance(value, str) for value in together.values())
-    if undecided or tuned & hyperparameters.TOGETHER:
+    tuned_names = {
+        hyperparameters.own_name(search_range.name or "") for search_range in searched_ranges(job)
+    }
+    is_undecided = any(not isinstance(value, str) for value in together.values())
+    if is_undecided or tuned_names & hyperparameters.TOGETHER:
         return
     version = _version(job)
     if any(hyperparameters.fault(name, value, version) for name, value in together.items()):
         return  # reported by its own rule
     if problem := hyperparameters.fault_together(together, version):
-        yield job.at(job.hyperparameters_at, problem)
+        yield job.make_violation(job.hyperparameters_at, problem)
 
 
 @rule(
     "error",
-    over=xgboost_ranges,
-    why="the tuning job's training jobs fail where a value is drawn that the algorithm refuses",
+    select=xgboost_ranges,
+    reason="the tuning job's training jobs fail where a value is drawn that the algorithm refuses",
     fix="search within the hyperparameter's range, by the kind of range of its type",
     source=f"{SOURCE}; {TUNING_SOURCE}",
 )
-def xgboost_range(searched: tuple[Job, Range]) -> Iterator[Violation]:
-    job, found = searched
-    name, known = found.name, hyperparameters.names(_version(job))
+def xgboost_range(job_range: tuple[Job, Range]) -> Iterator[Violation]:
+    job, search_range = job_range
+    name, valid_names = search_range.name, hyperparameters.names(_version(job))
     if name is None:
         return
-    if name not in known:
+    if name not in valid_names:
         problem = f"XGBoost has no hyperparameter {name!r}"
-        yield found.job.at(f"{found.where}.Name", problem, f"take it out; {nearest(name, known)}")
-    elif found.kind == "ContinuousParameterRanges" and hyperparameters.is_whole(name):
+        yield search_range.job.make_violation(
+            f"{search_range.field}.Name", problem, f"take it out; {nearest(name, valid_names)}"
+        )
+    elif search_range.kind == "ContinuousParameterRanges" and hyperparameters.is_whole(name):
         problem = f"{name} takes whole numbers"
-        yield found.job.at(found.where, problem, "search it by IntegerParameterRanges")
+        yield search_range.job.make_violation(
+            search_range.field, problem, "search it by IntegerParameterRanges"
+        )
     else:
-        for where, text in _values(found):
-            if said := hyperparameters.fault(name, text, _version(job)):
-                yield found.job.at(f"{found.where}.{where}", said)
+        for field, text in _values(search_range):
+            if fault := hyperparameters.fault(name, text, _version(job)):
+                yield search_range.job.make_violation(f"{search_range.field}.{field}", fault)
 
 
 @rule(
     "error",
-    over=xgboost_jobs,
-    why="the tuning job is refused, or finds no metric, or the worst of its training jobs",
+    select=xgboost_jobs,
+    reason="the tuning job is refused, or finds no metric, or the worst of its training jobs",
     fix="choose a metric that the algorithm computes on the channel validation, and its own Type",
     source=TUNING_SOURCE,
 )
 def xgboost_objective(job: Job) -> Iterator[Violation]:
-    known = {f"validation:{name}": "Maximize" for name in facts.MAXIMIZED}
-    known |= {f"validation:{name}": "Minimize" for name in facts.MINIMIZED}
-    for where, name, kind in objectives(job):
+    directions = {f"validation:{name}": "Maximize" for name in facts.MAXIMIZED_METRICS}
+    directions |= {f"validation:{name}": "Minimize" for name in facts.MINIMIZED_METRICS}
+    for metric_path, name, kind in objectives(job):
         problem = ""
-        if name not in known:
-            problem = f"{name!r} is not one that XGBoost is tuned by; {nearest(name, [*known])}"
-        elif kind in ("Maximize", "Minimize") and kind != known[name]:
-            problem = f"{name} is to be found by {known[name]}, not {kind}"
+        if name not in directions:
+            problem = (
+                f"{name!r} is not one that XGBoost is tuned by; {nearest(name, [*directions])}"
+            )
+        elif kind in ("Maximize", "Minimize") and kind != directions[name]:
+            problem = f"{name} is to be found by {directions[name]}, not {kind}"
         elif "validation" not in _channels(job):
             problem = f"{name} needs a channel validation"
         if problem:
-            yield Violation(step=job.step, path=where, problem=problem)
+            yield Violation(step=job.step, path=metric_path, problem=problem)
 
 
 @rule(
     "error",
-    over=xgboost_jobs,
-    why="the algorithm refuses its channels: the job fails when its machines have started",
+    select=xgboost_jobs,
+    reason="the algorithm refuses its channels: the job fails when its machines have started",
     fix="name the channels train and validation, with text/csv, text/libsvm, "
     "application/x-parquet or application/x-recordio-protobuf",
     source="sagemaker-xgboost-container, algorithm_mode/channel_validation.py",
 )
 def xgboost_channels(job: Job) -> Iterator[Violation]:
-    found = _channels(job)
-    if "train" not in found:
-        yield job.at("InputDataConfig", "channel train is missing")
-    for name, (where, content_type) in found.items():
+    channels = _channels(job)
+    if "train" not in channels:
+        yield job.make_violation("InputDataConfig", "channel train is missing")
+    for name, (field, content_type) in channels.items():
         if name not in ("train", "validation", "code"):
-            yield job.at(f"{where}.ChannelName", f"the algorithm has no channel {name!r}")
+            yield job.make_violation(
+                f"{field}.ChannelName", f"the algorithm has no channel {name!r}"
+            )
         elif content_type and facts.format_of(content_type) is None:
-            yield job.at(f"{where}.ContentType", f"{content_type!r} is not one that it reads")
+            yield job.make_violation(
+                f"{field}.ContentType", f"{content_type!r} is not one that it reads"
+            )
 
 
 def _channels(job: Job) -> dict[str, tuple[str, str | None]]:
@@ -167,24 +183,24 @@ def _channels(job: Job) -> dict[str, tuple[str, str | None]]:
 
 @rule(
     "warning",
-    over=xgboost_ranges,
-    why="AWS's guide does not name it among the hyperparameters of XGBoost that can be tuned",
+    select=xgboost_ranges,
+    reason="AWS's guide does not name it among the hyperparameters of XGBoost that can be tuned",
     fix=f"set it for all, or tune one of {', '.join(sorted(hyperparameters.TUNABLE))}",
     source=TUNING_SOURCE,
 )
-def xgboost_not_tunable(searched: tuple[Job, Range]) -> Iterator[Violation]:
-    job, found = searched
-    name = found.name or ""
-    own = hyperparameters.own_name(name)
-    if name in hyperparameters.names(_version(job)) and own not in hyperparameters.TUNABLE:
-        yield found.job.at(f"{found.where}.Name", f"{name} is tuned")
+def xgboost_not_tunable(job_range: tuple[Job, Range]) -> Iterator[Violation]:
+    job, search_range = job_range
+    name = search_range.name or ""
+    own_name = hyperparameters.own_name(name)
+    if name in hyperparameters.names(_version(job)) and own_name not in hyperparameters.TUNABLE:
+        yield search_range.job.make_violation(f"{search_range.field}.Name", f"{name} is tuned")
 
 
-def _values(found: Range) -> Iterator[tuple[str, str]]:
+def _values(search_range: Range) -> Iterator[tuple[str, str]]:
     """Iterate over (place, text) of known values that may be drawn: both ends, or categories."""
-    for place, end in (("MinValue", found.low), ("MaxValue", found.high)):
+    for place, end in (("MinValue", search_range.low), ("MaxValue", search_range.high)):
         if end is not None and math.isfinite(end):
             yield place, str(int(end)) if end == int(end) else str(end)
-    for index, value in enumerate(found.values):
+    for index, value in enumerate(search_range.values):
         if isinstance(value, str):
             yield f"Values[{index}]", value

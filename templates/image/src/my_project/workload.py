@@ -16,7 +16,7 @@ class Workload(Simple):
 
     columns = {"image": Column("bytes"), "digit": Column("number", dtype="uint8")}
     better = {"loss": "lower", "accuracy": "higher"}
-    fitted = ("constant",)
+    fitted_baselines = ("constant",)
 
     def prepare(self, sample, seed):
         """Decode a file, in the loader's threads; in training the image moves by up to a pixel.

@@ -19,7 +19,7 @@ class Workload(Simple):
         "price": Column("number"),
     }
     better = {"squared_error": "lower", "absolute_error": "lower"}
-    fitted = ("constant",)
+    fitted_baselines = ("constant",)
 
     def model(self):
         from my_project.network import Network

@@ -14,7 +14,7 @@ class Workload(Simple):
 
     columns = {"line": Column("text"), "prose": Column("number", dtype="uint8")}
     better = {"loss": "lower", "accuracy": "higher"}
-    fitted = ("constant",)
+    fitted_baselines = ("constant",)
 
     def model(self):
         from my_project.network import Network

@@ -24,8 +24,8 @@ from tests.training.workloads.image.pictures import (
 from training.data.dataset import Dataset
 from training.data.loader import Loader
 from training.data.preparation import Preparation
-from training.data.sample_order import uniform
-from training.export.request_handler import WARM, Served
+from training.data.sample_order import create_uniform_order
+from training.export.request_handler import WARM, ServedModel
 from training.workloads import load, load_packing
 from trainyard.common.errors import DataError, TrainingError
 
@@ -132,11 +132,11 @@ def test_labels_that_are_numbers_are_ordered_by_them():
     from training.workloads.image.classes import Classes
 
     parts = [{"labels": {"10": 1, "9": 2}}, {"labels": {"9": 1, "0": 5}}]
-    assert Classes.of(parts).names == ("0", "9", "10")
-    assert Classes.of(parts).counts == (5, 3, 1)
-    assert Classes.of([{"labels": {"b": 1, "10": 1}}]).names == ("10", "b")
+    assert Classes.from_statistics(parts).names == ("0", "9", "10")
+    assert Classes.from_statistics(parts).counts == (5, 3, 1)
+    assert Classes.from_statistics([{"labels": {"b": 1, "10": 1}}]).names == ("10", "b")
     with pytest.raises(TrainingError, match="have 1 labels .a.: there is nothing to tell apart"):
-        Classes.of([{"labels": {"a": 3}}])
+        Classes.from_statistics([{"labels": {"a": 3}}])
 
 
 def test_a_label_of_the_test_split_alone_is_named(splits, workload, model, monkeypatch):
@@ -149,8 +149,8 @@ def test_a_label_of_the_test_split_alone_is_named(splits, workload, model, monke
 def test_an_image_of_an_unknown_label_counts_for_nothing(splits, workload, model):
     samples = Dataset(splits / "train").read(range(6))
     samples["label"][2:] = 7
-    batch = Preparation.of(workload).batch(samples)
-    two = Preparation.of(workload).batch(Dataset(splits / "train").read(range(2)))
+    batch = Preparation.from_workload(workload).batch(samples)
+    two = Preparation.from_workload(workload).batch(Dataset(splits / "train").read(range(2)))
     assert workload.units(batch) == 2
     loss = workload.loss(model(*workload.inputs(batch)), batch)
     assert loss.item() == pytest.approx(workload.loss(model(*workload.inputs(two)), two).item())
@@ -159,7 +159,7 @@ def test_an_image_of_an_unknown_label_counts_for_nothing(splits, workload, model
 def test_scores_are_the_losses_of_the_images(splits, workload, model):
     test = Dataset(splits / "test")
     blocks = list(workload.scores(model, test, ("label",)))
-    batch = Preparation.of(workload).batch(test.read(range(len(test))))
+    batch = Preparation.from_workload(workload).batch(test.read(range(len(test))))
     expected = workload.loss(model(*workload.inputs(batch)), batch) / workload.units(batch)
     found = workload.metrics(blocks)
     assert found["log_loss"]["value"] == pytest.approx(expected.item(), rel=1e-5)
@@ -191,11 +191,17 @@ def test_baselines_are_scored_row_by_row(splits, workload, model):
 
 def pixels_of(workload, train: Dataset, world: int, *, begin: int, until: int) -> list[bytes]:
     """Return the images that all ranks together take, in the order of the training."""
-    order = uniform(train.fingerprint, 0, len(train))
+    order = create_uniform_order(train.fingerprint, 0, len(train))
     options = {"global_batch": 8, "micro_batch": 2, "world": world, "position": begin}
     found = []
     loaders = [
-        Loader(train, order, rank=r, preparation=Preparation.of(workload, threads=r + 1), **options)
+        Loader(
+            train,
+            order,
+            rank=r,
+            preparation=Preparation.from_workload(workload, threads=r + 1),
+            **options,
+        )
         for r in range(world)
     ]
     for _ in range(begin, until, 8):
@@ -246,10 +252,10 @@ def test_requests_are_answered_with_a_class_and_its_probability(workload, model)
 
 def test_a_model_of_images_can_be_warmed_up(workload, model, monkeypatch):
     found: list = []
-    whole = Served.answers
+    whole = ServedModel.answers
     noted = lambda self, requests: found.extend(whole(self, requests)) or found[-1:]  # noqa: E731
-    monkeypatch.setattr(Served, "answers", noted)
-    Served(workload, model).warm()
+    monkeypatch.setattr(ServedModel, "answers", noted)
+    ServedModel(workload, model).warm()
     assert len(found) == WARM and all(set(one) == {"label", "probabilities"} for one in found)
 
 

@@ -157,7 +157,7 @@ def test_of_a_category_with_many_values_the_rarest_share_a_code(tmp_path):
     frame = table(2000, 1).assign(colour=values)
     frame["delay"] = np.where((values == "common") ^ (random.random(2000) < 0.05), 30.0, 15.0)
     trees, samples = fitted_trees(tmp_path, frame)
-    codes = trees.columns.of(samples)[:, 0]
+    codes = trees.columns.encode_samples(samples)[:, 0]
     assert codes.max() == 254 and (codes == 0).sum() == 1000
     assert (trees.logits(samples)[codes == 0] > 0).all()
 

@@ -109,7 +109,7 @@ def test_the_statistics_are_those_of_the_rows_however_they_are_cut(cuts, seed):
 def test_merged_moments_are_those_of_all_values(parts):
     total = Moments.none(1)
     for part in parts:
-        total = total.merged(Moments.of(np.array(part, np.float64).reshape(-1, 1)))
+        total = total.merge(Moments.from_values(np.array(part, np.float64).reshape(-1, 1)))
     values = np.array([value for part in parts for value in part])
     assert total.count[0] == len(values)
     if len(values):
@@ -122,7 +122,7 @@ def test_the_variance_survives_a_mean_that_is_far_from_zero():
     values = 1e9 + np.random.default_rng(0).normal(0, 1, 1000)
     total = Moments.none(1)
     for part in np.array_split(values, 7):
-        total = total.merged(Moments.of(part[:, None]))
+        total = total.merge(Moments.from_values(part[:, None]))
     assert total.m2[0] / 999 == pytest.approx(values.var(ddof=1), rel=1e-6)
 
 
@@ -201,8 +201,8 @@ def test_values_are_hashed_the_same_whatever_dictionary_they_stand_in(parts):
     codes = Codes()
     for part in parts:
         column = pa.array(["unused", *part]).dictionary_encode()[1:]
-        found = codes.of("name", column)
+        found = codes.encode_column("name", column)
         expected = [MISSING if v is None else int(value_hashes([v])[0]) for v in part]
         assert found.hashes.tolist() == expected
         assert found.values.take(pa.array(found.index)).to_pylist() == part
-        assert codes.of("name", pa.array(part, pa.string())).hashes.tolist() == expected
+        assert codes.encode_column("name", pa.array(part, pa.string())).hashes.tolist() == expected

@@ -8,7 +8,7 @@ import pytest
 from tests.trainyard.emulator.harness import Cloud, fail_step
 from trainyard.console.account_cache import Account
 from trainyard.console.pages import runs
-from trainyard.console.pages.runs import Run, chosen, columns, newest, ordered
+from trainyard.console.pages.runs import Run, columns, filter_runs, newest, sort_runs
 
 BEGIN = datetime(2026, 11, 22, tzinfo=UTC)
 
@@ -51,8 +51,8 @@ RUNS = [
     ],
 )
 def test_all_words_of_a_search_are_in_a_run(words: str, ids: list[str]):
-    assert [one.id for one in chosen(RUNS, words, [])] == ids
-    assert [one.id for one in chosen(RUNS, "", ["Failed", "Stopped"])] == ["id2"]
+    assert [one.id for one in filter_runs(RUNS, words, [])] == ids
+    assert [one.id for one in filter_runs(RUNS, "", ["Failed", "Stopped"])] == ["id2"]
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_all_words_of_a_search_are_in_a_run(words: str, ids: list[str]):
     ],
 )
 def test_the_order_is_that_of_a_column_and_who_lacks_it_comes_last(by: str, ids: str):
-    assert "".join(one.id[2:] for one in ordered(RUNS, by)) == ids
+    assert "".join(one.id[2:] for one in sort_runs(RUNS, by)) == ids
 
 
 def test_parameters_that_differ_are_columns_or_all_if_none_does():

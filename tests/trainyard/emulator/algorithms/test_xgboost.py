@@ -192,7 +192,7 @@ def stand_in(aws: Cloud, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
         (folder / "train").chmod(0o755)
 
     monkeypatch.setattr(image_entrypoint, "toolkit", lambda python: Path("/opt/ml/train"))
-    monkeypatch.setattr(aws.endpoint.app.aws, "staged", write)
+    monkeypatch.setattr(aws.endpoint.app.aws, "on_stage", write)
 
 
 @pytest.mark.parametrize(
@@ -338,9 +338,9 @@ def test_csv_and_libsvm_give_what_was_written(rows: int, columns: int, random: A
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         (place / "a").write_text(as_csv(values))
-        written = data.read(place, facts.CSV, weighted=False)
+        written = data.read(place, facts.CSV, has_weights=False)
         (place / "a").write_text(as_libsvm(values))
-        sparse = data.read(place, facts.LIBSVM, weighted=False)
+        sparse = data.read(place, facts.LIBSVM, has_weights=False)
     for found in (written, sparse):
         dense = found.features if found is written else found.features.toarray()
         np.testing.assert_array_equal(dense, values[:, 1:].astype(np.float32))
@@ -378,14 +378,14 @@ def test_libsvm_with_weights_and_parquet(tmp_path: Path) -> None:
     assert (weighted.features.shape, weighted.weight.tolist()) == ((2, 4), [0.5, 1])
     table = pyarrow.table({"label": [1, 0], "x": [0.5, 2.5]})
     pyarrow.parquet.write_table(table, tmp_path / "a")
-    rows = data.read(tmp_path, facts.PARQUET, weighted=False)
+    rows = data.read(tmp_path, facts.PARQUET, has_weights=False)
     assert (rows.features.tolist(), rows.label.tolist()) == ([[0.5], [2.5]], [1, 0])
 
 
 def test_markers_and_hidden_files_are_no_data(tmp_path: Path) -> None:
     (tmp_path / "_SUCCESS").write_text("x")
     (tmp_path / ".a").write_text("x")
-    assert data.read(tmp_path, facts.CSV, weighted=False) is None
+    assert data.read(tmp_path, facts.CSV, has_weights=False) is None
 
 
 # metrics

@@ -128,7 +128,7 @@ class Account:
 
     @property
     def denied(self) -> list[str]:
-        return [decision.says for decision in self.decisions if not decision.allowed]
+        return [decision.says for decision in self.decisions if not decision.is_allowed]
 
     def as_role(self, name: str, service: str, **session: Any):
         """Return a client with the keys of a session of the role."""

@@ -170,7 +170,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def secret_in_s3(aws: Cloud) -> list[str]:
-    secret = aws.endpoint.app.keys.own[1].encode()
+    secret = aws.endpoint.app.keys.own_pair[1].encode()
     return [key for key in aws.keys("") if secret in aws.get(key)]
 
 
@@ -219,7 +219,7 @@ def test_a_links_content_within_the_tree_is_uploaded(aws: Cloud, way: str) -> No
 
 def test_a_message_that_is_a_link_out_is_not_read(aws: Cloud, way: str) -> None:
     target = aws.state / "credentials.json"
-    secret = aws.endpoint.app.keys.own[1]
+    secret = aws.endpoint.app.keys.own_pair[1]
     for status in (0, 3):
         done = aws.train(
             f"{way}-failure-{status}", f"ln -s {target} /opt/ml/output/failure; exit {status}"

@@ -25,7 +25,7 @@ def test_a_regex_that_cannot_work_is_refused(regex: str) -> None:
 
 
 def test_an_expression_that_takes_too_long_is_told_once_and_the_others_go_on(monkeypatch):
-    monkeypatch.setattr(metric_regex, "AHEAD", 0.02)
+    monkeypatch.setattr(metric_regex, "SECONDS_AHEAD", 0.02)
     metrics = Metrics(
         [{"Name": "endless", "Regex": "(a|aa)+$"}, {"Name": "loss", "Regex": r"loss=(\S+)"}]
     )

@@ -10,7 +10,7 @@ import pytest
 
 from tests.trainyard.emulator.harness import Cloud, cloud, processing, s3_input
 from trainyard.emulator.jobs.script_imports import Script, scripts, version_notice
-from trainyard.emulator.runtime.interpreter import OWN
+from trainyard.emulator.runtime.interpreter import OWN_PYTHON
 from trainyard.emulator.runtime.node import Node
 
 ECR = "683313688378.dkr.ecr.us-east-1.amazonaws.com"
@@ -86,15 +86,17 @@ def test_an_archive_that_is_not_one_or_not_there_is_left_to_the_job(tmp_path: Pa
 
 
 def test_what_differs_is_one_line_and_what_the_job_installs_is_left_out() -> None:
-    line = version_notice(OWN, IMAGE, {"numpy", "pandas", "json"})
+    line = version_notice(OWN_PYTHON, IMAGE, {"numpy", "pandas", "json"})
     numpy, pandas = version("numpy"), version("pandas")
     assert line.startswith(
         "This Python stands in for sagemaker-scikit-learn 1.2-1: "
         f"numpy {numpy} (there 1.24.1), pandas {pandas} (there 1.1.3), Python 3."
     )
-    assert "pandas" not in version_notice(OWN, IMAGE, {"numpy", "pandas"}, "pandas==2.0\n# numpy")
-    assert version_notice(OWN, "own/image:1", {"numpy"}) == ""
-    assert version_notice(OWN, IMAGE, set()) == ""
+    assert "pandas" not in version_notice(
+        OWN_PYTHON, IMAGE, {"numpy", "pandas"}, "pandas==2.0\n# numpy"
+    )
+    assert version_notice(OWN_PYTHON, "own/image:1", {"numpy"}) == ""
+    assert version_notice(OWN_PYTHON, IMAGE, set()) == ""
 
 
 @pytest.mark.slow

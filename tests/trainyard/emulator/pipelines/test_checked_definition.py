@@ -17,7 +17,7 @@ from tests.trainyard.emulator.harness import (
 )
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.pipelines.checked_definition import parse, refuse
-from trainyard.emulator.runtime.interpreter import OWN
+from trainyard.emulator.runtime.interpreter import OWN_PYTHON
 
 
 def read(steps: list, **more: Any):
@@ -100,7 +100,7 @@ def test_an_unknown_image_is_refused_with_step_and_image(image: Any) -> None:
     step = train_step("T", "true")
     step["Arguments"]["AlgorithmSpecification"]["TrainingImage"] = image
     with pytest.raises(ApiError, match=re.escape(f"step 'T': image {image!r}")):
-        refuse(read([step]).steps["T"], OWN)
+        refuse(read([step]).steps["T"], OWN_PYTHON)
 
 
 def test_a_group_of_another_account_is_refused_before_anything_runs() -> None:
@@ -112,6 +112,6 @@ def test_a_group_of_another_account_is_refused_before_anything_runs() -> None:
         return {"Name": "R", "Type": "RegisterModel", "Arguments": given}
 
     with pytest.raises(ApiError, match=f"step 'R': {other} is in an account that does not exist"):
-        refuse(read([register(other)]).steps["R"], OWN)
+        refuse(read([register(other)]).steps["R"], OWN_PYTHON)
     for found in (own, "shared", {"Get": "Execution.PipelineName"}):
-        refuse(read([register(found)]).steps["R"], OWN)
+        refuse(read([register(found)]).steps["R"], OWN_PYTHON)

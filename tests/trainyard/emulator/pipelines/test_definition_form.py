@@ -184,7 +184,7 @@ def test_a_text_that_is_too_long_deep_or_no_text_is_refused(pipelines):
     for depth in (definition_form.DEEPEST, 990, 100_000):
         assert "nested deeper" in create(pipelines, deep.replace('"@"', "[" * depth + "]" * depth))
     with pytest.raises(ApiError, match="is not UTF-8"):
-        definition_form.decoded(b"\xff\xfe", "s3://bkt/d")
+        definition_form.decode_definition(b"\xff\xfe", "s3://bkt/d")
 
 
 @pytest.mark.parametrize("path", sorted(DEFINITIONS.glob("**/*.json")), ids=lambda path: path.stem)

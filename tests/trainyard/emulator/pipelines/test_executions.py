@@ -34,7 +34,7 @@ from trainyard.emulator.pipelines.executions import Executions
 from trainyard.emulator.server import serve
 from trainyard.emulator.services.cloudwatch import own_metrics
 from trainyard.emulator.services.cloudwatch.metric_store import Metrics
-from trainyard.language.statuses import ENDED
+from trainyard.language.statuses import END_STATUSES
 
 pytestmark = pytest.mark.long
 
@@ -354,7 +354,7 @@ def test_closing_the_emulator_waits_for_who_hears_of_an_execution_that_has_just_
     heard = []
 
     def slow(metrics: Metrics, record: dict, step: str | None) -> None:
-        if step is None and record["answer"]["PipelineExecutionStatus"] in ENDED:
+        if step is None and record["answer"]["PipelineExecutionStatus"] in END_STATUSES:
             ends.set()
             joined.wait(PATIENCE)
             heard.append("closed" if closed.wait(0.3) else "open")  # never, so long as one waits

@@ -149,7 +149,7 @@ def test_a_job_sees_neither_the_emulators_environment_nor_its_state(
     monkeypatch.setenv("TOPSECRET", "TOPSECRET")
     monkeypatch.chdir(place)
     with cloud(place / "aws") as aws:
-        secret = aws.endpoint.app.keys.own[1]
+        secret = aws.endpoint.app.keys.own_pair[1]
         script = READ.replace("STATE", str(aws.state))
         aws.put("f", "an input")
         inputs = [s3_input("in", "s3://bkt/f")]

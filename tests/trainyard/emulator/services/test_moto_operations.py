@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError
 
 from tests.trainyard.emulator.requests import valid
 from tests.trainyard.emulator.standin import make_client
-from trainyard.emulator.services.moto_operations import ANSWERED
+from trainyard.emulator.services.moto_operations import ANSWERED_OPERATIONS
 
 pytestmark = pytest.mark.long
 
@@ -61,10 +61,12 @@ def test_what_is_not_on_the_list_is_refused(endpoint, service: str, operation: s
     assert "itself: moto would only report success" in refused(endpoint, service, operation)
 
 
-@pytest.mark.parametrize("service", ANSWERED)
+@pytest.mark.parametrize("service", ANSWERED_OPERATIONS)
 def test_what_is_answered_exists_and_runs_nothing(service: str):
     model = boto3.client(service, "us-east-1", **NOBODY).meta.service_model
-    names = [name for name in model.operation_names if re.fullmatch(ANSWERED[service], name)]
+    names = [
+        name for name in model.operation_names if re.fullmatch(ANSWERED_OPERATIONS[service], name)
+    ]
     assert model.signing_name == service and len(names) >= 10
     delivers = service in ("dynamodb", "sns", "sqs", "cloudformation", "sts", "iam", "kms")
     assert delivers or not [name for name in names if RUNNING.match(name)]

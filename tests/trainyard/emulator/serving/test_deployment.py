@@ -11,7 +11,7 @@ from tests.trainyard.emulator.harness import cloud
 from tests.trainyard.emulator.serving.test_endpoints import WHO, config, invoke, model, settled
 from tests.trainyard.emulator.standin import make_client
 from trainyard.emulator.api import ApiError
-from trainyard.emulator.serving.deployment import planned
+from trainyard.emulator.serving.deployment import plan_deployment
 from trainyard.emulator.serving.fleet import Turns
 
 pytestmark = pytest.mark.slow
@@ -44,12 +44,12 @@ def blue_green(kind: str, wait: int = 0, alarms: tuple[str, ...] = (), **more) -
     ],
 )  # fmt: skip
 def test_a_policy_is_its_shares(asked, shares):
-    assert planned(asked, 4).shares == pytest.approx(shares)
+    assert plan_deployment(asked, 4).shares == pytest.approx(shares)
 
 
 @given(st.integers(10, 50))
 def test_linear_steps_end_with_all(size):
-    shares = planned(blue_green("LINEAR", LinearStepSize=percent(size)), 4).shares
+    shares = plan_deployment(blue_green("LINEAR", LinearStepSize=percent(size)), 4).shares
     steps = [b - a for a, b in zip((0.0, *shares), shares, strict=False)]
     assert shares[-1] == pytest.approx(1.0)
     assert all(0 < step <= size / 100 + 1e-9 for step in steps)
@@ -68,7 +68,7 @@ def test_linear_steps_end_with_all(size):
 )  # fmt: skip
 def test_a_policy_that_aws_would_not_take_is_refused(asked):
     with pytest.raises(ApiError):
-        planned(asked, 4)
+        plan_deployment(asked, 4)
 
 
 @given(st.lists(st.integers(0, 9), min_size=2, max_size=5).filter(any), st.integers(1, 60))

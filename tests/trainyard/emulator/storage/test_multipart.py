@@ -13,7 +13,13 @@ from botocore.exceptions import ClientError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainyard.emulator.storage.checksums import ALGORITHMS, LINEAR, composite, encoded, full_object
+from trainyard.emulator.storage.checksums import (
+    ALGORITHMS,
+    LINEAR,
+    composite,
+    encode_sum,
+    full_object,
+)
 
 pytestmark = pytest.mark.long
 
@@ -24,7 +30,7 @@ PARTS = [os.urandom(5 * MIB), b"tail"]
 def of(name: str, data: bytes) -> str:
     found = ALGORITHMS[name]()
     found.update(data)
-    return encoded(found)
+    return encode_sum(found)
 
 
 @pytest.mark.parametrize(
@@ -54,9 +60,9 @@ def test_a_crc_is_the_same_however_the_bytes_come_and_follows_from_its_parts(dat
         plain = ALGORITHMS[name]()
         for at in range(0, len(whole), 700):  # below the size that is taken in lanes
             plain.update(whole[at : at + 700])
-        assert encoded(steps) == encoded(plain)
+        assert encode_sum(steps) == encode_sum(plain)
         parts = [(of(name, p), len(p)) for p in (whole[:cut], whole[cut:])]
-        assert full_object(name, parts) == encoded(plain)
+        assert full_object(name, parts) == encode_sum(plain)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from botocore.model import Shape
 
 from tests.trainyard.emulator.standin import signed
 from trainyard.emulator.storage.object_store import ObjectStore
-from trainyard.emulator.storage.operation_routes import _ALWAYS, ROUTES, heeded
+from trainyard.emulator.storage.operation_routes import _ALWAYS, ROUTES, is_heeded
 
 pytestmark = pytest.mark.long
 
@@ -154,7 +154,7 @@ def test_each_parameter_of_an_operation_is_heeded_or_refused_by_name(walked):
         shape = MODEL.operation_model(name).input_shape.members[member]
         wire = shape.serialization["name"]
         header = wire.lower()
-        if header in _ALWAYS or any(heeded(ROUTES[name], each) for each in (wire, header)):
+        if header in _ALWAYS or any(is_heeded(ROUTES[name], each) for each in (wire, header)):
             continue
         if header.startswith("content-"):
             continue

@@ -225,7 +225,7 @@ def test_bytes_are_those_that_were_put_however_they_are_read(tmp_path_factory, c
         path.write_bytes(whole)
         start = data.draw(st.integers(0, len(whole)))
         stop = data.draw(st.integers(start, len(whole)))
-        with StoredBytes("x", path, len(whole), sums.packed()) as stored:
+        with StoredBytes("x", path, len(whole), sums.to_bytes()) as stored:
             assert b"".join(stored.chunks(start, stop)) == whole[start:stop]
             assert stored.read() == whole
             file = io.BufferedReader(stored, 3)
@@ -235,7 +235,7 @@ def test_bytes_are_those_that_were_put_however_they_are_read(tmp_path_factory, c
             offset = data.draw(st.integers(0, len(whole) - 1))
             flip(path, offset)
             with (
-                StoredBytes("x", path, len(whole), sums.packed()) as stored,
+                StoredBytes("x", path, len(whole), sums.to_bytes()) as stored,
                 pytest.raises(ApiError, match="x is damaged"),
             ):
                 stored.read()

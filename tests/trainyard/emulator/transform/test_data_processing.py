@@ -11,8 +11,8 @@ from trainyard.emulator.transform.data_processing import (
     PathError,
     TooLarge,
     batches,
-    compiled,
-    counted,
+    compile_filter,
+    count_records,
     parts,
     records,
 )
@@ -25,7 +25,7 @@ LINES = {"ContentType": "application/jsonlines", "SplitType": "Line"}
 def through(asked: dict, source: dict, record: bytes, answer: bytes) -> tuple[bytes, bytes]:
     output = {"Accept": source["ContentType"], "AssembleWith": "Line"}
     processing = DataProcessing(asked, source, output)
-    return processing.asked(record), processing.result(record, answer)
+    return processing.filter_input(record), processing.result(record, answer)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ ROW = ["x", "1", "2", "3"]
     ],
 )
 def test_a_filter_takes_what_its_path_says(path, record, expected):
-    assert compiled(path)(record) == expected
+    assert compile_filter(path)(record) == expected
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_a_filter_takes_what_its_path_says(path, record, expected):
 )
 def test_what_is_no_path_is_refused(path):
     with pytest.raises(PathError):
-        compiled(path)
+        compile_filter(path)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_what_is_no_path_is_refused(path):
 )
 def test_a_record_that_the_path_does_not_fit_is_named(path, record, says):
     with pytest.raises(PathError, match=says):
-        compiled(path)(record)
+        compile_filter(path)(record)
 
 
 LINES_test_records = st.lists(st.binary(max_size=9).filter(lambda b: b"\n" not in b), min_size=1)
@@ -157,11 +157,11 @@ def test_a_record_that_is_too_large_is_named():
 )
 def test_an_answer_falls_into_its_records(answer, kind, asked, expected):
     assert parts(answer, kind, asked) == expected
-    assert counted(answer, kind, asked) == len(expected)
+    assert count_records(answer, kind, asked) == len(expected)
 
 
 def test_a_type_without_records_is_not_counted():
-    assert counted(b"any", "image/png", 1) is None
+    assert count_records(b"any", "image/png", 1) is None
 
 
 @pytest.mark.parametrize(
@@ -178,4 +178,4 @@ def test_what_is_said_of_an_objects_records(pairs, says):
     count = Count()
     for went_in, came_out in pairs:
         count.add(went_in, came_out)
-    assert count.shown == says
+    assert count.log_text == says

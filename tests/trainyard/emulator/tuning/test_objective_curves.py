@@ -22,7 +22,7 @@ def curve(tmp_path: Path, *nodes: list[str], metric: dict[str, str] = METRIC) ->
 def test_each_line_with_the_objective_is_a_unit(tmp_path: Path) -> None:
     lines = ["start", "epoch 1 loss=0.5", "[emulator] loss=9", "epoch 2 loss=0.4", "loss=nan"]
     found = curve(tmp_path, lines)
-    assert found.values == [0.5, 0.4] and not found.repeated
+    assert found.values == [0.5, 0.4] and not found.repeated_line
 
 
 def test_it_is_read_on_where_it_was_left(tmp_path: Path) -> None:
@@ -51,19 +51,19 @@ def test_it_is_read_on_where_it_was_left(tmp_path: Path) -> None:
 def test_ranks_that_print_the_same_epoch_count_once(tmp_path: Path, lines: list[str]) -> None:
     found = curve(tmp_path, lines)
     assert found.values == [0.5, 0.4]
-    assert found.repeated
+    assert found.repeated_line
 
 
 def test_an_epoch_and_its_steps_are_told_apart(tmp_path: Path) -> None:
     found = curve(
         tmp_path, ["epoch 1 step 10 loss=0.5", "epoch 1 step 20 loss=0.4", "epoch 2 step 10 loss=1"]
     )
-    assert found.values == [0.5, 0.4, 1.0] and not found.repeated
+    assert found.values == [0.5, 0.4, 1.0] and not found.repeated_line
 
 
 def test_a_plateau_is_no_repetition_where_lines_say_the_epoch(tmp_path: Path) -> None:
     found = curve(tmp_path, [f"Epoch: {n}/3, loss: 0.5" for n in (1, 2, 3)])
-    assert found.values == [0.5] * 3 and not found.repeated
+    assert found.values == [0.5] * 3 and not found.repeated_line
 
 
 def test_the_rounds_of_xgboost_are_counted(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_the_rounds_of_xgboost_are_counted(tmp_path: Path) -> None:
 def test_of_several_nodes_the_first_that_printed_counts(tmp_path: Path) -> None:
     found = curve(tmp_path, ["nothing"], ["loss=3", "loss=2"], ["loss=3", "loss=2"])
     assert found.values == [3.0, 2.0]
-    assert found.repeated == "loss=3"
+    assert found.repeated_line == "loss=3"
 
 
 def test_the_median_of_running_averages_decides() -> None:

@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainyard.emulator.tuning.search_space import Numeric, grid, sample, size, space_of, within
+from trainyard.emulator.tuning.search_space import (
+    Numeric,
+    grid,
+    is_in_space,
+    sample,
+    size,
+    space_of,
+)
 
 
 def numeric(low: float, high: float, scaling: str, whole: bool = False) -> Numeric:
@@ -25,7 +32,7 @@ def test_a_value_is_in_its_range_and_leads_back(
     scaling: str, low: float, high: float, unit: float
 ) -> None:
     found = numeric(low, high, scaling)
-    value = found.at(unit)
+    value = found.scale_unit(unit)
     assert low <= float(value) <= high
     back = found.unit(value)
     assert back is not None and math.isclose(back, unit, abs_tol=1e-9)
@@ -36,14 +43,14 @@ def test_a_value_is_in_its_range_and_leads_back(
 )
 def test_each_scale_has_its_own_middle(scaling: str, middle: float) -> None:
     ends = (0.001, 1.0) if scaling != "ReverseLogarithmic" else (0.0, 0.999)
-    value = float(numeric(*ends, scaling).at(0.5))
+    value = float(numeric(*ends, scaling).scale_unit(0.5))
     assert math.isclose(value, middle, rel_tol=0.01)
 
 
 @pytest.mark.parametrize("low, scaling", [(1, "Linear"), (1, "Logarithmic")])
 def test_every_integer_is_drawn_the_ends_too(low: int, scaling: str) -> None:
     found = numeric(low, 4, scaling, whole=True)
-    drawn = Counter(found.at(n / 999) for n in range(1000))
+    drawn = Counter(found.scale_unit(n / 999) for n in range(1000))
     assert set(drawn) == {"1", "2", "3", "4"}
     if scaling == "Linear":
         assert max(drawn.values()) - min(drawn.values()) <= 2
@@ -79,7 +86,7 @@ def test_what_is_drawn_is_within_and_what_is_not_is_not() -> None:
             "CategoricalParameterRanges": [{"Name": "c", "Values": ["a", "b"]}],
         }
     )
-    assert within(space, sample(space, random.Random(0)))
-    assert not within(space, {"n": "10", "c": "a"})
-    assert not within(space, {"n": "3", "c": "other"})
-    assert not within(space, {"n": "3"})
+    assert is_in_space(space, sample(space, random.Random(0)))
+    assert not is_in_space(space, {"n": "10", "c": "a"})
+    assert not is_in_space(space, {"n": "3", "c": "other"})
+    assert not is_in_space(space, {"n": "3"})

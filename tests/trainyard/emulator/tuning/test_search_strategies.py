@@ -57,7 +57,7 @@ def test_bayesian_tries_nothing_twice_while_something_is_left() -> None:
     for number in range(6):
         question = Question(SMALL, list(trials), minimize=True, seed="s", number=number)
         values = STRATEGIES["Bayesian"](question)
-        trials.append(Trial(values, float(ord(values["c"])), failed=number == 1))
+        trials.append(Trial(values, float(ord(values["c"])), has_failed=number == 1))
     assert {trial.values["c"] for trial in trials} == set("abcdef")
 
 

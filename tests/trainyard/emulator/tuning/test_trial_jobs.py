@@ -2,7 +2,7 @@
 
 from tests.trainyard.emulator.tuning.harness import config, definition, request
 from trainyard.emulator.tuning.trial_jobs import (
-    described,
+    describe_definitions,
     drivers_idle,
     instances,
     training_request,
@@ -37,7 +37,7 @@ def test_of_several_kinds_of_instance_the_first_is_taken() -> None:
     trains["HyperParameterTuningResourceConfig"] = {"InstanceConfigs": kinds}
     assert training_request(request(), trains, "n", {})["ResourceConfig"] == kinds[0]
     assert instances(trains) == 2
-    shown = described(request(TrainingJobDefinition=trains))["TrainingJobDefinition"]
+    shown = describe_definitions(request(TrainingJobDefinition=trains))["TrainingJobDefinition"]
     assert shown["ResourceConfig"] == kinds[0]  # SDK v2's attach reads it
 
 

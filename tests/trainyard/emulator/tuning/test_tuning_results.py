@@ -7,9 +7,9 @@ from trainyard.emulator.tuning.tuning_results import (
     converged_at,
     counters,
     hopeless,
-    met,
+    is_criterion_met,
     not_improving,
-    ranked,
+    rank_results,
 )
 
 
@@ -37,9 +37,9 @@ def test_counters_tell_the_two_kinds_of_failure_apart() -> None:
 
 def test_the_best_is_the_least_or_the_most_and_of_equals_the_first() -> None:
     values = [result(1, 2.0), result(2), result(3, 1.0), result(4, 1.0)]
-    assert [r.name for r in ranked(values)] == ["t-003", "t-004", "t-001"]
+    assert [r.name for r in rank_results(values)] == ["t-003", "t-004", "t-001"]
     most = [result(1, 2.0, minimize=False), result(2, 3.0, minimize=False)]
-    assert ranked(most)[0].name == "t-002"
+    assert rank_results(most)[0].name == "t-002"
 
 
 def test_a_summary_says_what_was_tuned_only() -> None:
@@ -61,24 +61,26 @@ def test_an_improvement_is_one_of_a_hundredth() -> None:
 def test_the_target_is_reached_from_the_right_side(
     minimize: bool, target: float, reached: bool
 ) -> None:
-    assert met({"TargetObjectiveMetricValue": target}, [result(1, 1.0, minimize=minimize)]) is (
-        reached
-    )
+    assert is_criterion_met(
+        {"TargetObjectiveMetricValue": target}, [result(1, 1.0, minimize=minimize)]
+    ) is (reached)
 
 
 def test_jobs_that_do_not_improve_end_it() -> None:
     criteria = {"BestObjectiveNotImproving": {"MaxNumberOfTrainingJobsNotImproving": 3}}
     values = [result(n, 1.0) for n in range(4)]
-    assert not met(criteria, values[:3])
-    assert met(criteria, values)
+    assert not is_criterion_met(criteria, values[:3])
+    assert is_criterion_met(criteria, values)
 
 
 def test_convergence_ends_it_where_that_is_enabled() -> None:
     flat = [result(n, 1.0) for n in range(11)]
     assert converged_at(flat[:10]) is None
     assert converged_at(flat) == 10.0
-    assert met({"ConvergenceDetected": {"CompleteOnConvergence": "Enabled"}}, flat)
-    assert not met({"ConvergenceDetected": {"CompleteOnConvergence": "Disabled"}}, flat)
+    assert is_criterion_met({"ConvergenceDetected": {"CompleteOnConvergence": "Enabled"}}, flat)
+    assert not is_criterion_met(
+        {"ConvergenceDetected": {"CompleteOnConvergence": "Disabled"}}, flat
+    )
 
 
 def test_five_failures_without_a_success_are_enough() -> None:

@@ -8,7 +8,7 @@ from tests.trainyard.emulator.tuning.harness import config, definition, request
 from tests.trainyard.emulator.tuning.results import result
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.tuning.search_space import space_of
-from trainyard.emulator.tuning.warm_start import check_warm_start, learned
+from trainyard.emulator.tuning.warm_start import check_warm_start, reuse_results
 
 ENDED = {"HyperParameterTuningJobStatus": "Completed"}
 
@@ -89,15 +89,15 @@ PARENTS = [result(n, float(n), tuning="p") for n in (3, 1, 2, 4)] + [result(20, 
 
 def test_identical_data_is_learned_from_and_what_is_out_of_range_is_not() -> None:
     asked = child(HyperParameterTuningJobConfig=config("Bayesian"))
-    known, first = learned(asked, SPACE, PARENTS)
+    known, first = reuse_results(asked, SPACE, PARENTS)
     assert [trial.values["x"] for trial in known] == ["1", "2", "3", "4"] and not first
 
 
 def test_with_transfer_the_best_are_tried_first() -> None:
     asked = child("TransferLearning", HyperParameterTuningJobConfig=config("Bayesian"))
-    known, first = learned(asked, SPACE, PARENTS)
+    known, first = reuse_results(asked, SPACE, PARENTS)
     assert [values["x"] for values in first] == ["1", "2", "3"] and not known
 
 
 def test_random_learns_nothing() -> None:
-    assert learned(child(), SPACE, PARENTS) == ([], [])
+    assert reuse_results(child(), SPACE, PARENTS) == ([], [])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainyard.runs.why.diagnosis import SURVIVED, Cause, diagnose
+from trainyard.runs.why.diagnosis import SURVIVAL_LINES, Cause, diagnose
 from trainyard.runs.why.step_evidence import Evidence, line, of_text
 
 TRACEBACK = """Traceback (most recent call last):
@@ -159,7 +159,7 @@ def test_of_a_chain_of_exceptions_the_first_is_the_cause():
 
 def test_what_was_survived_is_not_the_cause():
     handled = TRACEBACK.format(end="KeyError: 'a cache'")
-    log = handled + "\nstep" * (SURVIVED + 5) + "\n" + TRACEBACK.format(end="TypeError: late")
+    log = handled + "\nstep" * (SURVIVAL_LINES + 5) + "\n" + TRACEBACK.format(end="TypeError: late")
     assert "TypeError: late" in logged(log).sentence
 
 

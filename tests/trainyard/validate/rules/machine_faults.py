@@ -115,7 +115,7 @@ OF_MACHINES = (
         "tracking-from-isolation",
         environment=(ISOLATED, environment("Train", MLFLOW_TRACKING_URI="https://mlflow.corp")),
         hyperparameter=(ISOLATED, hyper("Train", mlflow_tracking_uri="https://mlflow.corp")),
-        managed=(
+        policy=(
             ISOLATED,
             hyper("Train", mlflow_tracking_uri="arn:aws:sagemaker:us-east-1:1:mlflow-app/x"),
         ),

@@ -239,8 +239,8 @@ NEAR = (
     ),
     *of(
         "inputs-share-a-folder",
-        nested=add("Shard", "ProcessingInputs", input_at("/opt/ml/processing/input")),
-        managed=add(
+        nested_filter=add("Shard", "ProcessingInputs", input_at("/opt/ml/processing/input")),
+        policy=add(
             "Shard", "ProcessingInputs", input_at("/opt/ml/processing/input/raw", AppManaged=True)
         ),
         an_output=put("Shard", FOLDER, "/opt/ml/processing/input/raw"),
@@ -249,7 +249,7 @@ NEAR = (
         "folder-outside-processing",
         slash=put("Shard", FOLDER, "/opt/ml/processing/out/"),
         itself=put("Shard", FOLDER, "/opt/ml/processing"),
-        managed=add("Shard", "ProcessingInputs", input_at("/data", AppManaged=True)),
+        policy=add("Shard", "ProcessingInputs", input_at("/data", AppManaged=True)),
         of_run_time=put("Shard", FOLDER, {"Get": "Steps.Train.TrainingJobName"}),
     ),
     *of(

@@ -11,7 +11,7 @@ from tests.trainyard.validate.rules.definitions import document, valid
 from tests.trainyard.validate.rules.fault import Fault
 from tests.trainyard.validate.rules.faults import FAULTS, NEAR
 from trainyard.validate.rules import ORDER, findings
-from trainyard.validate.rules.rule import RULES, Rule, rule, whole
+from trainyard.validate.rules.rule import RULES, Rule, get_document, rule
 
 pytestmark = pytest.mark.long
 SWEEP = pytest.mark.sweep
@@ -58,7 +58,7 @@ def test_two_rules_of_one_name_are_refused():
         yield from ()
 
     with pytest.raises(ValueError, match="rules.spot has a rule no-time-limit, too; rename one"):
-        rule("error", over=whole, why="", fix="", source="")(no_time_limit)
+        rule("error", select=get_document, reason="", fix="", source="")(no_time_limit)
 
 
 def replaced(value: Any, others: Iterator[Any]) -> Iterator[Any]:

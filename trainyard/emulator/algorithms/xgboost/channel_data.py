@@ -29,7 +29,7 @@ class Rows:
     label: np.ndarray
     weight: np.ndarray | None = None
 
-    def widened(self, columns: int) -> "Rows":
+    def widen_rows(self, columns: int) -> "Rows":
         """Return the rows with at least ``columns`` columns: a sparse file may omit the last
         ones.
         """
@@ -40,13 +40,13 @@ class Rows:
         return replace(self, features=wide)
 
 
-def read(folder: Path, form: str, weighted: bool) -> Rows | None:
+def read(folder: Path, form: str, has_weights: bool) -> Rows | None:
     """Return all rows of ``folder`` (or a file); None if there are no rows. Raises UserError."""
     files = [path for path in _files(folder) if path.stat().st_size]
     if not files:
         return None
     if form == CSV:
-        rows = _csv_rows(files, weighted)
+        rows = _csv_rows(files, has_weights)
     elif form == LIBSVM:
         rows = _libsvm_rows(files)
     else:
@@ -74,7 +74,7 @@ def delimiter(line: str) -> str:
         raise UserError(f"Could not determine delimiter on line {line[:50]}:\n{error}") from None
 
 
-def _csv_rows(files: list[Path], weighted: bool) -> Rows:
+def _csv_rows(files: list[Path], has_weights: bool) -> Rows:
     with files[0].open(errors="ignore") as first:
         separator = delimiter(first.readline())
     tables = [_csv_table(path, separator) for path in files]
@@ -82,14 +82,14 @@ def _csv_rows(files: list[Path], weighted: bool) -> Rows:
     if len(widths) > 1:
         raise UserError(f"Failed to load csv data: files of {sorted(widths)} columns")
     table = np.concatenate(tables)
-    label, weight = table[:, 0], table[:, 1] if weighted else None
+    label, weight = table[:, 0], table[:, 1] if has_weights else None
     if np.isnan(label).any():
         row = int(np.flatnonzero(np.isnan(label))[0]) + 1
         raise UserError(
             f"Failed to load csv data: row {row} has no number as its label. The label must be the "
             "first column, and the file must not have a header line"
         )
-    return Rows(table[:, 2 if weighted else 1 :], label, weight)
+    return Rows(table[:, 2 if has_weights else 1 :], label, weight)
 
 
 def _csv_table(path: Path, separator: str) -> np.ndarray:
@@ -131,9 +131,11 @@ def _libsvm_rows(files: list[Path]) -> Rows:
             starts.append(len(columns))
     shape = (len(labels), max(columns, default=-1) + 1)
     features = sparse.csr_matrix((np.array(values, np.float32), columns, starts), shape)
-    weighted = any(weight != 1 for weight in weights)
+    has_weights = any(weight != 1 for weight in weights)
     return Rows(
-        features, np.array(labels, np.float32), np.array(weights, np.float32) if weighted else None
+        features,
+        np.array(labels, np.float32),
+        np.array(weights, np.float32) if has_weights else None,
     )
 
 

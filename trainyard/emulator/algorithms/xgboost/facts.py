@@ -20,7 +20,7 @@ OTHERS = frozenset(
 sagemaker/core/image_uri_config, whose version is 1."""
 SCRIPT = "sagemaker_program"
 """The hyperparameter by which SDK v2 names a script."""
-MAXIMIZED = (
+MAXIMIZED_METRICS = (
     "accuracy",
     "auc",
     "aucpr",
@@ -38,7 +38,7 @@ MAXIMIZED = (
     "recall_macro",
     "recall_micro",
 )
-MINIMIZED = (
+MINIMIZED_METRICS = (
     "aft-nloglik",
     "cox-nloglik",
     "error",
@@ -101,7 +101,7 @@ def metric_definitions() -> list[dict[str, str]]:
     """
     return [
         {"Name": f"{data}:{metric}", "Regex": rf".*\[[0-9]+\].*#011{data}-{metric}:{_NUMBER}.*"}
-        for metric in (*MAXIMIZED, *MINIMIZED)
+        for metric in (*MAXIMIZED_METRICS, *MINIMIZED_METRICS)
         for data in ("train", "validation")
     ]
 
@@ -115,8 +115,8 @@ def version(image: str) -> tuple[int, int]:
     name = image.rsplit("/", 1)[-1]
     if "@" in name:
         return 99, 0
-    found = _VERSION.match(name.partition(":")[2])
-    return (int(found[1]), int(found[2])) if found else (0, 72)
+    match = _VERSION.match(name.partition(":")[2])
+    return (int(match[1]), int(match[2])) if match else (0, 72)
 
 
 def format_of(content_type: str | None) -> str | None:
@@ -128,5 +128,5 @@ def format_of(content_type: str | None) -> str | None:
 
 def label_size(content_type: str) -> str:
     """Return label_size: ``text/csv; label_size=1`` → 1, the only value the algorithm accepts."""
-    found = re.search(r";\s*label_size\s*=\s*([^;\s]+)", content_type.lower())
-    return found[1] if found else "1"
+    match = re.search(r";\s*label_size\s*=\s*([^;\s]+)", content_type.lower())
+    return match[1] if match else "1"

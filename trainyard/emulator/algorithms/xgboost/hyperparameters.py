@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainyard.emulator.algorithms.xgboost.facts import MAXIMIZED, MINIMIZED
+from trainyard.emulator.algorithms.xgboost.facts import MAXIMIZED_METRICS, MINIMIZED_METRICS
 
 
 class UserError(Exception):
@@ -34,7 +34,7 @@ class Interval:
 
 
 Range = Interval | tuple[Any, ...]
-_WHOLE, _POSITIVE, _UNIT = "[0, +inf)", "[1, +inf)", "[0, 1]"
+_NON_NEGATIVE, _POSITIVE, _UNIT = "[0, +inf)", "[1, +inf)", "[0, 1]"
 _PARTS, _FLAG = "(0, 1]", ("true", "false")
 _GROWERS = ("grow_colmaker", "distcol", "grow_histmaker", "grow_quantile_histmaker")
 _TREE = (
@@ -55,10 +55,10 @@ _INTEGERS = {
     "early_stopping_rounds": _POSITIVE,
     "verbosity": "[0, 3]",
     "nthread": _POSITIVE,
-    "max_depth": _WHOLE,
+    "max_depth": _NON_NEGATIVE,
     "refresh_leaf": _UNIT,
-    "max_leaves": _WHOLE,
-    "max_bin": _WHOLE,
+    "max_leaves": _NON_NEGATIVE,
+    "max_bin": _NON_NEGATIVE,
     "one_drop": _UNIT,
     "num_class": "[2, +inf)",
     "_kfold": "[2, +inf)",
@@ -70,23 +70,23 @@ _INTEGERS = {
 }
 _FLOATS = {
     "eta": _UNIT,
-    "gamma": _WHOLE,
-    "min_child_weight": _WHOLE,
-    "max_delta_step": _WHOLE,
+    "gamma": _NON_NEGATIVE,
+    "min_child_weight": _NON_NEGATIVE,
+    "max_delta_step": _NON_NEGATIVE,
     "subsample": _PARTS,
     "colsample_bytree": _PARTS,
     "colsample_bylevel": _PARTS,
     "colsample_bynode": _PARTS,
-    "lambda": _WHOLE,
-    "alpha": _WHOLE,
+    "lambda": _NON_NEGATIVE,
+    "alpha": _NON_NEGATIVE,
     "sketch_eps": "(0, 1)",
     "scale_pos_weight": "(0, +inf)",
     "rate_drop": _UNIT,
     "skip_drop": _UNIT,
     "lambda_bias": _UNIT,
     "tweedie_variance_power": "(1, 2)",
-    "base_score": _WHOLE,
-    "aft_loss_distribution_scale": _WHOLE,
+    "base_score": _NON_NEGATIVE,
+    "aft_loss_distribution_scale": _NON_NEGATIVE,
 }
 _WORDS = {
     "booster": ("gbtree", "gblinear", "dart"),
@@ -98,7 +98,9 @@ _WORDS = {
     "sample_type": ("uniform", "weighted"),
     "normalize_type": ("tree", "forest"),
     "objective": OBJECTIVES,
-    "_tuning_objective_metric": tuple(f"validation:{name}" for name in (*MAXIMIZED, *MINIMIZED)),
+    "_tuning_objective_metric": tuple(
+        f"validation:{name}" for name in (*MAXIMIZED_METRICS, *MINIMIZED_METRICS)
+    ),
     "save_model_on_termination": _FLAG,
     "aft_loss_distribution": ("normal", "logistic", "extreme"),
     "deterministic_histogram": _FLAG,
@@ -119,7 +121,7 @@ _ALIASES = {
 }
 
 
-REQUIRED = "num_round"
+REQUIRED_NAME = "num_round"
 NEED_CLASSES = ("multi:softmax", "multi:softprob")
 TOGETHER = frozenset(
     ("objective", "tree_method", "eval_metric", "updater", "booster", "process_type", "num_class")
@@ -136,8 +138,8 @@ source."""
 
 def names(version: tuple[int, int]) -> list[str]:
     """Return all hyperparameters, and their aliases, of an image of that version."""
-    known = [*_INTEGERS, *_FLOATS, *_WORDS, *_OTHER, *_ALIASES]
-    return [name for name in known if name != "silent" or version <= (1, 0)]
+    hyperparameters = [*_INTEGERS, *_FLOATS, *_WORDS, *_OTHER, *_ALIASES]
+    return [name for name in hyperparameters if name != "silent" or version <= (1, 0)]
 
 
 def own_name(name: str) -> str:
@@ -159,25 +161,25 @@ def fault(name: str, text: str, version: tuple[int, int]) -> str | None:
     return None
 
 
-def fault_together(given: Mapping[str, str], version: tuple[int, int]) -> str | None:
+def fault_together(hyperparameters: Mapping[str, str], version: tuple[int, int]) -> str | None:
     """Return its error for values that are valid alone but not together; None if there is none."""
-    named = {own_name(name): text for name, text in given.items()}
+    texts = {own_name(name): text for name, text in hyperparameters.items()}
     try:
-        _check_together({name: _parse(name, text, version) for name, text in named.items()})
+        _check_together({name: _parse(name, text, version) for name, text in texts.items()})
     except UserError as error:
         return str(error)
     return None
 
 
-def validate(given: Mapping[str, str], version: tuple[int, int]) -> dict[str, Any]:
+def validate(hyperparameters: Mapping[str, str], version: tuple[int, int]) -> dict[str, Any]:
     """Return the hyperparameters of an image of that version, typed, with aliases replaced.
 
     Raises :class:`UserError`, in the algorithm's words, for what it refuses.
     """
-    named = {own_name(name): value for name, value in given.items()}
-    if REQUIRED not in named:
-        raise UserError(f"Missing required hyperparameter: {REQUIRED}")
-    values = {name: _parse(name, text, version) for name, text in named.items()}
+    texts = {own_name(name): value for name, value in hyperparameters.items()}
+    if REQUIRED_NAME not in texts:
+        raise UserError(f"Missing required hyperparameter: {REQUIRED_NAME}")
+    values = {name: _parse(name, text, version) for name, text in texts.items()}
     for name, value in values.items():
         _check_range(name, value)
     _check_together(values)
@@ -205,7 +207,7 @@ def _parse(name: str, text: str, version: tuple[int, int]) -> Any:
 
 def _check_range(name: str, value: Any) -> None:
     numbers = _INTEGERS | _FLOATS
-    allowed: Range = Interval(numbers[name]) if name in numbers else _WORDS.get(name, ())
+    value_range: Range = Interval(numbers[name]) if name in numbers else _WORDS.get(name, ())
     if name in _OTHER:
         try:
             right = all(_OTHER_RANGES[name](part) for part in value)
@@ -213,14 +215,14 @@ def _check_range(name: str, value: Any) -> None:
             right = False
         if not right:
             raise UserError(f"Hyperparameter {name}: value {value} not in range")
-    elif value not in allowed:
-        shown = list(allowed) if isinstance(allowed, tuple) else allowed
-        raise UserError(f"Hyperparameter {name}: {value} is not in {shown}")
+    elif value not in value_range:
+        choices = list(value_range) if isinstance(value_range, tuple) else value_range
+        raise UserError(f"Hyperparameter {name}: {value} is not in {choices}")
 
 
 def _is_metric(name: str) -> bool:
     if "@" not in name:
-        return name in MAXIMIZED or name in MINIMIZED
+        return name in MAXIMIZED_METRICS or name in MINIMIZED_METRICS
     metric, _, threshold = (part.strip() for part in name.partition("@"))
     if metric not in ("error", "ndcg", "map"):
         raise UserError(

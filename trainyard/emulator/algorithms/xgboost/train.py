@@ -23,10 +23,13 @@ import xgboost
 
 from trainyard.emulator.algorithms.xgboost import xgboost_metrics
 from trainyard.emulator.algorithms.xgboost.channel_data import Rows, read
-from trainyard.emulator.algorithms.xgboost.facts import MAXIMIZED, MODEL, format_of
+from trainyard.emulator.algorithms.xgboost.facts import MAXIMIZED_METRICS, MODEL, format_of
 from trainyard.emulator.algorithms.xgboost.hyperparameters import UserError, validate
 
-PICKLED = (1, 2)  # the last version whose model is a pickle; later ones use Booster.save_model
+PICKLE_VERSIONS = (
+    1,
+    2,
+)  # the last version whose model is a pickle; later ones use Booster.save_model
 CHECKPOINT = "xgboost-checkpoint"
 _ERRORS_OF_USERS = (
     "label must be in [0,1] for logistic regression",
@@ -39,7 +42,7 @@ _ERRORS_OF_USERS = (
     "label must be nonnegative",
     "Parameter reg_lambda should be greater equal to 0",
 )
-_OURS = (
+_OWN_PARAMETERS = (
     *("num_round", "csv_weights", "early_stopping_rounds", "_tuning_objective_metric"),
     *("save_model_on_termination", "use_dask_gpu_training", "_num_cv_round", "silent"),
 )
@@ -62,35 +65,35 @@ class Job:
         return json.loads(path.read_text()) if path.is_file() else {}
 
 
-def say(text: str) -> None:
+def print_info(text: str) -> None:
     print(f"[{time.strftime('%Y-%m-%d:%H:%M:%S')}:INFO] {text}", flush=True)
 
 
 def run(job: Job) -> None:
     """Train and save the model. Raises UserError, AlgorithmError."""
-    say("Running XGBoost Sagemaker in algorithm mode")
+    print_info("Running XGBoost Sagemaker in algorithm mode")
     values = validate(job.config("hyperparameters"), job.version)
-    say("Single node training.")
+    print_info("Single node training.")
     booster = _train(job, values, _matrices(job, bool(values.get("csv_weights"))))
     save(booster, job.base / "model" / MODEL, job.version)
 
 
-def _matrices(job: Job, weighted: bool) -> dict[str, xgboost.DMatrix]:
+def _matrices(job: Job, has_weights: bool) -> dict[str, xgboost.DMatrix]:
     """Return the matrix of each channel."""
     channels = job.config("inputdataconfig")
     _check_channels(channels)
     form = format_of(channels["train"].get("ContentType")) or ""
-    found: dict[str, Rows] = {}
+    rows_by_channel: dict[str, Rows] = {}
     for name in [name for name in ("train", "validation") if name in channels]:
         folder = job.base / "input/data" / name
-        if (rows := read(folder, form, weighted)) is None:
+        if (rows := read(folder, form, has_weights)) is None:
             raise UserError(f"No data in {_WORDS[name]} channel path {folder}")
-        found[name] = rows
-    width = max(rows.features.shape[1] for rows in found.values())
-    full = {name: rows.widened(width) for name, rows in found.items()}
-    say(f"Train matrix has {len(full['train'].label)} rows and {width} columns")
+        rows_by_channel[name] = rows
+    width = max(rows.features.shape[1] for rows in rows_by_channel.values())
+    full = {name: rows.widen_rows(width) for name, rows in rows_by_channel.items()}
+    print_info(f"Train matrix has {len(full['train'].label)} rows and {width} columns")
     if "validation" in full:
-        say(f"Validation matrix has {len(full['validation'].label)} rows")
+        print_info(f"Validation matrix has {len(full['validation'].label)} rows")
     return {
         name: xgboost.DMatrix(rows.features, label=rows.label, weight=rows.weight)
         for name, rows in full.items()
@@ -111,12 +114,12 @@ def _train(
     job: Job, values: dict[str, Any], matrices: dict[str, xgboost.DMatrix]
 ) -> xgboost.Booster:
     objective = values.get("objective", "reg:squarederror")
-    wanted = _metrics(values)
-    own = [name for name in wanted if name in xgboost_metrics.CUSTOM]
-    parameters = {name: value for name, value in values.items() if name not in _OURS}
-    parameters = _for_xgboost(parameters, [name for name in wanted if name not in own])
-    before, done = _checkpoint(job)
-    rounds = values["num_round"] - done
+    metrics = _metrics(values)
+    custom_metrics = [name for name in metrics if name in xgboost_metrics.CUSTOM]
+    parameters = {name: value for name, value in values.items() if name not in _OWN_PARAMETERS}
+    parameters = _for_xgboost(parameters, [name for name in metrics if name not in custom_metrics])
+    before, completed_rounds = _checkpoint(job)
+    rounds = values["num_round"] - completed_rounds
     if rounds < 1:
         return xgboost.Booster(model_file=before)
     try:
@@ -125,14 +128,16 @@ def _train(
             matrices["train"],
             num_boost_round=rounds,
             evals=[(matrix, name) for name, matrix in matrices.items()],
-            custom_metric=xgboost_metrics.evaluator(own, objective) if own else None,
-            callbacks=_callbacks(job, values, wanted, "validation" in matrices, done),
+            custom_metric=xgboost_metrics.evaluator(custom_metrics, objective)
+            if custom_metrics
+            else None,
+            callbacks=_callbacks(job, values, metrics, "validation" in matrices, completed_rounds),
             xgb_model=before,
             verbose_eval=False,
         )
     except (xgboost.core.XGBoostError, ValueError) as error:
         text = str(error)
-        if any(known in text for known in _ERRORS_OF_USERS):
+        if any(phrase in text for phrase in _ERRORS_OF_USERS):
             raise UserError(text) from None
         raise AlgorithmError(f"XGB train call failed with exception:\n {text}") from None
 
@@ -140,21 +145,21 @@ def _train(
 def _metrics(values: dict[str, Any]) -> list[str]:
     """Return eval_metric and the tuning job's objective metric; the last one stops early."""
     objective = values.get("_tuning_objective_metric", ":").split(":")[1]
-    given = values.get("eval_metric", [])
-    return sorted({*given, objective}) if objective else list(given)
+    metrics = values.get("eval_metric", [])
+    return sorted({*metrics, objective}) if objective else list(metrics)
 
 
-def _for_xgboost(parameters: dict[str, Any], wanted: list[str]) -> dict[str, Any]:
+def _for_xgboost(parameters: dict[str, Any], metrics: list[str]) -> dict[str, Any]:
     """Return the parameters as XGBoost takes them on a machine without a GPU."""
     parameters = {k: v for k, v in parameters.items() if k != "eval_metric"}
-    if wanted:
-        parameters["eval_metric"] = wanted
+    if metrics:
+        parameters["eval_metric"] = metrics
     if "updater" in parameters:
         parameters["updater"] = ",".join(parameters["updater"])
     if "interaction_constraints" in parameters:
         parameters["interaction_constraints"] = json.dumps(parameters["interaction_constraints"])
     if parameters.get("tree_method") == "gpu_hist":
-        say("tree_method gpu_hist is hist here: there is no GPU")
+        print_info("tree_method gpu_hist is hist here: there is no GPU")
         parameters["tree_method"] = "hist"
     if parameters.get("objective") == "reg:linear":
         parameters["objective"] = "reg:squarederror"  # its name since 0.83
@@ -164,29 +169,29 @@ def _for_xgboost(parameters: dict[str, Any], wanted: list[str]) -> dict[str, Any
 def _checkpoint(job: Job) -> tuple[str | None, int]:
     """Return the newest checkpoint and its number of rounds."""
     folder = job.config("checkpointconfig").get("LocalPath")
-    found = {
+    checkpoints = {
         int(match[1]): str(path)
         for path in (Path(folder).glob(f"{CHECKPOINT}*") if folder else ())
         if (match := re.fullmatch(rf"{CHECKPOINT}[._](\d+)(\.\w+)?", path.name))
     }
-    if not found:
+    if not checkpoints:
         return None, 0
-    newest = found[max(found)]
-    done = xgboost.Booster(model_file=newest).num_boosted_rounds()
-    say(f"Checkpoint loaded from {newest}")
-    say(f"Resuming from iteration {done}")
-    return newest, done
+    newest = checkpoints[max(checkpoints)]
+    completed_rounds = xgboost.Booster(model_file=newest).num_boosted_rounds()
+    print_info(f"Checkpoint loaded from {newest}")
+    print_info(f"Resuming from iteration {completed_rounds}")
+    return newest, completed_rounds
 
 
 def _callbacks(
-    job: Job, values: dict[str, Any], wanted: list[str], valid: bool, done: int
+    job: Job, values: dict[str, Any], metrics: list[str], valid: bool, completed_rounds: int
 ) -> list[xgboost.callback.TrainingCallback]:
-    after: list[xgboost.callback.TrainingCallback] = [Printed(done)]
+    after: list[xgboost.callback.TrainingCallback] = [ScorePrinter(completed_rounds)]
     if folder := job.config("checkpointconfig").get("LocalPath"):
         after.append(xgboost.callback.TrainingCheckPoint(folder, CHECKPOINT, interval=1))
     if values.get("save_model_on_termination") == "true":
         target = job.base / "model" / MODEL
-        after.append(Saved(lambda booster: save(booster, target, job.version)))
+        after.append(ModelSaver(lambda booster: save(booster, target, job.version)))
     if rounds := values.get("early_stopping_rounds"):
         after += _early_stopping(job, rounds, _stopped_by(values), valid)
     return after
@@ -205,22 +210,24 @@ def _early_stopping(
 
     Since 1.3 it needs a validation channel and a named metric; then the best round is kept.
     """
-    old = job.version <= PICKLED
+    old = job.version <= PICKLE_VERSIONS
     if not old and not (metric and valid):
-        say("early_stopping_rounds needs a validation channel and eval_metric: it has no effect")
+        print_info(
+            "early_stopping_rounds needs a validation channel and eval_metric: it has no effect"
+        )
         return []
     return [
         xgboost.callback.EarlyStopping(
             rounds=rounds,
             metric_name=metric,
             data_name="validation" if valid else "train",
-            maximize=metric.partition("@")[0] in MAXIMIZED if metric else None,
+            maximize=metric.partition("@")[0] in MAXIMIZED_METRICS if metric else None,
             save_best=not old,
         )
     ]
 
 
-class Printed(xgboost.callback.TrainingCallback):
+class ScorePrinter(xgboost.callback.TrainingCallback):
     """Prints scores as ``[0]#011train-rmse:8.1``.
 
     CloudWatch shows a tab as ``#011``, and the metrics' expressions expect it. ``done``: rounds of
@@ -228,19 +235,19 @@ class Printed(xgboost.callback.TrainingCallback):
     earlier run.
     """
 
-    def __init__(self, done: int) -> None:
+    def __init__(self, completed_rounds: int) -> None:
         super().__init__()
-        self._done = done
+        self._completed_rounds = completed_rounds
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
-        line = f"[{epoch + self._done}]"
+        line = f"[{epoch + self._completed_rounds}]"
         for data, scores in evals_log.items():
             line += "".join(f"#011{data}-{name}:{log[-1]:.5f}" for name, log in scores.items())
         print(line, flush=True)
         return False
 
 
-class Saved(xgboost.callback.TrainingCallback):
+class ModelSaver(xgboost.callback.TrainingCallback):
     """Saves the model after each round, so that a stopped job has one."""
 
     def __init__(self, save: Callable[[xgboost.Booster], None]) -> None:
@@ -257,14 +264,14 @@ def save(booster: xgboost.Booster, path: Path, version: tuple[int, int]) -> None
     """Save a pickle until version 1.2, then XGBoost's format. ``path`` appears only when
     complete.
     """
-    whole = path.with_name(f".{path.name}")
-    if version <= PICKLED:
-        whole.write_bytes(pickle.dumps(booster, protocol=4))
+    draft = path.with_name(f".{path.name}")
+    if version <= PICKLE_VERSIONS:
+        draft.write_bytes(pickle.dumps(booster, protocol=4))
     else:
         with warnings.catch_warnings():  # that the name has no suffix
             warnings.simplefilter("ignore", UserWarning)
-            booster.save_model(whole)
-    whole.replace(path)
+            booster.save_model(draft)
+    draft.replace(path)
 
 
 def main() -> int:

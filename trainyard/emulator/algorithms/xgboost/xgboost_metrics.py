@@ -11,52 +11,56 @@ import numpy as np
 Values = np.ndarray
 
 
-def _ratio(part: Values, whole: Values) -> Values:
-    return np.divide(part, whole, out=np.zeros(len(part)), where=whole > 0)
+def _ratio(part: Values, total: Values) -> Values:
+    return np.divide(part, total, out=np.zeros(len(part)), where=total > 0)
 
 
-def _counts(truth: Values, found: Values) -> tuple[Values, Values, Values]:
+def _counts(truth: Values, predictions: Values) -> tuple[Values, Values, Values]:
     """Return for each class: true positives, number predicted, number present."""
-    classes = np.union1d(truth, found)
-    right = [((truth == c) & (found == c)).sum() for c in classes]
-    predicted, there = ([(side == c).sum() for c in classes] for side in (found, truth))
-    return np.array(right), np.array(predicted), np.array(there)
+    classes = np.union1d(truth, predictions)
+    right = [((truth == c) & (predictions == c)).sum() for c in classes]
+    predicted_counts, true_counts = (
+        [(side == c).sum() for c in classes] for side in (predictions, truth)
+    )
+    return np.array(right), np.array(predicted_counts), np.array(true_counts)
 
 
 _RATIOS: dict[str, Callable[[Values, Values, Values], Values]] = {
-    "f1": lambda right, predicted, there: _ratio(2.0 * right, predicted + there),
-    "precision": lambda right, predicted, there: _ratio(right, predicted),
-    "recall": lambda right, predicted, there: _ratio(right, there),
+    "f1": lambda right, predicted_counts, true_counts: _ratio(
+        2.0 * right, predicted_counts + true_counts
+    ),
+    "precision": lambda right, predicted_counts, true_counts: _ratio(right, predicted_counts),
+    "recall": lambda right, predicted_counts, true_counts: _ratio(right, true_counts),
 }
 
 
-def _accuracy(truth: Values, found: Values) -> float:
-    return float((truth == found).mean())
+def _accuracy(truth: Values, predictions: Values) -> float:
+    return float((truth == predictions).mean())
 
 
-def _balanced_accuracy(truth: Values, found: Values) -> float:
-    return float(np.mean([(found[truth == c] == c).mean() for c in np.unique(truth)]))
+def _balanced_accuracy(truth: Values, predictions: Values) -> float:
+    return float(np.mean([(predictions[truth == c] == c).mean() for c in np.unique(truth)]))
 
 
 def _macro(name: str) -> Callable[[Values, Values], float]:
-    return lambda truth, found: float(_RATIOS[name](*_counts(truth, found)).mean())
+    return lambda truth, predictions: float(_RATIOS[name](*_counts(truth, predictions)).mean())
 
 
 def _binary(name: str) -> Callable[[Values, Values], float]:
     """Return the score of class 1 alone; like scikit-learn, it refuses more than two classes."""
 
-    def score(truth: Values, found: Values) -> float:
-        classes = np.union1d(truth, found)
+    def score(truth: Values, predictions: Values) -> float:
+        classes = np.union1d(truth, predictions)
         if not set(classes) <= {0, 1}:
             raise ValueError("Target is multiclass but average='binary'")
-        return float(_RATIOS[name](*_counts(truth, found))[-1]) if 1 in classes else 0.0
+        return float(_RATIOS[name](*_counts(truth, predictions))[-1]) if 1 in classes else 0.0
 
     return score
 
 
-def _r2(truth: Values, found: Values) -> float:
+def _r2(truth: Values, predictions: Values) -> float:
     spread = float(((truth - truth.mean()) ** 2).sum())
-    return 1 - float(((truth - found) ** 2).sum()) / spread if spread else 0.0
+    return 1 - float(((truth - predictions) ** 2).sum()) / spread if spread else 0.0
 
 
 _OF_CLASSES: dict[str, Callable[[Values, Values], float]] = {
@@ -71,7 +75,7 @@ _OF_CLASSES: dict[str, Callable[[Values, Values], float]] = {
     **{f"{name}_macro": _macro(name) for name in _RATIOS},
 }
 _OF_NUMBERS: dict[str, Callable[[Values, Values], float]] = {
-    "mse": lambda truth, found: float(((truth - found) ** 2).mean()),
+    "mse": lambda truth, predictions: float(((truth - predictions) ** 2).mean()),
     "r2": _r2,
 }
 CUSTOM = _OF_CLASSES.keys() | _OF_NUMBERS.keys()

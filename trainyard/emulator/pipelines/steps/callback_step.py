@@ -5,7 +5,7 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from trainyard.emulator.pipelines.steps.output_parameters import described, noted
+from trainyard.emulator.pipelines.steps.output_parameters import describe_outputs, read_outputs
 from trainyard.emulator.pipelines.steps.runner import (
     Attempt,
     Runner,
@@ -29,34 +29,34 @@ class CallbackRunner(Runner):
 
     def run(self, attempt: Attempt) -> None:
         queue = str(attempt.fields.get("SqsQueueUrl"))
-        declared = attempt.fields.get("OutputParameters") or []
+        declarations = attempt.fields.get("OutputParameters") or []
         execution = str(attempt.scope.variable("PipelineExecutionArn"))
-        names = [output["OutputName"] for output in declared]
+        names = [output["OutputName"] for output in declarations]
         waiting = self._services.callbacks.open(execution, attempt.arguments, names)
-        made = {"CallbackToken": waiting.token, "SqsQueueUrl": queue}
+        metadata = {"CallbackToken": waiting.token, "SqsQueueUrl": queue}
         try:
             self._send(queue, waiting.message("Executing"))
         except (ClientError, BotoCoreError) as error:
             raise StepFailed(f"ClientError: Failed to send to {queue}: {error}") from None
-        attempt.note(made)
-        if not waiting.answered.wait(LONGEST):
+        attempt.note(metadata)
+        if not waiting.answer_event.wait(LONGEST):
             raise StepTimedOut("ClientError: the callback was not answered in seven days")
         answer = waiting.answer
         if answer is None:
             raise StepStopped
         if "failure" in answer:
             raise StepFailed(answer["failure"] or "ClientError: the callback was answered: failed")
-        given = noted(declared, answer["outputs"], "SendPipelineExecutionStepSuccess")
-        attempt.note(made | {"OutputParameters": given})
+        outputs = read_outputs(declarations, answer["outputs"], "SendPipelineExecutionStepSuccess")
+        attempt.note(metadata | {"OutputParameters": outputs})
 
-    def describe(self, made: dict[str, Any]) -> dict[str, Any]:
-        return described(made)
+    def describe(self, metadata: dict[str, Any]) -> dict[str, Any]:
+        return describe_outputs(metadata)
 
-    def stop(self, made: dict[str, Any]) -> None:
-        waiting = self._services.callbacks.waits(made["CallbackToken"])
+    def stop(self, metadata: dict[str, Any]) -> None:
+        waiting = self._services.callbacks.waits(metadata["CallbackToken"])
         if waiting:
             try:
-                self._send(made["SqsQueueUrl"], waiting.message("Stopping"))
+                self._send(metadata["SqsQueueUrl"], waiting.message("Stopping"))
             except (ClientError, BotoCoreError) as error:
                 log.warning("callback %s: no stop message sent: %s", waiting.token, error)
 

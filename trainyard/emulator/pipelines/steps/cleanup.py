@@ -37,25 +37,25 @@ class CleanupRunner(Runner):
                 raise ExpressionError(f"Resources.S3: {source!r} has no StepName")
 
     def run(self, attempt: Attempt) -> None:
-        made: dict[str, list] = {"CleanedSteps": [], "FailedSteps": [], "SkippedSteps": []}
+        metadata: dict[str, list] = {"CleanedSteps": [], "FailedSteps": [], "SkippedSteps": []}
         for source in attempt.arguments["Resources"]["S3"]:
             name = source["StepName"]
             try:
                 uris = _objects(name, source.get("S3Uris"), attempt.scope)
             except ExpressionError:  # it was not run, or has no output
-                made["SkippedSteps"].append(name)
+                metadata["SkippedSteps"].append(name)
                 continue
             try:
                 self._delete(list(uris))
-                made["CleanedSteps"].append(name)
+                metadata["CleanedSteps"].append(name)
             except (ClientFault, ApiError) as error:
                 message = error.message if isinstance(error, ApiError) else str(error)
                 failure = {"StepName": name, "ErrorCode": "ClientError", "ErrorMessage": message}
-                made["FailedSteps"].append(failure)
-        attempt.note(made)
-        if failed := made["FailedSteps"]:
-            first = f"{failed[0]['StepName']}: {failed[0]['ErrorMessage']}"
-            raise StepFailed(f"ClientError: the outputs of {len(failed)} steps remain; {first}")
+                metadata["FailedSteps"].append(failure)
+        attempt.note(metadata)
+        if failures := metadata["FailedSteps"]:
+            first = f"{failures[0]['StepName']}: {failures[0]['ErrorMessage']}"
+            raise StepFailed(f"ClientError: the outputs of {len(failures)} steps remain; {first}")
 
     def _delete(self, uris: list[str]) -> None:
         """Delete all objects of a source, or none: errors are found before anything is deleted."""
@@ -64,8 +64,8 @@ class CleanupRunner(Runner):
             if not uri.endswith("/"):
                 self._services.objects.delete(bucket, key)
                 continue
-            for found in list(self._services.objects.list(bucket, key)):
-                self._services.objects.delete(bucket, found.key)
+            for info in list(self._services.objects.list(bucket, key)):
+                self._services.objects.delete(bucket, info.key)
 
 
 def _objects(step: str, uris: Any, scope: Scope) -> Iterator[str]:
@@ -77,14 +77,14 @@ def _objects(step: str, uris: Any, scope: Scope) -> Iterator[str]:
     """
     if uris is None and (job := _property(scope, step, "TrainingJobName")):
         root = scope.property(step, "OutputDataConfig.S3OutputPath")
-        return _allowed(step, [f"{root.rstrip('/')}/{job}/output/"], [root], scope)
+        return _list_uris(step, [f"{root.rstrip('/')}/{job}/output/"], [root], scope)
     roots = [root for path in ROOTS for root in _roots(_property(scope, step, path))]
     if not roots:
         raise ExpressionError(f"step {step!r} has no properties that name its output")
-    return _allowed(step, None if uris is None else evaluate(uris, scope), roots, scope)
+    return _list_uris(step, None if uris is None else evaluate(uris, scope), roots, scope)
 
 
-def _allowed(step: str, uris: Any, roots: list[str], scope: Scope) -> Iterator[str]:
+def _list_uris(step: str, uris: Any, roots: list[str], scope: Scope) -> Iterator[str]:
     if any(_property(scope, step, path) for path in NETWORKS):
         raise ClientFault(f"step {step!r} has a VpcConfig: its outputs cannot be deleted")
     if uris is None:

@@ -23,6 +23,6 @@ class ConditionRunner(Runner):
         outcome = all_hold(attempt.arguments.get("Conditions") or [], attempt.scope)
         attempt.note({"Outcome": str(outcome)})
 
-    def describe(self, made: dict) -> dict:
+    def describe(self, metadata: dict) -> dict:
         """Return the outcome as a Boolean: Std:Join writes ``false``, where Metadata has False."""
-        return {"Outcome": made["Outcome"] == "True"}
+        return {"Outcome": metadata["Outcome"] == "True"}

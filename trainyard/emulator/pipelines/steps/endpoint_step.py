@@ -11,12 +11,12 @@ from trainyard.emulator.pipelines.steps.runner import (
     Runner,
     StepFailed,
     StepStopped,
-    refused,
+    make_failure,
     runs,
 )
 from trainyard.emulator.serving import configs
 
-LOOK = 0.1  # seconds between checks of an endpoint's status
+POLL_SECONDS = 0.1  # seconds between checks of an endpoint's status
 UNDER_WAY = ("Creating", "Updating", "RollingBack")
 
 
@@ -34,11 +34,11 @@ class EndpointConfigRunner(Runner):
         try:
             answer = self._services.forward("CreateEndpointConfig", request)
         except ApiError as error:
-            raise refused("CreateEndpointConfig", error) from None
+            raise make_failure("CreateEndpointConfig", error) from None
         attempt.note({"Arn": answer["EndpointConfigArn"]})
 
-    def describe(self, made: dict) -> dict:
-        name = made["Arn"].rpartition("/")[2]
+    def describe(self, metadata: dict) -> dict:
+        name = metadata["Arn"].rpartition("/")[2]
         return self._services.forward("DescribeEndpointConfig", {"EndpointConfigName": name})
 
 
@@ -55,24 +55,26 @@ class EndpointRunner(Runner):
         try:
             answer = self._services.forward(f"{verb}Endpoint", request)
         except ApiError as error:
-            raise refused(f"{verb}Endpoint", error) from None
+            raise make_failure(f"{verb}Endpoint", error) from None
         attempt.note({"Arn": answer["EndpointArn"]})
         self._wait(name, request["EndpointConfigName"])
 
-    def describe(self, made: dict) -> dict:
+    def describe(self, metadata: dict) -> dict:
         return self._services.forward(
-            "DescribeEndpoint", {"EndpointName": made["Arn"].rpartition("/")[2]}
+            "DescribeEndpoint", {"EndpointName": metadata["Arn"].rpartition("/")[2]}
         )
 
     def _wait(self, name: str, config: str) -> None:
         try:
-            while (found := self._describe(name))["EndpointStatus"] in UNDER_WAY:
-                time.sleep(LOOK)
+            while (endpoint := self._describe(name))["EndpointStatus"] in UNDER_WAY:
+                time.sleep(POLL_SECONDS)
         except ApiError:  # it was deleted meanwhile
             raise StepStopped from None
-        if found["EndpointStatus"] != "InService" or found["EndpointConfigName"] != config:
-            why = found.get("FailureReason", "it does not serve")
-            raise StepFailed(f"ClientError: endpoint {name} is not in service with {config}: {why}")
+        if endpoint["EndpointStatus"] != "InService" or endpoint["EndpointConfigName"] != config:
+            reason = endpoint.get("FailureReason", "it does not serve")
+            raise StepFailed(
+                f"ClientError: endpoint {name} is not in service with {config}: {reason}"
+            )
 
     def _describe(self, name: str) -> dict:
         return self._services.forward("DescribeEndpoint", {"EndpointName": name})

@@ -38,7 +38,7 @@ class ForEachRunner(Runner):
         items = _items(evaluate(attempt.arguments["IterableItems"], attempt.scope))
         children = attempt.iterate(items)
         statuses = [child.get("StepStatus") for child in children.values()]
-        made: dict[str, Any] = {
+        metadata: dict[str, Any] = {
             "InputItemCount": len(items),
             "TotalStepCount": len(children),
             "SucceededStepCount": statuses.count("Succeeded"),
@@ -48,35 +48,35 @@ class ForEachRunner(Runner):
         try:
             _raise(children, statuses)
             if selector := attempt.arguments.get("Selector"):
-                made["Selector"] = _selected(selector, len(items), attempt)
+                metadata["Selector"] = _select_iteration(selector, len(items), attempt)
         except StepStopped:
-            attempt.note({"Status": "Stopped", **made})
+            attempt.note({"Status": "Stopped", **metadata})
             raise
         except (StepFailed, ExpressionError):
-            attempt.note({"Status": "Failed", **made})
+            attempt.note({"Status": "Failed", **metadata})
             raise
-        attempt.note({"Status": "Succeeded", **made})
+        attempt.note({"Status": "Succeeded", **metadata})
 
 
 def _items(value: Any) -> list[Any]:
     """Return the items from a list, or from the text of a JSON list."""
-    found = value
+    items = value
     if isinstance(value, str):
         try:
-            found = json.loads(value)
+            items = json.loads(value)
         except ValueError as error:
             raise ExpressionError(f"IterableItems {value[:80]!r} is not JSON: {error}") from None
-    if not isinstance(found, list):
+    if not isinstance(items, list):
         raise ExpressionError(f"IterableItems {str(value)[:80]!r}: expected a JSON list")
-    return found
+    return items
 
 
 def _raise(children: dict[str, dict], statuses: list[str | None]) -> None:
-    failed = [name for name, child in children.items() if child.get("StepStatus") == "Failed"]
-    if failed:
-        reason = children[failed[0]].get("FailureReason", "")
+    failures = [name for name, child in children.items() if child.get("StepStatus") == "Failed"]
+    if failures:
+        reason = children[failures[0]].get("FailureReason", "")
         message = (
-            f"{len(failed)} of {len(children)} steps of the loop failed; {failed[0]}: {reason}"
+            f"{len(failures)} of {len(children)} steps of the loop failed; {failures[0]}: {reason}"
         )
         raise StepFailed(message)
     if "Stopped" in statuses or None in statuses:
@@ -87,15 +87,15 @@ def _field(selector: Any) -> tuple[str, str]:
     """Return the body step and the property that are compared."""
     field = selector.get("Field") if isinstance(selector, dict) else None
     if not isinstance(field, dict) or "Get" not in field or selector.get("Pick") not in PICKS:
-        expected = f"expected Pick, one of {list(PICKS)}, and Field, an IterationOutput"
-        raise ExpressionError(f"Selector {selector!r}: {expected}")
+        expectation = f"expected Pick, one of {list(PICKS)}, and Field, an IterationOutput"
+        raise ExpressionError(f"Selector {selector!r}: {expectation}")
     reference = parse_get(field["Get"])
     if reference.kind != LOOP_OUTPUT:
         raise ExpressionError(f"Selector.Field {field['Get']!r}: expected IterationOutput.<step>.…")
     return reference.name, reference.path
 
 
-def _selected(selector: dict, count: int, attempt: Attempt) -> dict[str, Any]:
+def _select_iteration(selector: dict, count: int, attempt: Attempt) -> dict[str, Any]:
     """Return the selected iteration; among equal values the first."""
     body, path = _field(selector)
     values = [_number(attempt.scope.property(f"{body}-{i}", path), i) for i in range(count)]

@@ -14,7 +14,7 @@ from trainyard.emulator.pipelines.steps.runner import (
     Runner,
     StepFailed,
     StepStopped,
-    refused,
+    make_failure,
     runs,
 )
 
@@ -33,22 +33,22 @@ class JobRunner(Runner):
             request = attempt.arguments | {f"{kind}JobName": attempt.name}
             job = self._services.jobs.create(kind, request)
         except ApiError as error:
-            raise refused(f"Create{kind}Job", error) from None
+            raise make_failure(f"Create{kind}Job", error) from None
         attempt.note({"Arn": job.arn})
         if tags := request.get("Tags"):
             self._services.forward("AddTags", {"ResourceArn": job.arn, "Tags": tags})
         see_through(job)
 
-    def describe(self, made: dict) -> dict:
-        kind, name = self._type.name, _name(made)
+    def describe(self, metadata: dict) -> dict:
+        kind, name = self._type.name, _name(metadata)
         return self._services.jobs.describe(kind, name) | {f"{kind}JobName": name}
 
-    def outputs(self, made: dict) -> list[str]:
-        return self._services.jobs.outputs(_name(made))
+    def outputs(self, metadata: dict) -> list[str]:
+        return self._services.jobs.outputs(_name(metadata))
 
-    def stop(self, made: dict) -> None:
+    def stop(self, metadata: dict) -> None:
         try:
-            self._services.jobs.stop(self._type.name, _name(made))
+            self._services.jobs.stop(self._type.name, _name(metadata))
         except ApiError as error:  # it has ended meanwhile
             if error.code != "ValidationException":
                 raise
@@ -71,5 +71,5 @@ def see_through(job: Job) -> None:
         raise StepStopped
 
 
-def _name(made: dict) -> str:
-    return made["Arn"].rpartition("/")[2]
+def _name(metadata: dict) -> str:
+    return metadata["Arn"].rpartition("/")[2]

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from trainyard.emulator.api import ApiError
-from trainyard.emulator.pipelines.steps.output_parameters import described, noted
+from trainyard.emulator.pipelines.steps.output_parameters import describe_outputs, read_outputs
 from trainyard.emulator.pipelines.steps.runner import (
     Attempt,
     Runner,
@@ -31,25 +31,25 @@ class LambdaRunner(Runner):
         name = str(attempt.fields.get("FunctionArn"))
         attempt.note({"Arn": name})
         result = self._call(name, attempt.arguments)
-        if result.failed:
-            failed = StepTimedOut if "Sandbox.Timedout" in result.failure else StepFailed
-            raise failed(f"ClientError: Lambda function {name} failed: {result.failure}")
-        declared = attempt.fields.get("OutputParameters") or []
-        outputs = noted(declared, json.loads(result.payload), f"Lambda function {name}")
+        if result.is_failure:
+            failure_type = StepTimedOut if "Sandbox.Timedout" in result.failure else StepFailed
+            raise failure_type(f"ClientError: Lambda function {name} failed: {result.failure}")
+        declarations = attempt.fields.get("OutputParameters") or []
+        outputs = read_outputs(declarations, json.loads(result.payload), f"Lambda function {name}")
         attempt.note({"Arn": name, "OutputParameters": outputs})
 
-    def describe(self, made: dict[str, Any]) -> dict[str, Any]:
-        return described(made)
+    def describe(self, metadata: dict[str, Any]) -> dict[str, Any]:
+        return describe_outputs(metadata)
 
     def _call(self, name: str, event: dict) -> Result:
         """Call the function in a separate thread, which outlives the step's time-out."""
-        found: list[Result | ApiError] = []
+        results: list[Result | ApiError] = []
 
         def call() -> None:
             try:
-                found.append(self._services.functions.call(name, event))
+                results.append(self._services.functions.call(name, event))
             except ApiError as error:
-                found.append(error)
+                results.append(error)
 
         try:
             timeout = self._services.functions.configuration(name)["Timeout"]
@@ -59,11 +59,11 @@ class LambdaRunner(Runner):
         thread = Thread(target=call, daemon=True)
         thread.start()
         thread.join(seconds)
-        if not found:
+        if not results:
             raise StepTimedOut(f"ClientError: Lambda function {name} has not ended in {seconds} s")
-        if isinstance(found[0], ApiError):
-            raise _not_called(found[0])
-        return found[0]
+        if isinstance(results[0], ApiError):
+            raise _not_called(results[0])
+        return results[0]
 
 
 def _not_called(error: ApiError) -> StepFailed:

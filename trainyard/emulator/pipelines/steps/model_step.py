@@ -1,7 +1,7 @@
 """Model: creates a model, which an endpoint or a transform job can then use."""
 
 from trainyard.emulator.api import ApiError
-from trainyard.emulator.pipelines.steps.runner import Attempt, Runner, refused, runs
+from trainyard.emulator.pipelines.steps.runner import Attempt, Runner, make_failure, runs
 
 
 @runs("Model")
@@ -14,9 +14,9 @@ class ModelRunner(Runner):
         try:
             answer = self._services.forward("CreateModel", request)
         except ApiError as error:
-            raise refused("CreateModel", error) from None
+            raise make_failure("CreateModel", error) from None
         attempt.note({"Arn": answer["ModelArn"]})
 
-    def describe(self, made: dict) -> dict:
-        name = made["Arn"].rpartition("/")[2]
+    def describe(self, metadata: dict) -> dict:
+        name = metadata["Arn"].rpartition("/")[2]
         return self._services.forward("DescribeModel", {"ModelName": name})

@@ -10,40 +10,46 @@ from trainyard.language.parameters import parse
 LONGEST = 1024  # characters of a value in a step's Metadata
 
 
-def noted(declared: Iterable[dict], given: Any, giver: str) -> list[dict[str, str]]:
-    """Return the declared parts of ``given`` as Metadata have them: ``[{"Name": ..., "Value":
+def read_outputs(declarations: Iterable[dict], outputs: Any, giver: str) -> list[dict[str, str]]:
+    """Return the declared parts of ``outputs`` as Metadata have them: ``[{"Name": ..., "Value":
     text}]``.
 
     Raises:
-        StepFailed: ``given`` is not an object, lacks an output, or has one of another type.
+        StepFailed: ``outputs`` is not an object, lacks an output, or has one of another type.
     """
-    if not isinstance(given, dict):
-        if not declared:
+    if not isinstance(outputs, dict):
+        if not declarations:
             return []
-        raise StepFailed(f"ClientError: {giver} returned {_short(given)}, expected a JSON object")
-    return [{"Name": each["OutputName"], "Value": _value(each, given, giver)} for each in declared]
+        raise StepFailed(f"ClientError: {giver} returned {_short(outputs)}, expected a JSON object")
+    return [
+        {"Name": declaration["OutputName"], "Value": _value(declaration, outputs, giver)}
+        for declaration in declarations
+    ]
 
 
-def described(made: dict[str, Any]) -> dict[str, Any]:
+def describe_outputs(metadata: dict[str, Any]) -> dict[str, Any]:
     """Return the step's properties; values are text until :func:`typed` reads them."""
-    outputs = made.get("OutputParameters", [])
-    return made | {"OutputParameters": {each["Name"]: each["Value"] for each in outputs}}
+    outputs = metadata.get("OutputParameters", [])
+    return metadata | {"OutputParameters": {output["Name"]: output["Value"] for output in outputs}}
 
 
-def typed(declared: Iterable[dict], properties: dict[str, Any]) -> dict[str, Any]:
+def parse_outputs(declarations: Iterable[dict], properties: dict[str, Any]) -> dict[str, Any]:
     """Return ``properties`` with each output parameter in the type that the step declares."""
-    types = {each["OutputName"]: each.get("OutputType", "String") for each in declared}
+    types = {
+        declaration["OutputName"]: declaration.get("OutputType", "String")
+        for declaration in declarations
+    }
     outputs = properties["OutputParameters"].items()
     read = {name: parse(text, types.get(name, "String")) for name, text in outputs}
     return properties | {"OutputParameters": read}
 
 
-def _value(declared: dict, given: dict, giver: str) -> str:
-    name, kind = declared["OutputName"], declared.get("OutputType", "String")
-    if name not in given:
-        message = f"{giver} returned no output {name!r}; it returned {sorted(given)}"
+def _value(declaration: dict, outputs: dict, giver: str) -> str:
+    name, kind = declaration["OutputName"], declaration.get("OutputType", "String")
+    if name not in outputs:
+        message = f"{giver} returned no output {name!r}; it returned {sorted(outputs)}"
         raise StepFailed(f"ClientError: {message}")
-    value = given[name]
+    value = outputs[name]
     text = value if isinstance(value, str) else json.dumps(value)
     try:
         parse(text, kind)

@@ -15,11 +15,17 @@ from trainyard.emulator.jobs.processing_job import ProcessingJob
 from trainyard.emulator.jobs.request_checks import Check
 from trainyard.emulator.jobs.transfers import ClientFault, split_uri
 from trainyard.emulator.pipelines.steps.job_step import see_through
-from trainyard.emulator.pipelines.steps.runner import Attempt, Runner, StepFailed, refused, runs
+from trainyard.emulator.pipelines.steps.runner import (
+    Attempt,
+    Runner,
+    StepFailed,
+    make_failure,
+    runs,
+)
 
 PARTS = ("Statistics", "Constraints")
 _DRIFT_CHECKS = {"DATA_QUALITY": "ModelDataQuality", "MODEL_QUALITY": "ModelQuality"}
-_SHOWN = 3  # violations that a FailureReason names
+_LINE_LIMIT = 3  # violations that a FailureReason names
 
 
 @runs("QualityCheck")
@@ -32,89 +38,92 @@ class QualityCheckRunner(Runner):
 
     def run(self, attempt: Attempt) -> None:
         fields = attempt.fields
-        skipped, registered = _true(fields, "SkipCheck"), _true(fields, "RegisterNewBaseline")
+        skips_check, registers_baseline = (
+            _true(fields, "SkipCheck"),
+            _true(fields, "RegisterNewBaseline"),
+        )
         before = self._baseline(fields)
-        if not skipped and "Constraints" not in before:
+        if not skips_check and "Constraints" not in before:
             raise StepFailed(f"ClientError: {_nothing_to_compare(fields)}")
         output = _output(attempt.arguments)
         new = {part: f"{output}/{part.lower()}.json" for part in PARTS}
-        used = new if registered else before
-        made: dict[str, Any] = {
+        used = new if registers_baseline else before
+        metadata: dict[str, Any] = {
             "CheckType": fields["CheckType"],
             **{f"CalculatedBaseline{part}": uri for part, uri in new.items()},
             **{f"BaselineUsedForDriftCheck{part}": uri for part, uri in used.items()},
-            "SkipCheck": skipped,
-            "RegisterNewBaseline": registered,
+            "SkipCheck": skips_check,
+            "RegisterNewBaseline": registers_baseline,
         }
         if group := fields.get("ModelPackageGroupName"):
-            made["ModelPackageGroupName"] = group
-        request = attempt.arguments if skipped else _compared(attempt.arguments, before)
-        self._do(attempt, request, made)
-        if not skipped:
-            self._conclude(attempt, made, f"{output}/constraint_violations.json")
+            metadata["ModelPackageGroupName"] = group
+        request = attempt.arguments if skips_check else _add_baseline(attempt.arguments, before)
+        self._do(attempt, request, metadata)
+        if not skips_check:
+            self._conclude(attempt, metadata, f"{output}/constraint_violations.json")
 
-    def describe(self, made: dict) -> dict:
-        return {name: value for name, value in made.items() if name in self._type.properties}
+    def describe(self, metadata: dict) -> dict:
+        return {name: value for name, value in metadata.items() if name in self._type.properties}
 
-    def outputs(self, made: dict) -> list[str]:
-        return [made[f"CalculatedBaseline{part}"] for part in PARTS]
+    def outputs(self, metadata: dict) -> list[str]:
+        return [metadata[f"CalculatedBaseline{part}"] for part in PARTS]
 
-    def stop(self, made: dict) -> None:
+    def stop(self, metadata: dict) -> None:
         try:
-            self._services.jobs.stop(ProcessingJob.KIND, made["CheckJobArn"].rpartition("/")[2])
+            self._services.jobs.stop(ProcessingJob.KIND, metadata["CheckJobArn"].rpartition("/")[2])
         except ApiError as error:  # it has ended meanwhile
             if error.code != "ValidationException":
                 raise
 
-    def _do(self, attempt: Attempt, request: dict, made: dict[str, Any]) -> None:
+    def _do(self, attempt: Attempt, request: dict, metadata: dict[str, Any]) -> None:
         try:
             job = self._services.jobs.create(
                 ProcessingJob.KIND, request | {"ProcessingJobName": attempt.name}
             )
         except ApiError as error:
-            raise refused("CreateProcessingJob", error) from None
-        made["CheckJobArn"] = job.arn
-        attempt.note(dict(made))
+            raise make_failure("CreateProcessingJob", error) from None
+        metadata["CheckJobArn"] = job.arn
+        attempt.note(dict(metadata))
         if tags := request.get("Tags"):
             self._services.forward("AddTags", {"ResourceArn": job.arn, "Tags": tags})
         see_through(job)
 
-    def _conclude(self, attempt: Attempt, made: dict[str, Any], report: str) -> None:
+    def _conclude(self, attempt: Attempt, metadata: dict[str, Any], report: str) -> None:
         violations = json.loads(self._services.objects.read_bytes(*split_uri(report)))["violations"]
         if not violations:
             return
-        made["ViolationReport"] = report
-        attempt.note(dict(made))
+        metadata["ViolationReport"] = report
+        attempt.note(dict(metadata))
         if _true(attempt.fields, "FailOnViolation", default=True):
-            shown = "; ".join(_line(violation) for violation in violations[:_SHOWN])
+            lines = "; ".join(_line(violation) for violation in violations[:_LINE_LIMIT])
             raise StepFailed(
                 # AWS's words up to the address, which its SDK's tests expect; then the violations
                 f"ClientError: Quality check failed. See violation report {report}: "
-                f"{len(violations)} violations: {shown}"
+                f"{len(violations)} violations: {lines}"
             )
 
     def _baseline(self, fields: dict[str, Any]) -> dict[str, str]:
         """Return the earlier baseline to check against: Statistics, Constraints → S3 URI, where
         present.
         """
-        supplied = {part: fields.get(f"SuppliedBaseline{part}") for part in PARTS}
-        if any(supplied.values()) or not fields.get("ModelPackageGroupName"):
-            return {part: uri for part, uri in supplied.items() if uri}
-        registered = self._approved(fields["ModelPackageGroupName"])
-        drift = registered.get("DriftCheckBaselines", {}).get(_DRIFT_CHECKS[fields["CheckType"]])
+        baseline = {part: fields.get(f"SuppliedBaseline{part}") for part in PARTS}
+        if any(baseline.values()) or not fields.get("ModelPackageGroupName"):
+            return {part: uri for part, uri in baseline.items() if uri}
+        package = self._find_package(fields["ModelPackageGroupName"])
+        drift = package.get("DriftCheckBaselines", {}).get(_DRIFT_CHECKS[fields["CheckType"]])
         return {part: drift[part]["S3Uri"] for part in PARTS if part in (drift or {})}
 
-    def _approved(self, group: str) -> dict[str, Any]:
+    def _find_package(self, group: str) -> dict[str, Any]:
         """Return the newest approved package of the group; empty if there is none."""
-        asked = {"ModelPackageGroupName": group, "ModelApprovalStatus": "Approved"}
+        query = {"ModelPackageGroupName": group, "ModelApprovalStatus": "Approved"}
         newest = {"SortBy": "CreationTime", "SortOrder": "Descending", "MaxResults": 1}
         try:
-            found = self._services.forward("ListModelPackages", asked | newest)
+            answer = self._services.forward("ListModelPackages", query | newest)
         except ApiError as error:
             if error.status >= 500:
                 raise
             return {}  # the group is created by the first registration
-        for package in found["ModelPackageSummaryList"]:
+        for package in answer["ModelPackageSummaryList"]:
             name = {"ModelPackageName": package["ModelPackageArn"]}
             return self._services.forward("DescribeModelPackage", name)
         return {}
@@ -128,8 +137,8 @@ def _true(fields: dict[str, Any], name: str, default: bool = False) -> bool:
 
 
 def _line(violation: dict[str, str]) -> str:
-    where = violation.get("feature_name") or violation.get("metric_name")
-    return f"{where}: {violation['constraint_check_type']}: {violation['description']}"
+    subject = violation.get("feature_name") or violation.get("metric_name")
+    return f"{subject}: {violation['constraint_check_type']}: {violation['description']}"
 
 
 def _nothing_to_compare(fields: dict[str, Any]) -> str:
@@ -160,7 +169,7 @@ def _output(arguments: dict[str, Any]) -> str:
     )
 
 
-def _compared(arguments: dict[str, Any], before: dict[str, str]) -> dict[str, Any]:
+def _add_baseline(arguments: dict[str, Any], before: dict[str, str]) -> dict[str, Any]:
     """Return the request with the earlier baseline as inputs, and variables that name them."""
     inputs, environment = list(arguments.get("ProcessingInputs", [])), {}
     for part, uri in before.items():
@@ -169,5 +178,5 @@ def _compared(arguments: dict[str, Any], before: dict[str, str]) -> dict[str, An
         source = {"S3Uri": uri, "LocalPath": local, "S3DataType": "S3Prefix", "S3InputMode": "File"}
         inputs.append({"InputName": name, "S3Input": source})
         environment[name] = local
-    own = arguments.get("Environment", {})
-    return {**arguments, "ProcessingInputs": inputs, "Environment": own | environment}
+    variables = arguments.get("Environment", {})
+    return {**arguments, "ProcessingInputs": inputs, "Environment": variables | environment}

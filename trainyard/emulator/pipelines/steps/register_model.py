@@ -7,7 +7,7 @@ from pathlib import Path
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.jobs.request_checks import Check
 from trainyard.emulator.model_registry import refuse_foreign
-from trainyard.emulator.pipelines.steps.runner import Attempt, Runner, refused, runs
+from trainyard.emulator.pipelines.steps.runner import Attempt, Runner, make_failure, runs
 from trainyard.emulator.request_scope import foreign
 
 
@@ -30,11 +30,11 @@ class RegisterModelRunner(Runner):
                 request = {"ModelPackageName": attempt.name} | request
             answer = self._services.forward("CreateModelPackage", request)
         except ApiError as error:
-            raise refused("CreateModelPackage", error) from None
+            raise make_failure("CreateModelPackage", error) from None
         attempt.note({"Arn": answer["ModelPackageArn"]})
 
-    def describe(self, made: dict) -> dict:
-        return self._services.forward("DescribeModelPackage", {"ModelPackageName": made["Arn"]})
+    def describe(self, metadata: dict) -> dict:
+        return self._services.forward("DescribeModelPackage", {"ModelPackageName": metadata["Arn"]})
 
     def _make_group(self, name: str, tags: list[dict]) -> None:
         """Create the group if it is missing; the step's tags are such a group's, since a package
@@ -46,5 +46,5 @@ class RegisterModelRunner(Runner):
         except ApiError as error:
             if error.status >= 500:
                 raise
-            tagged = {"Tags": tags} if tags else {}
-            self._services.forward("CreateModelPackageGroup", request | tagged)
+            tags_member = {"Tags": tags} if tags else {}
+            self._services.forward("CreateModelPackageGroup", request | tags_member)

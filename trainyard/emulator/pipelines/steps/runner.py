@@ -102,15 +102,15 @@ class Runner:
         """
         raise NotImplementedError
 
-    def describe(self, made: dict[str, Any]) -> dict[str, Any]:
+    def describe(self, metadata: dict[str, Any]) -> dict[str, Any]:
         """Return the step's properties."""
-        return made
+        return metadata
 
-    def outputs(self, made: dict[str, Any]) -> list[str]:
+    def outputs(self, metadata: dict[str, Any]) -> list[str]:
         """Return the URIs that the step wrote to; a cache hit needs them to exist, unchanged."""
         return []
 
-    def stop(self, made: dict[str, Any]) -> None:
+    def stop(self, metadata: dict[str, Any]) -> None:
         """Stop the running work. Does nothing for steps that take no time."""
 
 
@@ -128,15 +128,15 @@ def runs(*step_types: str) -> Callable[[type[Runner]], type[Runner]]:
     def register(runner: type[Runner]) -> type[Runner]:
         for name in step_types:
             if name not in STEP_TYPES or name in RUNNERS:
-                why = "has a runner" if name in RUNNERS else "is not in trainyard.language"
-                raise ValueError(f"step type {name!r} of {runner.__module__} {why}")
+                reason = "has a runner" if name in RUNNERS else "is not in trainyard.language"
+                raise ValueError(f"step type {name!r} of {runner.__module__} {reason}")
             RUNNERS[name] = runner
         return runner
 
     return register
 
 
-def refused(operation: str, error: ApiError) -> StepFailed:
+def make_failure(operation: str, error: ApiError) -> StepFailed:
     """Return the failure, in AWS's words, of an API call that a step could not make."""
     kind = "InternalServerError" if error.status >= 500 else "ClientError"
     action = operation if ":" in operation else f"sagemaker:{operation}"

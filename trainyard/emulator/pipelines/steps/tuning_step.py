@@ -12,7 +12,7 @@ from trainyard.emulator.pipelines.steps.runner import (
     Runner,
     StepFailed,
     StepStopped,
-    refused,
+    make_failure,
     runs,
 )
 from trainyard.emulator.request_shapes import check
@@ -37,14 +37,14 @@ class TuningRunner(Runner):
     def check(arguments: dict[str, Any]) -> None:
         config = arguments.get("HyperParameterTuningJobConfig")
         strategy = config.get("Strategy") if isinstance(config, dict) else None
-        if isinstance(strategy, str) and (why := lacking(strategy)):
-            raise ExpressionError(why)
+        if isinstance(strategy, str) and (reason := lacking(strategy)):
+            raise ExpressionError(reason)
 
     @staticmethod
     def checks(step_type: str, arguments: dict[str, Any], python: Path) -> Iterable[Check]:
         for definition in definitions(arguments):
-            fixed = {"HyperParameters": definition.get("StaticHyperParameters", {})}
-            yield from TrainingJob.checks(definition | fixed, python)
+            static_member = {"HyperParameters": definition.get("StaticHyperParameters", {})}
+            yield from TrainingJob.checks(definition | static_member, python)
 
     def run(self, attempt: Attempt) -> None:
         name = _name(attempt)
@@ -54,7 +54,7 @@ class TuningRunner(Runner):
             check(OPERATION, request)
             job = tunings.carry_on(name[:-10], request) or tunings.create(request)
         except ApiError as error:
-            raise refused(OPERATION, error) from None
+            raise make_failure(OPERATION, error) from None
         attempt.note({"Arn": job.answer["HyperParameterTuningJobArn"]})
         job.wait()
         if job.status == "Stopped":
@@ -62,18 +62,18 @@ class TuningRunner(Runner):
         if job.status == "Failed":
             raise StepFailed(job.answer["FailureReason"])
 
-    def describe(self, made: dict[str, Any]) -> dict[str, Any]:
-        job = self._job(made)
+    def describe(self, metadata: dict[str, Any]) -> dict[str, Any]:
+        job = self._job(metadata)
         return job.describe() | {"TrainingJobSummaries": best_first(job)}
 
-    def outputs(self, made: dict[str, Any]) -> list[str]:
-        return self._services.tunings.outputs(self._job(made).name)
+    def outputs(self, metadata: dict[str, Any]) -> list[str]:
+        return self._services.tunings.outputs(self._job(metadata).name)
 
-    def stop(self, made: dict[str, Any]) -> None:
-        self._job(made).stop()
+    def stop(self, metadata: dict[str, Any]) -> None:
+        self._job(metadata).stop()
 
-    def _job(self, made: dict[str, Any]) -> TuningJob:
-        return self._services.tunings.find(made["Arn"].rpartition("/")[2])
+    def _job(self, metadata: dict[str, Any]) -> TuningJob:
+        return self._services.tunings.find(metadata["Arn"].rpartition("/")[2])
 
 
 def _name(attempt: Attempt) -> str:

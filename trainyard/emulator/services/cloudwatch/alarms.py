@@ -13,11 +13,16 @@ from pathlib import Path
 from trainyard.emulator.api import ApiError, make_arn
 from trainyard.emulator.json_documents import read_json, write_json
 from trainyard.emulator.request_scope import Thread
-from trainyard.emulator.services.cloudwatch.metric_store import Metric, Metrics, computed, known
+from trainyard.emulator.services.cloudwatch.metric_store import (
+    Metric,
+    Metrics,
+    compute_statistic,
+    is_supported,
+)
 
 log = logging.getLogger(__name__)
 
-BEYOND = 2
+EXTRA_PERIODS = 2
 """Number of periods beyond EvaluationPeriods that are searched for data: the guide's example has
 five for three."""
 
@@ -30,7 +35,7 @@ COMPARISONS: dict[str, Callable[[float, float], bool]] = {
 MISSING = ("missing", "breaching", "notBreaching", "ignore")
 
 
-def evaluated(
+def evaluate_alarm(
     breaches: Sequence[bool | None], periods: int, to_alarm: int, missing: str, now: str
 ) -> str:
     """Return the alarm's state for these data.
@@ -40,9 +45,9 @@ def evaluated(
     DatapointsToAlarm, TreatMissingData. ``now``: the state so far.
     """
     real = [breach for breach in breaches if breach is not None][:periods]
-    filled = periods - len(real)
-    bad = sum(real) + (filled if missing == "breaching" else 0)
-    if missing in ("breaching", "notBreaching") or not filled:
+    gaps = periods - len(real)
+    bad = sum(real) + (gaps if missing == "breaching" else 0)
+    if missing in ("breaching", "notBreaching") or not gaps:
         return "ALARM" if bad >= to_alarm else "OK"
     if not real:
         return "INSUFFICIENT_DATA" if missing == "missing" else now
@@ -57,7 +62,7 @@ def evaluated(
 
 
 TICK = 0.5  # seconds between evaluations
-NEEDED = ("MetricName", "Namespace", "Period", "EvaluationPeriods", "ComparisonOperator")
+REQUIRED_MEMBERS = ("MetricName", "Namespace", "Period", "EvaluationPeriods", "ComparisonOperator")
 NOT_RUN = (
     *("ThresholdMetricId", "EvaluationCriteria", "EvaluationWindow", "WarmUpConfiguration"),
     *("OKActions", "AlarmActions", "InsufficientDataActions"),
@@ -145,7 +150,7 @@ class Alarms:
         compare, threshold = COMPARISONS[alarm["ComparisonOperator"]], alarm["Threshold"]
         breaches = [None if value is None else compare(value, threshold) for value in values]
         periods = alarm["EvaluationPeriods"]
-        state = evaluated(
+        state = evaluate_alarm(
             breaches,
             periods,
             alarm.get("DatapointsToAlarm", periods),
@@ -160,13 +165,13 @@ class Alarms:
         metric = metric_of(alarm)
         statistic = alarm.get("Statistic") or alarm["ExtendedStatistic"]
         period, now = alarm["Period"], time.time()
-        count = alarm["EvaluationPeriods"] + BEYOND
+        count = alarm["EvaluationPeriods"] + EXTRA_PERIODS
         unit = alarm.get("Unit", "")
         points = self._metrics.points(metric, now - count * period, now + 1e-6, unit)
         windows: list[list] = [[] for _ in range(count)]
         for point in points:
             windows[min(count - 1, int((now - point.t) // period))].append(point)
-        return [computed(statistic, window) for window in windows]
+        return [compute_statistic(statistic, window) for window in windows]
 
     def _become(self, alarm: dict, state: str, reason: str) -> None:
         now, name = time.time(), alarm["AlarmName"]
@@ -187,7 +192,7 @@ class Alarms:
 def metric_of(document: dict) -> Metric:
     """Return the metric of a document with Namespace, MetricName and Dimensions."""
     dimensions = {d["Name"]: d["Value"] for d in document.get("Dimensions") or []}
-    return Metric.of(document["Namespace"], document["MetricName"], dimensions)
+    return Metric.from_dimensions(document["Namespace"], document["MetricName"], dimensions)
 
 
 def check(request: dict) -> None:
@@ -197,11 +202,11 @@ def check(request: dict) -> None:
     for member in NOT_RUN:
         if request.get(member):
             raise _invalid(f"{member}: only the state is evaluated here; leave it out")
-    for member in (*NEEDED, "Threshold"):
+    for member in (*REQUIRED_MEMBERS, "Threshold"):
         if request.get(member) is None:
             raise _invalid(f"{member} is missing")
     statistics = [s for s in (request.get("Statistic"), request.get("ExtendedStatistic")) if s]
-    if len(statistics) != 1 or not known(statistics[0]):
+    if len(statistics) != 1 or not is_supported(statistics[0]):
         raise _invalid(
             f"Statistic or ExtendedStatistic, {statistics}: expected one of SampleCount, Average, "
             "Sum, Minimum, Maximum, or a percentile such as p99"
@@ -223,8 +228,10 @@ def _one_of(request: dict, member: str, values: tuple[str, ...]) -> None:
 
 def _reason(alarm: dict, values: list[float | None], state: str) -> str:
     """Return the reason of the state in AWS's words."""
-    found = [f"{value:g}" for value in values if value is not None][: alarm["EvaluationPeriods"]]
-    if not found:
+    datapoints = [f"{value:g}" for value in values if value is not None][
+        : alarm["EvaluationPeriods"]
+    ]
+    if not datapoints:
         return f"Insufficient Data: {alarm['EvaluationPeriods']} datapoints were unknown."
     relation = "was" if state == "ALARM" else "was not"
     words = {
@@ -234,7 +241,8 @@ def _reason(alarm: dict, values: list[float | None], state: str) -> str:
         "LessThanOrEqualToThreshold": "less than or equal to",
     }[alarm["ComparisonOperator"]]
     return (
-        f"Threshold Crossed: {len(found)} datapoints [{', '.join(found)}] {relation} {words} the "
+        f"Threshold Crossed: {len(datapoints)} datapoints [{', '.join(datapoints)}] {relation} "
+        f"{words} the "
         f"threshold ({alarm['Threshold']})."
     )
 

@@ -30,8 +30,8 @@ from trainyard.emulator.services.cloudwatch.metric_store import (
     Metric,
     Metrics,
     Point,
-    computed,
-    known,
+    compute_statistic,
+    is_supported,
 )
 from trainyard.emulator.services.moto_app import query_error
 
@@ -61,11 +61,11 @@ class CloudWatch:
             model = _model().operation_model(operation) if operation in _names() else None
             if not model or operation not in self._operations:
                 raise ApiError("InvalidAction", f"The emulator does not implement {operation}.")
-            asked = _body(request) if target else _form(model, request)
-            if why := report(model.input_shape, asked):
-                raise ApiError("ValidationError", f"{operation}: {why}")
-            found = self._operations[operation](asked)
-            return _json(200, found) if target else _xml(model, found)
+            parameters = _body(request) if target else _form(model, request)
+            if reason := report(model.input_shape, parameters):
+                raise ApiError("ValidationError", f"{operation}: {reason}")
+            result = self._operations[operation](parameters)
+            return _json(200, result) if target else _xml(model, result)
         except ApiError as failure:
             return _json_error(failure) if target else _xml_error(failure)
 
@@ -79,11 +79,11 @@ class CloudWatch:
         }
 
     def _describe(self, request: dict) -> dict:
-        found = self.alarms.describe(request)
+        alarms = self.alarms.describe(request)
         if "MetricAlarm" not in request.get("AlarmTypes", ["MetricAlarm"]):
-            found = []
-        asked = request | {"MaxResults": request.get("MaxRecords", 50)}
-        return page("MetricAlarms", found, asked, 50) | {"CompositeAlarms": []}
+            alarms = []
+        paging_request = request | {"MaxResults": request.get("MaxRecords", 50)}
+        return page("MetricAlarms", alarms, paging_request, 50) | {"CompositeAlarms": []}
 
 
 @functools.cache
@@ -119,9 +119,9 @@ def _json_error(failure: ApiError) -> Response:
     return response
 
 
-def _xml(model: Any, found: dict) -> Response:
-    written = QuerySerializer(model).serialize(found)
-    return Response(written["body"], 200, content_type="text/xml")
+def _xml(model: Any, result: dict) -> Response:
+    response = QuerySerializer(model).serialize(result)
+    return Response(response["body"], 200, content_type="text/xml")
 
 
 def _xml_error(failure: ApiError) -> Response:
@@ -153,33 +153,37 @@ class Queries:
             raise _invalid("EntityMetricData is not kept here: use MetricData")
         for number, datum in enumerate(request.get("MetricData", []), 1):
             _check_values(datum, f"MetricData.member.{number}")
-        found = [
+        points = [
             (metric_of(datum | {"Namespace": request["Namespace"]}), point)
             for datum in request.get("MetricData", [])
             for point in _points(datum)
         ]
-        self._metrics.put(found)
+        self._metrics.put(points)
         return {}
 
     def list_metrics(self, request: dict) -> dict:
-        wanted = [(d["Name"], d.get("Value")) for d in request.get("Dimensions", [])]
-        found = [
-            {"Namespace": metric.namespace, "MetricName": metric.name, "Dimensions": _shown(metric)}
-            for metric in self._metrics.known()
+        dimensions = [(d["Name"], d.get("Value")) for d in request.get("Dimensions", [])]
+        metrics = [
+            {
+                "Namespace": metric.namespace,
+                "MetricName": metric.name,
+                "Dimensions": _list_dimensions(metric),
+            }
+            for metric in self._metrics.list_metrics()
             if request.get("Namespace") in (None, metric.namespace)
             and request.get("MetricName") in (None, metric.name)
             and all(
                 any(n == name and value in (None, v) for n, v in metric.dimensions)
-                for name, value in wanted
+                for name, value in dimensions
             )
         ]
-        return page("Metrics", found, request, 500)
+        return page("Metrics", metrics, request, 500)
 
     def statistics(self, request: dict) -> dict:
-        plain, extended = request.get("Statistics", []), request.get("ExtendedStatistics", [])
-        if not plain and not extended:
+        plain, percentiles = request.get("Statistics", []), request.get("ExtendedStatistics", [])
+        if not plain and not percentiles:
             raise _invalid("Statistics or ExtendedStatistics: name at least one")
-        _check([*plain, *extended])
+        _check([*plain, *percentiles])
         start, end, period = _span(request)
         if (end - start) / period > MOST:
             message = (
@@ -190,11 +194,13 @@ class Queries:
             raise ApiError("InvalidParameterCombination", message)
         points = self._metrics.points(metric_of(request), start, end, request.get("Unit", ""))
         datapoints = []
-        for t, found in _periods(points, start, period):
-            entry: dict[str, Any] = {"Timestamp": t, "Unit": found[0].unit}
-            entry |= {name: computed(name, found) for name in plain}
-            values = {n: value for n in extended if (value := computed(n, found)) is not None}
-            datapoints.append(entry | ({"ExtendedStatistics": values} if extended else {}))
+        for t, group in _periods(points, start, period):
+            entry: dict[str, Any] = {"Timestamp": t, "Unit": group[0].unit}
+            entry |= {name: compute_statistic(name, group) for name in plain}
+            values = {
+                n: value for n in percentiles if (value := compute_statistic(n, group)) is not None
+            }
+            datapoints.append(entry | ({"ExtendedStatistics": values} if percentiles else {}))
         return {"Label": request["MetricName"], "Datapoints": datapoints}
 
     def data(self, request: dict) -> dict:
@@ -212,15 +218,17 @@ class Queries:
         _check([stat["Stat"]])
         start, end, period = _span(request | {"Period": stat["Period"]})
         points = self._metrics.points(metric_of(stat["Metric"]), start, end, stat.get("Unit", ""))
-        values = [(t, computed(stat["Stat"], f)) for t, f in _periods(points, start, period)]
-        found = [(t, value) for t, value in values if value is not None]
+        values = [
+            (t, compute_statistic(stat["Stat"], f)) for t, f in _periods(points, start, period)
+        ]
+        pairs = [(t, value) for t, value in values if value is not None]
         if request.get("ScanBy", "TimestampDescending") == "TimestampDescending":
-            found.reverse()
+            pairs.reverse()
         return {
             "Id": query["Id"],
             "Label": query.get("Label") or stat["Metric"]["MetricName"],
-            "Timestamps": [t for t, _ in found],
-            "Values": [value for _, value in found],
+            "Timestamps": [t for t, _ in pairs],
+            "Values": [value for _, value in pairs],
             "StatusCode": "Complete",
         }
 
@@ -230,26 +238,29 @@ def seconds(value: Any) -> float:
     return value.timestamp() if isinstance(value, datetime) else parse_timestamp(value).timestamp()
 
 
-def _check_values(datum: dict, where: str) -> None:
+def _check_values(datum: dict, location: str) -> None:
     """Raise for values that are said in two ways, or counted wrongly, in CloudWatch's words."""
     for other in ("Values", "StatisticValues"):
         if "Value" in datum and datum.get(other):
             message = (
-                f"The parameters {where}.Value and {where}.{other} are mutually exclusive and "
+                f"The parameters {location}.Value and {location}.{other} are mutually exclusive "
+                "and "
                 "you have specified both."
             )
             raise ApiError("InvalidParameterCombination", message)
     if datum.get("Counts") and len(datum["Counts"]) != len(datum.get("Values", [])):
-        message = f"The parameters {where}.Values and {where}.Counts must be of the same size."
+        message = (
+            f"The parameters {location}.Values and {location}.Counts must be of the same size."
+        )
         raise _invalid(message)
 
 
 def _points(datum: dict) -> Iterator[Point]:
     t = seconds(datum["Timestamp"]) if "Timestamp" in datum else time.time()
-    unit, found = datum.get("Unit", "None"), datum.get("StatisticValues")
-    if found:
-        count, total = found["SampleCount"], found["Sum"]
-        yield Point(t, count, total, found["Minimum"], found["Maximum"], unit)
+    unit, statistics = datum.get("Unit", "None"), datum.get("StatisticValues")
+    if statistics:
+        count, total = statistics["SampleCount"], statistics["Sum"]
+        yield Point(t, count, total, statistics["Minimum"], statistics["Maximum"], unit)
         return
     values = datum.get("Values", [datum["Value"]] if "Value" in datum else [])
     counts = datum.get("Counts", [1] * len(values))
@@ -258,7 +269,7 @@ def _points(datum: dict) -> Iterator[Point]:
     for value, count in zip(values, counts, strict=True):
         if not math.isfinite(value):
             raise _invalid(f"{datum['MetricName']}: {value} is not a finite number")
-        yield Point.of(value, unit, t, count)
+        yield Point.from_value(value, unit, t, count)
 
 
 def _span(request: dict) -> tuple[float, float, int]:
@@ -277,20 +288,20 @@ def _span(request: dict) -> tuple[float, float, int]:
 
 def _periods(points: list[Point], start: float, period: int) -> list[tuple[float, list[Point]]]:
     """Return (start, points) of each period that has data."""
-    found: dict[float, list[Point]] = defaultdict(list)
+    groups: dict[float, list[Point]] = defaultdict(list)
     for point in points:
-        found[start + (point.t - start) // period * period].append(point)
-    return sorted(found.items())
+        groups[start + (point.t - start) // period * period].append(point)
+    return sorted(groups.items())
 
 
 def _check(statistics: list[str]) -> None:
-    if unknown := [name for name in statistics if not known(name)]:
+    if unknown := [name for name in statistics if not is_supported(name)]:
         raise _invalid(
             f"statistic {unknown[0]!r} is not computed here: use one of the plain five, or p99"
         )
 
 
-def _shown(metric: Metric) -> list[dict]:
+def _list_dimensions(metric: Metric) -> list[dict]:
     return [{"Name": name, "Value": value} for name, value in metric.dimensions]
 
 

@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-KEPT = 15 * 86400  # seconds that data are kept: CloudWatch's retention for one-minute periods
+RETENTION_SECONDS = (
+    15 * 86400
+)  # seconds that data are kept: CloudWatch's retention for one-minute periods
 log = logging.getLogger(__name__)
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS series (
@@ -39,7 +41,7 @@ class Point:
     unit: str = "None"
 
     @classmethod
-    def of(
+    def from_value(
         cls, value: float, unit: str = "None", t: float | None = None, count: float = 1
     ) -> "Point":
         return cls(time.time() if t is None else t, count, value * count, value, value, unit)
@@ -55,7 +57,7 @@ class Metric:
     """(name, value) pairs, sorted by name."""
 
     @classmethod
-    def of(cls, namespace: str, name: str, dimensions: Mapping[str, str]) -> "Metric":
+    def from_dimensions(cls, namespace: str, name: str, dimensions: Mapping[str, str]) -> "Metric":
         return cls(namespace, name, tuple(sorted(dimensions.items())))
 
 
@@ -66,7 +68,7 @@ class Metrics:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = threading.RLock()
         try:
-            self._db = _opened(path)
+            self._db = _open_store(path)
         except sqlite3.DatabaseError as damage:
             if isinstance(damage, sqlite3.OperationalError):
                 raise  # a full or a read-only disk: the store itself is whole
@@ -78,19 +80,19 @@ class Metrics:
                 damage,
                 aside,
             )
-            self._db = _opened(path)
-        self._known: dict[Metric, int] = {}
+            self._db = _open_store(path)
+        self._series_ids: dict[Metric, int] = {}
 
     def close(self) -> None:
         with self._lock:
             self._db.close()
 
-    def put(self, found: Iterable[tuple[Metric, Point]]) -> None:
+    def put(self, entries: Iterable[tuple[Metric, Point]]) -> None:
         """Store all points in one transaction."""
         with self._lock:
             rows = [
                 (self._id(metric), p.t, p.count, p.sum, p.least, p.most, p.unit)
-                for metric, p in found
+                for metric, p in entries
             ]
             self._db.execute("BEGIN")
             self._db.executemany("INSERT INTO points VALUES (?,?,?,?,?,?,?)", rows)
@@ -105,10 +107,10 @@ class Metrics:
 
     def totals(self, namespaces: Sequence[str]) -> dict[Metric, tuple[float, float]]:
         """Return metric → (number of values, their sum) for these namespaces."""
-        asked = ",".join("?" * len(namespaces))
+        placeholders = ",".join("?" * len(namespaces))
         sql = (
             "SELECT namespace, name, dimensions, TOTAL(count), TOTAL(sum) FROM series "
-            f"JOIN points ON points.series = series.id WHERE namespace IN ({asked}) "  # noqa: S608
+            f"JOIN points ON points.series = series.id WHERE namespace IN ({placeholders}) "  # noqa: S608
             "GROUP BY series.id"
         )
         with self._lock:
@@ -118,7 +120,7 @@ class Metrics:
             for space, name, dimensions, count, total in rows
         }
 
-    def known(self) -> list[Metric]:
+    def list_metrics(self) -> list[Metric]:
         """Return every metric that has data, sorted."""
         sql = (
             "SELECT namespace, name, dimensions FROM series WHERE id IN (SELECT series FROM points)"
@@ -128,23 +130,23 @@ class Metrics:
         return [Metric(n, m, tuple((k, v) for k, v in json.loads(d))) for n, m, d in rows]
 
     def _id(self, metric: Metric) -> int:
-        if metric not in self._known:
+        if metric not in self._series_ids:
             row = metric.namespace, metric.name, json.dumps(metric.dimensions)
             insert = "INSERT OR IGNORE INTO series (namespace, name, dimensions) VALUES (?,?,?)"
             self._db.execute(insert, row)
             select = "SELECT id FROM series WHERE namespace=? AND name=? AND dimensions=?"
-            self._known[metric] = self._db.execute(select, row).fetchone()[0]
-        return self._known[metric]
+            self._series_ids[metric] = self._db.execute(select, row).fetchone()[0]
+        return self._series_ids[metric]
 
 
-def _opened(path: Path) -> sqlite3.Connection:
+def _open_store(path: Path) -> sqlite3.Connection:
     """Open the store and delete data older than KEPT. Raises :class:`sqlite3.DatabaseError`."""
-    found = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-    found.execute("PRAGMA journal_mode=WAL")
-    found.execute("PRAGMA synchronous=OFF")  # a power cut may cost the last seconds
-    found.executescript(_SCHEMA)
-    found.execute("DELETE FROM points WHERE t < ?", (time.time() - KEPT,))
-    return found
+    connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=OFF")  # a power cut may cost the last seconds
+    connection.executescript(_SCHEMA)
+    connection.execute("DELETE FROM points WHERE t < ?", (time.time() - RETENTION_SECONDS,))
+    return connection
 
 
 PLAIN: dict[str, Callable[[Sequence[Point]], float]] = {
@@ -157,32 +159,32 @@ PLAIN: dict[str, Callable[[Sequence[Point]], float]] = {
 _PERCENTILE = re.compile(r"p(\d{1,2}(?:\.\d{1,10})?|100)")
 
 
-def known(statistic: str) -> bool:
+def is_supported(statistic: str) -> bool:
     """Return whether :func:`computed` supports it: the plain five, and percentiles (``p99.9``)."""
     return statistic in PLAIN or bool(_PERCENTILE.fullmatch(statistic))
 
 
-def computed(statistic: str, points: Sequence[Point]) -> float | None:
+def compute_statistic(statistic: str, points: Sequence[Point]) -> float | None:
     """Return the statistic of a period's data; None without data, and for a percentile of sets of
     statistics, whose single values are unknown.
     """
-    found = [point for point in points if point.count > 0]
-    if not found:
+    points_with_data = [point for point in points if point.count > 0]
+    if not points_with_data:
         return None
     if statistic in PLAIN:
-        return PLAIN[statistic](found)
+        return PLAIN[statistic](points_with_data)
     match = _PERCENTILE.fullmatch(statistic)
     assert match, statistic
-    if any(point.least != point.most for point in found):
+    if any(point.least != point.most for point in points_with_data):
         return None
-    return _percentile(float(match[1]) / 100, sorted((p.least, p.count) for p in found))
+    return _percentile(float(match[1]) / 100, sorted((p.least, p.count) for p in points_with_data))
 
 
 def _percentile(share: float, values: list[tuple[float, float]]) -> float:
     """Return the smallest value that at least ``share`` of all values do not exceed."""
-    wanted, seen = share * sum(count for _, count in values), 0.0
+    target, total = share * sum(count for _, count in values), 0.0
     for value, count in values:
-        seen += count
-        if seen >= wanted - 1e-9:
+        total += count
+        if total >= target - 1e-9:
             return value
     return values[-1][0]

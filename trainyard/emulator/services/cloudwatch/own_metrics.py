@@ -7,7 +7,7 @@ Amazon SageMaker AI with Amazon CloudWatch".
 import time
 
 from trainyard.emulator.services.cloudwatch.metric_store import Metric, Metrics, Point
-from trainyard.language.statuses import ENDED
+from trainyard.language.statuses import END_STATUSES
 
 ENDPOINTS = "AWS/SageMaker"
 TRAINING = "/aws/sagemaker/TrainingJobs"
@@ -30,7 +30,7 @@ def invocation(
     container took, and the additional seconds. ``count``: the variant's instances.
     """
     now, (model, overhead) = time.time(), times
-    found = {
+    values = {
         "Invocations": (1.0, "None"),
         "InvocationsPerInstance": (1.0 / count, "None"),
         "Invocation4XXErrors": (float(400 <= status < 500), "None"),
@@ -41,16 +41,19 @@ def invocation(
     }
     both = {"EndpointName": names[0], "VariantName": names[1]}
     metrics.put(
-        (Metric.of(ENDPOINTS, name, dimensions), Point.of(value, unit, now))
+        (Metric.from_dimensions(ENDPOINTS, name, dimensions), Point.from_value(value, unit, now))
         for dimensions in (both, both | {"EndpointConfigName": names[2]})
-        for name, (value, unit) in found.items()
+        for name, (value, unit) in values.items()
     )
 
 
 def training(metrics: Metrics, job: str, values: list[tuple[str, float]]) -> None:
     """Record the values that MetricDefinitions found in a line of a training job's log."""
     dimensions = {"TrainingJobName": job}
-    metrics.put((Metric.of(TRAINING, name, dimensions), Point.of(value)) for name, value in values)
+    metrics.put(
+        (Metric.from_dimensions(TRAINING, name, dimensions), Point.from_value(value))
+        for name, value in values
+    )
 
 
 def execution(metrics: Metrics, record: dict, step: str | None) -> None:
@@ -59,17 +62,22 @@ def execution(metrics: Metrics, record: dict, step: str | None) -> None:
     if step is None:
         answer = record["answer"]
         status, began = answer["PipelineExecutionStatus"], answer["CreationTime"]
-        word, ended = "Execution", status in ENDED
+        word, has_ended = "Execution", status in END_STATUSES
     else:
-        found = record["steps"][step]
+        step_record = record["steps"][step]
         dimensions["StepName"] = step
-        status, began = found["StepStatus"], found["StartTime"]
-        word, ended = "Step", "EndTime" in found
+        status, began = step_record["StepStatus"], step_record["StartTime"]
+        word, has_ended = "Step", "EndTime" in step_record
     points = {}
     if status == "Executing":
-        points[f"{word}Started"] = Point.of(1, "Count")
-    if ended:
-        points[f"{word}Duration"] = Point.of((time.time() - began) / MILLISECOND, "Milliseconds")
+        points[f"{word}Started"] = Point.from_value(1, "Count")
+    if has_ended:
+        points[f"{word}Duration"] = Point.from_value(
+            (time.time() - began) / MILLISECOND, "Milliseconds"
+        )
     if status in _ENDINGS:
-        points[f"{word}{_ENDINGS[status]}"] = Point.of(1, "Count")
-    metrics.put((Metric.of(PIPELINES, name, dimensions), point) for name, point in points.items())
+        points[f"{word}{_ENDINGS[status]}"] = Point.from_value(1, "Count")
+    metrics.put(
+        (Metric.from_dimensions(PIPELINES, name, dimensions), point)
+        for name, point in points.items()
+    )

@@ -32,11 +32,11 @@ def is_scrape(request: Request) -> bool:
 
 def answer(request: Request, secret: str, stores: Iterable[Metrics]) -> Response:
     """Return the metrics of all regions' stores; 401 for a wrong token."""
-    shown = request.headers["Authorization"].partition(" ")[2].strip()
-    if not hmac.compare_digest(shown.encode(), token_of(secret).encode()):
+    token = request.headers["Authorization"].partition(" ")[2].strip()
+    if not hmac.compare_digest(token.encode(), token_of(secret).encode()):
         challenge = {"WWW-Authenticate": 'Bearer realm="trainyard"'}
         return Response("trainyard metrics token prints the token\n", 401, challenge)
-    totals = {m: found for store in stores for m, found in store.totals(_NAMESPACES).items()}
+    totals = {m: total for store in stores for m, total in store.totals(_NAMESPACES).items()}
     body = text((measure, list(_samples(measure, totals))) for measure in OF_SERVICE)
     return Response(body, content_type=CONTENT_TYPE)
 

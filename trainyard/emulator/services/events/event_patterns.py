@@ -49,8 +49,11 @@ def parse(text: str) -> Callable[[Any], bool]:
         for path, value in _leaves(event, ""):
             values.setdefault(path, []).append(value)
         return any(
-            all(any(test(values.get(path, [])) for test in tests) for path, tests in each.items())
-            for each in alternatives
+            all(
+                any(test(values.get(path, [])) for test in tests)
+                for path, tests in alternative.items()
+            )
+            for alternative in alternatives
         )
 
     return matches
@@ -74,23 +77,23 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 def _alternatives(pattern: dict[str, Any], path: str) -> Iterator[Alternative]:
     """Iterate over what the event may be: one alternative, but for each entry of an ``$or``."""
-    found: list[Alternative] = [{}]
+    alternatives: list[Alternative] = [{}]
     for name, value in pattern.items():
         inner = f"{path}.{name}" if path else name
         if name == "$or" and _is_or(value):
-            more = [each for entry in value for each in _alternatives(entry, path)]
+            more = [alternative for entry in value for alternative in _alternatives(entry, path)]
         elif isinstance(value, dict):
             more = list(_alternatives(value, inner))
         elif isinstance(value, list):
             more = [{inner: _tests(value)}]
         else:
             raise WrongPattern(f'"{name}" must be an object or an array')
-        found = [_both(one, other) for one in found for other in more]
-    yield from found
+        alternatives = [_both(base, other) for base in alternatives for other in more]
+    yield from alternatives
 
 
-def _both(one: Alternative, other: Alternative) -> Alternative:
-    return {**one, **{path: one.get(path, []) + tests for path, tests in other.items()}}
+def _both(base: Alternative, other: Alternative) -> Alternative:
+    return {**base, **{path: base.get(path, []) + tests for path, tests in other.items()}}
 
 
 def _is_or(value: Any) -> bool:
@@ -103,8 +106,8 @@ def _tests(entries: list[Any]) -> list[Test]:
     return [_filter(entry) if isinstance(entry, dict) else _equal(entry) for entry in entries]
 
 
-def _equal(wanted: Any) -> Test:
-    return _of_one(lambda value: type_of(value) == type_of(wanted) and value == wanted)
+def _equal(operand: Any) -> Test:
+    return _of_one(lambda value: type_of(value) == type_of(operand) and value == operand)
 
 
 def type_of(value: Any) -> str:
@@ -113,85 +116,85 @@ def type_of(value: Any) -> str:
     return kinds.get(type(value), "null")
 
 
-def _of_one(meant: Callable[[Any], bool]) -> Test:
-    return lambda values: any(map(meant, values))
+def _of_one(predicate: Callable[[Any], bool]) -> Test:
+    return lambda values: any(map(predicate, values))
 
 
-def _of_text(meant: Callable[[str], bool]) -> Test:
-    return _of_one(lambda value: isinstance(value, str) and meant(value))
+def _of_text(predicate: Callable[[str], bool]) -> Test:
+    return _of_one(lambda value: isinstance(value, str) and predicate(value))
 
 
 def _filter(entry: dict[str, Any]) -> Test:
     if len(entry) != 1:
         raise WrongPattern("Only one key allowed in match expression")
-    ((name, wanted),) = entry.items()
+    ((name, operand),) = entry.items()
     if name not in _FILTERS:
         raise WrongPattern(f"Unrecognized match type {name}")
-    return _FILTERS[name](wanted)
+    return _FILTERS[name](operand)
 
 
 def _affix(name: str) -> Callable[[Any], Test]:
-    def make(wanted: Any) -> Test:
-        fold = isinstance(wanted, dict) and set(wanted) == {"equals-ignore-case"}
-        text = wanted["equals-ignore-case"] if fold else wanted
+    def make(operand: Any) -> Test:
+        fold = isinstance(operand, dict) and set(operand) == {"equals-ignore-case"}
+        text = operand["equals-ignore-case"] if fold else operand
         if not isinstance(text, str):
             raise WrongPattern(_TEXT.format(name))
-        return _of_text(_affixed(name, text, fold))
+        return _of_text(_make_affix(name, text, fold))
 
     return make
 
 
-def _affixed(name: str, text: str, fold: bool = False) -> Callable[[str], bool]:
+def _make_affix(name: str, text: str, fold: bool = False) -> Callable[[str], bool]:
     as_meant: Callable[[str], str] = str.lower if fold else str
     part, has = as_meant(text), str.startswith if name == "prefix" else str.endswith
     return lambda value: has(as_meant(value), part)
 
 
-def _same_letters(wanted: Any) -> Test:
-    if not isinstance(wanted, str):
+def _same_letters(operand: Any) -> Test:
+    if not isinstance(operand, str):
         raise WrongPattern(_TEXT.format("equals-ignore-case"))
-    return _of_text(lambda value: value.lower() == wanted.lower())
+    return _of_text(lambda value: value.lower() == operand.lower())
 
 
-def _exists(wanted: Any) -> Test:
-    if not isinstance(wanted, bool):
+def _exists(operand: Any) -> Test:
+    if not isinstance(operand, bool):
         raise WrongPattern("exists match pattern must be either true or false.")
-    return lambda values: bool(values) is wanted
+    return lambda values: bool(values) is operand
 
 
-def _wildcard(wanted: Any) -> Test:
-    if not isinstance(wanted, str):
+def _wildcard(operand: Any) -> Test:
+    if not isinstance(operand, str):
         raise WrongPattern(_TEXT.format("wildcard"))
-    if "**" in wanted:
-        raise WrongPattern(f"Consecutive wildcard characters at pos {wanted.index('**') + 1}")
-    if _COSTLY.search(wanted):
+    if "**" in operand:
+        raise WrongPattern(f"Consecutive wildcard characters at pos {operand.index('**') + 1}")
+    if _COSTLY.search(operand):
         raise WrongPattern(
             "Rule is too complex - try using fewer wildcard characters or fewer repeating "
             "character sequences after a wildcard character"
         )
-    return _of_text(_like(wanted))
+    return _of_text(_like(operand))
 
 
-def _like(wanted: str) -> Callable[[str], bool]:
-    parts = re.findall(r"\\(.)|(\*)|([^*\\]+)", wanted, re.DOTALL)
-    text = "".join(".*" if star else re.escape(escaped or plain) for escaped, star, plain in parts)
+def _like(operand: str) -> Callable[[str], bool]:
+    parts = re.findall(r"\\(.)|(\*)|([^*\\]+)", operand, re.DOTALL)
+    text = "".join(".*" if star else re.escape(escape or plain) for escape, star, plain in parts)
     return lambda value: re.fullmatch(text, value, re.DOTALL) is not None
 
 
-def _numeric(wanted: Any) -> Test:
-    if not isinstance(wanted, list):
+def _numeric(operand: Any) -> Test:
+    if not isinstance(operand, list):
         raise WrongPattern("Value of numeric must be an array.")
-    rest, compared = list(wanted), []
+    rest, comparisons = list(operand), []
     while rest:
         sign, *rest = rest
-        if sign not in _COMPARE or (compared and not _is_range(compared[0][0], sign)):
+        if sign not in _COMPARE or (comparisons and not _is_range(comparisons[0][0], sign)):
             raise WrongPattern(f"Bad numeric range operator: {sign}")
         if not rest or type_of(rest[0]) != "number":
             raise WrongPattern(f"Value of {sign} must be numeric")
-        compared.append((sign, rest.pop(0)))
-    if not compared:
+        comparisons.append((sign, rest.pop(0)))
+    if not comparisons:
         raise WrongPattern("Invalid member in numeric match: ]")
-    hold = [(_COMPARE[sign], number) for sign, number in compared]
+    hold = [(_COMPARE[sign], number) for sign, number in comparisons]
     return _of_one(
         lambda value: type_of(value) == "number" and all(test(value, n) for test, n in hold)
     )
@@ -201,10 +204,10 @@ def _is_range(first: str, second: str) -> bool:
     return first[0] == ">" and second[0] == "<"
 
 
-def _cidr(wanted: Any) -> Test:
-    if not isinstance(wanted, str):
+def _cidr(operand: Any) -> Test:
+    if not isinstance(operand, str):
         raise WrongPattern(_TEXT.format("prefix"))
-    address, slash, bits = wanted.partition("/")
+    address, slash, bits = operand.partition("/")
     if not slash:
         raise WrongPattern("Malformed CIDR, one '/' required")
     if not bits.isdigit():
@@ -214,41 +217,41 @@ def _cidr(wanted: Any) -> Test:
     except ValueError:
         raise WrongPattern(f"Nonstandard IP address: {address}") from None
     try:
-        network = ipaddress.ip_network(wanted, strict=False)
+        network = ipaddress.ip_network(operand, strict=False)
     except ValueError:
         raise WrongPattern("Malformed CIDR, mask bits are not of this address") from None
-    return _of_text(lambda value: _within(value, network))
+    return _of_text(lambda value: _is_in_network(value, network))
 
 
-def _within(value: str, network: Any) -> bool:
+def _is_in_network(value: str, network: Any) -> bool:
     try:
         return ipaddress.ip_address(value) in network
     except ValueError:
         return False
 
 
-def _anything_but(wanted: Any) -> Test:
-    unwanted = _unwanted(wanted)
-    return lambda values: any(not unwanted(value) for value in values)
+def _anything_but(operand: Any) -> Test:
+    is_excluded = _make_exclusion(operand)
+    return lambda values: any(not is_excluded(value) for value in values)
 
 
-def _unwanted(wanted: Any) -> Callable[[Any], bool]:
-    if not isinstance(wanted, dict):
-        known = wanted if isinstance(wanted, list) else [wanted]
-        if any(type_of(each) not in ("string", "number") for each in known):
-            raise WrongPattern(_NO_LIST if isinstance(wanted, list) else _NO_VALUE)
-        return lambda value: any(type_of(value) == type_of(k) and value == k for k in known)
-    if len(wanted) != 1 or not set(wanted) <= {*_BUT_TEXTS}:
+def _make_exclusion(operand: Any) -> Callable[[Any], bool]:
+    if not isinstance(operand, dict):
+        values = operand if isinstance(operand, list) else [operand]
+        if any(type_of(element) not in ("string", "number") for element in values):
+            raise WrongPattern(_NO_LIST if isinstance(operand, list) else _NO_VALUE)
+        return lambda value: any(type_of(value) == type_of(k) and value == k for k in values)
+    if len(operand) != 1 or not set(operand) <= {*_BUT_TEXTS}:
         raise WrongPattern(_NO_VALUE)
-    ((name, given),) = wanted.items()
-    texts = given if isinstance(given, list) else [given]
+    ((name, entry),) = operand.items()
+    texts = entry if isinstance(entry, list) else [entry]
     if any(isinstance(text, dict) for text in texts):
         raise WrongPattern(_NO_VALUE)
     if any(not isinstance(text, str) for text in texts):
         raise WrongPattern(_BUT_TEXTS[name])
     if name in ("prefix", "suffix") and "" in texts:
         raise WrongPattern("Null prefix/suffix not allowed")
-    tests = [_MEANT[name](text) for text in texts]
+    tests = [_PREDICATES[name](text) for text in texts]
     return lambda value: isinstance(value, str) and any(test(value) for test in tests)
 
 
@@ -262,9 +265,9 @@ _BUT_TEXTS = {
     ),
     "wildcard": _TEXT.format("wildcard"),
 }
-_MEANT: dict[str, Callable[[str], Callable[[str], bool]]] = {
-    "prefix": lambda text: _affixed("prefix", text),
-    "suffix": lambda text: _affixed("suffix", text),
+_PREDICATES: dict[str, Callable[[str], Callable[[str], bool]]] = {
+    "prefix": lambda text: _make_affix("prefix", text),
+    "suffix": lambda text: _make_affix("suffix", text),
     "equals-ignore-case": lambda text: lambda value: value.lower() == text.lower(),
     "wildcard": _like,
 }

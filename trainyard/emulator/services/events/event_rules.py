@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from trainyard.emulator.api import ApiError, make_arn
-from trainyard.emulator.json_documents import Kept
+from trainyard.emulator.json_documents import DocumentStore
 from trainyard.emulator.paging import page
 from trainyard.emulator.request_scope import account, region
 from trainyard.emulator.services.events import event_patterns, event_targets
@@ -41,13 +41,13 @@ class Rules:
     """
 
     def __init__(self, folder: Path, send: Send) -> None:
-        self._kept, self._send = Kept(folder), send
+        self._documents, self._send = DocumentStore(folder), send
         self._lock = threading.RLock()
 
     def operations(self) -> dict[str, Callable[[dict], dict]]:
         return {
             "PutRule": self.put,
-            "DescribeRule": lambda request: self._shown(self._find(request)),
+            "DescribeRule": lambda request: self._describe_rule(self._find(request)),
             "ListRules": self.list_rules,
             "DeleteRule": self.delete,
             "EnableRule": lambda request: self._switch(request, "ENABLED"),
@@ -64,7 +64,7 @@ class Rules:
         """Deliver the event to the targets of each enabled rule whose pattern it matches."""
         with self._lock:
             rules = [
-                rule for rule in self._kept.all.values() if _on(rule) and _matches(rule, event)
+                rule for rule in self._documents.all.values() if _on(rule) and _matches(rule, event)
             ]
             for rule in rules:
                 self._deliver(rule, event)
@@ -72,17 +72,17 @@ class Rules:
     def fire(self, now: float) -> None:
         """Fire the due scheduled rules; occurrences missed while the machine slept count as one."""
         with self._lock:
-            for rule in list(self._kept.all.values()):
+            for rule in list(self._documents.all.values()):
                 if rule.get("next") is not None and rule["next"] <= now:
                     if _on(rule):
                         self._deliver(rule, _tick(self._arn(rule["name"]), rule["next"]))
                     rule["next"] = _next(rule, now)
-                    self._kept.put(rule)
+                    self._documents.put(rule)
 
     def begin(self, now: float) -> None:
         """Schedule the next times; occurrences that were due while no emulator ran are skipped."""
         with self._lock:
-            for rule in self._kept.all.values():
+            for rule in self._documents.all.values():
                 if rule.get("next") is not None and rule["next"] < now:
                     log.warning(
                         "rule %s was due while no emulator ran; that is skipped",
@@ -102,34 +102,34 @@ class Rules:
             raise _invalid(text)
         if pattern := request.get("EventPattern"):
             event_patterns.parse(pattern)
-        given = {key: request[key] for key in _RULE if request.get(key)}
+        members = {key: request[key] for key in _RULE if request.get(key)}
         with self._lock:
-            old = self._kept.all.get(name, {"targets": [], "tags": request.get("Tags", [])})
-            rule = {"name": name, "made": time.time(), **given}
-            rule |= {"State": given.get("State", "ENABLED")}
+            old = self._documents.all.get(name, {"targets": [], "tags": request.get("Tags", [])})
+            rule = {"name": name, "made": time.time(), **members}
+            rule |= {"State": members.get("State", "ENABLED")}
             rule |= {"targets": old["targets"], "tags": old["tags"]}
             rule["next"] = _next(rule, rule["made"])
-            self._kept.put(rule)
+            self._documents.put(rule)
         return {"RuleArn": self._arn(name)}
 
     def list_rules(self, request: dict) -> dict:
         _own_bus(request)
         begin = request.get("NamePrefix", "")
-        found = [
-            self._shown(r)
-            for name, r in sorted(self._kept.all.items())
+        rules = [
+            self._describe_rule(r)
+            for name, r in sorted(self._documents.all.items())
             if name[: len(begin)] == begin
         ]
-        return _page("Rules", found, request)
+        return _page("Rules", rules, request)
 
     def delete(self, request: dict) -> dict:
         _own_bus(request)
         with self._lock:
-            rule = self._kept.all.get(request["Name"])
+            rule = self._documents.all.get(request["Name"])
             if rule and rule["targets"]:
                 raise _invalid("Rule can't be deleted since it has targets.")
             if rule:
-                self._kept.drop(request["Name"])
+                self._documents.drop(request["Name"])
         return {}
 
     def put_targets(self, request: dict) -> dict:
@@ -137,20 +137,20 @@ class Rules:
             rule = self._find({"Name": request["Rule"], **_bus_of(request)})
             for number, target in enumerate(request["Targets"], 1):
                 _check_id(target["Id"], f"targets.{number}.member.id")
-                if why := event_targets.refusal(target["Arn"]):
-                    raise _invalid(why)
+                if reason := event_targets.refusal(target["Arn"]):
+                    raise _invalid(reason)
             new = {target["Id"]: target for target in [*rule["targets"], *request["Targets"]]}
             if len(new) > _MOST:
                 text = "The requested resource exceeds the maximum number allowed."
                 raise ApiError("LimitExceededException", text)
-            self._kept.put(rule | {"targets": list(new.values())})
+            self._documents.put(rule | {"targets": list(new.values())})
         return {"FailedEntryCount": 0, "FailedEntries": []}
 
     def remove_targets(self, request: dict) -> dict:
         with self._lock:
             rule = self._find({"Name": request["Rule"], **_bus_of(request)})
-            left = [target for target in rule["targets"] if target["Id"] not in request["Ids"]]
-            self._kept.put(rule | {"targets": left})
+            targets = [target for target in rule["targets"] if target["Id"] not in request["Ids"]]
+            self._documents.put(rule | {"targets": targets})
         return {"FailedEntryCount": 0, "FailedEntries": []}
 
     def list_targets(self, request: dict) -> dict:
@@ -165,8 +165,8 @@ class Rules:
                 f"Member must have length less than or equal to {MOST_ENTRIES}",
             )
         answers = [self._put_event(entry) for entry in request["Entries"]]
-        failed = sum("ErrorCode" in answer for answer in answers)
-        return {"FailedEntryCount": failed, "Entries": answers}
+        failure_count = sum("ErrorCode" in answer for answer in answers)
+        return {"FailedEntryCount": failure_count, "Entries": answers}
 
     def test(self, request: dict) -> dict:
         try:
@@ -179,7 +179,7 @@ class Rules:
 
     def _switch(self, request: dict, state: str) -> dict:
         with self._lock:
-            self._kept.put(self._find(request) | {"State": state})
+            self._documents.put(self._find(request) | {"State": state})
         return {}
 
     def _put_event(self, entry: dict) -> dict:
@@ -207,7 +207,7 @@ class Rules:
 
     def _find(self, request: dict) -> dict:
         _own_bus(request)
-        rule = self._kept.all.get(request["Name"])
+        rule = self._documents.all.get(request["Name"])
         if rule is None:
             text = f"Rule {request['Name']} does not exist on EventBus {BUS}."
             raise ApiError("ResourceNotFoundException", text)
@@ -219,9 +219,14 @@ class Rules:
     def _arn(self, name: str) -> str:
         return make_arn("events", f"rule/{name}")
 
-    def _shown(self, rule: dict) -> dict:
-        own = {key: rule[key] for key in _RULE if key in rule}
-        return {"Name": rule["name"], "Arn": self._arn(rule["name"]), **own, "EventBusName": BUS}
+    def _describe_rule(self, rule: dict) -> dict:
+        members = {key: rule[key] for key in _RULE if key in rule}
+        return {
+            "Name": rule["name"],
+            "Arn": self._arn(rule["name"]),
+            **members,
+            "EventBusName": BUS,
+        }
 
 
 def make(source: str, kind: str, detail: Any, resources: list[str]) -> Event:
@@ -264,8 +269,10 @@ def _next(rule: dict, now: float) -> float | None:
         raise _invalid(text) from None
 
 
-def _check_id(name: str, where: str) -> None:
-    start = f"1 validation error detected: Value '{name}' at '{where}' failed to satisfy constraint"
+def _check_id(name: str, location: str) -> None:
+    start = (
+        f"1 validation error detected: Value '{name}' at '{location}' failed to satisfy constraint"
+    )
     if len(name) > _LONGEST_ID:
         raise _invalid(f"{start}: Member must have length less than or equal to {_LONGEST_ID}")
     if not re.fullmatch(_CHARACTERS, name):
@@ -287,9 +294,9 @@ def _own_bus(request: dict) -> None:
         raise ApiError("ResourceNotFoundException", text)
 
 
-def _page(key: str, found: list, request: dict) -> dict:
+def _page(key: str, items: list, request: dict) -> dict:
     limit = {"MaxResults": request["Limit"]} if "Limit" in request else {}
-    return page(key, found, {**request, **limit}, 100, lambda entry: entry)
+    return page(key, items, {**request, **limit}, 100, lambda entry: entry)
 
 
 def _invalid(message: str) -> ApiError:

@@ -94,13 +94,13 @@ class Deliverer:
 
     def _pipeline(self, target: Target, text: str) -> None:
         """Start the pipeline with the target's own parameters; the event is not passed to it."""
-        given = target.get("SageMakerPipelineParameters", {}).get("PipelineParameterList", [])
+        parameters = target.get("SageMakerPipelineParameters", {}).get("PipelineParameterList", [])
         name, authority = target["Arn"].rpartition("/")[2], self._aws.authority
         start = sagemaker_calls("StartPipelineExecution", {"PipelineName": name})
         authority.check(authority.session(target.get("RoleArn", "")), start)
         self._client("sagemaker").start_pipeline_execution(
             PipelineName=name,
-            PipelineParameters=given,
+            PipelineParameters=parameters,
             ClientRequestToken=uuid.uuid4().hex,
         )
 
@@ -112,13 +112,13 @@ def body(target: Target, event: dict[str, Any]) -> str:
     if "Input" in target:
         return target["Input"]
     if "InputPath" in target:
-        return json.dumps(_at(event, target["InputPath"]))
+        return json.dumps(_get_value(event, target["InputPath"]))
     if transformer := target.get("InputTransformer"):
-        return _transformed(transformer, event)
+        return _transform_event(transformer, event)
     return json.dumps(event)
 
 
-def _at(event: Any, path: str) -> Any:
+def _get_value(event: Any, path: str) -> Any:
     """Return the value at a path such as ``$.detail.status``; None if there is none."""
     for name in path.removeprefix("$").strip(".").split("."):
         if name:
@@ -126,27 +126,29 @@ def _at(event: Any, path: str) -> Any:
     return event
 
 
-def _transformed(transformer: dict[str, Any], event: dict[str, Any]) -> str:
+def _transform_event(transformer: dict[str, Any], event: dict[str, Any]) -> str:
     """Replace each ``<name>`` by the value at its path: text as it is, other values as JSON.
 
     In a JSON template, outside of quotes, a text value gets quotes.
     """
     template: str = transformer["InputTemplate"]
-    values = {name: _at(event, path) for name, path in transformer.get("InputPathsMap", {}).items()}
+    values = {
+        name: _get_value(event, path) for name, path in transformer.get("InputPathsMap", {}).items()
+    }
     values |= {"aws.events.event": event, "aws.events.event.json": event}
     values |= {"aws.events.event.ingestion-time": event["time"]}
-    found, quoted, index = "", False, 0
+    text, in_quotes, index = "", False, 0
     while index < len(template):
         name = next((n for n in values if template.startswith(f"<{n}>", index)), None)
         if name is None:
-            quoted ^= template[index] == '"' and template[index - 1 : index] != "\\"
-            found += template[index]
+            in_quotes ^= template[index] == '"' and template[index - 1 : index] != "\\"
+            text += template[index]
             index += 1
             continue
         value = values[name]
         index += len(name) + 2
-        if quoted:
-            found += value if isinstance(value, str) else "" if value is None else json.dumps(value)
+        if in_quotes:
+            text += value if isinstance(value, str) else "" if value is None else json.dumps(value)
         else:
-            found += '""' if value is None else json.dumps(value)
-    return found
+            text += '""' if value is None else json.dumps(value)
+    return text

@@ -24,7 +24,7 @@ from trainyard.emulator.services.events.event_rules import Event, Rules, make
 from trainyard.emulator.services.events.event_targets import Deliverer, Target
 from trainyard.emulator.services.events.schedule_expressions import iso
 from trainyard.emulator.services.events.schedules import Schedules
-from trainyard.language.statuses import ENDED
+from trainyard.language.statuses import END_STATUSES
 
 TICK = 0.5  # seconds between checks for due rules and schedules
 SERVICES = ("events", "scheduler")
@@ -43,7 +43,7 @@ class Events:
         self._rules, self._schedules = Rules(root / "rules", send), Schedules(root, send)
         self._rest = Rest("scheduler")
         self.changes = Changes(self._rules.emit)
-        self._closed = threading.Event()
+        self._close_event = threading.Event()
         self._threads = [
             Thread(target=target, name=name, daemon=True)
             for target, name in ((self._deliver, "events"), (self._watch, "schedules"))
@@ -58,7 +58,7 @@ class Events:
 
     def close(self) -> None:
         """Stop the threads; emitted events are delivered first."""
-        self._closed.set()
+        self._close_event.set()
         self._waiting.put(None)
         for thread in self._threads:
             if thread.ident:
@@ -77,11 +77,11 @@ class Events:
                 raise ApiError("UnknownOperationException", text)
             parameters = json_object(request.get_data())
             check(_model().operation_model(operation), parameters)
-            found = operations[operation](parameters)
+            answer = operations[operation](parameters)
         except ApiError as failure:
             body = {"__type": failure.code, "message": failure.message}
             return Response(json.dumps(body), failure.status, content_type=_JSON)
-        return Response(json.dumps(found), content_type=_JSON)
+        return Response(json.dumps(answer), content_type=_JSON)
 
     def _scheduler(self, request: Request) -> Response:
         operations = self._schedules.operations()
@@ -103,7 +103,7 @@ class Events:
                 log.exception("an event for %s was lost", entry[0]["Arn"])
 
     def _watch(self) -> None:
-        while not self._closed.wait(TICK):
+        while not self._close_event.wait(TICK):
             now = time.time()
             try:
                 self._rules.fire(now)
@@ -134,7 +134,7 @@ JOBS = {
     "Processing": "SageMaker Processing Job State Change",
     "Transform": "SageMaker Transform Job State Change",
 }
-_AHEAD = ("Completed", "Failed", "Stopping", "Stopped", "MaxRuntimeExceeded")
+_LEADING_STATUSES = ("Completed", "Failed", "Stopping", "Stopped", "MaxRuntimeExceeded")
 """Secondary statuses that are set shortly before the status itself."""
 
 
@@ -143,17 +143,17 @@ class Changes:
 
     def __init__(self, emit: Callable[[Event], None]) -> None:
         self._emit = emit
-        self._known: dict[str, tuple[str, ...]] = {}
+        self._last_statuses: dict[str, tuple[str, ...]] = {}
         """Last reported status by key: an ARN, or an execution's ARN and a step's name."""
         self._lock = threading.Lock()
 
     def of_job(self, kind: str, record: dict[str, Any]) -> None:
         """Report a job, also when only SecondaryStatus changes. ``record``: its description."""
-        arn, own = record[f"{kind}JobArn"], record[f"{kind}JobStatus"]
+        arn, status = record[f"{kind}JobArn"], record[f"{kind}JobStatus"]
         second = record.get("SecondaryStatus", "")
-        if own == "InProgress" and second in _AHEAD:
+        if status == "InProgress" and second in _LEADING_STATUSES:
             return
-        if kind in JOBS and self._is_new(arn, (own, second)):
+        if kind in JOBS and self._is_new(arn, (status, second)):
             detail = {name: _milliseconds(name, value) for name, value in record.items()}
             name = {f"{kind}JobName": arn.rpartition("/")[2]}
             self._emit(make(SOURCE, JOBS[kind], name | detail, [arn]))
@@ -174,25 +174,25 @@ class Changes:
         }
         resources = list(common.values())
         status, before = answer["PipelineExecutionStatus"], self._status(arn)
-        if status in ENDED and before in (None, status):
+        if status in END_STATUSES and before in (None, status):
             return  # of an earlier emulator, or already reported
-        if status not in ENDED and self._is_new(arn, (status,)):
+        if status not in END_STATUSES and self._is_new(arn, (status,)):
             self._emit(make(SOURCE, EXECUTION, common | _of_execution(answer, before), resources))
         for name, step in record["steps"].items():
             key, earlier = f"{arn} {name}", self._status(f"{arn} {name}")
             if self._is_new(key, (step["StepStatus"],)) and (earlier or "EndTime" not in step):
                 detail = common | _of_step(step, earlier)
                 self._emit(make(SOURCE, STEP, detail, resources))
-        if status in ENDED and self._is_new(arn, (status,)):
+        if status in END_STATUSES and self._is_new(arn, (status,)):
             self._emit(make(SOURCE, EXECUTION, common | _of_execution(answer, before), resources))
 
     def _status(self, key: str) -> str | None:
-        return self._known.get(key, (None,))[0]
+        return self._last_statuses.get(key, (None,))[0]
 
     def _is_new(self, key: str, status: tuple[str, ...]) -> bool:
         with self._lock:
-            new = self._known.get(key) != status
-            self._known[key] = status
+            new = self._last_statuses.get(key) != status
+            self._last_statuses[key] = status
             return new
 
 
@@ -207,7 +207,7 @@ def _of_execution(answer: dict[str, Any], before: str | None) -> dict[str, Any]:
     for name in ("DisplayName", "Description"):
         if text := answer.get(f"PipelineExecution{name}"):
             detail[f"pipelineExecution{name}"] = text
-    if status in ENDED:
+    if status in END_STATUSES:
         detail["executionEndTime"] = iso(answer["LastModifiedTime"])
     return detail
 
@@ -236,7 +236,7 @@ def _camel(value: Any) -> Any:
 def _milliseconds(name: str, value: Any) -> Any:
     """Return the value with times of a job's event as milliseconds since the epoch."""
     if isinstance(value, dict):
-        return {inner: _milliseconds(inner, found) for inner, found in value.items()}
+        return {inner: _milliseconds(inner, child) for inner, child in value.items()}
     if isinstance(value, list):
-        return [_milliseconds(name, found) for found in value]
+        return [_milliseconds(name, child) for child in value]
     return int(value * 1000) if name.endswith("Time") and isinstance(value, float) else value

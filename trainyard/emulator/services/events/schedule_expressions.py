@@ -37,27 +37,27 @@ class Expression(Protocol):
 
 def parse(text: str, timezone: str = "UTC") -> Expression:
     """Return the parsed expression. Raises :class:`WrongExpression`."""
-    found = re.fullmatch(r"(at|rate|cron)\((.*)\)", text.strip())
-    if not found:
+    match = re.fullmatch(r"(at|rate|cron)\((.*)\)", text.strip())
+    if not match:
         raise WrongExpression(f"{text!r} is not at(...), rate(...) or cron(...)")
     try:
         zone = ZoneInfo(timezone)
     except (ZoneInfoNotFoundError, ValueError):
         raise WrongExpression(f"the time zone {timezone!r} is not known") from None
-    kind, inner = found[1], found[2].strip()
+    kind, inner = match[1], match[2].strip()
     if kind == "at":
-        return At.of(inner, zone)
-    return Rate.of(inner) if kind == "rate" else Cron.of(inner, zone)
+        return OneTime.from_text(inner, zone)
+    return Rate.from_text(inner) if kind == "rate" else Cron.from_text(inner, zone)
 
 
 @dataclass(frozen=True, slots=True)
-class At:
+class OneTime:
     """A single time, ``at(…)``."""
 
     time: float
 
     @classmethod
-    def of(cls, text: str, zone: ZoneInfo) -> "At":
+    def from_text(cls, text: str, zone: ZoneInfo) -> "OneTime":
         try:
             return cls(
                 datetime.strptime(text, "%Y-%m-%dT%H:%M:%S").replace(tzinfo=zone).timestamp()
@@ -76,11 +76,11 @@ class Rate:
     seconds: int
 
     @classmethod
-    def of(cls, text: str) -> "Rate":
-        found = re.fullmatch(r"([1-9]\d*) (minute|hour|day)(s?)", text)
-        if not found or (found[1] == "1") == bool(found[3]):
+    def from_text(cls, text: str) -> "Rate":
+        match = re.fullmatch(r"([1-9]\d*) (minute|hour|day)(s?)", text)
+        if not match or (match[1] == "1") == bool(match[3]):
             raise WrongExpression(f"rate({text}): expected e.g. rate(1 minute), rate(5 hours)")
-        return cls(int(found[1]) * UNITS[found[2]])
+        return cls(int(match[1]) * UNITS[match[2]])
 
     def next(self, after: float, anchor: float) -> float | None:
         if after < anchor:
@@ -101,7 +101,7 @@ class Cron:
     zone: ZoneInfo
 
     @classmethod
-    def of(cls, text: str, zone: ZoneInfo) -> "Cron":
+    def from_text(cls, text: str, zone: ZoneInfo) -> "Cron":
         fields = text.upper().split()
         if len(fields) != 6:
             raise WrongExpression(f"cron({text}): {len(fields)} fields; expected 6")
@@ -109,7 +109,7 @@ class Cron:
         if (month_day == "?") == (week_day == "?"):
             message = "one of day-of-month and day-of-week must be ?, and only one"
             raise WrongExpression(f"cron({text}): {message}")
-        found = cls(
+        cron = cls(
             _numbers(minutes, range(60), "minutes"),
             _numbers(hours, range(24), "hours"),
             month_day,
@@ -119,8 +119,8 @@ class Cron:
             zone,
         )
         for month in range(1, 13):  # parse the days once, so that an error is raised now
-            found._days(2024, month)
-        return found
+            cron._days(2024, month)
+        return cron
 
     def next(self, after: float, anchor: float) -> float | None:
         start = datetime.fromtimestamp(after, self.zone)
@@ -151,24 +151,24 @@ class Cron:
 
 
 def _numbers(
-    text: str, allowed: range, field: str, names: list[str] | None = None
+    text: str, values: range, field: str, names: list[str] | None = None
 ) -> frozenset[int]:
     """Return the numbers of ``*``, ``5``, ``1-5``, ``MON-FRI``, ``0/15``, and lists of these."""
-    found: set[int] = set()
+    result: set[int] = set()
     for part in text.split(","):
         start, slash, step = part.partition("/")
         low, dash, high = start.partition("-")
         try:
-            first = allowed[0] if low == "*" else _number(low, names)
-            last = _number(high, names) if dash else allowed[-1] if slash or low == "*" else first
+            first = values[0] if low == "*" else _number(low, names)
+            last = _number(high, names) if dash else values[-1] if slash or low == "*" else first
             numbers = range(first, last + 1, int(step) if slash else 1)
         except ValueError:
             raise WrongExpression(f"{field} {text!r} cannot be read") from None
-        if not numbers or first not in allowed or last not in allowed:
-            bounds = f"{allowed[0]} to {allowed[-1]}"
+        if not numbers or first not in values or last not in values:
+            bounds = f"{values[0]} to {values[-1]}"
             raise WrongExpression(f"{field} {text!r} is not within {bounds}")
-        found.update(numbers)
-    return frozenset(found)
+        result.update(numbers)
+    return frozenset(result)
 
 
 def _number(text: str, names: list[str] | None) -> int:
@@ -179,8 +179,8 @@ def _month_days(text: str, year: int, month: int, last: int) -> set[int]:
     if text == "L":
         return {last}
     if text.endswith("W"):  # the nearest weekday in the same month
-        wanted = last if text == "LW" else min(*_numbers(text[:-1], range(1, 32), "day"), last)
-        return {_nearest_weekday(year, month, wanted, last)}
+        target_day = last if text == "LW" else min(*_numbers(text[:-1], range(1, 32), "day"), last)
+        return {_nearest_weekday(year, month, target_day, last)}
     return {day for day in _numbers(text, range(1, 32), "day-of-month") if day <= last}
 
 
@@ -206,8 +206,8 @@ def _week_days(text: str, year: int, month: int, last: int) -> set[int]:
     if text.endswith("L"):
         [weekday] = _numbers(text[:-1], range(1, 8), "day", _DAYS)
         return {_dates(year, month, last, weekday)[-1]}
-    chosen = _numbers(text, range(1, 8), "day-of-week", _DAYS)
-    return {day for weekday in chosen for day in _dates(year, month, last, weekday)}
+    weekdays = _numbers(text, range(1, 8), "day-of-week", _DAYS)
+    return {day for weekday in weekdays for day in _dates(year, month, last, weekday)}
 
 
 def _dates(year: int, month: int, last: int, weekday: int) -> list[int]:

@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from trainyard.emulator.api import ApiError, make_arn
-from trainyard.emulator.json_documents import Kept
+from trainyard.emulator.json_documents import DocumentStore
 from trainyard.emulator.paging import page
 from trainyard.emulator.services.events import event_rules, event_targets
 from trainyard.emulator.services.events.schedule_expressions import WrongExpression, iso, parse
 
 DEFAULT = "default"
 _NAME = re.compile(r"[0-9a-zA-Z\-_.]{1,64}")
-_OWN = (
+_REQUEST_MEMBERS = (
     *("Description", "EndDate", "FlexibleTimeWindow", "KmsKeyArn", "ScheduleExpression"),
     *("ScheduleExpressionTimezone", "StartDate", "State", "Target", "ActionAfterCompletion"),
 )
@@ -36,14 +36,14 @@ class Schedules:
     """
 
     def __init__(self, folder: Path, send: event_rules.Send) -> None:
-        self._kept = Kept(folder / "schedules")
+        self._documents = DocumentStore(folder / "schedules")
         self._send = send
         self._lock = threading.RLock()
 
     def operations(self) -> dict[str, Callable[[dict], dict]]:
         return {
             "CreateSchedule": self.create,
-            "GetSchedule": lambda request: self._shown(self._find(request)),
+            "GetSchedule": lambda request: self._describe_schedule(self._find(request)),
             "UpdateSchedule": self.update,
             "DeleteSchedule": self.delete,
             "ListSchedules": self.list_schedules,
@@ -52,7 +52,7 @@ class Schedules:
     def fire(self, now: float) -> None:
         """Fire the due schedules."""
         with self._lock:
-            for schedule in list(self._kept.all.values()):
+            for schedule in list(self._documents.all.values()):
                 if schedule["next"] is not None and schedule["next"] <= now:
                     self._fire(schedule, now)
 
@@ -61,7 +61,7 @@ class Schedules:
         time.
         """
         with self._lock:
-            for schedule in self._kept.all.values():
+            for schedule in self._documents.all.values():
                 once = schedule["ScheduleExpression"].startswith("at(")
                 if schedule["next"] is not None and schedule["next"] < now and not once:
                     name = schedule["name"]
@@ -76,7 +76,7 @@ class Schedules:
     def create(self, request: dict) -> dict:
         with self._lock:
             name = self._key(request)
-            if name in self._kept.all:
+            if name in self._documents.all:
                 text = f"Schedule {request['Name']} already exists."
                 raise ApiError("ConflictException", text, 409)
             return self._put(request)
@@ -89,38 +89,40 @@ class Schedules:
     def delete(self, request: dict) -> dict:
         with self._lock:
             self._find(request)
-            self._kept.drop(self._key(request))
+            self._documents.drop(self._key(request))
         return {}
 
     def list_schedules(self, request: dict) -> dict:
-        found = [
+        schedules = [
             {**self._summary(s), "Target": {"Arn": s["Target"]["Arn"]}}
-            for s in self._kept.all.values()
+            for s in self._documents.all.values()
             if request.get("GroupName") in (None, s["group"])
             and s["short"].startswith(request.get("NamePrefix", ""))
             and request.get("State") in (None, s["State"])
         ]
-        return page("Schedules", found, request, 100, lambda entry: entry)
+        return page("Schedules", schedules, request, 100, lambda entry: entry)
 
     # inside
 
-    def _put(self, request: dict, created: float | None = None) -> dict:
+    def _put(self, request: dict, creation_time: float | None = None) -> dict:
         name, group = _valid(request["Name"]), request.get("GroupName", DEFAULT)
         if group != DEFAULT:
             text = f"Schedule group {group} does not exist: only {DEFAULT} exists here."
             raise ApiError("ResourceNotFoundException", text, 404)
-        if why := event_targets.refusal(request["Target"]["Arn"]):
-            raise _invalid(why)
+        if reason := event_targets.refusal(request["Target"]["Arn"]):
+            raise _invalid(reason)
         now = time.time()
-        schedule = {key: _plain(request[key]) for key in _OWN if request.get(key) is not None}
+        schedule = {
+            key: _plain(request[key]) for key in _REQUEST_MEMBERS if request.get(key) is not None
+        }
         schedule |= {"name": self._key(request), "short": name, "group": group}
-        schedule["CreationDate"] = created or now
+        schedule["CreationDate"] = creation_time or now
         schedule |= {"LastModificationDate": now, "State": request.get("State", "ENABLED")}
         schedule.setdefault("ScheduleExpressionTimezone", "UTC")
         schedule["next"] = _next(schedule, now)
-        if created is None and _at_once(schedule, now):
+        if creation_time is None and _at_once(schedule, now):
             schedule["next"] = now
-        self._kept.put(schedule)
+        self._documents.put(schedule)
         return {"ScheduleArn": _arn(group, name)}
 
     def _fire(self, schedule: dict, now: float) -> None:
@@ -132,22 +134,22 @@ class Schedules:
             self._send(target, target.get("Input") or json.dumps(event))
         schedule["next"] = _next(schedule, now)
         if schedule["next"] is None and schedule.get("ActionAfterCompletion") == "DELETE":
-            self._kept.drop(schedule["name"])
+            self._documents.drop(schedule["name"])
         else:
-            self._kept.put(schedule)
+            self._documents.put(schedule)
 
     def _key(self, request: dict) -> str:
         return f"{request.get('GroupName', DEFAULT)}/{request['Name']}"
 
     def _find(self, request: dict) -> dict:
-        if (key := self._key(request)) not in self._kept.all:
+        if (key := self._key(request)) not in self._documents.all:
             text = f"Schedule {request['Name']} does not exist."
             raise ApiError("ResourceNotFoundException", text, 404)
-        return self._kept.all[key]
+        return self._documents.all[key]
 
-    def _shown(self, schedule: dict) -> dict:
-        own = {key: schedule[key] for key in _OWN if key in schedule}
-        return {**self._summary(schedule), **own}
+    def _describe_schedule(self, schedule: dict) -> dict:
+        members = {key: schedule[key] for key in _REQUEST_MEMBERS if key in schedule}
+        return {**self._summary(schedule), **members}
 
     def _summary(self, schedule: dict) -> dict:
         return {
@@ -169,9 +171,9 @@ def _next(schedule: dict, now: float) -> float | None:
     anchor = start or schedule["LastModificationDate"]
     if text.startswith("at("):  # StartDate and EndDate do not apply to it
         return expression.next(now, anchor)
-    found = expression.next(max(now, start - 1 if start else 0), anchor)
+    moment = expression.next(max(now, start - 1 if start else 0), anchor)
     end = schedule.get("EndDate")
-    return None if found is None or (end and found > end) else found
+    return None if moment is None or (end and moment > end) else moment
 
 
 def _at_once(schedule: dict, now: float) -> bool:
@@ -180,8 +182,8 @@ def _at_once(schedule: dict, now: float) -> bool:
     That is a rate whose StartDate, its first occurrence, is past or missing ("Schedule types" in
     EventBridge Scheduler's user guide).
     """
-    begun = schedule.get("StartDate", now) <= now
-    return begun and schedule["ScheduleExpression"].startswith("rate(")
+    has_begun = schedule.get("StartDate", now) <= now
+    return has_begun and schedule["ScheduleExpression"].startswith("rate(")
 
 
 def _plain(value: Any) -> Any:

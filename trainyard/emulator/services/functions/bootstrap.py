@@ -51,26 +51,28 @@ def main() -> None:
     sys.path.insert(0, os.environ["LAMBDA_TASK_ROOT"])
     os.chdir(os.environ["LAMBDA_TASK_ROOT"])
     answer: dict[str, Any] = {"result": None, "error": None}
-    begun, version = time.monotonic(), os.environ["AWS_LAMBDA_FUNCTION_VERSION"]
-    own, asked = "python{}.{}".format(*sys.version_info), os.environ["AWS_EXECUTION_ENV"]
-    if asked != f"AWS_Lambda_{own}":
-        print(f"[emulator] {asked}: {own} replaces it")
+    start_time, version = time.monotonic(), os.environ["AWS_LAMBDA_FUNCTION_VERSION"]
+    own_runtime, runtime = "python{}.{}".format(*sys.version_info), os.environ["AWS_EXECUTION_ENV"]
+    if runtime != f"AWS_Lambda_{own_runtime}":
+        print(f"[emulator] {runtime}: {own_runtime} replaces it")
     handler = None
     try:
         handler = find(os.environ["_HANDLER"])
         print(f"START RequestId: {call['request']} Version: {version}", flush=True)
-        begun = time.monotonic()
+        start_time = time.monotonic()
         answer["result"] = marshal(handler(call["event"], Context(call)))
     except Fault as fault:
         answer["error"] = error(fault.kind, str(fault), fault.trace)
     except Exception as failure:  # noqa: BLE001 - the function's own, whatever it is
         frames = traceback.extract_tb(failure.__traceback__)
-        theirs = [frame for frame in frames if frame.filename != __file__]
-        answer["error"] = error(type(failure).__name__, str(failure), traceback.format_list(theirs))
+        user_frames = [frame for frame in frames if frame.filename != __file__]
+        answer["error"] = error(
+            type(failure).__name__, str(failure), traceback.format_list(user_frames)
+        )
     if answer["error"]:
         answer["error"]["requestId"] = call["request"] if handler else ""
-        say(answer["error"])
-    answer["milliseconds"] = 1000 * (time.monotonic() - begun)
+        print_error(answer["error"])
+    answer["milliseconds"] = 1000 * (time.monotonic() - start_time)
     answer["memory"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     draft = HOME / "answer.draft"
     draft.write_text(json.dumps(answer))
@@ -85,7 +87,7 @@ def find(name: str) -> Any:
         message = f"Bad handler '{name}': not enough values to unpack (expected 2, got 1)"
         raise Fault("Runtime.MalformedHandlerName", message)
     try:
-        found = importlib.import_module(module.replace("/", "."))
+        loaded_module = importlib.import_module(module.replace("/", "."))
     except ImportError as missing:
         message = f"Unable to import module '{module}': {missing}"
         raise Fault("Runtime.ImportModuleError", message) from None
@@ -93,10 +95,10 @@ def find(name: str) -> Any:
         trace = [f'  File "{wrong.filename}" Line {wrong.lineno}\n    {wrong.text}']
         message = f"Syntax error in module '{module}': {wrong}"
         raise Fault("Runtime.UserCodeSyntaxError", message, trace) from None
-    if not hasattr(found, function):
+    if not hasattr(loaded_module, function):
         message = f"Handler '{function}' missing on module '{module}'"
         raise Fault("Runtime.HandlerNotFound", message)
-    return getattr(found, function)
+    return getattr(loaded_module, function)
 
 
 def marshal(value: Any) -> Any:
@@ -111,7 +113,7 @@ def error(kind: str, message: str, trace: list[str]) -> dict[str, Any]:
     return {"errorMessage": message, "errorType": kind, "requestId": "", "stackTrace": trace}
 
 
-def say(failure: dict[str, Any]) -> None:
+def print_error(failure: dict[str, Any]) -> None:
     print(f"[ERROR] {failure['errorType']}: {failure['errorMessage']}")
     print("Traceback (most recent call last):")
     for part in failure["stackTrace"]:

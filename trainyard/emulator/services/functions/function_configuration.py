@@ -32,9 +32,9 @@ def read_zip(request: dict, objects: ObjectStore) -> bytes:
         return request["ZipFile"]
     if "S3Bucket" not in request or "S3Key" not in request:
         raise invalid("Please provide a source for function code.")
-    named = request["S3Bucket"], request["S3Key"], request.get("S3ObjectVersion")
+    place = request["S3Bucket"], request["S3Key"], request.get("S3ObjectVersion")
     try:
-        return objects.read_bytes(*named)
+        return objects.read_bytes(*place)
     except ApiError as missing:
         raise invalid(
             f"Error occurred while GetObject. S3 Error Code: {missing.code}. "
@@ -85,7 +85,7 @@ NOT_RUN = {
     "CodeSigningConfigArn": "code signing is not checked",
 }
 """Member of a request → why it is refused, unless it is empty."""
-KEPT = (
+SETTINGS = (
     *("Role", "Handler", "Runtime", "Description", "Timeout", "MemorySize", "Architectures"),
     *("Environment", "VpcConfig", "TracingConfig", "KMSKeyArn", "EphemeralStorage"),
     *("LoggingConfig", "SnapStart"),
@@ -93,20 +93,20 @@ KEPT = (
 """Members of a request that belong to the configuration. MemorySize, EphemeralStorage,
 Architectures, VpcConfig, TracingConfig, KMSKeyArn and SnapStart have no effect here."""
 _ROLE = r"arn:(aws[a-zA-Z-]*)?:iam::\d{12}:role/?[a-zA-Z_0-9+=,.@\-_/]+"
-RESERVED = re.compile(
+RESERVED_NAMES = re.compile(
     r"_HANDLER|_X_AMZN_TRACE_ID|AWS_(DEFAULT_REGION|REGION|EXECUTION_ENV|LAMBDA_.*|ACCESS_KEY"
     r"|ACCESS_KEY_ID|SECRET_ACCESS_KEY|SESSION_TOKEN)|LAMBDA_(TASK_ROOT|RUNTIME_DIR)"
 )
 
 
-def checked(request: dict) -> dict[str, Any]:
+def read_configuration(request: dict) -> dict[str, Any]:
     """Return the part of a create or update request that is configuration.
 
     Raises ``InvalidParameterValueException`` for what the emulator cannot run, or AWS refuses.
     """
-    for member, why in NOT_RUN.items():
+    for member, reason in NOT_RUN.items():
         if request.get(member) and any(_values(request[member])):
-            raise invalid(f"{member} is not run by this emulator: {why}")
+            raise invalid(f"{member} is not run by this emulator: {reason}")
     if "Role" in request and not re.fullmatch(_ROLE, request["Role"]):
         message = (
             f"1 validation error detected: Value '{request['Role']}' at 'role' failed to satisfy "
@@ -120,7 +120,9 @@ def checked(request: dict) -> dict[str, Any]:
         if not least <= request.get(member, least) <= most:
             raise invalid(f"{member} {request[member]}: expected {least} to {most}")
     _check_environment(request.get("Environment", {}).get("Variables", {}))
-    return {member: request[member] for member in KEPT if request.get(member) not in (None, {}, [])}
+    return {
+        member: request[member] for member in SETTINGS if request.get(member) not in (None, {}, [])
+    }
 
 
 def _values(value: Any) -> list[Any]:
@@ -128,12 +130,12 @@ def _values(value: Any) -> list[Any]:
 
 
 def _check_environment(variables: dict[str, str]) -> None:
-    reserved = [name for name in variables if RESERVED.fullmatch(name)]
-    if reserved:
+    reserved_names = [name for name in variables if RESERVED_NAMES.fullmatch(name)]
+    if reserved_names:
         raise invalid(
             "Lambda was unable to configure your environment variables because the environment "
             "variables you have provided contains reserved keys that are currently not supported "
-            f"for modification. Reserved keys used in this request: {', '.join(reserved)}"
+            f"for modification. Reserved keys used in this request: {', '.join(reserved_names)}"
         )
     if sum(len(f"{key}{value}".encode()) for key, value in variables.items()) > 4096:
         raise invalid(

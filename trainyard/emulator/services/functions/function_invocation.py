@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trainyard.emulator.container_access import Access, granted
+from trainyard.emulator.container_access import Access, grant_access
 from trainyard.emulator.jobs.job import Place
 from trainyard.emulator.jobs.job_files import JobFolder
 from trainyard.emulator.json_documents import write_json
@@ -35,7 +35,7 @@ class Result:
     """
 
     payload: bytes
-    failed: bool
+    is_failure: bool
     tail: bytes = b""
 
     @property
@@ -60,7 +60,7 @@ class Invocation:
     _cluster: Cluster | None = None
     _timer: threading.Timer | None = None
     _late: bool = False
-    _ended: bool = False
+    _is_stopped: bool = False
     _lines: list[str] = field(default_factory=list)
     _stream: str = ""
 
@@ -70,10 +70,10 @@ class Invocation:
         node = Node("function", root, python=self.place.python, may_write=False)
         try:
             self._stage(node, event)
-            with granted(self.place.aws, self.configuration["Role"], False) as access:
-                begun = time.monotonic()
+            with grant_access(self.place.aws, self.configuration["Role"], False) as access:
+                start_time = time.monotonic()
                 outcome = self._start(node, access).run(INIT + self.configuration["Timeout"], 0)
-            return self._conclude(node, outcome, 1000 * (time.monotonic() - begun))
+            return self._conclude(node, outcome, 1000 * (time.monotonic() - start_time))
         finally:
             if self._timer:
                 self._timer.cancel()
@@ -82,7 +82,7 @@ class Invocation:
 
     def stop(self) -> None:
         """Kill the run, because the emulator ends."""
-        self._ended = True
+        self._is_stopped = True
         if self._cluster:
             self._cluster.stop(0)
 
@@ -125,15 +125,15 @@ class Invocation:
         node.environment |= access.environment(isolation) if access else {}
         isolation.prepare(node, [node.name])
         if isolation.notice:
-            self._say(f"[emulator] {isolation.notice}")
+            self._write_line(f"[emulator] {isolation.notice}")
         route = access.route if access else None
         self._cluster = Cluster(self.directory, [node], isolation, self._line, route)
-        if self._ended:
+        if self._is_stopped:
             self._cluster.stop(0)
         return self._cluster
 
     def _conclude(self, node: Node, outcome: Outcome, milliseconds: float) -> Result:
-        home = JobFolder(node.home, "/opt/home", place="/opt/home", report=self._say)
+        home = JobFolder(node.home, "/opt/home", place="/opt/home", report=self._write_line)
         text, memory = home.read(ANSWER, LONGEST_ANSWER + 1), 0
         if self._late:
             seconds = f"{self.configuration['Timeout']:.2f}"
@@ -145,14 +145,14 @@ class Invocation:
             result = self._failure("Runtime.ExitError", self._died(outcome))
         else:
             milliseconds, memory = answer["milliseconds"], answer["memory"]
-            result = self._answered(answer["error"] or answer["result"], bool(answer["error"]))
+            result = self._make_result(answer["error"] or answer["result"], bool(answer["error"]))
         self._report(milliseconds, memory)
         result.tail = "".join(f"{line}\n" for line in self._lines).encode()[-TAIL:]
         return result
 
-    def _answered(self, answer: Any, failed: bool) -> Result:
+    def _make_result(self, answer: Any, is_failure: bool) -> Result:
         payload = json.dumps(answer).encode()
-        return Result(payload, failed) if len(payload) <= LARGEST else self._too_large()
+        return Result(payload, is_failure) if len(payload) <= LARGEST else self._too_large()
 
     def _too_large(self) -> Result:
         limit = f"exceeded maximum allowed payload size ({LARGEST} bytes)."
@@ -162,21 +162,22 @@ class Invocation:
         status = outcome.failure.status if outcome.failure else 0
         how = f"with error: {f'signal: {-status}' if status < 0 else f'exit status {status}'}"
         how = how if status else "without providing a reason"
-        if self._ended:
+        if self._is_stopped:
             how = "with error: the emulator is stopping"
         return f"RequestId: {self.request} Error: Runtime exited {how}"
 
     def _failure(self, kind: str, message: str) -> Result:
-        self._say(message)
+        self._write_line(message)
         return Result(json.dumps({"errorType": kind, "errorMessage": message}).encode(), True)
 
     def _report(self, milliseconds: float, memory: int) -> None:
-        self._say(f"END RequestId: {self.request}")
-        billed = int(milliseconds) + 1
+        self._write_line(f"END RequestId: {self.request}")
+        billed_milliseconds = int(milliseconds) + 1
         size = self.configuration["MemorySize"]
-        self._say(
+        self._write_line(
             f"REPORT RequestId: {self.request}\tDuration: {milliseconds:.2f} ms\t"
-            f"Billed Duration: {billed} ms\tMemory Size: {size} MB\tMax Memory Used: {memory} MB\t"
+            f"Billed Duration: {billed_milliseconds} ms\tMemory Size: {size} MB\tMax Memory Used: "
+            f"{memory} MB\t"
         )
 
     # the log
@@ -191,9 +192,9 @@ class Invocation:
             self._timer = threading.Timer(self.configuration["Timeout"], self._time_out)
             self._timer.daemon = True
             self._timer.start()
-        self._say(line)
+        self._write_line(line)
 
-    def _say(self, line: str) -> None:
+    def _write_line(self, line: str) -> None:
         self._lines.append(line)
         self.place.logs.append(self._group, self._stream, [line])
 

@@ -30,8 +30,8 @@ from trainyard.emulator.services.functions.function_configuration import (
     DEFAULTS,
     NAME,
     Code,
-    checked,
     invalid,
+    read_configuration,
     read_zip,
     unzip,
 )
@@ -103,27 +103,27 @@ class Functions:
         if not request.get("Runtime") or not request.get("Handler"):
             message = "Runtime and Handler are mandatory parameters for functions created with"
             raise invalid(f"{message} deployment packages.")
-        given = checked(request)
+        new_settings = read_configuration(request)
         _check_unpublished(request)
         with self._lock:
             if self._path(name).exists():
                 raise ApiError("ResourceConflictException", f"Function already exist: {name}", 409)
             folder = self._path(name).parent
             folder.mkdir(parents=True, exist_ok=True)
-            unzipped = unzip(read_zip(code, self._place.objects), folder)
+            unpacked_files = unzip(read_zip(code, self._place.objects), folder)
             configuration = {
                 "FunctionName": name,
                 "FunctionArn": make_arn("lambda", f"function:{name}"),
                 **DEFAULTS,
                 "LoggingConfig": {"LogFormat": "Text", "LogGroup": f"/aws/lambda/{name}"},
-                **given,
+                **new_settings,
                 "Version": "$LATEST",
                 "PackageType": "Zip",
                 "State": "Active",
                 "LastUpdateStatus": "Successful",
             }
             record = {"configuration": configuration, "tags": request.get("Tags", {})}
-            return self._store(record, unzipped)
+            return self._store(record, unpacked_files)
 
     def get(self, request: dict) -> dict:
         record = self._find(request)
@@ -136,9 +136,11 @@ class Functions:
 
     def list_functions(self, request: dict) -> dict:
         paths = sorted(self._root.glob("*/function.json"))
-        found = [read_json(path)["configuration"] for path in paths]
-        asked = {"MaxResults": request.get("MaxItems"), "NextToken": request.get("Marker")}
-        answer = page("Functions", found, {k: v for k, v in asked.items() if v}, 50)
+        configurations = [read_json(path)["configuration"] for path in paths]
+        paging_request = {"MaxResults": request.get("MaxItems"), "NextToken": request.get("Marker")}
+        answer = page(
+            "Functions", configurations, {k: v for k, v in paging_request.items() if v}, 50
+        )
         if "NextToken" in answer:
             answer["NextMarker"] = answer.pop("NextToken")
         return answer
@@ -151,20 +153,22 @@ class Functions:
             record = self._find(request)
             folder = self._path(record["configuration"]["FunctionName"]).parent
             _check_revision(record, request)
-            unzipped = unzip(read_zip(request, self._place.objects), folder)
+            unpacked_files = unzip(read_zip(request, self._place.objects), folder)
             if request.get("DryRun"):
-                shutil.rmtree(folder / unzipped.folder)
+                shutil.rmtree(folder / unpacked_files.folder)
                 return record["configuration"]
-            return self._store(record, unzipped)
+            return self._store(record, unpacked_files)
 
     def update_configuration(self, request: dict) -> dict:
-        given = checked(request)
+        new_settings = read_configuration(request)
         with self._lock:
             record = self._find(request)
             _check_revision(record, request)
-            cleared = {k for k in ("Environment", "VpcConfig") if request.get(k) == {}}
-            kept = {k: v for k, v in record["configuration"].items() if k not in cleared}
-            record["configuration"] = kept | given
+            cleared_names = {k for k in ("Environment", "VpcConfig") if request.get(k) == {}}
+            old_settings = {
+                k: v for k, v in record["configuration"].items() if k not in cleared_names
+            }
+            record["configuration"] = old_settings | new_settings
             return self._store(record)
 
     def delete(self, request: dict) -> dict:
@@ -183,24 +187,24 @@ class Functions:
     def untag(self, request: dict) -> dict:
         with self._lock:
             record = self._find(request, "Resource")
-            kept = {k: v for k, v in record["tags"].items() if k not in request["TagKeys"]}
-            self._write(record | {"tags": kept})
+            tags = {k: v for k, v in record["tags"].items() if k not in request["TagKeys"]}
+            self._write(record | {"tags": tags})
         return {}
 
     def invoke(self, request: dict) -> dict:
         kind = request.get("InvocationType", "RequestResponse")
         if kind not in ("RequestResponse", "Event", "DryRun"):
             raise invalid(f"InvocationType {kind!r}: expected RequestResponse, Event or DryRun")
-        found = self._find(request)["configuration"]
+        configuration = self._find(request)["configuration"]
         event = _event(request.get("Payload", b""))
         if kind == "DryRun":
             return {"StatusCode": 204}
         if kind == "Event":
-            self._accept(found["FunctionName"], event)
+            self._accept(configuration["FunctionName"], event)
             return {"StatusCode": 202}
-        result = self.call(found["FunctionArn"], event)
+        result = self.call(configuration["FunctionArn"], event)
         answer = {"StatusCode": 200, "ExecutedVersion": "$LATEST", "Payload": result.payload}
-        if result.failed:
+        if result.is_failure:
             answer["FunctionError"] = "Unhandled"
         if request.get("LogType") == "Tail":
             answer["LogResult"] = base64.b64encode(result.tail).decode()
@@ -260,7 +264,7 @@ class Functions:
                 continue
             if self._closing.is_set():
                 return
-            if not result.failed:
+            if not result.is_failure:
                 break
         else:
             log.warning("function %s: an event was dropped after three failures", name)
@@ -303,17 +307,17 @@ class Functions:
         write_json(self._path(record["configuration"]["FunctionName"]), record)
 
 
-def _name(given: str) -> str:
+def _name(reference: str) -> str:
     """Return ``name`` from ``name``, ``name:qualifier``, or a partial or whole ARN."""
-    _, arn, rest = given.rpartition("function:")
-    name = (rest if arn else given).partition(":")[0]
+    _, arn, rest = reference.rpartition("function:")
+    name = (rest if arn else reference).partition(":")[0]
     if not NAME.fullmatch(name):
-        raise invalid(f"FunctionName {given!r}: expected at most 64 letters, digits, - and _")
+        raise invalid(f"FunctionName {reference!r}: expected at most 64 letters, digits, - and _")
     return name
 
 
-def _qualifier(given: str) -> str:
-    return given.rpartition("function:")[2].partition(":")[2]
+def _qualifier(reference: str) -> str:
+    return reference.rpartition("function:")[2].partition(":")[2]
 
 
 def _check_unpublished(request: dict) -> None:

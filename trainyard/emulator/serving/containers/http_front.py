@@ -24,7 +24,7 @@ Answer = tuple[int, bytes, str]
 CAUSE = "X-Trainyard-Cause"
 """Header that tells the emulator the exception behind a 500; clients do not get it."""
 CAUSE_LENGTH = 2000
-EXPLAINED = {
+EXPLANATIONS = {
     413: "The data value transmitted exceeds the capacity limit.",
     500: "The server encountered an internal error and was unable to complete your request. "
     "Either the server is overloaded or there is an error in the application.",
@@ -39,12 +39,12 @@ class Handler(BaseHTTPRequestHandler):
     one_at_a_time = threading.Lock()
 
     def do_GET(self) -> None:
-        self._say(200 if self.path == "/ping" else 404, b"", "text/plain")
+        self._send_reply(200 if self.path == "/ping" else 404, b"", "text/plain")
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         if self.path != "/invocations":
-            return self._say(404, b"", "text/plain")
+            return self._send_reply(404, b"", "text/plain")
         cause = ""
         with self.one_at_a_time:
             try:
@@ -53,9 +53,9 @@ class Handler(BaseHTTPRequestHandler):
                 traceback.print_exc()
                 status, data, content_type = page(500)
                 cause = f"{type(error).__name__}: {error}"
-        self._say(status, data, content_type, cause)
+        self._send_reply(status, data, content_type, cause)
 
-    def _say(self, status: int, body: bytes, content_type: str, cause: str = "") -> None:
+    def _send_reply(self, status: int, body: bytes, content_type: str, cause: str = "") -> None:
         self.send_response(status)
         if cause:
             self.send_header(CAUSE, quote(cause[:CAUSE_LENGTH]))
@@ -77,7 +77,7 @@ def page(status: int) -> Answer:
     phrase = HTTPStatus(status).phrase
     text = (
         f"<!doctype html>\n<html lang=en>\n<title>{status} {phrase}</title>\n"
-        f"<h1>{phrase}</h1>\n<p>{EXPLAINED[status]}</p>\n"
+        f"<h1>{phrase}</h1>\n<p>{EXPLANATIONS[status]}</p>\n"
     )
     return status, text.encode(), "text/html; charset=utf-8"
 

@@ -61,25 +61,29 @@ def answerer(
     default_accept = os.environ.get("SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT", content_types.JSON)
 
     def answer(body: bytes, headers: dict[str, str]) -> http_front.Answer:
-        given = {name.lower(): value for name, value in headers.items()}
-        kind = given.get("contenttype") or given.get("content-type") or content_types.JSON
-        accept = given.get("accept") or content_types.ANY
+        lower_headers = {name.lower(): value for name, value in headers.items()}
+        kind = (
+            lower_headers.get("contenttype")
+            or lower_headers.get("content-type")
+            or content_types.JSON
+        )
+        accept = lower_headers.get("accept") or content_types.ANY
         accept = default_accept if accept == content_types.ANY else accept
         content = body.decode(errors="replace") if kind in content_types.UTF8_TYPES else body
-        return _sent(transform(model, content, kind, accept))
+        return _make_answer(transform(model, content, kind, accept))
 
     return answer
 
 
 def _transform(module: ModuleType, defaults: dict[str, Callable[..., Any]]) -> Callable[..., Any]:
     """Return ``transform(model, content, content type, accept)``. Raises ValueError."""
-    own = [name for name in PARTS if hasattr(module, name)]
-    if whole := getattr(module, "transform_fn", None):
-        if own:
+    own_parts = [name for name in PARTS if hasattr(module, name)]
+    if transform_fn := getattr(module, "transform_fn", None):
+        if own_parts:
             raise ValueError(
                 "Cannot use transform_fn implementation with input_fn, predict_fn, and/or output_fn"
             )
-        return whole
+        return transform_fn
     read, predict, write = (getattr(module, name, defaults[name]) for name in PARTS)
 
     def transform(model: Any, content: Any, content_type: str, accept: str) -> Any:
@@ -88,7 +92,7 @@ def _transform(module: ModuleType, defaults: dict[str, Callable[..., Any]]) -> C
     return transform
 
 
-def _sent(result: Any) -> http_front.Answer:
+def _make_answer(result: Any) -> http_front.Answer:
     """Return flask's answer for a script's return value. Raises TypeError."""
     if isinstance(result, tuple):
         result = worker.Response(response=result[0], mimetype=result[1])

@@ -38,14 +38,14 @@ from trainyard.emulator.algorithms.xgboost.facts import (
 
 JSON, LINES = "application/json", "application/jsonlines"
 RECORDS = "application/x-recordio-protobuf"
-ACCEPTED = [JSON, LINES, RECORDS, "text/csv"]
+ACCEPT_TYPES = [JSON, LINES, RECORDS, "text/csv"]
 FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 """Content types of forms, which flask removes from the body before the server reads it."""
 LIMIT = int(os.environ.get("MAX_CONTENT_LENGTH", str(6 << 20)))
 """Most bytes of a body."""
 
 
-class Refused(Exception):
+class RequestRefusal(Exception):
     """A request that is answered with an HTTP status."""
 
     def __init__(self, status: int, message: str) -> None:
@@ -64,9 +64,9 @@ class Model:
             raise FileNotFoundError("the model.tar.gz holds no model file, such as xgboost-model")
         if os.environ.get("SAGEMAKER_INFERENCE_ENSEMBLE", "true") != "true":
             files = files[:1]
-        loaded = [_load(path) for path in files]
-        self.boosters = [booster for booster, _ in loaded]
-        self.pickled = loaded[0][1]
+        models = [_load(path) for path in files]
+        self.boosters = [booster for booster, _ in models]
+        self.is_pickled = models[0][1]
         self.ignores_more_columns = version(image) < (1, 1)
         learner = json.loads(self.boosters[0].save_config())["learner"]
         self.objective: str = learner["objective"]["name"]
@@ -79,28 +79,32 @@ class Model:
         save. Otherwise XGBoost refuses more columns than the model has and accepts fewer; up to 1.0
         it ignored extra columns (``ValidateDMatrix`` in dmlc/xgboost, ``src/learner.cc``).
         """
-        trained, given = self.boosters[0].num_features(), rows.shape[1]
-        if self.pickled and form == LIBSVM and given > trained + 1:
+        model_columns, row_columns = self.boosters[0].num_features(), rows.shape[1]
+        if self.is_pickled and form == LIBSVM and row_columns > model_columns + 1:
             raise ValueError(
-                f"Feature size of libsvm inference data {given} is larger than feature size of "
-                f"trained model {trained}."
+                f"Feature size of libsvm inference data {row_columns} is larger than feature size "
+                "of "
+                f"trained model {model_columns}."
             )
-        if self.pickled and form == CSV and trained not in (given, given + 1):
+        if self.is_pickled and form == CSV and model_columns not in (row_columns, row_columns + 1):
             raise ValueError(
-                f"Feature size of csv inference data {given} is not consistent with feature size "
-                f"of trained model {trained}."
+                f"Feature size of csv inference data {row_columns} is not consistent with feature "
+                "size "
+                f"of trained model {model_columns}."
             )
-        matrix = xgboost.DMatrix(rows[:, :trained] if self.ignores_more_columns else rows)
-        found = [booster.predict(matrix, validate_features=False) for booster in self.boosters]
-        if len(found) == 1:
-            return found[0]
+        matrix = xgboost.DMatrix(rows[:, :model_columns] if self.ignores_more_columns else rows)
+        predictions = [
+            booster.predict(matrix, validate_features=False) for booster in self.boosters
+        ]
+        if len(predictions) == 1:
+            return predictions[0]
         if self.objective in (
             "multi:softmax",
             "binary:hinge",
         ):  # a vote; ties: the smaller
-            votes = np.stack(found).astype(int)
+            votes = np.stack(predictions).astype(int)
             return np.array([np.bincount(column).argmax() for column in votes.T], np.float32)
-        return np.mean(found, axis=0)
+        return np.mean(predictions, axis=0)
 
 
 def _load(path: Path) -> tuple[xgboost.Booster, bool]:
@@ -135,8 +139,8 @@ class _OldBooster:
 
 class _OldPickle(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        known = (module, name) == ("xgboost.core", "Booster")
-        return _OldBooster if known else super().find_class(module, name)
+        is_booster = (module, name) == ("xgboost.core", "Booster")
+        return _OldBooster if is_booster else super().find_class(module, name)
 
 
 def _of_an_old_pickle(data: bytes) -> xgboost.Booster:
@@ -152,16 +156,16 @@ def parse(body: bytes, content_type: str | None) -> tuple[Any, str]:
         if form == LIBSVM:
             return encoder.libsvm_to_csr(body.strip().decode()), LIBSVM
     except (ValueError, csv.Error) as error:
-        raise Refused(
+        raise RequestRefusal(
             415,
             f"Loading {form} data failed with Exception, please ensure data is in {form} format:\n"
             f" {type(error)}\n {error}",
         ) from None
     if form == RECORDIO:
-        raise Refused(
+        raise RequestRefusal(
             415, f"Content-type {content_type} is not read by this emulator: expected csv or libsvm"
         )
-    raise Refused(415, f"Content-type {content_type} is not supported.")
+    raise RequestRefusal(415, f"Content-type {content_type} is not supported.")
 
 
 def _format(content_type: str | None) -> str:
@@ -169,10 +173,10 @@ def _format(content_type: str | None) -> str:
     form = format_of(content_type)
     kind = (content_type or "").lower()
     if form is None:
-        known = ", ".join(sorted(CONTENT_TYPES, key=lambda name: "/" in name))
-        raise Refused(415, f"{kind} is not an accepted ContentType: {known}.")
+        content_types = ", ".join(sorted(CONTENT_TYPES, key=lambda name: "/" in name))
+        raise RequestRefusal(415, f"{kind} is not an accepted ContentType: {content_types}.")
     if form == CSV and label_size(kind) != "1":
-        raise Refused(
+        raise RequestRefusal(
             415,
             f"{kind} is not an accepted csv ContentType. Optional parameter label_size must be "
             "equal to 1",
@@ -180,20 +184,20 @@ def _format(content_type: str | None) -> str:
     return form
 
 
-def accepted(header: str) -> str:
+def choose_accept(header: str) -> str:
     """Return the content type for an Accept header. Raises Refused with 406."""
     kind = header.partition(";")[0].strip()
     if not kind or kind == "*/*":
         return os.environ.get("SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT", "text/csv")
-    if kind.lower() not in ACCEPTED:
+    if kind.lower() not in ACCEPT_TYPES:
         message = f"Accept type {kind} is not supported. Please use supported accept types: "
-        raise Refused(406, f"{message}{ACCEPTED}.")
+        raise RequestRefusal(406, f"{message}{ACCEPT_TYPES}.")
     return kind.lower()
 
 
-def encode(found: np.ndarray, accept: str) -> str | bytes:
+def encode(predictions: np.ndarray, accept: str) -> str | bytes:
     """Encode predictions. Raises UnsupportedFormatError, e.g. for JSON Lines."""
-    values = found.tolist()
+    values = predictions.tolist()
     if os.environ.get("SAGEMAKER_BATCH"):
         return "\n".join(map(str, values)) + "\n"
     if accept == JSON:
@@ -206,27 +210,27 @@ def answerer(model: Model, image: str) -> Callable[[bytes, dict[str, str]], http
     one_line = version(image) < (1, 2) or image.rpartition(":")[2].startswith("1.2-1")
     batch = os.environ.get("SAGEMAKER_BATCH")
 
-    def text(body: bytes, given: dict[str, str]) -> tuple[str | bytes, str]:
-        rows, form = parse(body, given.get("content-type"))
-        found = _predict(model, rows, form)
+    def text(body: bytes, lower_headers: dict[str, str]) -> tuple[str | bytes, str]:
+        rows, form = parse(body, lower_headers.get("content-type"))
+        predictions = _predict(model, rows, form)
         if one_line:  # the server of these versions does not look at Accept
-            joined = ",".join(map(str, found.tolist()))
-            return encode(found, "text/csv") if batch else joined, "text/csv"
-        accept = accepted(given.get("accept", ""))
-        return encode(found, accept), accept
+            joined_values = ",".join(map(str, predictions.tolist()))
+            return encode(predictions, "text/csv") if batch else joined_values, "text/csv"
+        accept = choose_accept(lower_headers.get("accept", ""))
+        return encode(predictions, accept), accept
 
     def answer(body: bytes, headers: dict[str, str]) -> http_front.Answer:
-        given = {name.lower(): value for name, value in headers.items()}
+        lower_headers = {name.lower(): value for name, value in headers.items()}
         if len(body) > LIMIT:
             return http_front.page(413)
-        if not body or given.get("content-type", "").lower().startswith(FORMS):
+        if not body or lower_headers.get("content-type", "").lower().startswith(FORMS):
             return 204, b"", "text/html; charset=utf-8"
         try:
-            said, accept = text(body, given)
-        except Refused as why:
-            print(why, flush=True)
-            return why.status, str(why).encode(), "text/html; charset=utf-8"
-        data = said.encode() if isinstance(said, str) else said
+            content, accept = text(body, lower_headers)
+        except RequestRefusal as error:
+            print(error, flush=True)
+            return error.status, str(error).encode(), "text/html; charset=utf-8"
+        data = content.encode() if isinstance(content, str) else content
         return 200, data, worker.content_type(accept)
 
     return answer
@@ -236,7 +240,7 @@ def _predict(model: Model, rows: Any, form: str) -> np.ndarray:
     try:
         return model.predict(rows, form)
     except (xgboost.core.XGBoostError, ValueError) as error:
-        raise Refused(400, f"Unable to evaluate payload provided: {error}") from None
+        raise RequestRefusal(400, f"Unable to evaluate payload provided: {error}") from None
 
 
 def default_predict_fn(input_data: xgboost.DMatrix, model: Any) -> Any:

@@ -169,7 +169,7 @@ def test_a_body_is_cached_and_kept_from_pruning_by_its_childs_name(aws: Cloud) -
     _, steps = aws.run("cached")
     hit = {"SourcePipelineExecutionArn": first["PipelineExecutionArn"]}
     assert steps["Shard-0"]["CacheHitResult"] == hit
-    assert "Shard-0" in [unit.cached for unit in References(aws.state).units]
+    assert "Shard-0" in [unit.cached_step for unit in References(aws.state).units]
 
 
 def test_an_empty_list_runs_nothing(aws: Cloud) -> None:

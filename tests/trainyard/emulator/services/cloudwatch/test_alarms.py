@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainyard.emulator.services.cloudwatch.alarms import MISSING, evaluated
+from trainyard.emulator.services.cloudwatch.alarms import MISSING, evaluate_alarm
 
 RETAIN, NONE = "the state before", "INSUFFICIENT_DATA"
 THREE_OF_THREE = {
@@ -36,14 +36,14 @@ KINDS = ("missing", "ignore", "breaching", "notBreaching")
 )
 def test_the_tables_of_the_user_guide(data, to_alarm, missing, expected):
     breaches = [{"X": True, "0": False, "-": None}[each] for each in reversed(data.split())]
-    assert evaluated(breaches, 3, to_alarm, missing, RETAIN) == expected
+    assert evaluate_alarm(breaches, 3, to_alarm, missing, RETAIN) == expected
 
 
 def test_it_does_not_go_off_on_the_newest_datum_alone():
-    assert evaluated([True, None, None, None], 2, 2, "missing", "OK") == "OK"
+    assert evaluate_alarm([True, None, None, None], 2, 2, "missing", "OK") == "OK"
 
 
 @given(st.lists(st.booleans(), min_size=3, max_size=5), st.integers(1, 3), st.sampled_from(MISSING))
 def test_with_all_data_nothing_else_counts(breaches, to_alarm, missing):
-    found = evaluated(breaches, 3, to_alarm, missing, RETAIN)
+    found = evaluate_alarm(breaches, 3, to_alarm, missing, RETAIN)
     assert found == ("ALARM" if sum(breaches[:3]) >= to_alarm else "OK")

@@ -106,7 +106,7 @@ def test_the_dashboards_ask_for_what_is_there(exposition):
     wanted = {
         n
         for e in grafana_dashboard.expressions(grafana_dashboard.dashboard())
-        for n in grafana_dashboard.named(e)
+        for n in grafana_dashboard.find_series(e)
     }
     service = {s for m in OF_SERVICE for s in m.series}
     assert wanted & service == service <= given

@@ -19,8 +19,10 @@ def get_dmatrix(
     """
     form = format_of(content_type)
     if is_pipe or form not in ("csv", "libsvm", "parquet"):
-        what = "Pipe mode" if is_pipe else f"content type {content_type!r}"
-        raise UserError(f"get_dmatrix: {what} is not read here: use csv, libsvm or parquet files")
+        feature = "Pipe mode" if is_pipe else f"content type {content_type!r}"
+        raise UserError(
+            f"get_dmatrix: {feature} is not read here: use csv, libsvm or parquet files"
+        )
     rows = read(Path(data_path), form, bool(csv_weights))
     if rows is None:
         return None

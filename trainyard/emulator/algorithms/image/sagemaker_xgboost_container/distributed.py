@@ -20,6 +20,6 @@ def rabit_run(
     Raises UserError for several hosts, and if this host has no data.
     """
     if len(hosts) > 1 or not include_in_training:
-        what = f"{len(hosts)} hosts" if len(hosts) > 1 else f"{current_host} has no data"
-        raise UserError(f"rabit_run: {what}: expected one instance, with data; use one instance")
+        problem = f"{len(hosts)} hosts" if len(hosts) > 1 else f"{current_host} has no data"
+        raise UserError(f"rabit_run: {problem}: expected one instance, with data; use one instance")
     exec_fun(**args | ({"is_master": True} if update_rabit_args else {}))

@@ -27,8 +27,8 @@ def csv_to_array(input: str | bytes, dtype: Any = None) -> np.ndarray:  # noqa: 
     """
     text = input if isinstance(input, str) else bytes(input).decode()
     lines = text.split("\n")
-    found = csv.Sniffer().sniff(lines[0][:512]).delimiter
-    separator = "," if found.isalnum() else found
+    delimiter = csv.Sniffer().sniff(lines[0][:512]).delimiter
+    separator = "," if delimiter.isalnum() else delimiter
     return np.array([[c or "nan" for c in line.split(separator)] for line in lines]).astype(dtype)
 
 
@@ -42,17 +42,17 @@ def libsvm_to_csr(text: str) -> sparse.csr_matrix:
 
     Indices count from 0, as in training; from 3.0 on, those that count from 1 are shifted.
     """
-    found = [
+    entries = [
         (row, item.split(":")[:2])
         for row, line in enumerate(text.split("\n"))
         for item in line.split(" ")
         if ":" in item
     ]
-    columns = np.array([int(pair[0]) for _, pair in found], int)
+    columns = np.array([int(pair[0]) for _, pair in entries], int)
     if columns.size and columns.min() >= 1 and _shifts():
         columns = columns - 1
-    values = np.array([float(pair[1]) for _, pair in found])
-    return sparse.csr_matrix((values, ([row for row, _ in found], columns)))
+    values = np.array([float(pair[1]) for _, pair in entries])
+    return sparse.csr_matrix((values, ([row for row, _ in entries], columns)))
 
 
 def libsvm_to_dmatrix(string_like: str | bytes) -> xgboost.DMatrix:

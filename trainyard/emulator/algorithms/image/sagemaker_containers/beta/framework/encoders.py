@@ -52,10 +52,10 @@ def json_to_numpy(string_like: str | bytes, dtype: Any = None) -> np.ndarray:
 
 def array_to_json(array_like: Any) -> str:
     """Return a JSON document in which arrays are lists."""
-    return json.dumps(array_like, default=_listed)
+    return json.dumps(array_like, default=_to_list)
 
 
-def _listed(value: Any) -> Any:
+def _to_list(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else json.JSONEncoder().default(value)
 
 

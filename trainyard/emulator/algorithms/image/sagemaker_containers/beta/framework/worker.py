@@ -27,17 +27,17 @@ class Response:
         """``accept`` and ``direct_passthrough`` have no effect: AWS ignores the first, too."""
         self.response, self.status_code = response, int(status)
         self.headers = dict(headers or {})
-        given = {name.lower(): value for name, value in self.headers.items()}.get("content-type")
+        header = {name.lower(): value for name, value in self.headers.items()}.get("content-type")
         self.content_type = content_type(mimetype or content_types.JSON)
-        if given and not mimetype:
-            self.content_type = given
+        if header and not mimetype:
+            self.content_type = header
 
     def get_data(self) -> bytes:
         """Return the body. Raises TypeError if it is neither text nor bytes, nor parts of these."""
         if self.response is None:
             return b""
-        whole = isinstance(self.response, str | bytes | bytearray)
-        parts = [self.response] if whole else list(self.response)
+        is_body = isinstance(self.response, str | bytes | bytearray)
+        parts = [self.response] if is_body else list(self.response)
         return b"".join(part.encode() if isinstance(part, str) else bytes(part) for part in parts)
 
 
