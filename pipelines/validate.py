@@ -1,5 +1,6 @@
-"""Find what is wrong with a recipe or a definition, offline and before anything is uploaded. Only
-of ``data.shards`` it reads the manifests in S3, and says so where it cannot.
+"""Find what is wrong with a recipe or a definition, offline and before anything is uploaded.
+
+Of ``data.shards`` it reads the manifests in S3, and says so where it cannot.
 
 python -m pipelines.validate --recipe recipes/prod.yaml [--set FIELD.PATH=VALUE] [--json]
 python -m pipelines.validate definition.json      # also by the rules on our own jobs

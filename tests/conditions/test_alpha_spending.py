@@ -43,7 +43,7 @@ def test_a_later_look_takes_a_larger_improvement(tmp_path):
         champion=CHAMPION,
     )
     found = {
-        look: judge(inputs, evidence.evaluation(), replace(wanted, look=look)).checks
+        look: judge(inputs, evidence.evaluation(), replace(wanted, look_number=look)).checks
         for look in (1, 2, 40)
     }
     lows = [

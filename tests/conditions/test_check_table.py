@@ -17,18 +17,18 @@ from trainyard.common.errors import GateError
 ROW = {"kind": "other", "metric": "m", "value": 1.0, "most": 2.0, "demand": "", "missing": ""}
 
 TOY = """
-from conditions.gate_check import at_most, measured
+from conditions.gate_check import at_most, read_number
 from conditions.check_table import Field, GateCheck
 
 CHECKS = (
     GateCheck(
         kind="toy",
-        fields=(Field(name="max_parameters", of=int, ge=1, doc="Parameters of the model."),),
+        fields=(Field(name="max_parameters", value_type=int, ge=1, doc="Parameters of the model."),),
         judge=lambda evidence, demands: [
             at_most(
                 kind="toy",
                 metric="parameters",
-                value=measured(evidence.evaluation, "model", "parameters"),
+                value=read_number(evidence.evaluation, "model", "parameters"),
                 most=demands["max_parameters"],
                 demand=f"the recipe demands at most {demands['max_parameters']}",
                 missing="model.parameters is missing from the evaluation",
@@ -60,7 +60,7 @@ try:
 except RecipeError as error:
     print(error)
 told = arguments(gate.values, primary_metric="loss", directions={"loss": "lower"},
-                 champion="none", look=0)
+                 champion="none", look_number=0)
 print(*told, gate.kinds, gate.packages)
 evaluation = {"model": {"parameters": 7}, "dataset": {"fingerprint": "f"}}
 folder = root / "processing/input/evaluation"

@@ -82,7 +82,7 @@ def test_the_roles_are_deployed_and_hold_the_run_to_them(demo, emulator):
     assert "arn:aws:s3:::bkt/out2/*" in json.dumps(policy)  # the update's, too
     assert "arn:aws:sagemaker:eu-west-1:123456789012:processing-job/*" in trust
     caller = emulator.app.aws.authority.session(role["Arn"])
-    assert caller.held.derived
+    assert caller.iam_record.is_derived
 
 
 def test_a_role_that_pipeline_and_jobs_share_has_both_policies(demo):

@@ -139,9 +139,9 @@ def test_a_run_is_looked_at_from_another_shell_while_it_runs(tmp_path: Path, run
         address = tmp_path / STATE / ADDRESS
         assert address.stat().st_mode & 0o777 == 0o600
         code = (
-            "from trainyard.local_state import served\n"
+            "from trainyard.local_state import serve_local_state\n"
             "from trainyard.runs.execution import Execution, latest_execution\n"
-            "with served():\n"
+            "with serve_local_state():\n"
             "    print(Execution(latest_execution(None)).describe()['PipelineExecutionStatus'])\n"
         )
         looks = [run_python("-c", code, env=env, cwd=tmp_path) for _ in range(2)]

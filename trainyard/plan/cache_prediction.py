@@ -338,9 +338,9 @@ class _Question:
 
     def _explain_miss(self, new_key: dict, earlier: list, same: list) -> str:
         if same:
-            _, step_run = max(same, key=lambda pair: pair[1].ended)
+            _, step_run = max(same, key=lambda pair: pair[1].end_time)
             age = self._step["CacheConfig"]["ExpireAfter"]
-            return f"expired: its result is of {step_run.ended:%Y-%m-%d}, the cache keeps {age}"
+            return f"expired: its result is of {step_run.end_time:%Y-%m-%d}, the cache keeps {age}"
         if not earlier:
             run_count = len(self._history.runs)
             return (

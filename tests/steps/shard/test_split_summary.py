@@ -73,7 +73,7 @@ def test_it_holds_no_shard_of_the_split_but_its_manifests(whole):
 def test_a_large_split_gives_samples_at_even_distances(tmp_path, monkeypatch):
     monkeypatch.setattr(split_summary, "SAMPLE_BYTES", 3000)
     one = sharded(tmp_path / "one", five_objects(), "--summary")
-    two = sharded(tmp_path / "two", {"a.jsonl": lines(RECORDS[::-1])}, "--summary", instances=2)
+    two = sharded(tmp_path / "two", {"a.jsonl": lines(RECORDS[::-1])}, "--summary")
     assert fingerprints(one) == fingerprints(two)
     sample, train = Dataset(one / "summary/sample"), Dataset(one / "train")
     size = int(sample.manifests.bytes.sum())

@@ -96,7 +96,7 @@ def test_the_walk_finds_what_asking_about_each_would(there: float, tensor: int):
             if answer == "yes":
                 surest.setdefault(_key(one)[:-1], recompute)
     assert len(walked) == len(found) == count.fit
-    assert count.asked <= count.layouts
+    assert count.attempt_count <= count.layouts
 
 
 def _key(one: Setting) -> tuple:
@@ -110,7 +110,7 @@ def test_what_the_engine_refuses_is_counted():
 
     found, count = looked(100.0, Space(refuse=refuse))
     assert {setting.pipeline for setting in found} == {1}
-    assert count.refusal == "no pipelines here" and count.refused > 0
+    assert count.refusal == "no pipelines here" and count.refusal_count > 0
 
 
 @pytest.mark.parametrize(("gpu", "asked", "had"), [

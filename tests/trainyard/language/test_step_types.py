@@ -22,8 +22,8 @@ def test_an_entry_names_what_there_is(kind):
     keyed = [path.split(".")[0] for path in kind.cache_key]
     own = [*keyed, *kind.nests, *filter(None, [kind.made_up, kind.role])]
     assert set(own) <= set(members)
-    assert set(kind.required) <= set(kind.fields)
-    assert set(kind.opened) <= set(shapes[kind.describe]["members"] if kind.describe else ())
+    assert set(kind.required_members) <= set(kind.fields)
+    assert set(kind.open_members) <= set(shapes[kind.describe]["members"] if kind.describe else ())
     assert kind.cached or not kind.cache_key
 
 

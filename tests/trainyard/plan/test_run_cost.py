@@ -138,18 +138,18 @@ HOURS = Foreseen(seconds=Spread(3600, 7200, 14400), grounds="20,000 steps of 0.3
 def test_what_is_foreseen_counts_where_nobody_saw_the_step(studio: Studio):
     found, _, _ = costs(studio, foresight={"Train": HOURS})
     train = found["Train"]
-    assert train.is_foreseen and train.expected == Range(3600, 14400)
+    assert train.is_foreseen and train.expected_seconds == Range(3600, 14400)
     assert train.usd_expected.low == pytest.approx(2 * 7.09 + 2 * 200 * 0.14 / HOURS_A_MONTH)
     assert train.usd_expected.high == pytest.approx(4 * train.usd_expected.low)
     assert train.seen == UNKNOWN  # it was not seen for that
-    assert not found["Shard"].is_foreseen and found["Shard"].expected == UNKNOWN
+    assert not found["Shard"].is_foreseen and found["Shard"].expected_seconds == UNKNOWN
 
 
 def test_what_was_seen_goes_before_what_is_foreseen(studio: Studio):
     changed = ("train.loop.learning_rate=0.001",)
     found, whole, _ = costs(studio, *changed, seconds=(5000,), foresight={"Train": HOURS})
     train = found["Train"]
-    assert train.expected == Range(5000, 5000) and train.usd_expected == train.usd_seen
+    assert train.expected_seconds == Range(5000, 5000) and train.usd_expected == train.usd_seen
     assert train.foreseen == HOURS.seconds  # and stands beside
     assert whole.expected == whole.seen
 
@@ -157,12 +157,12 @@ def test_what_was_seen_goes_before_what_is_foreseen(studio: Studio):
 def test_nothing_takes_longer_than_it_may_though_it_is_foreseen_to(studio: Studio):
     year = Foreseen(seconds=Spread(3e6, 4e6, 5e6), grounds="too many steps")
     train = costs(studio, foresight={"Train": year})[0]["Train"]
-    assert train.expected == Range(12 * 3600, 12 * 3600)
+    assert train.expected_seconds == Range(12 * 3600, 12 * 3600)
     assert train.usd_expected.high == pytest.approx(train.usd_limit)
 
 
 def test_of_a_step_from_the_cache_and_of_what_cannot_be_foreseen_nothing_is(studio: Studio):
     cached = costs(studio, seconds=(3600,), foresight={"Train": HOURS})[0]["Train"]
-    assert cached.foreseen is None and cached.expected == NOTHING
+    assert cached.foreseen is None and cached.expected_seconds == NOTHING
     unknown = costs(studio, foresight={"Train": NotForeseen("it has no GPU")})[0]["Train"]
-    assert unknown.foreseen is None and unknown.expected == UNKNOWN
+    assert unknown.foreseen is None and unknown.expected_seconds == UNKNOWN

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import CHECKOUT, clean_environment
-from tests.trainyard.emulator.harness import Cloud, process_step
+from tests.trainyard.emulator.harness import Cloud, process_step, taken_for_aws
 from tests.trainyard.emulator.harness import cloud as emulated_cloud
 from trainyard.console import frozen_page
 from trainyard.emulator.client_environment import apply_environment
@@ -61,15 +61,14 @@ def interrupt(process: subprocess.Popen) -> list[str]:
 
 
 @pytest.mark.parametrize("watched", [["--stop-on-interrupt"]], indirect=True)
-def test_a_run_is_stopped_and_the_report_says_by_what(cloud: Cloud, watched, monkeypatch):
+def test_a_run_is_stopped_and_the_report_says_by_what(cloud: Cloud, watched):
     arn, process = watched
     said = interrupt(process)
     assert process.returncode == 130
     assert said[0].startswith("Ctrl-C: stopping the run"), said
     assert said[-1].startswith("run Stopped after ") and said[-1].endswith(": stopped by Ctrl-C")
-    for name, value in cloud.endpoint.env.items():
-        monkeypatch.setenv(name, value)
-    page = frozen_page.page(arn).partition("</style>")[2]  # whose classes are statuses, too
+    with taken_for_aws(cloud):
+        page = frozen_page.page(arn).partition("</style>")[2]  # whose classes are statuses, too
     assert "stopped by Ctrl-C" in page and "Executing" not in page
 
 
