@@ -23,7 +23,7 @@ from conditions.check_table import Field, GateCheck
 CHECKS = (
     GateCheck(
         kind="toy",
-        fields=(Field(name="max_parameters", value_type=int, ge=1, doc="Parameters of the model."),),
+        fields=(Field(name="max_parameters", value_type=int, ge=1, doc="Parameters."),),
         judge=lambda evidence, demands: [
             at_most(
                 kind="toy",

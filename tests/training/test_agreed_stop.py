@@ -74,10 +74,10 @@ def test_all_ranks_end_after_the_same_step_whatever_comes_first(moves, asked, wh
     for number, (move, rank) in enumerate(moves):
         if number == when:
             for one in asked:
-                ranks.sides[one].asked = True
+                ranks.sides[one].stop_requested = True
         getattr(ranks, move)(rank)
     for one in asked:
-        ranks.sides[one].asked = True
+        ranks.sides[one].stop_requested = True
     at = max(ranks.begun)
     for _ in range(40):  # everybody gets on, so that they do end
         for rank in range(4):

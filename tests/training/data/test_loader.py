@@ -148,7 +148,7 @@ def test_chunks_grow_to_their_size_and_no_further(dataset, monkeypatch):
     monkeypatch.setattr(Dataset, "read", lambda self, i: asked.append(len(i)) or read(self, i))
     with Loader(dataset, make_order(dataset, "uniform"), global_batch=3, micro_batch=3) as loader:
         take(loader, 300)
-    sample = dataset.merged.bytes.sum() / len(dataset)
+    sample = dataset.manifests.bytes.sum() / len(dataset)
     assert 1000 < max(asked) * sample <= 2000
     assert sum(asked) <= 900 + (module.PREFETCH_CHUNKS + 1) * max(asked)
 
@@ -264,7 +264,7 @@ import sys, training.data.loader, training.data.sample_order
 from training.data.dataset import Dataset
 before = set(sys.modules)
 dataset = Dataset({str(folder)!r})
-order = training.data.sample_order.uniform(dataset.fingerprint, 0, len(dataset))
+order = training.data.sample_order.create_uniform_order(dataset.fingerprint, 0, len(dataset))
 next(training.data.loader.Loader(dataset, order, global_batch=8, micro_batch=8, position=64))
 print(sorted(set(sys.modules) - before))
 """

@@ -99,13 +99,13 @@ def test_a_table_of_the_largest_length_keeps_the_bound_too():
 def test_any_position_is_found_as_counting_from_the_first_one_finds_it(made, data):
     order, phases = made
     sources, samples = by_the_book(order, phases, 400)
-    assert order.at(range(400)).tolist() == samples
+    assert order.indices_at(range(400)).tolist() == samples
     assert order.sources(range(400)).tolist() == sources
     asked = data.draw(st.lists(st.integers(0, 399)).map(sorted))
-    assert order.at(np.array(asked, np.int64)).tolist() == np.array(samples)[asked].tolist()
+    assert order.indices_at(np.array(asked, np.int64)).tolist() == np.array(samples)[asked].tolist()
     position = data.draw(st.integers(0, 400))
     counted = np.bincount(sources[:position], minlength=len(order.inputs))
-    assert order.seen(position).tolist() == counted.tolist()
+    assert order.count_samples(position).tolist() == counted.tolist()
 
 
 @settings(max_examples=60)
@@ -113,7 +113,7 @@ def test_any_position_is_found_as_counting_from_the_first_one_finds_it(made, dat
 def test_an_input_repeats_itself_only_when_all_of_it_was_seen(made):
     """Also across changes of the weights: nothing is skipped, and nothing repeats too early."""
     order, _ = made
-    stream, sources = order.at(range(700)), order.sources(range(700))
+    stream, sources = order.indices_at(range(700)), order.sources(range(700))
     for number, one in enumerate(order.inputs):
         own = stream[sources == number]
         every = np.sort(one.first(one.samples))
@@ -132,7 +132,7 @@ def test_an_input_repeats_itself_only_when_all_of_it_was_seen(made):
 def test_ranks_share_out_the_same_global_batches(made, world, share, batches, position, chunk):
     order, _ = made
     together = read(order, position, batches, world * share, world, chunk)
-    expected = order.at(range(position, position + batches * world * share))
+    expected = order.indices_at(range(position, position + batches * world * share))
     assert together.ravel().tolist() == expected.tolist()
 
 
@@ -170,8 +170,10 @@ def test_the_shards_that_are_asked_for_hold_the_next_sample_of_every_input(made,
     if needed is None:
         return
     assert len(set(needed.tolist())) == len(needed)
-    for one, count, own in zip(order.inputs, order.seen(position), order._orders, strict=True):
-        [sample] = own.at(range(int(count), int(count) + 1)).tolist()
+    for one, count, own in zip(
+        order.inputs, order.count_samples(position), order._orders, strict=True
+    ):
+        [sample] = own.indices_at(range(int(count), int(count) + 1)).tolist()
         slot = int(np.searchsorted(np.cumsum(one.sizes), sample, side="right"))
         assert one.shards[slot] in needed
 

@@ -121,7 +121,7 @@ def test_a_run_resumed_with_other_threads_and_ranks_sees_every_sample_of_the_ord
                 for number, batch in enumerate(batches):
                     step, place = divmod(number, accumulation)
                     first = position + (step * ranks + rank) * share + place * micro
-                    expected = dataset.read(order(dataset).at(range(first, first + micro)))
+                    expected = dataset.read(order(dataset).indices_at(range(first, first + micro)))
                     assert same({name: one.numpy() for name, one in batch.items()}, expected)
             assert loader.position == position + steps * share * ranks
             position = loader.position
@@ -218,7 +218,7 @@ def test_other_loops_get_the_same_samples(folder, late, workers):
     dataset, expected = ShardDataset(folder), Dataset(folder)
     loader = dataset.loader(8, num_workers=workers)
     for number, batch in enumerate(itertools.islice(loader, 10)):
-        plain = expected.read(order(expected).at(range(8 * number, 8 * number + 8)))
+        plain = expected.read(order(expected).indices_at(range(8 * number, 8 * number + 8)))
         assert same({name: one.numpy() for name, one in batch.items()}, plain)
 
 

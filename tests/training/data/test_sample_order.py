@@ -32,10 +32,10 @@ def orders(draw) -> tuple[Order, int]:
 @given(orders(), st.data())
 def test_every_epoch_holds_every_sample_once_and_any_position_can_be_asked(made, data):
     order, samples = made
-    epochs = order.at(range(3 * samples)).reshape(3, samples)
+    epochs = order.indices_at(range(3 * samples)).reshape(3, samples)
     assert (np.sort(epochs, axis=1) == np.arange(samples)).all()
     asked = data.draw(st.lists(st.integers(0, 3 * samples - 1)).map(sorted))
-    assert order.at(np.array(asked)).tolist() == epochs.ravel()[asked].tolist()
+    assert order.indices_at(np.array(asked)).tolist() == epochs.ravel()[asked].tolist()
     if samples > 30:
         assert len({epoch.tobytes() for epoch in epochs}) == 3
 
@@ -91,7 +91,7 @@ def test_ranks_share_out_the_same_global_batches(made, world, share, batches, po
     """Together the ranks read the sequence, each sample once, however a rank splits its reads."""
     order, _ = made
     together = read(order, position, batches, world * share, world, chunk)
-    expected = order.at(range(position, position + batches * world * share))
+    expected = order.indices_at(range(position, position + batches * world * share))
     assert together.ravel().tolist() == expected.tolist()
 
 
@@ -112,7 +112,7 @@ def test_other_ranks_and_batches_go_on_exactly_where_the_last_stopped(made, runs
             seen.append(read(order, position, batches, world * share, world).ravel())
         position += batches * world * share
     together = np.concatenate([*seen, np.empty(0, np.int64)])
-    assert together.tolist() == order.at(range(position)).tolist()
+    assert together.tolist() == order.indices_at(range(position)).tolist()
     for epoch in range(position // samples):
         here = together[epoch * samples :][:samples]
         assert (np.sort(here) == np.arange(samples)).all()

@@ -24,7 +24,7 @@ def test_an_entry_names_what_there_is(kind):
     assert set(own) <= set(members)
     assert set(kind.required_members) <= set(kind.fields)
     assert set(kind.open_members) <= set(shapes[kind.describe]["members"] if kind.describe else ())
-    assert kind.cached or not kind.cache_key
+    assert kind.is_cached or not kind.cache_key
 
 
 @pytest.mark.parametrize("kind", STEP_TYPES.values(), ids=list(STEP_TYPES))
