@@ -67,7 +67,7 @@ def test_the_first_wrong_step_is_the_one_that_is_told(wrong, expected):
 )
 def test_the_samples_are_those_of_the_ranks_that_are_named(wrong, expected):
     """Ranks 0 and 1 take one half of the global batch, 2 and 3 the other (tensor parallel)."""
-    given = {"units": 1.0, "norm": 1.0, "scale": 0.0, "left_out": False, "skipped": 0}
+    given = {"units": 1.0, "norm": 1.0, "scale": 0.0, "left_out": False, "skipped_steps": 0}
     step = Step(number=2, loss=math.nan, rank_losses=tuple(wrong), shares=(0, 0, 1, 1), by_rank=(),
                 units_since=1.0, **given)  # fmt: skip
     with pytest.raises(TrainingError, match=expected):

@@ -137,7 +137,7 @@ def chosen(
     ],
 )
 def test_what_is_old_goes_unless_something_needs_it(made, days: float, cached: bool, gone: set):
-    assert chosen(*made, days, cached=cached)[0] == gone
+    assert chosen(*made, days, include_cached=cached)[0] == gone
 
 
 def test_the_oldest_goes_until_the_rest_is_small_enough(made):
@@ -157,7 +157,7 @@ def test_nothing_that_stays_loses_anything(made, data):
     state, numbers = made
     size = size_of(state)
     limits = sorted(data.draw(st.lists(st.integers(0, size), min_size=2, max_size=2)))
-    more = {name: data.draw(st.booleans()) for name in ("cached", "inputs")}
+    more = {name: data.draw(st.booleans()) for name in ("include_cached", "inputs")}
     most, least = (chosen(state, numbers, None, limit=limit, **more) for limit in limits)
     assert most[0] >= least[0] and most[1].objects >= least[1].objects
     for gone, found in (most, least):

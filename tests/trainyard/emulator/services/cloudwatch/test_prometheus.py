@@ -114,7 +114,7 @@ def test_the_dashboards_ask_for_what_is_there(exposition):
 
 def test_cloudwatchs_dashboard_names_metrics_that_the_emulator_measures(cloud, exposition):
     [store] = cloud.endpoint.app.worlds.metrics
-    known = {(metric.namespace, metric.name) for metric in store.known()}
+    known = {(metric.namespace, metric.name) for metric in store.list_metrics()}
     named = {
         one
         for one in cloudwatch_dashboard.metrics(cloudwatch_dashboard.template())
