@@ -19,7 +19,7 @@ from pipelines.compile.package_lock import Entry, read
 from pipelines.recipe.read_recipe import load
 from trainyard.image_packages import published_images
 
-COUNTED = ("has", "replaced", "added", "not_published")
+COUNTED = ("has", "replacements", "additions", "not_published")
 
 
 def installed(recipe_file: Path) -> dict[str, tuple[Entry, ...]]:
@@ -57,7 +57,7 @@ def _line(row: dict[str, Any]) -> list[object]:
     counts = [len(row[kind]) for kind in COUNTED]
     said = [f"breaks: {_short(row['broken'])}"] if row["broken"] else []
     said += [f"conflicts: {_short(row['conflicts'])}"] if row["conflicts"] else []
-    said += [f"replaces {', '.join(row['replaced'])}"] if row["replaced"] else []
+    said += [f"replaces {', '.join(row['replacements'])}"] if row["replacements"] else []
     return [row["image"], row["steps"], row["python"], *counts, "; ".join(said)]
 
 

@@ -4,7 +4,6 @@
 AWS) gets it from a surrounding of the same name as its document and heading.
 """
 
-import doctest
 import json
 import os
 import re
@@ -27,7 +26,6 @@ from tests.trainyard.emulator.harness import (
     pipeline,
     process_step,
     taken_for_aws,
-    train_step,
 )
 from trainyard.common.errors import RecipeError
 
@@ -177,27 +175,6 @@ def assume(code: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     with cloud(place) as aws, taken_for_aws(aws):
         exec(code, {"boto3": boto3})
-
-
-@surrounds("docs/console.md: In a notebook")
-def look_at_two_runs(code: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    command = "print(f'step=$step loss={(1 - $RATE) ** $step:.3f}')"
-    script = f'for step in 1 2 3; do python -c "{command}"; done'
-    train = train_step("Train", script)
-    rate = {"Std:Join": {"On": "", "Values": [{"Get": "Parameters.Rate"}]}}
-    train["Arguments"]["Environment"] = {"RATE": rate}
-    measured = [{"Name": "loss", "Regex": r"loss=(\S+)"}]
-    train["Arguments"]["AlgorithmSpecification"]["MetricDefinitions"] = measured
-    with cloud(place) as aws, taken_for_aws(aws):
-        parameters = [{"Name": "Rate", "Type": "Float", "DefaultValue": 0.5}]
-        aws.create("fraud", [train], Parameters=parameters)
-        for name, value in (("slow", "0.1"), ("fast", "0.5")):
-            arn = aws.start("fraud", {"Rate": value}, PipelineExecutionDisplayName=name)
-            assert aws.ended(arn)["PipelineExecutionStatus"] == "Succeeded"
-        test = doctest.DocTestParser().get_doctest(code, {}, "console.md", None, 0)
-        printed: list[str] = []
-        runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
-        assert runner.run(test, out=printed.append).failed == 0, "".join(printed)
 
 
 @surrounds("docs/recipes.md: Your own model")

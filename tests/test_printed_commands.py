@@ -23,7 +23,7 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"(\$ )?(make|source|python|pip|trainyard|git) ")
 USAGE = typer.BadParameter.__mro__[1]
 """UsageError of the click that typer uses, which is its own copy in some versions."""
-THEIRS = {"aws", "bash", "kubectl", "pip"}
+THEIRS = {"aws", "bash", "docker", "kubectl", "pip", "podman"}
 """Programs that are not ours, and that nothing is known of here."""
 
 
