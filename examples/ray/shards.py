@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import ray
 
 from steps.shard.record_hashes import column_hashes
 from steps.shard.shard_plan import SPLITS
@@ -40,6 +39,8 @@ def write_partition(batch: pa.Table, output: str) -> pa.Table:
 
 def main(arguments: list[str]) -> None:
     """Write the documents of some Parquet files into a folder that all of Ray's nodes mount."""
+    import ray  # write_partition runs without it, under any engine
+
     *raw, output = arguments
     ray.init(include_dashboard=False)
     documents = ray.data.read_parquet(raw)
