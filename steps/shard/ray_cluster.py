@@ -120,7 +120,6 @@ class Node:
         try:
             self._node = Quiet(options, head=head, shutdown_at_exit=False, spawn_reaper=True)
         except Exception as error:  # noqa: BLE001 (what Node raises, bare ones included)
-            self._stopped.set()
             raise TrainyardError(f"{self.head}: Ray does not start: {error}") from None
 
     def _end_without_ray(self) -> None:

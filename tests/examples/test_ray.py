@@ -23,3 +23,9 @@ def test_partitions_form_one_dataset_and_one_that_runs_again_changes_nothing(tmp
         assert len(data)
         read += data.read(np.arange(len(data)))["tokens"][:, :-1].astype(np.uint8).tobytes()
     assert all(read.count(f"document {number} has".encode()) for number in range(300))
+
+
+def test_the_partitions_code_imports_no_ray(run_python):
+    """Ray reads its environment once, when it is imported: before the tests of Shard set it."""
+    code = "import sys, examples.ray.shards; print('ray' in sys.modules)"
+    assert run_python("-c", code).stdout == "False\n"

@@ -94,11 +94,13 @@ def local_ray() -> dict[str, str]:
     job_name = f"tests {os.getpid()} {time.monotonic_ns()}"
     group = Instances("algo-1", ["algo-1"], LOOPBACK, free_port(), job_name)
     before = dict(os.environ)
-    stack = ExitStack()
-    node = stack.enter_context(running_node(group, [], Path(home), 2, Path(home, "output/message")))
-    from steps.shard import ray_program
+    with ExitStack() as failing:  # else the guard of a cluster that does not start ends the tests
+        place = (Path(home), 2, Path(home, "output/message"))
+        node = failing.enter_context(running_node(group, [], *place))
+        from steps.shard import ray_program
 
-    ray_program.connect(node)
+        ray_program.connect(node)
+        stack = failing.pop_all()
     token = {name: os.environ[name] for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN")}
     os.environ.clear()
     os.environ.update(before)
