@@ -30,7 +30,7 @@ SAID = re.compile(r"pipeline \S+: (\w+) \(definition (\w+), (\d+) bytes of code 
 # What is changed → the steps that carry it.
 CHANGES = {
     "training/loop.py": {"Train", "Evaluate"},
-    "training/workloads/language_model/packing.py": {"Shard", "Train", "Evaluate"},
+    "training/workloads/language_model/scores.py": {"Shard", "Train", "Evaluate"},
     "steps/evaluate/job.py": {"Evaluate"},
     "steps/shard/pool.py": {"Shard"},
     "steps/train/step.py": set(),

@@ -29,7 +29,7 @@ from tests.trainyard.emulator.harness import (
     train_step,
 )
 from trainyard.equality.observed_run import Setting
-from trainyard.equality.verdict import Answer, decide
+from trainyard.equality.static_comparison import Answer, decide
 from trainyard.language.steps import steps_of
 from trainyard.validate import check
 

@@ -22,8 +22,8 @@ from typing import Annotated
 import typer
 
 from trainyard.common.errors import TrainyardError
-from trainyard.emulator.runtime.interpreter import OWN_PYTHON
-from trainyard.equality.verdict import Answer
+from trainyard.emulator.containers.interpreter import OWN_PYTHON
+from trainyard.equality.static_comparison import Answer
 from trainyard.migration.proof import Sides, prove
 from trainyard.migration.rewriting import migrate
 

@@ -26,7 +26,7 @@ from benchmarks.landing_zones.generated import pairwise
 from benchmarks.tamperings import harmed
 from pipelines.approve import approve
 from pipelines.promote import promote
-from pipelines.registry.promotion_record import URI, copy_of
+from pipelines.registry.champion import URI, copy_of
 from tests.promotion import (
     BUCKETS,
     DEV,

@@ -17,7 +17,7 @@ import typer
 from rich.table import Table
 from scipy.stats import beta, norm
 
-from pipelines.serving.sequential_test import ErrorTest, MeanTest
+from pipelines.endpoint.rollout import ErrorTest, MeanTest
 from trainyard.terminal import console, run
 
 LEVEL, BASE, AT_ONCE = 0.05, 0.02, 50

@@ -21,7 +21,7 @@ from scipy.stats import t as student
 
 from benchmarks.harness import CHECKOUT, JsonFile, keep
 from pipelines.run_report.run_documents import read_evaluation
-from pipelines.run_report.search_results import read_search
+from pipelines.run_report.run_panels import read_search
 from trainyard.emulator.server import Endpoint, serve
 from trainyard.runs.execution import Execution
 from trainyard.terminal import console

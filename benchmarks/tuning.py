@@ -32,16 +32,18 @@ from rich.console import Console
 from rich.table import Table as Shown
 
 from benchmarks.harness import JsonFile, keep, screen
-from trainyard.emulator.tuning.objective_curves import Hyperband, Median, Rule
-from trainyard.emulator.tuning.search_space import (
+from trainyard.emulator.sagemaker.tuning.objective_curves import Hyperband, Median, Rule
+from trainyard.emulator.sagemaker.tuning.search_strategies import (
+    STRATEGIES,
     Categorical,
     Numeric,
+    Question,
     Range,
     Space,
+    Trial,
     Values,
     sample,
 )
-from trainyard.emulator.tuning.search_strategies import STRATEGIES, Question, Trial
 
 BENCHES = {"HPOBench": HPOBench, "HPOLib": HPOLib}
 NAMES = tuple(

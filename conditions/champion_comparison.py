@@ -7,10 +7,9 @@ values of the metric are better. A limit that is infinite is None in a check, an
 from collections.abc import Iterator
 from typing import Any
 
-from conditions.check_table import Field, GateCheck
-from conditions.demands import Demands
+from conditions.check_table import Demands, Field, GateCheck
 from conditions.gate_check import Check, number, reaches
-from conditions.gate_evidence import MetricComparison
+from conditions.gate_documents import MetricComparison
 
 SOME = 0.5
 """The reason says so where a smaller share of the groups than this differs."""

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from conditions.check_table import SETTINGS, Field, Values, fields, select_declared
-from conditions.demands import Demands
+from conditions.check_table import SETTINGS, Demands, Field, Values, fields, select_declared
 from conditions.gate_check import Direction
 from conditions.no_champion import UNRESOLVED_ARN
 from trainyard.common.errors import GateError

@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from conditions.check_table import GateCheck, compared_metrics, rows_of
-from conditions.demands import Demands
+from conditions.check_table import Demands, GateCheck, compared_metrics, rows_of
 from conditions.gate_check import AgainstBaseline, Check, Direction, Slice, number, read_number
-from conditions.gate_evidence import Evidence, MetricComparison
+from conditions.gate_documents import Evidence, MetricComparison
 from conditions.improvement import improvement
 from conditions.no_champion import NONE, UNRESOLVED_ARN
 from conditions.score_tables import BASELINE, ScoreTables, TableRequest, read

@@ -24,16 +24,18 @@ from conditions.no_champion import NONE
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, SetOption, recipe_for
 from pipelines.recipe.read_recipe import load
 from pipelines.registry.champion import (
+    PromotedEvidence,
     check_champion,
     check_champions_model,
     compared_with,
     current,
+    evidence_of,
     group_of,
     list_approved,
+    origin_of,
 )
 from pipelines.registry.ledger import judged_at, recount
 from pipelines.registry.package_evidence import Absent, Evidence
-from pipelines.registry.promotion_record import PromotedEvidence, evidence_of, origin_of
 from pipelines.registry.run_overrides import overrides
 from pipelines.registry.verification import CHECKOUT, before_approval
 from steps.register.config import ENDPOINT

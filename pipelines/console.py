@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipelines.approve import approve
-from pipelines.registry.champion import NOBODY, compared_with, group_of, list_approved
+from pipelines.registry.champion import NOBODY, compared_with, evidence_of, group_of, list_approved
 from pipelines.registry.package_evidence import Absent
-from pipelines.registry.promotion_record import evidence_of
 from pipelines.registry.run_overrides import overrides
 from pipelines.run_report.run_panels import PANELS, judge
 from pipelines.start import start
@@ -18,7 +17,7 @@ from trainyard.aws_clients import client
 from trainyard.commands import console
 from trainyard.common.errors import GateError
 from trainyard.console.app_hooks import Application, Description, Owner
-from trainyard.language.parameters import as_given, index_parameters
+from trainyard.language.expressions import as_given, index_parameters
 from trainyard.terminal import extend_verb, run
 
 # ``pipelines.approve`` approves, with all its checks; ``pipelines.start`` starts:

@@ -10,10 +10,10 @@ from importlib import import_module
 from urllib.parse import urlsplit
 
 from pipelines.corpora import Corpus
-from pipelines.deploy.pipeline_objects import ensure_bucket, sync
-from pipelines.recipe.aws_account import account_number, refuse_other_caller, resolve
+from pipelines.delivery.pipeline_objects import ensure_bucket, sync
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, SetOption
 from pipelines.recipe.config import Recipe
+from pipelines.recipe.environments import account_number, refuse_other_caller, resolve
 from pipelines.recipe.read_recipe import load
 from trainyard.aws_clients import client, service_errors
 from trainyard.common.errors import RecipeError

@@ -20,8 +20,13 @@ from sagemaker.mlops.workflow.pipeline import Pipeline
 from sagemaker.mlops.workflow.steps import ProcessingStep, TrainingStep
 
 from conditions.step import verdict_condition
-from pipelines.compile.compilation import CompiledPipeline, step_code
-from pipelines.compile.compile_session import CompileSession, cache_config, retry_policies
+from pipelines.compile.compilation import CompiledPipeline, Wheelhouse, requirements_of, step_code
+from pipelines.compile.compile_session import (
+    CompileSession,
+    cache_config,
+    pipeline_parameters,
+    retry_policies,
+)
 from pipelines.compile.job_images import (
     evaluation_image,
     inference_image,
@@ -29,7 +34,6 @@ from pipelines.compile.job_images import (
     processing_image,
     training_image,
 )
-from pipelines.compile.pipeline_parameters import pipeline_parameters
 from pipelines.compile.provenance_asset import (
     NOWHERE,
     Origin,
@@ -46,20 +50,18 @@ from pipelines.compile.training_inputs import (
     workload_hyperparameters,
 )
 from pipelines.compile.user_code import parts_of, scripts_of
-from pipelines.compile.wheelhouse import Wheelhouse, requirements_of
-from pipelines.recipe.aws_account import Account, account_number, resolve
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, SetOption
 from pipelines.recipe.config import Recipe
-from pipelines.recipe.field_origins import located_problems
+from pipelines.recipe.environments import Account, account_number, resolve
+from pipelines.recipe.extended_recipe import located_problems
 from pipelines.recipe.read_recipe import load
 from pipelines.registry.champion import NO_CHAMPION
 from steps.config import ProcessingCompute
-from steps.context import StepContext
 from steps.evaluate.config import PACKAGES as SCRIPTS_JOB
 from steps.evaluate.config import Leaks
 from steps.evaluate.step import evaluate_script_step, evaluate_step, model_uris
 from steps.gate.step import gate_step, registered_model
-from steps.processing import Splits, output_uri, split_argument
+from steps.processing import Splits, StepContext, output_uri, split_argument
 from steps.register.model_card import Data
 from steps.register.step import register_step
 from steps.shard.shard_plan import SPLITS

@@ -15,9 +15,9 @@ from typing import Annotated, Any
 
 import typer
 
-from pipelines.deploy.infra_templates import Facts, Part, render_template
-from pipelines.deploy.infrastructure import Infrastructure, as_terraform, template
-from pipelines.deploy.recipe_subject import subject
+from pipelines.infrastructure.infra_templates import Facts, Part, render_template
+from pipelines.infrastructure.infrastructure import Infrastructure, as_terraform, template
+from pipelines.infrastructure.serving_roles import subject
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, SetOption
 from pipelines.recipe.read_recipe import load
 from trainyard.common.errors import RecipeError

@@ -17,14 +17,13 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from pipelines.monitoring.answer_quality import read_quality
-from pipelines.monitoring.drift import MISSING, QUALITY, VALUES
-from pipelines.monitoring.monitor_files import write
-from pipelines.monitoring.period import Period, compare_period
-from pipelines.recipe.aws_account import account_number, refuse_other_caller, resolve
+from pipelines.endpoint.answer_quality import read_quality
+from pipelines.endpoint.drift import MISSING, QUALITY, VALUES
+from pipelines.endpoint.endpoint_requests import CAPTURE_FOLDER
+from pipelines.endpoint.period import Period, compare_period, write
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, SetOption
+from pipelines.recipe.environments import account_number, refuse_other_caller, resolve
 from pipelines.recipe.read_recipe import load
-from pipelines.serving.endpoint_requests import CAPTURE_FOLDER
 from pipelines.start import start
 from trainyard.aws_clients import client, service_errors
 from trainyard.common.errors import RecipeError

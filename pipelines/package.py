@@ -12,17 +12,17 @@ from typing import Annotated
 
 import typer
 
-from pipelines.deploy.pipeline_objects import sync
-from pipelines.deploy.uploads import (
+from pipelines.delivery.pipeline_objects import sync
+from pipelines.delivery.saved_plan import (
     DEFINITION,
     definition_asset,
     make_buckets,
     refuse_invalid,
     upload_code,
 )
-from pipelines.deploy.wheel_download import is_uploaded, upload
-from pipelines.recipe.aws_account import refuse_other_caller, resolve
+from pipelines.delivery.wheel_download import is_uploaded, upload
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, SetOption
+from pipelines.recipe.environments import refuse_other_caller, resolve
 from pipelines.recipe.read_recipe import load
 from trainyard.aws_clients import client, service_errors
 from trainyard.common import atomic_file

@@ -15,8 +15,8 @@ from typing import Annotated, Any
 import typer
 
 import pipelines.rules  # noqa: F401 - our definitions must also keep our rules
-from pipelines.deploy.recipe_subject import from_recipe
-from pipelines.deploy.roles_stack import deploy
+from pipelines.infrastructure.roles_stack import deploy
+from pipelines.infrastructure.serving_roles import from_recipe
 from pipelines.recipe.cli_options import (
     NOT_GIVEN,
     ONE_SUBJECT,

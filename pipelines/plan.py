@@ -14,10 +14,9 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from pipelines.deploy import saved_plan
-from pipelines.deploy.environment_diff import compare_environments
-from pipelines.deploy.recipe_plan import make
-from pipelines.recipe.aws_account import resolve
+from pipelines.delivery import saved_plan
+from pipelines.delivery.budget import make
+from pipelines.delivery.pipeline_objects import compare_environments
 from pipelines.recipe.cli_options import (
     NOT_GIVEN,
     EnvOption,
@@ -25,6 +24,7 @@ from pipelines.recipe.cli_options import (
     SetOption,
     recipe_for,
 )
+from pipelines.recipe.environments import resolve
 from pipelines.recipe.read_recipe import load
 from trainyard.commands import plan
 from trainyard.commands.plan import CHANGES, PlanSubject

@@ -19,14 +19,13 @@ from typing import Annotated, Any
 import typer
 from s3transfer.manager import TransferManager
 
-from pipelines.recipe.aws_account import account_number, refuse_other_caller, resolve
-from pipelines.recipe.aws_section import account_in
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, SetOption
 from pipelines.recipe.config import Recipe
+from pipelines.recipe.environments import account_number, refuse_other_caller, resolve
 from pipelines.recipe.read_recipe import load
+from pipelines.recipe.sections import account_in
 from pipelines.registry import recompute
-from pipelines.registry.package_evidence import Evidence, split
-from pipelines.registry.promotion_record import (
+from pipelines.registry.champion import (
     FILE,
     FROM,
     PromotedEvidence,
@@ -37,6 +36,7 @@ from pipelines.registry.promotion_record import (
     record_of,
     request,
 )
+from pipelines.registry.package_evidence import Evidence, split
 from pipelines.registry.record_checks import asked_of_gate
 from pipelines.registry.shared_access import (
     Destination,

@@ -23,13 +23,12 @@ from typing import Annotated, Any
 
 import typer
 
-from pipelines.advice.capacity_fallback import STEP, TYPE, next_type
+from pipelines.advice.recipe_advice import STEP, TYPE, next_type
 from pipelines.approve import approve_after
 from pipelines.compile.provenance_asset import recorded_recipe
 from pipelines.compile.training_inputs import refuse_other_base
-from pipelines.deploy import budget
-from pipelines.deploy.recipe_plan import NEW_DATA
-from pipelines.recipe.aws_account import refuse_other_caller
+from pipelines.delivery import budget
+from pipelines.delivery.budget import NEW_DATA
 from pipelines.recipe.cli_options import (
     NOT_GIVEN,
     ChampionOption,
@@ -39,15 +38,16 @@ from pipelines.recipe.cli_options import (
     pipeline_name,
     recipe_for,
 )
+from pipelines.recipe.environments import refuse_other_caller
 from pipelines.registry import ledger
 from pipelines.registry.champion import champion_parameters
-from pipelines.run_report.gate_lines import DISPLAY
+from pipelines.run_report.training_pace import DISPLAY
 from trainyard.aws_clients import client, service_errors
 from trainyard.commands import start as verb
 from trainyard.commands.start import FROM_STEP
 from trainyard.common.errors import PlanError, RecipeError, nearest
 from trainyard.language.evaluation import arn_variables
-from trainyard.language.parameters import values
+from trainyard.language.expressions import values
 from trainyard.language.steps import steps_of
 from trainyard.plan.overwritten_data import overwritten
 from trainyard.runs.execution import LONGEST

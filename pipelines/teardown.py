@@ -16,12 +16,12 @@ import typer
 from botocore.exceptions import ClientError
 from rich.table import Table
 
-from pipelines.deploy import upsert_lock, upsert_records
-from pipelines.deploy.removal_plan import MISSING, Contents, EndpointResources, contents
-from pipelines.recipe.aws_account import refuse_other_caller
+from pipelines.delivery import upsert_lock
+from pipelines.endpoint.endpoint_requests import CAPTURE_FOLDER
+from pipelines.infrastructure.removal_plan import MISSING, Contents, EndpointResources, contents
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, SetOption
+from pipelines.recipe.environments import refuse_other_caller
 from pipelines.recipe.read_recipe import load
-from pipelines.serving.endpoint_requests import CAPTURE_FOLDER
 from pipelines.upsert import LOCK_SECONDS
 from trainyard.aws_clients import client, error_code, service_errors
 from trainyard.common.errors import PlanError, ServiceError
@@ -56,7 +56,7 @@ def main(
     endpoint = recipe_config.deploy.endpoint if recipe_config.deploy else None
     definition = from_recipe(recipe, overrides, environment)
     refuse_other_caller(definition.account, definition.region)
-    place = upsert_records.place(definition)
+    place = upsert_lock.place(definition)
     prefix = place.prefix.rpartition("/")[0]
     arguments = (definition.name, group, definition.region, place.bucket, prefix, endpoint)
     with console.status("reading models, executions, objects"):

@@ -17,16 +17,16 @@ import typer
 
 from pipelines.compile.compilation import CompiledPipeline
 from pipelines.compile.training_inputs import refuse_other_base
-from pipelines.deploy import budget, saved_plan, upsert_lock, upsert_records
-from pipelines.deploy.uploads import make_buckets, refuse_invalid, upload_code
-from pipelines.deploy.wheel_download import refuse_missing
-from pipelines.recipe.aws_account import refuse_other_caller
+from pipelines.delivery import budget, saved_plan, upsert_lock
+from pipelines.delivery.saved_plan import make_buckets, refuse_invalid, upload_code
+from pipelines.delivery.wheel_download import refuse_missing
 from pipelines.recipe.cli_options import (
     NOT_GIVEN,
     ChampionOption,
     EnvOption,
     SetOption,
 )
+from pipelines.recipe.environments import refuse_other_caller
 from pipelines.registry.champion import champion_parameters
 from pipelines.start import follow, start
 from trainyard.aws_clients import client, service_errors
@@ -81,7 +81,7 @@ def upsert(
         _refuse_over_budget(sagemaker, definition, target_state, exists=before is not None)
         refuse_missing(s3, definition.wheelhouses)
         make_buckets(s3, definition)
-        location = upsert_records.place(definition)
+        location = upsert_lock.place(definition)
         with upsert_lock.hold_lock(s3, location, definition.name, lock_seconds) as lock:
             now = deployed_pipeline.describe(sagemaker, definition.name)
             if (
@@ -90,7 +90,7 @@ def upsert(
                 return UpsertResult("unchanged", upload_code(s3, definition))
             _refuse_if_moved(before, now)
             byte_count = upload_code(s3, definition)
-            upsert_records.write(s3, location, target_state)
+            upsert_lock.write(s3, location, target_state)
             lock.renew()
             _apply(sagemaker, now, target_state)
             _verify(sagemaker, target_state)

@@ -20,7 +20,7 @@ from pipelines.recipe.cli_options import (
     recipe_for,
 )
 from pipelines.recipe.config import Recipe
-from pipelines.recipe.field_origins import Problem, RecipeProblems, field_origins, locate
+from pipelines.recipe.extended_recipe import Problem, RecipeProblems, field_origins, locate
 from pipelines.recipe.field_relations import warnings
 from pipelines.recipe.read_recipe import load
 from pipelines.rules import check
@@ -54,8 +54,8 @@ def _of_shards(recipe: Recipe) -> Iterator[Finding]:
     """Yield what is wrong with shards that are there already; a warning where S3 cannot be read."""
     if recipe.data is None or recipe.data.shards is None:
         return
-    from pipelines.registry.data_checks import dataset_faults  # imports numpy
     from pipelines.registry.package_evidence import Absent, Evidence
+    from pipelines.registry.verification import dataset_faults  # imports numpy
 
     field = partial(Problem, f"data.shards {recipe.data.shards}", "data.shards")
     try:

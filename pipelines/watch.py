@@ -4,7 +4,7 @@ python -m pipelines.watch [EXECUTION ARN] [--recipe R | --pipeline NAME] [--poll
 """
 
 from pipelines.recipe.cli_options import recipe_for, recipe_run_options
-from pipelines.run_report.gate_lines import DISPLAY
+from pipelines.run_report.training_pace import DISPLAY
 from trainyard.commands import watch
 from trainyard.terminal import extend_verb, run
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trainyard.common.errors import EmulatorError
-from trainyard.emulator.runtime.container_engine import Engine, find_engine, resource_limits
+from trainyard.emulator.containers.container_engine import Engine, find_engine, resource_limits
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")

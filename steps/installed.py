@@ -4,10 +4,20 @@ satisfied.
 python3 -m steps.installed requirements.txt      # exit status 0: all as required
 """
 
+import logging
+import multiprocessing
+import signal
 import sys
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
+
+from trainyard.common.errors import TrainyardError
+from trainyard.common.parent_death import die_with_parent
 
 
 def differences(requirements: Path) -> Iterator[str]:
@@ -40,6 +50,74 @@ def differences(requirements: Path) -> Iterator[str]:
                     f"{requirement.name} {installed_version} is installed, wanted is "
                     f"{requirement.specifier}"
                 )
+
+
+# A spawned process of a job and the pipe to it: its end is seen at once, and it ends with the job.
+#
+# Spawned: a fork would copy the locks of threads (torch's, Arrow's, the tokenizer's) as they are,
+# and
+# a fork server would stand between the job and its workers, which must die with it.
+
+SPAWN = multiprocessing.get_context("spawn")
+
+
+class WorkerProcess:
+    """A process that runs ``work(pipe, *arguments)``; what it raises comes through the pipe.
+
+    Args:
+        work: a function of a module, with arguments that can be pickled.
+    """
+
+    def __init__(self, work: Callable[..., None], *arguments: Any) -> None:
+        self.pipe, theirs = SPAWN.Pipe()
+        given = (theirs, work, arguments)
+        self._process = SPAWN.Process(target=_run, args=given, daemon=True)
+        self._process.start()
+        theirs.close()  # else the pipe would not end with the process
+
+    def send(self, message: Any) -> None:
+        """Send a message; nothing, if it is dead: receiving will say so."""
+        with suppress(OSError):
+            self.pipe.send(message)
+
+    def receive(self, died: Callable[[str], str]) -> Any:
+        """Return its next message.
+
+        Args:
+            died: makes an error's text of how it ended, such as ``SIGKILL``.
+
+        Raises:
+            TrainyardError: its work raised this, or it is dead.
+            RuntimeError: a bug; holds its traceback.
+        """
+        try:
+            message = self.pipe.recv()
+        except (EOFError, OSError):
+            self._process.join()
+            status = self._process.exitcode or 0
+            end = signal.Signals(-status).name if status < 0 else f"exit status {status}"
+            raise TrainyardError(died(end)) from None
+        if isinstance(message, Exception):
+            raise message
+        return message
+
+    def end(self) -> None:
+        """Kill it."""
+        self._process.kill()
+        self._process.join()
+        self.pipe.close()
+
+
+def _run(pipe: Connection, work: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the job, which ends us
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stdout)
+    try:
+        work(pipe, *arguments)
+    except TrainyardError as error:
+        pipe.send(error)
+    except Exception:  # noqa: BLE001 (the job raises it again, with this traceback)
+        pipe.send(RuntimeError(traceback.format_exc()))
 
 
 if __name__ == "__main__":

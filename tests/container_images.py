@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from trainyard.common.errors import EmulatorError
-from trainyard.emulator.runtime.container_engine import find_engine, settings
+from trainyard.emulator.containers.container_engine import find_engine, settings
 
 BASE = "trainyard-tests/base:bookworm"
 OWN = "trainyard-tests/own:1"

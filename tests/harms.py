@@ -7,9 +7,8 @@ import tarfile
 from collections.abc import Callable, Iterator
 
 from pipelines.registry import recompute
-from pipelines.registry.data_checks import split
 from pipelines.registry.package_evidence import Evidence
-from pipelines.registry.verification import BYTES, QUICK, Finding, first_mismatch, run_checks
+from pipelines.registry.verification import BYTES, QUICK, Finding, first_mismatch, run_checks, split
 from tests.registered import GROUP, Registered, first, git, run_folder
 from training.identity import Parts
 

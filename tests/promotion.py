@@ -14,8 +14,8 @@ import yaml
 from pipelines.promote import Environments, both_sides
 from pipelines.registry.shared_access import documents
 from tests.registered import checkout_in, register
-from trainyard.emulator.authorization.authority import Mode
 from trainyard.emulator.client_environment import apply_environment
+from trainyard.emulator.iam.authority import Mode
 from trainyard.emulator.server import Endpoint, serve
 from trainyard.emulator.services import own_role
 

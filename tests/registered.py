@@ -20,7 +20,7 @@ from pipelines.corpora.stdlib import pack
 from pipelines.start import start
 from tests.conftest import CHECKOUT, clean_environment
 from trainyard.common.safe_unpack import unpack
-from trainyard.language.statuses import END_STATUSES
+from trainyard.language.definition_document import END_STATUSES
 from trainyard.runs.execution import Execution
 from trainyard.runs.run_summary import model_package
 

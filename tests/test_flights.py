@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from pipelines.corpora.nycflights13 import data_folder, join_tables, month_object
-from steps.shard.splits import split_of
+from steps.shard.record_hashes import split_of
 from tests.conftest import clean_environment
 from tests.trainyard.emulator.standin import make_client
 from trainyard.common.safe_unpack import unpack
@@ -132,7 +132,7 @@ def test_the_evaluation_compares_with_all_baselines(outputs):
 
 def test_new_flights_are_scored_as_an_endpoint_of_the_model_would(outputs, flights, tmp_path):
     """The label and the day are not known yet; each of two instances scores one of two files."""
-    from training.export.request_handler import open_served
+    from training.export.inference import open_served
 
     [archive] = [body for key, body in outputs.items() if key.endswith("model.tar.gz")]
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:

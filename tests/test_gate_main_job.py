@@ -22,7 +22,7 @@ from pipelines.registry.champion import check_champions_model
 from pipelines.registry.ledger import judged_at, recount
 from pipelines.registry.package_evidence import Evidence
 from pipelines.start import start
-from steps.shard.splits import split_of
+from steps.shard.record_hashes import split_of
 from tests.conftest import CHECKOUT
 from trainyard.common.errors import GateError
 from trainyard.runs.execution import Execution

@@ -387,7 +387,7 @@ def test_two_approvals_at_once_are_told(registered, monkeypatch):
 @pytest.mark.sweep
 def test_the_deployed_package_answers_with_the_score_of_the_evaluation(registered):
     from training.data.dataset import Dataset
-    from training.export.request_handler import open_served
+    from training.export.inference import open_served
 
     sagemaker = registered.client("sagemaker")
     role = "arn:aws:iam::123456789012:role/trainyard"

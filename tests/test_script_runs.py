@@ -15,17 +15,16 @@ import pytest
 
 from pipelines.approve import approve
 from pipelines.definition import from_recipe
-from pipelines.registry.data_checks import split
 from pipelines.registry.package_evidence import Evidence
 from pipelines.registry.record_checks import Mismatch
-from pipelines.registry.verification import verify
+from pipelines.registry.verification import split, verify
 from pipelines.run_report.run_panels import PANELS
 from pipelines.start import start
 from pipelines.upsert import upsert
 from tests.conftest import CHECKOUT
 from tests.somebodys.data import BUCKET, ROWS, put
 from trainyard.console import frozen_page
-from trainyard.language.statuses import END_STATUSES
+from trainyard.language.definition_document import END_STATUSES
 from trainyard.runs.execution import Execution
 from trainyard.runs.run_summary import model_package
 

@@ -15,7 +15,7 @@ from pipelines.upsert import upsert
 from tests.conftest import CHECKOUT
 from tests.somebodys import data
 from trainyard.console import frozen_page
-from trainyard.language.statuses import END_STATUSES
+from trainyard.language.definition_document import END_STATUSES
 from trainyard.runs.execution import Execution
 from trainyard.runs.run_summary import model_package
 

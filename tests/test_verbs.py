@@ -23,7 +23,7 @@ NOT_STARTED = {"trainyard.commands.run", "trainyard.commands.prices", "pipelines
 MODULES = [
     *(f"trainyard.commands.{name}" for name in trainyard_verbs()),
     *(f"pipelines.{name}" for name in pipelines_verbs() if name != "deploy"),
-    "pipelines.deploy.__main__",
+    "pipelines.deploy",
 ]
 
 
@@ -85,7 +85,7 @@ def test_most_verbs_ask_for_something():
                                    "MODEL_PACKAGE_ARN or --policies ROLE_ARN is missing",
                                    "--env NAME is missing"]),
         ("pipelines.approve", ("--rollback", "g"), ["--reject REASON is missing"]),
-        ("pipelines.deploy.__main__", ("arn", "--rollback"),
+        ("pipelines.deploy", ("arn", "--rollback"),
          ["--recipe FILE is missing", "only one of MODEL_PACKAGE_ARN, --rollback can be given"]),
         ("pipelines.plan", ("--env", "prod", "--out", "x", "--against", "dev"),
          ["--recipe FILE or DEFINITION or --pipeline NAME is missing", "--recipe FILE is missing",

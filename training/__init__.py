@@ -9,9 +9,8 @@ agreed_stop.py        all ranks stop after the same step; in_place_restart.py: r
 data/                 shards: manifest, writer, reader, the order of samples
 workloads/            what is trained: records → samples, model, loss, metrics, baselines
 defaults/             scores, operations and a baseline for workloads that define none
-contract_tests/       checks a workload's contract; try.py: its command
-initial/              a model on meta, and its initial values
-starting_weights.py   checkpoints and models to start from; finetuning/: base models, adapters
+weights/              what a training begins with: fresh values, checkpoints, base models, LoRA
+tools/                what people run beside a training; none of it counts for the identity
 strategies/           how ranks share a step: single, DDP, the mesh, DeepSpeed, SMDDP, SMP
 checkpoint/           sharded checkpoints; the newest complete one is resumed
 watching/             metric lines, trackers, the watchdog, and rules that warn or stop a training

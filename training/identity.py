@@ -50,8 +50,8 @@ class Parts(BaseModel):
     """Version of torch, without the build suffix; None if not yet known."""
 
     start: dict[str, Any] | None = None
-    """Model or checkpoint that the weights start from (``training.starting_weights``); None for
-    fresh weights."""
+    """Model or checkpoint that the weights start from (``training.weights.starting_weights``);
+    None for fresh weights."""
 
     mixture: list[dict[str, Any]] | None = None
     """Each input's share, and the step from which it holds
@@ -61,7 +61,7 @@ class Parts(BaseModel):
     """Input of the mixture → fingerprint; None if not yet known."""
 
     tuning: dict[str, Any] | None = None
-    """Which weights are trained (``training.finetuning.adapters``); None for all."""
+    """Which weights are trained (``training.weights.finetuning.adapters``); None for all."""
 
     @property
     def name(self) -> str:

@@ -15,12 +15,10 @@ from training.agreed_stop import Stop
 from training.checkpoint.checkpoints import Checkpoints
 from training.config import TrainConfig
 from training.data.dataset import Dataset
-from training.data.loader import Batch, DevicePrefetcher, Loader, move_batch
+from training.data.loader import Batch, DevicePrefetcher, Loader, Preparation, move_batch
 from training.data.mixture import MixtureOrder, inputs, select_inputs
-from training.data.preparation import Preparation
 from training.data.sample_order import Order, create_uniform_order, create_windowed_order
 from training.defaults.flop_count import of_unit
-from training.initial.build_model import build_on_meta
 from training.input_shares import Mixture
 from training.optimizers import Average, learning_rate
 from training.step_numbers import Numbers, Step
@@ -28,6 +26,7 @@ from training.strategies import Strategy
 from training.watching.clock import Trace
 from training.watching.step_progress import Progress
 from training.watching.weight_updates import measure_updates
+from training.weights.initial.build_model import build_on_meta
 from training.workloads import Workload
 from trainyard.common.errors import DataError, TrainingError
 
@@ -37,7 +36,9 @@ Report = Callable[[dict[str, float]], None]
 
 
 def fresh(config: TrainConfig, workload: Workload) -> nn.Module:
-    """Build the model on meta; its values, the same on each rank, follow (training.initial)."""
+    """Build the model on meta; its values, the same on each rank, follow
+    (training.weights.initial).
+    """
     torch.use_deterministic_algorithms(config.deterministic)
     return build_on_meta(workload.model, config.seed)
 

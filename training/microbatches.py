@@ -20,10 +20,19 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from training import dropout
 from training.config import BY_BATCH, TrainConfig
+from training.dropout import Dropout, name_places, sample_keys
 from training.workloads import Workload
 from trainyard.common.errors import TrainingError
+
+# Dropout whose mask belongs to the sample, whichever rank computes it.
+#
+# torch's own dropout draws numbers in sequence, so an element's number depends on what else is
+# in the micro-batch. Here it is a hash of (seed, position of the sample in the order of the
+# training,
+# the module's name, the element's place within the sample): any micro-batch, number of
+# data-parallel
+# ranks or pipeline stages, recomputation and ``torch.compile`` give the same mask.
 
 
 def settings_by_batch(config: TrainConfig, workload: Workload, model: nn.Module) -> dict[str, Any]:
@@ -45,7 +54,7 @@ def by_batch(workload: Workload, model: nn.Module) -> bool:
 
 def _by_batch(module: nn.Module) -> bool:
     match module:
-        case dropout.Dropout():
+        case Dropout():
             return False
         case nn.modules.dropout._DropoutNd():
             return module.p > 0
@@ -70,7 +79,7 @@ class MicroBatches:
     ) -> None:
         self._seed, self._size, self._stage = seed, size, stage
         self._needs_check, self._last_seed = not draws, 0
-        self._dropouts = dropout.name_places(model)
+        self._dropouts = name_places(model)
         self._buffers = Buffers(model)
         self._first, self._device = 0, torch.device("cpu")
 
@@ -85,7 +94,7 @@ class MicroBatches:
         self._last_seed = _mix(self._seed, position, self._stage)
         torch.manual_seed(self._last_seed)
         if self._dropouts:
-            keys = dropout.sample_keys(self._seed, position, self._size)
+            keys = sample_keys(self._seed, position, self._size)
             if self._device.type == "cuda":
                 keys = keys.pin_memory()  # so that the host does not wait for the copy
             self._give(keys.to(self._device, non_blocking=True))
@@ -252,7 +261,7 @@ class RecomputeContext:
     """
 
     def __init__(self, block: nn.Module) -> None:
-        self._dropouts = [m for m in block.modules() if isinstance(m, dropout.Dropout)]
+        self._dropouts = [m for m in block.modules() if isinstance(m, Dropout)]
         self._buffers = Buffers(block)
 
     def contexts(self) -> tuple[AbstractContextManager, AbstractContextManager]:
@@ -263,7 +272,7 @@ class RecomputeContext:
 class _Pass:
     """Context of a repeated pass; a class, since a generator could not be entered twice."""
 
-    def __init__(self, dropouts: Sequence[dropout.Dropout], buffers: Buffers) -> None:
+    def __init__(self, dropouts: Sequence[Dropout], buffers: Buffers) -> None:
         self._dropouts, self._buffers = dropouts, buffers
         self._samples, self._first_buffers = [module.samples for module in dropouts], buffers.now()
 

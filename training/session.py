@@ -17,27 +17,26 @@ from torch import nn
 from training import identity
 from training.checkpoint import marker
 from training.checkpoint.checkpoints import Checkpoints
-from training.checkpoint.lineage import Lineage
+from training.checkpoint.marker import Lineage
 from training.config import TrainConfig
 from training.data.dataset import Dataset
 from training.export import artifact, weight_location
-from training.finetuning.adapters import Tuning
 from training.identity import Parts
 from training.input_shares import Mixture, identity_shares
 from training.loop import Loop, fresh
 from training.microbatches import settings_by_batch
 from training.optimizers import learning_rate
-from training.starting_weights import Start, check_differences
 from training.strategies import start_strategy
 from training.strategies.precision import AUTOMATIC
 from training.strategies.ranks import Ranks, read_ranks
 from training.strategies.single import Strategy
 from training.watching import flight_recorder
-from training.watching.reports import Reports
-from training.watching.trackers import trackers
+from training.watching.trackers import Reports, trackers
 from training.watching.watch_rule import Plan
 from training.watching.watchdog import Watch, training_has_ended
 from training.watching.watcher import Watcher
+from training.weights.finetuning.adapters import Tuning
+from training.weights.starting_weights import Start, check_differences
 from training.workloads import Workload, load
 from trainyard.common import atomic_file
 from trainyard.common.errors import DataError, LostRankError, TrainingError
@@ -91,13 +90,13 @@ def build(job_settings: JobSettings) -> TrainingSetup:
     workload.fit(data["train"])
     model = fresh(config, workload)
     if start and start.metadata is None:
-        from training.finetuning import base_model
+        from training.weights.finetuning import base_model
 
         folder = start.start_from.hugging_face is not None
         begin_with = (job_settings.workload, start.folder, start.start_from.uri)
         base_model.fill(model, workload, *begin_with, asked_as_folder=folder)
     if job_settings.tuning.part is not None:
-        from training.finetuning import lora
+        from training.weights.finetuning import lora
 
         lora.tune(model, workload, job_settings.tuning, config.seed)
     shaping = settings_by_batch(config, workload, model)

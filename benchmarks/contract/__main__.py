@@ -1,4 +1,4 @@
-"""Seed faults into a sound workload, and count those that ``python -m training.try`` names.
+"""Seed faults into a sound workload, and count those that ``python -m training.tools.try`` names.
 
 python -m benchmarks.contract [--out contract.json]
 
@@ -17,8 +17,8 @@ import typer
 
 from benchmarks.contract.faults import FAULTS, Seeded, lines, write
 from benchmarks.harness import show_table
-from training.contract_tests.contract import Verdict
-from training.contract_tests.try_command import attempt
+from training.tools.contract_tests.contract import Verdict
+from training.tools.contract_tests.try_command import attempt
 
 
 def tried(fault: Seeded | None, number: int) -> list[Verdict]:

@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from trainyard.foresight import rank_work as work_of
-from trainyard.foresight.rank_work import Work
+from trainyard.foresight import step_time as work_of
 from trainyard.foresight.setting import Setting
-from trainyard.foresight.step_time import Constants, seconds
+from trainyard.foresight.step_time import Constants, Work, seconds
 
 ROWS = Path(__file__).parent / "rows"
 Row = dict[str, Any]

@@ -26,16 +26,16 @@ import typer
 
 from benchmarks.harness import CHECKOUT, Figure, JsonFile, Section, Target, report
 from benchmarks.iam.derived_requests import DERIVED_CALLS
-from pipelines.deploy.recipe_subject import from_recipe
+from pipelines.infrastructure.serving_roles import from_recipe
 from trainyard.aws_clients import client
-from trainyard.emulator.authorization.account_policies import DERIVED_POLICY
 from trainyard.emulator.client_environment import apply_environment
+from trainyard.emulator.iam.account_policies import DERIVED_POLICY
 from trainyard.emulator.request_scope import ACCOUNT
 from trainyard.emulator.server import Endpoint, serve
 from trainyard.emulator.services.own_role import TRUST
-from trainyard.permissions.derived_roles import derive
 from trainyard.permissions.policy_documents import read_policy
 from trainyard.permissions.policy_evaluation import Decision, Policies, Request, evaluate
+from trainyard.permissions.role_template import derive
 
 LAPTOP = "recipes/laptop.yaml"
 FEW = (

@@ -7,17 +7,17 @@ are read from the steps' requests here, and not by the derivation of policies th
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from trainyard.emulator.authorization.account_policies import session_of
-from trainyard.emulator.authorization.api_call import Call
-from trainyard.emulator.authorization.authority import Caller, request_of
-from trainyard.emulator.authorization.role_calls import (
+from trainyard.emulator.iam.account_policies import session_of
+from trainyard.emulator.iam.authority import Caller, request_of
+from trainyard.emulator.iam.s3_calls import (
     job_calls,
+    list_call,
     logging_calls,
     metric_call,
+    object_call,
     step_calls,
 )
-from trainyard.emulator.authorization.s3_calls import list_call, object_call
-from trainyard.emulator.authorization.service_calls import key_call, members, sagemaker_calls
+from trainyard.emulator.iam.service_calls import Call, key_call, members, sagemaker_calls
 from trainyard.language.expressions import GET, JSON_GET, expressions, parse_get
 from trainyard.language.step_types import step_type
 from trainyard.language.steps import property_file

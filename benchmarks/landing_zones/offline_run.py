@@ -9,7 +9,7 @@ from botocore.exceptions import ClientError
 from benchmarks.landing_zones.verbs import called, recipe_of, rendered, said, words
 from benchmarks.landing_zones.zones import Zone
 from pipelines.corpora.stdlib import pack
-from pipelines.deploy.pipeline_objects import ensure_bucket, sync
+from pipelines.delivery.pipeline_objects import ensure_bucket, sync
 from pipelines.recipe.config import Recipe
 from trainyard.aws_clients import client
 from trainyard.common.errors import TrainyardError

@@ -1,1 +1,1 @@
-"""Simulated weeks of requests, with and without drift, for ``pipelines.monitoring.drift``."""
+"""Simulated weeks of requests, with and without drift, for ``pipelines.endpoint.drift``."""

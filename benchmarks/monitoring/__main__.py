@@ -23,8 +23,8 @@ from scipy.stats import beta
 
 from benchmarks.monitoring.answered_weeks import DEPENDENCE, INDEPENDENT, METRIC, quality
 from benchmarks.monitoring.weeks import CATEGORIES, DRIFTED, FAULTS, draw, spoil
-from pipelines.monitoring.drift import Change, compare
-from trainyard.quality.tables import Cells
+from pipelines.endpoint.drift import Change, compare
+from trainyard.quality.model_quality import Cells
 from trainyard.terminal import console, run
 
 ERROR, LEAST_PSI = 0.05, 0.1

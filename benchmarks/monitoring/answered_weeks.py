@@ -3,8 +3,8 @@
 import numpy as np
 
 from benchmarks.monitoring.weeks import answers
-from pipelines.monitoring.answer_quality import OF_TRUTHS, RecordedQuality, change
-from pipelines.monitoring.drift import Change
+from pipelines.endpoint.answer_quality import OF_TRUTHS, RecordedQuality, change
+from pipelines.endpoint.drift import Change
 from training.scores import standard_error
 
 EVALUATED, ANSWERED = 2000, 500

@@ -9,8 +9,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOMS = ("conditions", "training", "trainyard/emulator/dag", "trainyard/emulator/pipelines",
-         "trainyard/plan", "trainyard/validate")  # fmt: skip
+ROOMS = (
+    "conditions",
+    "training",
+    "trainyard/emulator/dag",
+    "trainyard/emulator/sagemaker/pipelines",
+    "trainyard/plan",
+    "trainyard/validate",
+)
 """Folders, those of earlier commits too: emulator/pipelines was emulator/dag."""
 TURNED: dict[type, type] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq,

@@ -5,7 +5,7 @@ from typing import Any
 
 from benchmarks.parity.recording import Run
 from benchmarks.parity.small_steps import make_queue, messages
-from trainyard.language.statuses import END_STATUSES
+from trainyard.language.definition_document import END_STATUSES
 
 SETTLED = 12
 """Polls (a minute on AWS) until a new rule holds, and until the last event has come."""

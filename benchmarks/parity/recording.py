@@ -14,7 +14,7 @@ from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 
 from benchmarks.parity.scrubbing import Scrubber
 from trainyard.aws_clients import error_code
-from trainyard.language.statuses import END_STATUSES
+from trainyard.language.definition_document import END_STATUSES
 
 _Seen = TypeVar("_Seen")
 _GONE = ("NotFound", "NonExistentQueue", "does not exist", "Could not find")

@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from benchmarks.sdk_tests.changes import EXPECTED_FAILURES, NOT_HERE, REFUSED
-from trainyard.language.statuses import END_STATUSES, JOB_ENDED
+from trainyard.language.definition_document import END_STATUSES, JOB_ENDED
 
 VERDICTS = ("works", "vacuous", "ours", "not here", "refused type")
 _RUN_BY_JOBS = ("TrainingJob", "ProcessingJob")

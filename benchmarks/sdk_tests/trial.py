@@ -24,12 +24,11 @@ from typing import Any
 import boto3
 
 from benchmarks.sdk_tests.changes import ABALONE, DEFAULT_BUCKETS, FIXTURES, IMAGES, LONG_SLEEPS
-from trainyard.emulator.api import ApiError
 from trainyard.emulator.client_environment import apply_environment
-from trainyard.emulator.request_scope import enter_scope, region_of
+from trainyard.emulator.request_scope import ApiError, enter_scope, region_of
 from trainyard.emulator.server import Endpoint, serve
 from trainyard.emulator.services.own_role import TRUST
-from trainyard.language.statuses import END_STATUSES, JOB_ENDED
+from trainyard.language.definition_document import END_STATUSES, JOB_ENDED
 
 _PRETENDING = re.compile(
     r"(ElasticMapReduce|AWSGlue|AmazonAthena|AWSStepFunctions)\.(Run|Start)\w+"

@@ -41,10 +41,10 @@ from benchmarks.serving.model_servers_compared import (
 from benchmarks.serving.requests_in_time import by_clients, by_clock
 from training.defaults.request_batch import rows
 from training.export import artifact
-from training.export.request_handler import open_served
+from training.export.inference import open_served
 from training.export.weight_location import LocalWeights
 from training.workloads import load, load_packing
-from training.workloads.tabular.features import FILE, Features
+from training.workloads.tabular.column_statistics import FILE, Features
 
 KINDS = ("red", "green", "blue", None)
 SETTINGS: dict[str, dict[str, Any]] = {

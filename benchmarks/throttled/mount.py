@@ -25,7 +25,7 @@ from pathlib import Path
 import typer
 
 from benchmarks.harness import CHECKOUT
-from trainyard.emulator.runtime.container_entry import LIBC, mount
+from trainyard.emulator.containers.container_entry import LIBC, mount
 
 DEVICE = "/dev/fuse"
 ROOT = 1

@@ -39,8 +39,8 @@ from benchmarks.trainer.loops import (
 )
 from training.config import TrainConfig
 from training.data.shard_writer import write_dataset
-from training.initial.build_model import real
 from training.loop import fresh
+from training.weights.initial.build_model import real
 from training.workloads import load, load_packing
 
 MODEL = {"context_length": 64, "layers": 2, "heads": 4, "dim": 128}

@@ -13,8 +13,8 @@ from benchmarks.trainer.__main__ import MODEL, Setting, settings
 from training.config import TrainConfig
 from training.data.hugging_face import KeepPosition, global_batch
 from training.data.torch_dataset import ShardDataset, collate
-from training.initial.build_model import real
 from training.loop import fresh
+from training.weights.initial.build_model import real
 from training.workloads import load
 from training.workloads.language_model.scores import padding
 

@@ -63,7 +63,7 @@ class Setting:
 
     def model(self) -> "torch.nn.Module":
         """The module, from its file alone, with the same fresh weights in every process."""
-        from training.initial.build_model import (  # all begin with the numbers of our loop
+        from training.weights.initial.build_model import (  # all begin with the numbers of our loop
             build_on_meta,
             real,
         )

@@ -15,9 +15,9 @@ from matplotlib.axes import Axes
 from benchmarks.endpoint_load import Ended
 from benchmarks.whole_loop.flight_requests import MOVED
 from benchmarks.whole_loop.rehearsal import Seen
-from pipelines.monitoring.answer_quality import OF_TRUTHS
-from pipelines.monitoring.drift import compare
-from trainyard.quality.tables import Cells, of_records
+from pipelines.endpoint.answer_quality import OF_TRUTHS
+from pipelines.endpoint.drift import compare
+from trainyard.quality.model_quality import Cells, of_records
 
 OLD, NEW, QUIET, ALARM = "#2e4057", "#66a182", "#c9c9c9", "#d1495b"
 FEATURES = (ALARM, "#edae49")

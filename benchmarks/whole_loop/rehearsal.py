@@ -21,10 +21,10 @@ from benchmarks.endpoint_load import Ended, Load
 from benchmarks.harness import CHECKOUT
 from benchmarks.measured_process import client, emulator
 from benchmarks.whole_loop.flight_requests import MOVED, Flights, table
+from pipelines.endpoint.rollout import serving
 from pipelines.recipe.read_recipe import load
 from pipelines.registry.champion import current
 from pipelines.registry.package_evidence import split
-from pipelines.serving.rollout import serving
 
 RECIPE = Path(__file__).with_name("loop.yaml")
 BUCKET, NAME = "trainyard-laptop", "trainyard-flights"

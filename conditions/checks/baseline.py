@@ -2,10 +2,9 @@
 
 from typing import Any
 
-from conditions.check_table import Field, GateCheck
-from conditions.demands import Demands
+from conditions.check_table import Demands, Field, GateCheck
 from conditions.gate_check import Check, Direction, compare, number, read_number
-from conditions.gate_evidence import Evidence
+from conditions.gate_documents import Evidence
 
 
 def against_baseline(

@@ -1,9 +1,8 @@
 """``max_calibration_error``: a binary classifier's probabilities are true."""
 
-from conditions.check_table import Field, GateCheck
-from conditions.demands import Demands
+from conditions.check_table import Demands, Field, GateCheck
 from conditions.gate_check import Check
-from conditions.gate_evidence import Evidence
+from conditions.gate_documents import Evidence
 
 
 def _judge(evidence: Evidence, demands: Demands) -> list[Check]:

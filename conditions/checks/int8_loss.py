@@ -1,17 +1,16 @@
 """``int8``: the model's int8 version is not worse than the model by the margin or more.
 
 It is judged on the int8 version alone, which has to pass all other checks, too: else the model is
-registered in full precision (``conditions.registered_version``).
+registered in full precision (``conditions.provenance_record``).
 """
 
 from collections.abc import Iterator
 from dataclasses import replace
 
 from conditions.champion_comparison import above, margins, signed_margins
-from conditions.check_table import GateCheck
-from conditions.demands import Demands
+from conditions.check_table import Demands, GateCheck
 from conditions.gate_check import Check, reaches
-from conditions.gate_evidence import Evidence
+from conditions.gate_documents import Evidence
 
 
 def _not_worse(evidence: Evidence, demands: Demands) -> Iterator[Check]:

@@ -1,9 +1,8 @@
 """``min_examples``, ``min_groups``: the test split is large enough to judge by."""
 
-from conditions.check_table import Field, GateCheck, compared_metrics
-from conditions.demands import Demands
+from conditions.check_table import Demands, Field, GateCheck, compared_metrics
 from conditions.gate_check import Check, number, reaches
-from conditions.gate_evidence import Evidence
+from conditions.gate_documents import Evidence
 
 
 def _at_least(check: GateCheck, unit: str, count: float, least: float) -> Check:

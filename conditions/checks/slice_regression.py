@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 
 from conditions.champion_comparison import margins, signed_margins
-from conditions.check_table import GateCheck
-from conditions.demands import Demands
+from conditions.check_table import Demands, GateCheck
 from conditions.gate_check import Check
-from conditions.gate_evidence import Evidence
+from conditions.gate_documents import Evidence
 
 
 def _judge(evidence: Evidence, demands: Demands) -> Iterator[Check]:

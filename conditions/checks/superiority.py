@@ -3,7 +3,7 @@
 from conditions.champion_comparison import above, margins, signed_margins
 from conditions.check_table import GateCheck
 from conditions.gate_check import Check
-from conditions.gate_evidence import MetricComparison
+from conditions.gate_documents import MetricComparison
 
 
 def superior(comparison: MetricComparison, margin: float) -> Check:

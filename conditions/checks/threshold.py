@@ -3,11 +3,10 @@
 from collections.abc import Iterator
 from typing import Any
 
-from conditions.check_table import Field, GateCheck
-from conditions.demands import Demands
+from conditions.check_table import Demands, Field, GateCheck
 from conditions.gate_arguments import BOUNDS
 from conditions.gate_check import Check, Direction, compare, number, read_number
-from conditions.gate_evidence import Evidence
+from conditions.gate_documents import Evidence
 
 
 def against_threshold(

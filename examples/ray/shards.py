@@ -10,9 +10,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from steps.shard.record_hashes import column_hashes
+from steps.shard.record_hashes import column_hashes, split_numbers
 from steps.shard.shard_plan import SPLITS
-from steps.shard.splits import split_numbers
 from training.data.shard_writer import write_dataset
 from training.workloads import load_packing
 

@@ -61,7 +61,7 @@ def keep(shapes_key: ShapesKey, tree: Mapping[str, Any]) -> Path:
     """Write the traced shapes with their key; return the file.
 
     Args:
-        tree: the shapes as ``python -m training.shapes`` prints them.
+        tree: the shapes as ``python -m training.tools.shapes`` prints them.
 
     Raises:
         ForesightError: the file cannot be written.

@@ -4,8 +4,10 @@ A job tells as much as the recipe that it was compiled from: the loop's settings
 workload's are in its hyperparameters. So any job, defined or already run, can be foreseen.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from statistics import median
 from typing import Any
 
 from pydantic import ValidationError
@@ -14,16 +16,23 @@ from pipelines.advice import traced_shapes
 from pipelines.recipe.config import Recipe
 from steps.workload_settings import overlaid
 from training.config import TrainConfig
-from training.finetuning.adapters import Tuning, read_tuning
+from training.weights.finetuning.adapters import Tuning, read_tuning
 from training.workloads import read_settings
 from training.workloads.language_model.config import LanguageModelConfig
 from trainyard.common.errors import ForesightError, TrainingError
 from trainyard.foresight.gpus import device_of
 from trainyard.foresight.layouts import BEFORE_AMPERE
+from trainyard.foresight.memory import Memory, Remedy, remedies
 from trainyard.foresight.model_shapes import Shapes, widths
 from trainyard.foresight.setting import Setting
 from trainyard.instance_types import MACHINES
 from trainyard.language.evaluation import unknowns
+from trainyard.plan.cache_prediction import History
+from trainyard.plan.plan_display import dollars
+from trainyard.plan.prices import Prices
+from trainyard.runs.execution import SUMMARIES_KEY, TUNING, search
+from trainyard.runs.job_cost import spent
+from trainyard.runs.run_display import duration
 from trainyard.validate.rules.job_view import PROCESSES, Job
 from trainyard.validate.rules.tuning_limits import INTEGERS, Range, searched_ranges
 
@@ -357,3 +366,115 @@ def numbers_of(loop: TrainConfig, tuning: Tuning) -> dict[str, Any]:
         "lora_rank": tuning.adapters.rank if tuning.adapters else 0,
         "deepspeed": loop.strategy == "deepspeed",
     }
+
+
+# What stopping trainings early saved in a pipeline's last search.
+
+STEP = "Tune"
+
+
+def remarks(sagemaker: Any, history: History, prices: Prices) -> Iterator[str]:
+    """Yield a plan's line on the last search that the plan has read of; nothing without one, or
+    where that saved no time.
+    """
+    ran = (run.steps[STEP] for run in history.runs if STEP in run.steps)
+    last = next((step for step in ran if step.source is None), None)
+    if last is None:
+        return
+    tuning_job = search(sagemaker, last.job)
+    stop_count, seconds = sum_savings(tuning_job[SUMMARIES_KEY])
+    if not seconds:
+        return
+    cost = spent(TUNING, tuning_job, prices, datetime.now(UTC))
+    rate = cost.usd / cost.seconds if cost.usd else None
+    usd = f", {dollars(rate * seconds, is_estimate=True)}" if rate else ""
+    yield (
+        f"{STEP}: the last search stopped {stop_count} of {len(tuning_job[SUMMARIES_KEY])} "
+        "trainings early, and "
+        f"saved {duration(seconds)} of training{usd}: the others' median, less what these took"
+    )
+
+
+def sum_savings(trainings: Sequence[Mapping[str, Any]]) -> tuple[int, float]:
+    """Return how many trainings were stopped early, and the seconds by which they are shorter than
+    the median of those that came to their end; 0 where none did.
+
+    ``trainings``: TrainingJobSummaries of ListTrainingJobsForHyperParameterTuningJob.
+    """
+    durations: dict[str, list[float]] = {"Completed": [], "Stopped": []}
+    for training in trainings:
+        if training.get("TrainingJobStatus") in durations and "TrainingStartTime" in training:
+            seconds = (training["TrainingEndTime"] - training["TrainingStartTime"]).total_seconds()
+            durations[training["TrainingJobStatus"]].append(seconds)
+    median_seconds = median(durations["Completed"]) if durations["Completed"] else 0.0
+    return len(durations["Stopped"]), sum(
+        max(0.0, median_seconds - seconds) for seconds in durations["Stopped"]
+    )
+
+
+# Check that a training of ours fits into its devices' memory, in the words of its recipe.
+
+WHEN = {
+    "forward": "in the forward pass",
+    "backward": "in the backward pass",
+    "step": "in the optimizer's step",
+    "save": "while it saves",
+}
+SAME = {
+    "micro_batch": "micro_batch",
+    "recompute": "activation_checkpointing",
+    "tensor": "tensor_parallel",
+    "shard_degree": "shard_degree",
+}
+"""Field of a setting → field of train.loop, with the same values."""
+
+
+def describe_memory_need(training: LoopTraining, memory: Memory) -> str:
+    """Return how much of its devices' memory it needs, and in which part of a step
+    it needs most.
+    """
+    device, peak = training.setting.device, memory.peak
+    return (
+        f"needs {peak.p50:.1f} GiB (8 of 10 times {peak.p10:.1f} – {peak.p90:.1f}) of the "
+        f"{memory.usable_gib:.1f} of its {device.name}, most {WHEN[memory.when]}"
+    )
+
+
+def remedy(training: LoopTraining) -> str:
+    """Return the one change of the recipe that makes the training fit."""
+    for candidate in remedies(training.setting, training.shapes):
+        for field, value in _in_recipe(candidate, training.loop).items():
+            if _is_possible(training, {field: value}):
+                peak = candidate.memory.peak
+                return f"set train.loop.{field} to {_yaml(value)}: {peak.p50:.1f} GiB"
+    return "no single change of train.loop is enough; take more machines, or some with more memory"
+
+
+def _in_recipe(candidate: Remedy, loop: TrainConfig) -> Mapping[str, Any]:
+    """Return the field of train.loop with its value; empty where the recipe has no such change."""
+    field, value = candidate.field, candidate.changes[candidate.field]
+    if field in SAME:
+        return {SAME[field]: value}
+    if field == "offload":
+        return {"cpu_offload": True} if loop.strategy == "fsdp" else {}
+    if loop.strategy == "deepspeed":
+        return {"zero_stage": next(stage for stage, shard in ZERO.items() if shard == value)}
+    if value != "full":
+        return {}
+    return {"reshard_after_forward": "always"} if loop.strategy == "fsdp" else {"strategy": "fsdp"}
+
+
+def _is_possible(training: LoopTraining, change: Mapping[str, Any]) -> bool:
+    """Return whether the loop accepts the change, and still has enough samples for each rank."""
+    if training.setting.lora_rank and "tensor_parallel" in change:
+        return False
+    try:
+        changed_loop = TrainConfig.model_validate({**training.loop.model_dump(), **change})
+        changed_loop.micro_batches(training.setting.gpus)
+    except (ValidationError, ValueError):
+        return False
+    return True
+
+
+def _yaml(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -16,8 +16,8 @@ from typing import Any
 
 from conditions.gate_documents import OriginRecord, RecipeRecord
 from pipelines.compile.compilation import Asset
-from pipelines.recipe.aws_account import Account
 from pipelines.recipe.config import Recipe
+from pipelines.recipe.environments import Account
 from pipelines.recipe.extended_recipe import sha256
 from steps.train.config import TrainStepConfig
 from training.identity import Parts

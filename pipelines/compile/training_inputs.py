@@ -17,10 +17,10 @@ from pipelines.compile.compilation import step_code
 from pipelines.recipe.config import Recipe
 from pipelines.registry.champion import model_of
 from steps.register.config import ENDPOINT
-from training.finetuning.hugging_face_folder import CONFIG, INDEX, select_files
 from training.identity import Parts, parts
 from training.input_shares import identity_shares as shares_of
-from training.starting_weights import BASE, StartFrom, read_start
+from training.weights.finetuning.hugging_face_folder import CONFIG, INDEX, select_files
+from training.weights.starting_weights import BASE, StartFrom, read_start
 from training.workloads import spec
 from trainyard.aws_clients import client, service_errors
 from trainyard.common.errors import DataError, RecipeError, TrainingError

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pipelines.recipe.aws_account import account_number
+from pipelines.recipe.environments import account_number
 from pipelines.recipe.read_recipe import load
 from trainyard.terminal import Need, has_value
 

@@ -7,14 +7,17 @@ from typing import Any, Self
 from pydantic import BaseModel, Field, model_validator
 
 from pipelines.recipe import script_section
-from pipelines.recipe.aws_section import Aws, other_account
-from pipelines.recipe.budget_section import Budget
-from pipelines.recipe.data_section import Data
-from pipelines.recipe.deploy_section import Deploy
-from pipelines.recipe.machine_limits import refuse_batch, refuse_fallbacks, refuse_images
-from pipelines.recipe.monitor_section import Monitor, refuse_monitor
-from pipelines.recipe.packages_section import Packages
-from pipelines.recipe.promotion_section import Promotion
+from pipelines.recipe.sections import (
+    Aws,
+    Budget,
+    Data,
+    Deploy,
+    Monitor,
+    Packages,
+    Promotion,
+    other_account,
+    refuse_monitor,
+)
 from steps.config import S3Uri, Section
 from steps.evaluate.config import EvaluateConfig
 from steps.gate.config import GateConfig, refuse_int8, threshold_parameter
@@ -22,12 +25,17 @@ from steps.register.config import RegisterConfig
 from steps.shard.config import ShardConfig
 from steps.shard.settings import ShardSettings
 from steps.train.config import TrainStepConfig
+from steps.train.library_support import refuse_image
 from steps.transform.config import TransformConfig
 from steps.tune.config import TuneConfig
-from training.starting_weights import BASE_MODEL
+from training.config import TrainConfig
+from training.strategy_table import refuse_torch
+from training.weights.starting_weights import BASE_MODEL
 from training.workloads import WorkloadSpec, spec
 from trainyard.common.errors import nearest
+from trainyard.instance_types import MACHINES
 from trainyard.language.retries import LIMITS, Cause
+from trainyard.validate.rules.images import torch_version
 
 OVERRIDABLE = (
     *("InputUri", "MaxSteps"),
@@ -446,3 +454,164 @@ class Recipe(Section):
         if refusal := refuse_monitor(self.monitor, self.deploy):
             raise ValueError(refusal)
         return self
+
+
+# Names that other frameworks have for a recipe's fields; an error about one says ours.
+
+_OTHERS = {
+    # train.loop: PyTorch, Hugging Face's TrainingArguments, Lightning's Trainer, nanoGPT, Megatron
+    "global_batch": "batch_size train_batch_size total_batch_size global_batch_size batch",
+    "micro_batch": "per_device_train_batch_size micro_batch_size per_device_batch_size mbs "
+    "per_gpu_train_batch_size train_micro_batch_size_per_gpu device_batch_size "
+    "gradient_accumulation_steps accumulate_grad_batches grad_accum grad_accum_steps",
+    "max_steps": "epochs num_epochs max_epochs num_train_epochs n_epochs steps num_steps max_iters "
+    "total_steps max_train_steps train_steps train_iters iterations num_iterations",
+    "learning_rate": "lr peak_lr max_lr base_lr learning_rate_init step_size",
+    "warmup_steps": "warmup warmup_ratio num_warmup_steps lr_warmup_steps warmup_iters lr_warmup",
+    "weight_decay": "wd decay l2 weight_decay_rate",
+    "schedule": "lr_scheduler lr_scheduler_type scheduler lr_schedule",
+    "min_learning_rate_ratio": "min_lr eta_min min_lr_ratio",
+    "decay_share": "decay_steps decay_ratio lr_decay_iters",
+    "grad_clip": "max_grad_norm gradient_clip_val clip_grad clip_grad_norm gradient_clipping",
+    "beta1": "adam_beta1 betas",
+    "beta2": "adam_beta2",
+    "optimizer": "optim",
+    "ema_decay": "ema",
+    "precision": "fp16 bf16 dtype amp mixed_precision torch_dtype",
+    "seed": "random_seed random_state data_seed",
+    "validation_interval": "eval_steps eval_interval val_check_interval eval_every",
+    "validation_samples": "eval_samples eval_iters max_eval_samples limit_val_batches",
+    "checkpoint_interval": "save_steps save_interval checkpoint_every save_every",
+    "keep_checkpoints": "save_total_limit save_top_k",
+    "log_interval": "logging_steps log_every_n_steps log_every logging_interval",
+    "loader_threads": "num_workers dataloader_num_workers",
+    "activation_checkpointing": "gradient_checkpointing recompute",
+    "compile": "torch_compile",
+    "strategy": "distribution backend parallelism",
+    "tensor_parallel": "tp tensor_parallel_size tensor_model_parallel_size",
+    "pipeline_parallel": "pp pipeline_parallel_size pipeline_model_parallel_size",
+    "context_parallel": "cp context_parallel_size",
+    "zero_stage": "zero_optimization",
+    # train: SageMaker's SDK, torchrun, Lightning
+    "instance_count": "num_nodes nnodes nodes instances num_machines",
+    "processes_per_node": "nproc_per_node devices gpus gpus_per_node num_processes processes",
+    "volume_gb": "volume_size volume_size_in_gb disk_gb",
+    "max_runtime_minutes": "max_run max_runtime max_runtime_in_seconds timeout",
+    "max_wait_minutes": "max_wait",
+    "spot": "use_spot_instances use_spot",
+    "keep_alive_minutes": "keep_alive_period_in_seconds keep_alive",
+    "arguments": "hyperparameters hyper_parameters args",
+    "script": "entry_point entrypoint entry_script",
+    "source": "source_dir code",
+    "environment": "env",
+    # aws, register
+    "role": "role_arn execution_role iam_role",
+    "kms_key": "kms_key_id kms output_kms_key",
+    "bucket": "s3_bucket default_bucket",
+    "model_package_group": "model_package_group_name group",
+    "approval": "model_approval_status",
+    # workload.config of a language model: Hugging Face's configurations, nanoGPT
+    "context_length": "seq_len seq_length sequence_length max_seq_length block_size n_ctx "
+    "max_position_embeddings context_size",
+    "layers": "n_layers num_layers num_hidden_layers n_layer depth",
+    "heads": "n_heads num_heads num_attention_heads n_head",
+    "kv_heads": "n_kv_heads num_key_value_heads",
+    "dim": "hidden_size d_model n_embd embed_dim model_dim",
+    "hidden_dim": "intermediate_size ffn_dim d_ff",
+}
+NAMES = {name: field for field, names in _OTHERS.items() for name in names.split()}
+"""Name elsewhere → the recipe's field."""
+
+_EPOCHS = ": it counts optimizer steps, epochs × samples / global_batch"
+_ACCUMULATION_NOTE = (
+    ": steps accumulate by themselves, global_batch / (micro_batch × data-parallel ranks)"
+)
+_OF_STEPS = ": it counts optimizer steps, the ratio × max_steps"
+REMARKS = {
+    **{name: _EPOCHS for name in _OTHERS["max_steps"].split() if "epoch" in name},
+    **{name: _ACCUMULATION_NOTE for name in _OTHERS["micro_batch"].split() if "accum" in name},
+    **{name: _OF_STEPS for name in ("warmup_ratio",)},
+}
+"""Name elsewhere → how our field differs, where its value does not mean the same."""
+
+
+# Check that the batch, the fallbacks and the image fit the machines of a training.
+
+
+def refuse_batch(train: TrainStepConfig) -> str | None:
+    """Say why the batch is not shared evenly; checked where the instance type gives the number of
+    ranks: one per accelerator.
+    """
+    if not train.loop or train.processes_per_node:
+        return None
+    for name in (train.instance_type, *train.fallback_instance_types):
+        machine = MACHINES.get(name)
+        if machine is None or not machine.accelerators:
+            continue
+        try:
+            train.loop.micro_batches(train.instance_count * machine.accelerators)
+        except ValueError as error:
+            return f"on {train.instance_count} × {name}: {error}"
+    return None
+
+
+def refuse_type(name: str) -> str | None:
+    """Say which instance type was meant; None when there is one of that name."""
+    if name in MACHINES:
+        return None
+    return f"no such instance type of training and processing; {nearest(name, [*MACHINES])}"
+
+
+def refuse_images(loop: TrainConfig, pytorch_version: str, own_image: str | None) -> str | None:
+    """Say why the training image lacks what the loop needs; None when it has it, or when only the
+    job can tell, in your own image (``own_image``).
+    """
+    if refusal := refuse_image(loop.strategy, pytorch_version, own_image):
+        return refusal
+    version = torch_version(own_image) if own_image else pytorch_version
+    refusal = refuse_torch(loop, version) if version else None
+    prefix = (
+        f"training: is {own_image!r}" if own_image else f"pytorch_version: is {pytorch_version!r}"
+    )
+    return f"images.{prefix}; {refusal}" if refusal else None
+
+
+def refuse_fallbacks(train: TrainStepConfig, *, is_encrypted: bool, parameter: bool) -> str | None:
+    """Say why a run could not continue on a fallback type; None when it can on all. The definition
+    is compiled once, for the first instance type.
+
+    Args:
+        is_encrypted: whether volumes are encrypted with the recipe's key.
+        parameter: whether a run may change the instance type at all.
+    """
+    if train.fallback_instance_types and not parameter:
+        return (
+            "a run on another type changes the parameter TrainInstanceType: list it in "
+            "pipeline.overridable"
+        )
+    refusals = (_refuse(train, name, is_encrypted) for name in train.fallback_instance_types)
+    return next((refusal for refusal in refusals if refusal), None)
+
+
+def _refuse(train: TrainStepConfig, name: str, is_encrypted: bool) -> str | None:
+    machine, usual = MACHINES.get(name), MACHINES.get(train.instance_type)
+    if machine is None:
+        return f"{name}: {refuse_type(name)}"
+    if 0 < machine.accelerators < train.processes_per_node:
+        return (
+            f"{name} has {machine.accelerators} accelerators, and train.processes_per_node is "
+            f"{train.processes_per_node}"
+        )
+    if usual is None:
+        return None
+    if machine.kind != usual.kind:
+        return (
+            f"{name} needs an image for {machine.kind}, {usual.name} one for {usual.kind}, and the "
+            "definition has one"
+        )
+    if is_encrypted and bool(usual.local_storage_gb) != bool(machine.local_storage_gb):
+        return (
+            f"one of {name} and {usual.name} has local disks, which take no key, and the "
+            "other needs aws.kms_key for its volume; choose a type with the same disks"
+        )
+    return None

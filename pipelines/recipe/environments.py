@@ -5,23 +5,28 @@ anything is typed. It may change where a pipeline runs, on which machines, at wh
 its model must show, but nothing that makes the model: the same model is built once.
 """
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
+from dataclasses import dataclass
+from functools import cache
+from itertools import chain
 from typing import Any
 
-from pipelines.recipe.aws_account import SOURCES
+from botocore.session import Session
+
 from pipelines.recipe.config import Images, Recipe
-from pipelines.recipe.deploy_section import Deploy
 from pipelines.recipe.extended_recipe import Tree, overlay_tree
-from pipelines.recipe.monitor_section import Monitor
-from pipelines.recipe.promotion_section import Promotion
+from pipelines.recipe.sections import Aws, Deploy, Monitor, Promotion, account_in, other_account
 from steps.config import ProcessingCompute
 from steps.evaluate.config import EvaluateConfig
 from steps.register.config import RegisterConfig
 from steps.shard.config import ShardConfig
 from steps.train.config import TrainStepConfig
 from steps.transform.config import TransformConfig
-from trainyard.common.errors import RecipeError, nearest
+from trainyard.aws_clients import client, service_errors
+from trainyard.common.errors import PlanError, RecipeError, nearest
+from trainyard.validate.rules.images import ACCOUNTS
 
 FIELD = "environments"
 WHOLE_SECTIONS = ("pipeline", "aws", "packages", "gate", "budget", "cache", "retry")
@@ -235,3 +240,96 @@ def schema() -> dict[str, Any]:
             "additionalProperties": False,
         },
     }
+
+
+# Region, roles and bucket, from the recipe, else from the ordinary AWS environment; and the
+# caller's account.
+
+SOURCES = {
+    "region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
+    "role": ("SAGEMAKER_PIPELINE_ROLE_ARN",),
+    "bucket": ("ARTIFACT_BUCKET",),
+}
+JOB_ROLE = "SAGEMAKER_JOB_ROLE_ARN"
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """AWS account settings that a pipeline is built for."""
+
+    region: str
+    role: str
+    bucket: str
+    job_role: str
+
+
+def resolve(aws: Aws) -> Account:
+    """Return the values of the recipe, else of the environment.
+
+    The recipe comes first: a variable that happens to be set in someone's shell must not change
+    the definition.
+
+    Raises:
+        RecipeError: neither has a value (names field and variables), the region is invalid, or a
+            role is of another account.
+    """
+    values = {field: getattr(aws, field) or _environment(field) for field in SOURCES}
+    if refusal := refuse_region(values["region"]):
+        raise RecipeError(f"aws.region: is {values['region']!r}; {refusal}")
+    # Without a second role, one for both: the environment's is not mixed with a recipe's own.
+    job_role = aws.job_role or (None if aws.role else os.environ.get(JOB_ROLE))
+    account = Account(**values, job_role=job_role or values["role"])
+    refusal = other_account(aws.account, {"role": account.role, "job_role": account.job_role})
+    if refusal:
+        raise RecipeError(refusal)
+    return account
+
+
+def refuse_region(name: str) -> str | None:
+    """Say which region was meant; None when SageMaker has one of that name."""
+    regions = _regions()
+    return None if name in regions else f"no such region of SageMaker; {nearest(name, regions)}"
+
+
+@cache
+def _regions() -> list[str]:
+    """Return SageMaker's regions, of botocore's table and that of AWS's images."""
+    session = Session()
+    partitions = session.get_available_partitions()
+    region_lists = (session.get_available_regions("sagemaker", name) for name in partitions)
+    return sorted({*chain.from_iterable(region_lists), *ACCOUNTS})
+
+
+def account_number(aws: Aws, environment: str | None) -> str | None:
+    """Return the account that a recipe is for: as it says; in an environment of it, else that of
+    its role; None if any will do.
+    """
+    return aws.account or (account_in(aws.role) if environment and aws.role else None)
+
+
+def refuse_other_caller(account: str | None, region: str | None) -> None:
+    """Refuse to change anything by credentials of another account; any will do for None.
+
+    Raises:
+        PlanError: they are of another account; names both.
+    """
+    if account is None:
+        return
+    with service_errors(f"asking whether these credentials are of account {account}"):
+        caller = client("sts", region).get_caller_identity()
+    if caller["Account"] != account:
+        raise PlanError(
+            f"aws.account: the recipe is for account {account}, and these credentials are of "
+            f"{caller['Account']} ({caller['Arn']}); log in to {account}, or choose another "
+            "environment with --env. Nothing was changed"
+        )
+
+
+def _environment(field: str) -> str:
+    for variable in SOURCES[field]:
+        if value := os.environ.get(variable):
+            return value
+    raise RecipeError(
+        f"aws.{field}: neither in the recipe nor in the environment; add it to the recipe, "
+        f"or set {' or '.join(SOURCES[field])}"
+    )

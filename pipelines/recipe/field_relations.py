@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from pipelines.recipe.aws_account import refuse_region
-from pipelines.recipe.config import Recipe
-from pipelines.recipe.machine_limits import refuse_type
+from pipelines.recipe.config import Recipe, refuse_type
+from pipelines.recipe.environments import refuse_region
 from pipelines.recipe.schema import list_workloads
 from training.config import TrainConfig
 

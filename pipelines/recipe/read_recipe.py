@@ -2,26 +2,131 @@
 each wrong field, where it was written, and what is expected.
 """
 
+import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from copy import deepcopy
+from difflib import get_close_matches
+from functools import cache
+from itertools import chain, islice, product
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
 
 from pipelines.recipe import environments, extended_recipe, field_relations
-from pipelines.recipe.config import Recipe
-from pipelines.recipe.extended_recipe import StrictLoader, Tree
-from pipelines.recipe.field_messages import FieldMessages
-from pipelines.recipe.field_origins import located_problems
-from pipelines.recipe.partial_section import Model, broken_rules, read_partially
-from pipelines.recipe.tune_section import refuse_tune, trial_recipes
-from training.config import TrainConfig
+from pipelines.recipe.config import NAMES, REMARKS, Recipe
+from pipelines.recipe.extended_recipe import StrictLoader, Tree, located_problems
+from steps.train.config import TrainStepConfig
+from steps.tune.config import Range, TuneConfig, Value
+from steps.workload_settings import PREFIX, as_hyperparameters
+from training.config import IMMATERIAL, TrainConfig
 from training.workloads import spec
 from trainyard import secrets
 from trainyard.common.errors import RecipeError, TrainingError, nearest
 from trainyard.read_yaml import DEEPEST, load_yaml
+
+# Read a section with wrong fields as far as it is right, so that all else is checked, too.
+#
+# A field that is wrong or missing is absent from the object: a check that asks for it ends in an
+# AttributeError, and says nothing until the field is right.
+
+Model = TypeVar("Model", bound=BaseModel)
+Location = Sequence[str | int]
+
+
+def read_partially(model: type[Model], value: Any, wrong: Sequence[Location]) -> Model:
+    """Return a ``model`` with the fields of ``value`` that are right, the others absent.
+
+    ``wrong``: where pydantic found something wrong in it.
+    """
+    section_object = model.model_construct()
+    content = _prepare_content(model, value)
+    meant_fields = _guess_fields(model, content)
+    for name, field in model.model_fields.items():
+        key = field.alias or name
+        inner = [place[1:] for place in wrong if place[:1] == (key,)]
+        section = _section(field.annotation)
+        section_object.__dict__.pop(name, None)
+        if key not in content:
+            if not field.is_required() and name not in meant_fields:
+                section_object.__dict__[name] = field.get_default(call_default_factory=True)
+        elif section and isinstance(content[key], Mapping):
+            section_object.__dict__[name] = read_partially(section, content[key], inner)
+        elif not inner:
+            with suppress(ValidationError):  # only a check of the section's own takes this form
+                section_object.__dict__[name] = TypeAdapter(field.annotation).validate_python(
+                    content[key]
+                )
+    others = {k: v for k, v in content.items() if k not in _names(model)}
+    if model.model_config.get("extra") == "allow":
+        wrong_names = {str(part) for place in wrong for part in place}
+        extra = {name: v for name, v in others.items() if name not in wrong_names}
+        object.__setattr__(section_object, "__pydantic_extra__", extra)
+    object.__setattr__(
+        section_object, "__pydantic_fields_set__", {*content} & {*model.model_fields}
+    )
+    return section_object
+
+
+def broken_rules(section: BaseModel, above: Location = ()) -> Iterator[tuple[Location, str]]:
+    """Yield (where, message) of each check across the fields of a section, and of those in it, that
+    finds something wrong in what is there.
+    """
+    section_copy = section.model_copy()
+    for name, field in type(section).model_fields.items():
+        inner = section.__dict__.get(name)
+        if isinstance(inner, BaseModel) and name in section.model_fields_set:
+            faults = [*broken_rules(inner, (*above, field.alias or name))]
+            yield from faults
+            if faults:  # the rules of the whole rely on those of its parts
+                section_copy.__dict__.pop(name)
+    for rule in type(section).__pydantic_decorators__.model_validators.values():
+        if rule.info.mode != "after":
+            continue
+        try:
+            rule.func(section_copy)
+        except ValidationError:
+            continue  # of another section, which is checked by itself
+        except ValueError as error:
+            yield above, str(error)
+        except AttributeError:
+            continue
+
+
+def _prepare_content(model: type[BaseModel], value: Any) -> Mapping[str, Any]:
+    """Return the section's content as the model's own validators before it make it."""
+    for rule in model.__pydantic_decorators__.model_validators.values():
+        if rule.info.mode == "before":
+            with suppress(ValueError):
+                value = rule.func(value)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _guess_fields(model: type[BaseModel], content: Mapping[str, Any]) -> set[str]:
+    """Return the fields that the unknown names in the section may stand for."""
+    names = [*_names(model)]
+    unknown = [name for name in content if name not in names]
+    close = (match for name in unknown for match in get_close_matches(name, names, cutoff=0.5))
+    return {*close, *(NAMES[name] for name in unknown if name in NAMES)}
+
+
+def _names(model: type[BaseModel]) -> set[str]:
+    return {field.alias or name for name, field in model.model_fields.items()}
+
+
+def _section(annotation: Any) -> type[BaseModel] | None:
+    """Return the model that a field is a section of; None if it is no section."""
+    if get_origin(annotation) in (Union, UnionType):
+        options = [kind for kind in get_args(annotation) if kind is not type(None)]
+        return _section(options[0]) if len(options) == 1 else None
+    is_model = isinstance(annotation, type) and issubclass(annotation, BaseModel)
+    return annotation if is_model else None
+
 
 ABSENT = object()
 """Stands in the place of a wrong value that another check has already named."""
@@ -210,3 +315,478 @@ def override(tree: dict[str, Any], assignment: str) -> None:
         raise RecipeError(
             f"--set {assignment:.200}: the value is not YAML; quote it ({message})"
         ) from None
+
+
+# Say what is wrong with fields of a recipe: the value, what is expected, an example, the fix.
+#
+# Everything derives from the fields' JSON Schema, examples included, so a new field needs nothing
+# here: ``Field(pattern=…, examples=[…])``, or a default, which is an example, too.
+
+LONGEST = 200
+"""Characters of a value in a message."""
+FEW = 5
+PART = re.compile(r"[^A-Za-z0-9](?=[A-Za-z0-9])|[A-Za-z](?=\d)")
+"""Where an example is cut, to put what it begins with before a value."""
+Schema = Mapping[str, Any]
+BOUNDS = {
+    "minimum": "at least {}",
+    "exclusiveMinimum": "above {}",
+    "maximum": "at most {}",
+    "exclusiveMaximum": "below {}",
+    "multipleOf": "a multiple of {}",
+    "minLength": "at least {} characters",
+    "maxLength": "at most {} characters",
+    "minItems": "at least {} of them",
+    "maxItems": "at most {} of them",
+    "minProperties": "at least {} of them",
+    "maxProperties": "at most {} of them",
+}
+"""Keyword of JSON Schema → its words."""
+
+
+class FieldMessages:
+    """Messages about the fields of a model, which stands at ``where`` in the recipe.
+
+    ``whole``: the model of the whole recipe, to say where a misplaced field belongs.
+    """
+
+    def __init__(
+        self, model: type[BaseModel], location: tuple[str, ...], recipe_model: type[BaseModel]
+    ) -> None:
+        self._schema, self._others, self._location = _schema(model), _schema(recipe_model), location
+
+    def describe(self, problems: Sequence[ErrorDetails]) -> list[str]:
+        """Return a line ``field: problem`` for each of pydantic's problems with the model."""
+        lacking: dict[tuple[str, ...], list[str]] = {}
+        for problem in problems:
+            if problem["type"] == "missing":
+                path, _ = self._find(problem["loc"])
+                lacking.setdefault(path[:-1], []).append(path[-1])
+        unknown = [p for p in problems if p["type"] == "extra_forbidden"]
+        lines = [self._unknown(problem, lacking) for problem in unknown]
+        # What an unknown name stood for is said once, and not as missing, too.
+        lines += [line for p in problems if p not in unknown for line in self._describe(p, lacking)]
+        return [*dict.fromkeys(lines)]
+
+    def _describe(self, problem: ErrorDetails, lacking: Mapping[tuple, list[str]]) -> Iterator[str]:
+        path, node = self._find(problem["loc"])
+        field = ".".join((*self._location, *path))
+        if problem["type"] == "missing":
+            if path[-1] in lacking.get(path[:-1], ()):
+                value = as_yaml(example(node, self._schema))
+                yield f"{field}: is missing; add it, such as {path[-1]}: {value}"
+        elif problem["type"] != "value_error":
+            yield f"{field}: is {brief(problem['input'])}; " + expectation(
+                node, problem["input"], self._schema
+            )
+        elif not isinstance(problem["ctx"]["error"], ValidationError):  # it has lines of its own
+            yield self.about_section(problem["loc"], problem["msg"].removeprefix("Value error, "))
+
+    def about_section(self, location: Sequence[str | int], message: str) -> str:
+        """Return the line of a check over several fields of a section, whose message may begin with
+        one of them.
+        """
+        path, node = self._find(location)
+        field = ".".join((*self._location, *path))
+        inner, colon, rest = message.partition(": ")
+        if not field:  # a check of the whole recipe: its message names the field
+            return message
+        if colon and inner.partition(".")[0] in properties(node, self._schema):
+            return f"{field}.{inner}: {rest}"
+        return f"{field}: {message}"
+
+    def _unknown(self, problem: ErrorDetails, lacking: dict[tuple[str, ...], list[str]]) -> str:
+        """Return the line of an unknown field: what it is called here, and where."""
+        path, node = self._find(problem["loc"], unknown=True)
+        name, section = path[-1], path[:-1]
+        names = [*properties(node, self._schema)]
+        missing = lacking.get(section, [])
+        usual_name = NAMES.get(name.lower().replace("-", "_"))
+        close = get_close_matches(name, names, n=1, cutoff=0.75)
+        if close:
+            field_name, fix = close[0], f"nearest valid name: {close[0]}"
+        elif usual_name in names:
+            field_name, fix = usual_name, f"it is called {usual_name} here"
+        elif elsewhere := self._places(name) or (self._places(usual_name) if usual_name else []):
+            field_name, fix = "", f"write {' or '.join(elsewhere)}"
+        elif len(missing) == 1:
+            field_name, fix = missing[0], f"expected {missing[0]}"
+        else:
+            field_name, fix = "", nearest(name, names)
+        if field_name in missing:
+            missing.remove(field_name)
+            fix += ", which is missing"
+        remark = REMARKS.get(name.lower().replace("-", "_"), "")
+        field = ".".join((*self._location, *path))
+        return f"{field}: unknown field (value {brief(problem['input'])}); {fix}{remark}"
+
+    def _places(self, name: str) -> list[str]:
+        """Return the fields of the whole recipe that have this name, if they are few."""
+        paths = [path for path in _paths(self._others, self._others) if path[-1] == name]
+        return [".".join(path) for path in paths] if len(paths) <= 2 else []  # noqa: PLR2004
+
+    def _find(
+        self, location: Sequence[str | int], *, unknown: bool = False
+    ) -> tuple[tuple[str, ...], Schema]:
+        """Return the field's path and its schema; pydantic's location also names the type of a
+        union that it tried, which the path leaves out.
+        """
+        path: list[str] = []
+        node: Schema = self._schema
+        for part in location:
+            inner = _member(node, part, self._schema)
+            if inner is not None:
+                node = inner
+                path.append(str(part))
+        return (*path, str(location[-1])) if unknown else tuple(path), node
+
+
+@cache
+def _schema(model: type[BaseModel]) -> Schema:
+    return model.model_json_schema()
+
+
+def _tag(part: str | int) -> bool:
+    """Return whether pydantic put it into a location beside the names of fields."""
+    return str(part).startswith(("__pydantic_extra__", "<", "["))
+
+
+def _options(node: Schema, root: Schema) -> list[Schema]:
+    """Return what a value of this schema may be, null aside, with references followed."""
+    if "$ref" in node:
+        rest = {key: value for key, value in node.items() if key != "$ref"}
+        return _options({**root["$defs"][node["$ref"].rpartition("/")[2]], **rest}, root)
+    if several := node.get("anyOf") or node.get("oneOf"):
+        outer = {key: node[key] for key in ("examples", "default") if node.get(key) is not None}
+        options = [alternative for option in several for alternative in _options(option, root)]
+        return [
+            {**outer, **alternative} for alternative in options if alternative.get("type") != "null"
+        ]
+    return [node]
+
+
+def properties(node: Schema, root: Schema) -> Schema:
+    """Return name → schema of the fields of a section; empty where it is none."""
+    return {
+        n: field_schema
+        for o in _options(node, root)
+        for n, field_schema in o.get("properties", {}).items()
+    }
+
+
+def _member(node: Schema, part: str | int, root: Schema) -> Schema | None:
+    for option in _options(node, root):
+        if isinstance(part, int) and option.get("type") == "array":
+            several = option.get("prefixItems", ())
+            return several[part] if part < len(several) else option.get("items", {})
+        if part in (fields := option.get("properties", {})):
+            return fields[part]
+        others = option.get("additionalProperties")
+        if option.get("type") == "object" and isinstance(part, str) and not _tag(part):
+            if isinstance(others, Mapping):
+                return others
+            if others is True:
+                return {}
+    return None
+
+
+def _paths(node: Schema, root: Schema, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for name, inner in properties(node, root).items():
+        yield (*above, name)
+        yield from _paths(inner, root, (*above, name))
+
+
+def expectation(node: Schema, value: Any, root: Schema) -> str:
+    """Return ``expected …, such as …``, and the valid value that is nearest to ``value``."""
+    options = _options(node, root)
+    words = dict.fromkeys(_words(option, root) for option in options)
+    if "a finite number" in words:
+        words.pop("a whole number", None)
+    text = f"expected {' or '.join(words)}"
+    near = next(
+        (match for option in options if (match := _nearest(option, value)) is not None), None
+    )
+    if near is not None:
+        return f"{text}; nearest valid value: {as_yaml(near)}"
+    has_form = any("pattern" in option or "enum" in option for option in options)
+    value_example = None if has_form else example(node, root)
+    return text if value_example in (None, {}) else f"{text}, such as {as_yaml(value_example)}"
+
+
+def _words(option: Schema, root: Schema) -> str:
+    """Return what a value of this schema is, in words."""
+    limits = [words.format(option[key]) for key, words in BOUNDS.items() if key in option]
+    bounds = f" ({', '.join(limits)})" if limits else ""
+    if choices := option.get("enum", [option["const"]] if "const" in option else []):
+        return f"one of {', '.join(map(as_yaml, choices))}" if len(choices) > 1 else str(choices[0])
+    kind = option.get("type")
+    if kind == "array":
+        inner = " or ".join(
+            _words(alternative, root) for alternative in _options(option.get("items", {}), root)
+        )
+        return f"a list{bounds}, each {inner}" if inner else f"a list{bounds}"
+    if kind == "object" and "properties" in option:
+        return f"a section with fields such as {', '.join([*option['properties']][:FEW])}"
+    kinds = {
+        "boolean": "true or false",
+        "integer": "a whole number",
+        "number": "a finite number",
+        "object": "a mapping of names to values",
+        "string": f"text like {as_yaml(example(option, root))}" if "pattern" in option else "text",
+    }
+    return f"{kinds.get(str(kind), 'a value')}{bounds}"
+
+
+def example(node: Schema, root: Schema) -> Any:
+    """Return a valid value: an example, the default, or one that follows from the type."""
+    for option in _options(node, root):
+        if option.get("examples"):
+            return option["examples"][0]
+        if option.get("default") not in (None, {}, [], ""):
+            return option["default"]
+        derived_value = _derive_example(option, root)
+        if derived_value is not None:
+            return derived_value
+    return None
+
+
+def _derive_example(option: Schema, root: Schema) -> Any:
+    if choices := option.get("enum"):
+        return choices[0]
+    kind = option.get("type")
+    if "const" in option or kind == "boolean":
+        return option.get("const", True)
+    if kind in ("integer", "number"):
+        return _number(option, 1)
+    if kind == "array":
+        inner = example(option.get("items", {}), root)
+        items = [example(item, root) for item in option.get("prefixItems", ())]
+        return items or ([] if inner is None else [inner] * option.get("minItems", 1))
+    if kind == "object":
+        required_fields = {name: option["properties"][name] for name in option.get("required", ())}
+        if not required_fields and isinstance(inner := option.get("additionalProperties"), Mapping):
+            required_fields = {"name": inner}
+        return {name: example(inner, root) for name, inner in required_fields.items()}
+    return "text" if kind == "string" and "pattern" not in option else None
+
+
+def _number(option: Schema, value: float) -> float:
+    """Return the number nearest to ``value`` that is in the bounds."""
+    low = option.get("minimum", option.get("exclusiveMinimum"))
+    high = option.get("maximum", option.get("exclusiveMaximum"))
+    if "exclusiveMinimum" in option and value <= option["exclusiveMinimum"]:
+        value = (low + high) / 2 if high is not None else low + 1
+    if "exclusiveMaximum" in option and value >= option["exclusiveMaximum"]:
+        value = (low + high) / 2 if low is not None else high - 1
+    step = option.get("multipleOf", 1)
+    value = max(value, low) if low is not None else value
+    value = min(value, high) if high is not None else value
+    return -(-value // step) * step if option.get("type") == "integer" else value
+
+
+def _nearest(option: Schema, value: Any) -> Any:
+    """Return the valid value that ``value`` was meant as; None if it cannot be told."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    if choices := option.get("enum"):
+        close = get_close_matches(str(value), [*map(str, choices)], n=1, cutoff=0.5)
+        close = close or [choice for choice in choices if str(choice).lower() == str(value).lower()]
+        return next((choice for choice in choices if str(choice) in map(str, close)), None)
+    if option.get("type") in ("integer", "number"):
+        return _nearest_number(option, value)
+    return _of_form(option, str(value)) if "pattern" in option else None
+
+
+def _nearest_number(option: Schema, value: str | float) -> float | None:
+    if isinstance(value, str):  # 16 samples, 5e-4, 1,000
+        begin = re.match(r"[-+]?\d[\d_,]*(\.\d+)?([eE][-+]?\d+)?", value.strip())
+        if begin is None:
+            return None
+        value = float(re.sub("[_,]", "", begin[0]))
+    if value != value or value in (float("inf"), float("-inf")):  # noqa: PLR0124 (NaN)
+        return None
+    low, high = option.get("exclusiveMinimum"), option.get("exclusiveMaximum")
+    if (low is not None and value <= low) or (high is not None and value >= high):
+        return None  # no number is the nearest to a bound that is not in the range
+    number = _number(option, value)
+    return int(number) if number == int(number) and option.get("type") == "integer" else number
+
+
+def _of_form(option: Schema, value: str) -> str | None:
+    """Return the value in the form that the pattern asks for: with what the examples begin with
+    (``ml.``, ``s3://``, an ARN up to the name), or without the characters that are not allowed.
+    """
+    text = value.strip().rstrip("/")
+    plain = re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-")
+    if re.match(r"[a-z0-9]+://|arn:", text):  # its name alone, where no address is expected
+        plain = re.split("[:/]", text)[-1]
+    alone = [text, text.lower(), plain, plain.lower()]
+    behind = [text, text.lower(), text.replace(".", "")]
+    if ":" in text or not text[:1].isalnum():  # an address of another kind
+        behind = []
+    examples = [*option.get("examples", ()), *filter(None, [option.get("default")])]
+    beginnings = [
+        sample[:end] for sample in examples for end in map(re.Match.end, PART.finditer(sample))
+    ]
+    for candidate in filter(None, [*alone, *(b + form for form in behind for b in beginnings)]):
+        if re.search(option["pattern"], candidate):
+            return candidate
+    return None
+
+
+def as_yaml(value: Any) -> str:
+    """Return a value as a recipe has it, on one line."""
+    text = yaml.safe_dump(value, default_flow_style=True, width=10**6, allow_unicode=True)
+    return text.removesuffix("\n").removesuffix("\n...").strip()
+
+
+def brief(value: Any) -> str:
+    """Return ``value`` as Python writes it, shortened for a message."""
+    text = repr(value)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+
+
+# The recipe's section ``tune``: whether what it searches are hyperparameters of this training.
+
+BUDGET = {"max_steps": "the length of a training, which has to be the same for all"}
+MOST_COMBINATIONS = 100
+"""Combinations of the ranges' ends that are checked; each takes some milliseconds."""
+
+
+def refuse_tune(recipe: Recipe) -> str | None:
+    """Return the field of the recipe that stands in the way of the search, and why; None if none
+    does.
+    """
+    tune, train = recipe.tune, recipe.train
+    assert tune is not None  # noqa: S101 (``read_recipe`` has looked)
+    hyperparameters = _searchable(recipe)
+    for name in tune.ranges:
+        if refusal := _refuse_range(name, tune, recipe, hyperparameters):
+            return f"tune.ranges.{name}: {refusal}"
+    if train.loop is None:
+        return _refuse_script(tune, train)
+    if tune.metric is not None or tune.goal != "minimize":
+        return "tune.metric: the loop's trainings are compared by their validation loss; remove it"
+    if train.start_from is not None and train.start_from.checkpoint is not None:
+        return "train.start_from.checkpoint: a search cannot begin with another training's middle"
+    return None
+
+
+def trial_recipes(
+    recipe: Recipe, tree: Mapping[str, Any]
+) -> Iterator[tuple[dict[str, Value], dict[str, Any]]]:
+    """Yield (values, the recipe's tree with them and without a search) at the ends of the ranges:
+    one range at a time, then combinations of all.
+
+    A script's arguments are not typed, so nothing is yielded for them.
+    """
+    assert recipe.tune is not None  # noqa: S101 (``read_recipe`` has looked)
+    if recipe.train.loop is None:
+        return
+    ends = {name: _ends(search_range) for name, search_range in recipe.tune.ranges.items()}
+    alone = ({name: value} for name, values in ends.items() for value in values)
+    joint = (dict(zip(ends, values, strict=True)) for values in product(*ends.values()))
+    for values in chain(alone, islice(joint, MOST_COMBINATIONS)):
+        trial = deepcopy({name: section for name, section in tree.items() if name != "tune"})
+        for name, value in values.items():
+            if name.startswith(PREFIX):
+                section = trial.setdefault("workload", {}).setdefault("config", {})
+            else:
+                section = trial["train"]["loop"]
+            section[name.removeprefix(PREFIX)] = value
+        yield values, trial
+
+
+def _ends(search_range: Range | tuple[Value, ...]) -> list[Value]:
+    """Return the values that are tried; of whole numbers also the second, which shows whether they
+    have to be multiples of one.
+    """
+    if not isinstance(search_range, Range):
+        return [*search_range]
+    second = (
+        [search_range.min + 1]
+        if isinstance(search_range.min, int) and isinstance(search_range.max, int)
+        else []
+    )
+    return [
+        search_range.min,
+        *(value for value in second if value < search_range.max),
+        search_range.max,
+    ]
+
+
+def _searchable(recipe: Recipe) -> dict[str, Any]:
+    """Return hyperparameter → the recipe's own value."""
+    if recipe.train.loop is None:
+        return dict(recipe.train.arguments)
+    return dict(recipe.train.loop) | as_hyperparameters(dict(recipe.workload_config))
+
+
+def _refuse_range(
+    name: str, tune: TuneConfig, recipe: Recipe, hyperparameters: Mapping[str, Any]
+) -> str | None:
+    loop = recipe.train.loop
+    if name not in hyperparameters:
+        sections = "train.arguments" if loop is None else "train.loop or workload.config"
+        return f"is not in {sections}; {nearest(name, [*hyperparameters])}"
+    if loop is not None and (refusal := _refuse_setting(name, recipe)):
+        return (
+            f"is {refusal}; "
+            f"{nearest(name, [n for n in hyperparameters if not _refuse_setting(n, recipe)])}"
+        )
+    search_range, own_value = tune.ranges[name], hyperparameters[name]
+    if not isinstance(own_value, str | bool | int | float):
+        return (
+            f"{_field(name, recipe)} is {own_value!r}; a search varies numbers, words, true "
+            "and false"
+        )
+    if isinstance(search_range, Range) and (
+        isinstance(own_value, bool) or not isinstance(own_value, int | float)
+    ):
+        return f"{_field(name, recipe)} is {own_value!r}, not a number; give a list of values"
+    if not tune.allows(name, own_value):
+        return (
+            f"does not hold {_field(name, recipe)}, which is {own_value!r}; widen it, or "
+            "change that"
+        )
+    return None
+
+
+def _field(name: str, recipe: Recipe) -> str:
+    """Return the path of a hyperparameter's field in the recipe."""
+    if recipe.train.loop is None:
+        return f"train.arguments.{name}"
+    setting = name.removeprefix(PREFIX)
+    return f"train.loop.{name}" if setting == name else f"workload.config.{setting}"
+
+
+def _refuse_setting(name: str, recipe: Recipe) -> str | None:
+    """Return what keeps a setting of the loop or the workload out of a search; None if nothing
+    does.
+    """
+    if name in BUDGET:
+        return BUDGET[name]
+    if name in IMMATERIAL:
+        return "a setting that does not change the weights"
+    if not name.startswith(PREFIX):
+        return None
+    packing_fields = recipe.samples_spec.packed_with
+    if packing_fields is None:
+        return "a setting that samples may be packed with, since SPEC.packed_with is not set"
+    if name.removeprefix(PREFIX) in packing_fields:
+        return "a setting that the samples are packed with, before the search"
+    if recipe.begins_with_model:
+        return "a setting of the model that the training begins with"
+    return None
+
+
+def _refuse_script(tune: TuneConfig, train: TrainStepConfig) -> str | None:
+    if tune.metric not in train.metrics:
+        metric_names: list[Any] = [*train.metrics]
+        return (
+            f"tune.metric: is {tune.metric!r}; a script's trainings are compared by one of "
+            f"train.metrics: {', '.join(metric_names) or 'none is set'}"
+        )
+    if tune.strategy == "hyperband":
+        return "tune.strategy: hyperband needs the number of lines with the metric; choose random"
+    return None

@@ -29,17 +29,17 @@ from botocore.exceptions import ClientError
 
 from conditions.alpha_spending import spent
 from conditions.no_champion import NONE, UNRESOLVED_ARN
-from pipelines.deploy.upsert_lock import LOST_RACE, whoami
+from pipelines.delivery.upsert_lock import LOST_RACE, whoami
 from pipelines.registry import recompute
 from pipelines.registry.package_evidence import Evidence
 from trainyard.aws_clients import client, error_code, service_errors
 from trainyard.common.errors import ServiceError
 from trainyard.common.hashes import json_sha256
 from trainyard.language.evaluation import Start, evaluate
-from trainyard.language.parameters import values
+from trainyard.language.expressions import values
 from trainyard.language.step_types import step_type
 from trainyard.language.steps import Step, steps_of
-from trainyard.plan.step_fields import CODE
+from trainyard.plan.definition_diff import CODE
 
 # The number in a verdict is a parameter of the run, which may be set to any value. So an
 # approval reads the ledger, and every verdict of the pipeline: the same training done

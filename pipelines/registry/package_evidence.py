@@ -13,11 +13,10 @@ from urllib.parse import urlsplit
 from botocore.exceptions import ClientError
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-from pipelines.registry.model_data import uri_of
 from trainyard.aws_clients import client, error_code, service_errors
 from trainyard.common.errors import ServiceError
 from trainyard.common.hashes import files_sha256
-from trainyard.language.parameters import values
+from trainyard.language.expressions import values
 from trainyard.language.steps import steps_of
 from trainyard.runs.execution import Execution, Step
 from trainyard.terminal import errors as terminal
@@ -101,7 +100,9 @@ class Evidence:
         return uri
 
     def model_sha256(self) -> str:
-        """Return the model's identity, as in ``training.finetuning.model_files.registered``."""
+        """Return the model's identity, as in
+        ``training.weights.finetuning.model_files.registered``.
+        """
         if not self.model.endswith("/"):
             return self.sha256(self.model)
         if not (names := self.list_objects(self.model)):
@@ -338,3 +339,21 @@ def split(uri: str) -> tuple[str, str]:
     if location.scheme != "s3" or not location.netloc:
         raise ServiceError(f"{uri!r} is not an S3 URI; expected s3://bucket/key")
     return location.netloc, location.path.lstrip("/")
+
+
+# Find a model package's files: one archive, or every object below a prefix.
+
+
+def uri_of(container: Mapping[str, Any]) -> str | None:
+    """Return the S3 URI of a container's model: of its archive, or of its folder, which ends with
+    ``/``.
+
+    A package has either ``ModelDataUrl``, or ``ModelDataSource`` for files that are not compressed
+    (API reference, ModelPackageContainerDefinition).
+    """
+    source = container.get("ModelDataSource", {}).get("S3DataSource")
+    if not source:
+        return container.get("ModelDataUrl")
+    prefix = source.get("S3DataType") == "S3Prefix"
+    uri: str = source["S3Uri"]
+    return f"{uri.rstrip('/')}/" if prefix else uri

@@ -13,13 +13,12 @@ from itertools import zip_longest
 from typing import Any
 
 from conditions.gate_arguments import arguments
-from conditions.provenance_record import UNKNOWN, record
-from conditions.registered_version import select_evaluation
+from conditions.provenance_record import UNKNOWN, record, select_evaluation
 from pipelines.compile.compilation import Asset
 from pipelines.compile.provenance_asset import FOLDER, FORMAT, blank_record_name
 from pipelines.registry.package_evidence import Absent, Evidence
 from steps.gate.config import GateConfig, threshold_parameter
-from training.finetuning.model_files import ARCHIVE
+from training.weights.finetuning.model_files import ARCHIVE
 from trainyard.common.errors import DataError
 
 PROVENANCE = "provenance.json"

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from conditions.no_champion import NONE
-from pipelines.advice.capacity_fallback import TYPE, fallbacks
+from pipelines.advice.recipe_advice import TYPE, fallbacks
 from pipelines.registry.ledger import AUTOMATIC_PARAMETERS
 from pipelines.registry.package_evidence import Evidence
-from trainyard.plan.step_fields import flat
+from trainyard.plan.definition_diff import flat
 
 PLACES = "aws."
 """Prefix of the recipe's settings that say where it runs, not what: CI gives them at

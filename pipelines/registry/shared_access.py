@@ -9,7 +9,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from pipelines.recipe.aws_section import account_in
+from pipelines.recipe.sections import account_in
 from trainyard.aws_clients import error_code, service_errors
 from trainyard.common.errors import GateError, RecipeError
 from trainyard.permissions.policy_documents import Policy, read_policy

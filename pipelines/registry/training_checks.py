@@ -5,19 +5,19 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
-from pipelines.recipe.data_section import Data
 from pipelines.recipe.script_section import NAME
+from pipelines.recipe.sections import Data
 from pipelines.registry.package_evidence import Absent, Evidence
 from pipelines.registry.record_checks import HASH_CHARACTERS, Mismatch, UncheckedError, same
 from steps.tune.config import TuneConfig
 from steps.workload_settings import as_hyperparameters
-from training.checkpoint.lineage import Lineage
-from training.finetuning import hugging_face_folder
-from training.finetuning.adapters import Tuning
-from training.finetuning.model_files import ARCHIVE, TRAINYARD_FILES
+from training.checkpoint.marker import Lineage
 from training.identity import JOB, Parts, describe_changes, material
 from training.input_shares import identity_shares
-from training.starting_weights import BASE, StartFrom
+from training.weights.finetuning import hugging_face_folder
+from training.weights.finetuning.adapters import Tuning
+from training.weights.finetuning.model_files import ARCHIVE, TRAINYARD_FILES
+from training.weights.starting_weights import BASE, StartFrom
 from trainyard.common.errors import DataError
 from trainyard.common.hashes import files_sha256, json_sha256
 
@@ -250,7 +250,9 @@ def _read_base(evidence: Evidence) -> dict[str, Any] | None:
 
 
 def _sha256(evidence: Evidence, uri: str) -> str:
-    """Return the hash like ``training.finetuning.base_model.sha256``, of the files in S3."""
+    """Return the hash like ``training.weights.finetuning.base_model.sha256``, of the files in
+    S3.
+    """
     if uri.endswith(ARCHIVE):
         return evidence.sha256(uri)
     sizes = evidence.list_objects(uri)

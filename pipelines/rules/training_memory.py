@@ -6,9 +6,8 @@ Estimates can be wrong, so these rules only warn.
 from collections.abc import Iterator
 from typing import Literal
 
-from pipelines.advice.memory_fit import describe_memory_need, remedy
 from pipelines.advice.traced_shapes import StaleShapes
-from pipelines.advice.training_setting import of_request
+from pipelines.advice.training_setting import describe_memory_need, of_request, remedy
 from pipelines.rules.trainyard_jobs import our_training
 from trainyard.common.errors import ForesightError
 from trainyard.foresight.memory import foresee

@@ -1,8 +1,12 @@
 """Panels of a run's page that only our runs have: the gate, the test split, the training."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
+
+from matplotlib.axes import Axes
+from scipy.stats import t as student
 
 from pipelines.run_report.run_documents import (
     against,
@@ -13,20 +17,134 @@ from pipelines.run_report.run_documents import (
     read_metrics,
     read_training,
 )
-from pipelines.run_report.run_pictures import GATE_PICTURES, TRAINING_PICTURES, curves
-from pipelines.run_report.search_results import (
-    MAX_TRIALS,
-    over_seeds,
-    rank_trials,
-    read_search,
-    round_value,
-    search_picture,
+from pipelines.run_report.run_pictures import (
+    GATE_PICTURES,
+    GOOD,
+    MODEL,
+    OTHER,
+    TRAINING_PICTURES,
+    curves,
+    picture,
 )
 from pipelines.run_report.training_pace import read_pace
 from trainyard.console.app_hooks import Panel, templates
 from trainyard.console.outcomes import Outcome
 from trainyard.runs.execution import Execution, Step
+from trainyard.runs.run_display import Steps
 from trainyard.runs.training_speed import figure
+
+# The search of hyperparameters on a run's page: each training's objective.
+
+MAX_TRIALS = 10
+"""Most trainings in the table, best first."""
+
+Trial = Mapping[str, Any]
+"""A training: number from 1, job, values, objective (None if it has none), stopped."""
+
+
+def read_search(execution: Execution, steps: Steps) -> dict[str, Any] | None:
+    """Return the trainings of step Tune; None where the run has no search."""
+    arn = steps["Tune"].metadata.get("TuningJob", {}).get("Arn") if "Tune" in steps else None
+    if not arn:
+        return None
+    return {"trials": trials(execution.list_trainings(arn.rpartition("/")[2]))}
+
+
+def trials(jobs: Iterable[Mapping[str, Any]]) -> list[Trial]:
+    """Return the trainings of ListTrainingJobsForHyperParameterTuningJob's summaries."""
+    return [
+        {
+            "number": number,
+            "job": job["TrainingJobName"],
+            "values": job["TunedHyperParameters"],
+            "metric": (final := job.get("FinalHyperParameterTuningJobObjectiveMetric") or {}).get(
+                "MetricName"
+            ),
+            "objective": final.get("Value"),
+            "maximize": final.get("Type") == "Maximize",
+            "stopped": job["TrainingJobStatus"] == "Stopped",
+        }
+        for number, job in enumerate(jobs, 1)
+    ]
+
+
+def round_value(value: str) -> str:
+    """Return a hyperparameter's value with four significant digits, if it is a number."""
+    try:
+        return f"{float(value):.4g}"
+    except ValueError:
+        return value
+
+
+def rank_trials(search_trials: Iterable[Trial]) -> list[Trial]:
+    """Return the trainings by their objective, the best first, and those without one last."""
+
+    def place(trial: Trial) -> tuple[bool, float]:
+        value = trial["objective"]
+        return value is None, 0.0 if value is None else -value if trial["maximize"] else value
+
+    return sorted(search_trials, key=place)
+
+
+def incumbents(search_trials: Iterable[Trial]) -> list[tuple[int, float]]:
+    """Return (number, best objective so far) after each training that came to its end."""
+    best: list[tuple[int, float]] = []
+    for trial in search_trials:
+        value = trial["objective"]
+        if value is None or trial["stopped"]:
+            continue
+        if best:
+            value = (max if trial["maximize"] else min)(value, best[-1][1])
+        best.append((trial["number"], value))
+    return best
+
+
+def over_seeds(search_trials: Iterable[Trial]) -> str | None:
+    """Return mean and 95 % interval (Student's t) of the objective where only seeds differ; None
+    where more than seeds was searched, or fewer than two trainings came to their end.
+    """
+    complete_trials = [
+        trial for trial in search_trials if trial["objective"] is not None and not trial["stopped"]
+    ]
+    if len(complete_trials) < 2 or any([*trial["values"]] != ["seed"] for trial in complete_trials):
+        return None
+    values = [trial["objective"] for trial in complete_trials]
+    reach = student.ppf(0.975, len(values) - 1) * stdev(values) / len(values) ** 0.5
+    return f"{mean(values):.4f} ± {reach:.4f} (95 % interval of the mean over {len(values)} seeds)"
+
+
+def search_picture(search_trials: list[Trial], chosen_job: str | None) -> str | None:
+    """Draw each training's objective in the order of their start, and the best so far.
+
+    ``chosen_job``: name of the chosen training job.
+    """
+    measured_trials = [trial for trial in search_trials if trial["objective"] is not None]
+    if not measured_trials:
+        return None
+    groups = {
+        "trained to its end": [
+            t for t in measured_trials if not t["stopped"] and t["job"] != chosen_job
+        ],
+        "stopped early": [t for t in measured_trials if t["stopped"]],
+        "chosen": [t for t in measured_trials if t["job"] == chosen_job],
+    }
+    colours = {"trained to its end": MODEL, "stopped early": OTHER, "chosen": GOOD}
+
+    def draw(axes: Axes) -> None:
+        if best := incumbents(search_trials):
+            numbers, values = zip(*best, strict=True)
+            axes.step(numbers, values, where="post", color=MODEL, lw=1, label="best so far")
+        for name, group in groups.items():
+            if group:
+                points = [t["number"] for t in group], [t["objective"] for t in group]
+                fill = "none" if name == "stopped early" else colours[name]
+                axes.scatter(*points, edgecolor=colours[name], facecolor=fill, label=name, zorder=3)
+        axes.set(xlabel="training", ylabel=str(measured_trials[0]["metric"]))
+        axes.set_xticks(range(1, len(search_trials) + 1, max(1, len(search_trials) // 12)))
+        axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=4)
+
+    return picture(draw, (7, 3.0))
+
 
 PanelData = Mapping[str, Any]
 TEMPLATES = templates(

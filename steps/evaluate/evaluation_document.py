@@ -115,7 +115,9 @@ class Base(TypedDict):
     """The model that the training began with."""
 
     sha256: str
-    """Hash of its model.tar.gz, or of its folder (``training.finetuning.hugging_face_folder``)."""
+    """Hash of its model.tar.gz, or of its folder
+    (``training.weights.finetuning.hugging_face_folder``).
+    """
     model_package: str | None
     uri: str
 

@@ -16,7 +16,7 @@ as long then."""
 @dataclass(frozen=True, slots=True)
 class Round:
     """One round: ``seconds`` of each request; ``waited``: see
-    ``training.cpu_cores.Waited.share_since``.
+    ``training.layout.Waited.share_since``.
     """
 
     seconds: list[float]

@@ -6,8 +6,8 @@ import zlib
 from pathlib import Path
 
 from steps.evaluate.evaluation_document import Artifact
-from training.finetuning import model_files
-from training.finetuning.model_files import ARCHIVE
+from training.weights.finetuning import model_files
+from training.weights.finetuning.model_files import ARCHIVE
 from trainyard.common import safe_unpack
 from trainyard.common.errors import DataError
 

@@ -22,13 +22,13 @@ from torch import nn
 
 from steps.evaluate.model_archive import Source, TrainedModel
 from steps.evaluate.score_table import read_part, write_part
-from steps.worker_process import WorkerProcess
+from steps.installed import WorkerProcess
 from training.cpu_cores import ON_THIS_MACHINE, fit_threads
 from training.data.dataset import Dataset, Share
 from training.scores import Block
 from training.workloads import load, takes_share
 from trainyard.common.errors import TrainyardError
-from trainyard.common.usable_cores import cores
+from trainyard.common.parent_death import cores
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,7 @@ from typing import Any
 from steps.evaluate.evaluation_document import Leakage, Metric
 from steps.evaluate.leaked_examples import leakage
 from steps.evaluate.score_table import Scores
-from steps.evaluate.script_columns import named
-from steps.evaluate.script_files import pieces, rows_file
+from steps.evaluate.script_columns import named, pieces, rows_file
 from training.scores import Block
 from trainyard.common.errors import DataError, nearest
 

@@ -18,8 +18,7 @@ from steps.evaluate import script_report
 from steps.evaluate.evaluation_document import Artifact, Metric
 from steps.evaluate.model_folder import evidence, files_of
 from steps.evaluate.score_table import TYPES, Scores, write
-from steps.evaluate.script_columns import ROW, scored
-from steps.evaluate.script_files import pieces, row_name, rows_file
+from steps.evaluate.script_columns import ROW, pieces, row_name, rows_file, scored
 from steps.evaluate.script_process import Script
 from training.scores import Block, Metrics, ratios
 from trainyard.common.errors import DataError, nearest

@@ -6,16 +6,18 @@ The script lies in the archive as code/inference.py. Only the standard library i
 imported, since the process is the script's.
 """
 
+import inspect
 import json
 import sys
 import time
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
 from steps.evaluate.latency import REQUESTS, WARM, quietest, time_round
-from steps.evaluate.served_script import Served
-from trainyard.common.usable_cores import cores
+from trainyard.common.parent_death import cores
 
 
 def measured(model: Path, request: bytes, content_type: str, accept: str) -> dict[str, Any]:
@@ -46,6 +48,62 @@ def measured(model: Path, request: bytes, content_type: str, accept: str) -> dic
         "busy": best.busy,
         "rounds": rounds,
     }
+
+
+# Call an inference script as AWS's inference toolkits do, in a process that is the script's.
+#
+# ``model_fn`` once, then ``input_fn``, ``predict_fn`` and ``output_fn`` for each request, or
+# ``transform_fn`` in their place, each with a context where it takes one more argument. Only the
+# standard library is imported.
+
+PARTS = ("input_fn", "predict_fn", "output_fn")
+
+
+class Served:
+    """A script that has loaded its model.
+
+    Args:
+        file: the script; its folder is put on Python's path.
+        model: folder of the model's files.
+        needed: functions that it must have where it has no ``transform_fn``.
+
+    Raises:
+        AttributeError: the script lacks a function.
+    """
+
+    def __init__(self, file: Path, model: Path, needed: tuple[str, ...] = PARTS) -> None:
+        sys.path.insert(0, str(file.parent))
+        self.script = import_module(file.stem)
+        parts = () if hasattr(self.script, "transform_fn") else needed
+        for name in ("model_fn", *parts):
+            if not hasattr(self.script, name):
+                raise AttributeError(
+                    f"{file} has no {name}; it needs model_fn and transform_fn, or model_fn, "
+                    f"{' and '.join(needed)}"
+                )
+        self._model = called(self.script.model_fn, str(model))
+
+    def answer(self, body: str | bytes, content_type: str, accept: str) -> Any:
+        """Return the script's answer; without ``input_fn`` the body goes to ``predict_fn`` as it
+        is, and without ``output_fn`` its result is the answer.
+        """
+        script = self.script
+        if hasattr(script, "transform_fn"):
+            return called(script.transform_fn, self._model, body, content_type, accept)
+        given = called(script.input_fn, body, content_type) if hasattr(script, "input_fn") else body
+        found = called(script.predict_fn, given, self._model)
+        return called(script.output_fn, found, accept) if hasattr(script, "output_fn") else found
+
+
+def called(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return the function's answer; a function that takes one argument more gets
+    None as context.
+    """
+    needed = [
+        p for p in inspect.signature(function).parameters.values()
+        if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]  # fmt: skip
+    return function(*arguments, *([None] if len(needed) == len(arguments) + 1 else []))
 
 
 if __name__ == "__main__":

@@ -10,13 +10,19 @@ from sagemaker.core.workflow.functions import Join
 from sagemaker.core.workflow.properties import PropertyFile
 from sagemaker.mlops.workflow.steps import ProcessingStep, TrainingStep
 
-from steps.context import StepContext
 from steps.evaluate.config import EvaluateConfig, Leaks
 from steps.evaluate.settings import EvaluateSettings
 from steps.job_arguments import words
-from steps.processing import Splits, input_folder, output_uri, processing_step, split_argument
-from training.finetuning.model_files import ARCHIVE
-from training.starting_weights import BASE
+from steps.processing import (
+    Splits,
+    StepContext,
+    input_folder,
+    output_uri,
+    processing_step,
+    split_argument,
+)
+from training.weights.finetuning.model_files import ARCHIVE
+from training.weights.starting_weights import BASE
 
 SPLITS = ("train", "test")
 EVALUATION = PropertyFile(name="Evaluation", output_name="evaluation", path="evaluation.json")

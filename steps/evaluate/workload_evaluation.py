@@ -18,19 +18,24 @@ from torch import nn
 from conditions.no_champion import UNRESOLVED_ARN
 from steps.evaluate import evaluation_document
 from steps.evaluate.baseline_scores import TrainSplit, baselines, score_baseline
-from steps.evaluate.int8_version import int8_version
 from steps.evaluate.latency import REQUESTS, WARM, quietest, time_round
 from steps.evaluate.leaked_examples import leakage
-from steps.evaluate.model_archive import Source, TrainedModel, open_archive, open_champion
+from steps.evaluate.model_archive import (
+    Source,
+    TrainedModel,
+    int8_version,
+    open_archive,
+    open_champion,
+)
 from steps.evaluate.score_rows import Scoring, place_model, rows
 from steps.evaluate.score_table import Scores, tables, write
 from steps.evaluate.settings import EvaluateSettings
 from steps.job_arguments import parse_typed
 from training.cpu_cores import fit_threads
 from training.data.dataset import Dataset
-from training.data.preparation import Preparation
+from training.data.loader import Preparation
 from training.scores import Block, Metrics
-from training.starting_weights import BASE, BASE_MODEL
+from training.weights.starting_weights import BASE, BASE_MODEL
 from training.workloads import Workload, spec
 from trainyard.common.errors import DataError
 from trainyard.common.hashes import file_sha256, files_sha256, lines_sha256

@@ -16,12 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from conditions import provenance_record
-from conditions.check_table import rows_of
-from conditions.demands import Demands
+from conditions.check_table import Demands, rows_of
 from conditions.gate_arguments import demands, parser
-from conditions.gate_documents import Gate
-from conditions.gate_evidence import Evidence
-from conditions.registered_version import choose_version, of_int8
+from conditions.gate_documents import Evidence, Gate
+from conditions.provenance_record import choose_version, of_int8
 from conditions.verdict import verdict
 from steps.job_main import run
 from trainyard.common import atomic_file

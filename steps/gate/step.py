@@ -8,9 +8,8 @@ from sagemaker.core.workflow.properties import PropertyFile
 from sagemaker.mlops.workflow.steps import ProcessingStep
 
 from conditions.gate_arguments import arguments
-from steps.context import StepContext
 from steps.gate.config import GateConfig, threshold_parameter
-from steps.processing import input_folder, output_uri, processing_step
+from steps.processing import StepContext, input_folder, output_uri, processing_step
 
 VERDICT = PropertyFile(name="Gate", output_name="gate", path="gate.json")
 RECORD = PropertyFile(name="Record", output_name="gate", path="record.json")

@@ -12,11 +12,10 @@ from sagemaker.mlops.workflow.model_step import ModelStep
 from sagemaker.mlops.workflow.steps import ProcessingStep, TrainingStep
 from sagemaker.serve.model_builder import ModelBuilder
 
-from steps.context import StepContext
-from steps.processing import output_uri
+from steps.processing import StepContext, output_uri
 from steps.register.config import SERVING, RegisterConfig
 from steps.register.model_card import Data, Run, model_card
-from training.starting_weights import BASE
+from training.weights.starting_weights import BASE
 from trainyard.common.errors import DefinitionError
 
 RECORD_KEYS = (

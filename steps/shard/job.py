@@ -25,10 +25,10 @@ from contextlib import suppress
 from importlib.util import find_spec
 
 from steps.job_main import run
-from steps.shard import instances, manifests, pool_results, raw_objects, shard_progress
+from steps.shard import manifests, pool_results, raw_objects, ray_cluster, shard_progress
 from steps.shard.arguments import check_inputs, check_objects, input_of, parse, plan_of
+from steps.shard.manifests import check_share
 from steps.shard.pool import Pool, room_on
-from steps.shard.quarantine import check_share
 from steps.shard.shard_plan import Plan
 from steps.shard.survey import STEM
 from trainyard.common.errors import TrainyardError
@@ -54,13 +54,11 @@ def shard(options: argparse.Namespace) -> None:
 
         ray_program.on_cluster(options)
         return
-    group = instances.read(options.root)
+    group = ray_cluster.read(options.root)
     if len(group.hosts) == 1:
         _shard_alone(options, plan_of(options, group.host))
         return
     _check_ray()
-    from steps.shard import ray_cluster
-
     scratch = plan_of(options, group.host).scratch
     spill = scratch.with_name(f"{scratch.name}-ray")
     own = (group, options.words, spill, options.processes, options.root / "output/message")

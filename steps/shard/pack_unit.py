@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from steps.shard import shard_progress, sorted_runs, split_summary
 from steps.shard.duplicate_records import firsts
+from steps.shard.raw_objects import ShardObject
 from steps.shard.readers.batch import encode_category
-from steps.shard.shard_object import ShardObject
 from steps.shard.shard_plan import SPLITS, Plan
 from steps.shard.shard_progress import PackedUnit, Part
 from steps.shard.survey import STEM, Survey, paths, ranges

@@ -4,11 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from steps.shard import shard_progress
-from steps.shard.pool import Pool
-from steps.shard.pool_tasks import Task
-from steps.shard.quarantine import MAX_OBJECTS
-from steps.shard.raw_objects import RawObject
-from steps.shard.shard_object import ShardObject
+from steps.shard.manifests import MAX_OBJECTS
+from steps.shard.pool import Pool, Task
+from steps.shard.raw_objects import RawObject, ShardObject
 from steps.shard.shard_plan import Plan
 from steps.shard.shard_progress import Kind, PackedUnit, Read
 from trainyard.common.errors import DataError, TrainyardError

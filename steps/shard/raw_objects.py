@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from trainyard.common.errors import DataError
 
@@ -206,3 +206,31 @@ def _file(name: str, path: Path) -> File:
 def stem(name: str, settings: str) -> str:
     """Return 16 hex digits with which the names of an object's files begin."""
     return hashlib.sha256(f"{name}\n{settings}".encode()).hexdigest()[:16]
+
+
+# Unit of work that one process packs: a range of the records' hashes.
+
+
+@dataclass(frozen=True, slots=True)
+class ShardObject:
+    """A range of the records' hashes, and all records that fall into it."""
+
+    name: str
+    folder: str
+    """First folder of its records; "" for any."""
+    number: int
+    count: int
+    """Units of this folder; they share all hashes evenly."""
+    slots: int
+    """Parts in which it is packed, one after the other."""
+    bytes: int
+    """Average bytes of its content."""
+    stem: str
+    """16 hex digits with which the names of all its files begin."""
+    corpus: str
+    """SHA-256 that identifies the raw objects."""
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Return the identity that a progress record must have to count for this unit."""
+        return {"unit": self.name, "slots": self.slots, "corpus": self.corpus}

@@ -13,21 +13,76 @@ import json
 import logging
 import os
 import shutil
+import signal
 import socket
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
 from steps import job_main
-from steps.shard.instances import LOOPBACK, Instances, resolved
 from trainyard.common.errors import DataError, TrainyardError
 from trainyard.common.hashes import json_sha256
 
+# The instances of the job: their names, and where the first of them listens to the others.
+
 log = logging.getLogger(__name__)
+
+PORTS = range(10_000, 30_000)
+"""Ports that a head listens at, below those that the system gives to anyone."""
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Instances:
+    """This instance among those of the job."""
+
+    host: str
+    hosts: Sequence[str]
+    """Names of all instances, sorted; the first is the head of their Ray cluster."""
+    head: str = LOOPBACK
+    """Name of the head, or the loopback address if nobody knows the names."""
+    port: int = 0
+    """Where the head listens."""
+    job: str = ""
+    """The job's ARN, which no other job has."""
+
+    @property
+    def address(self) -> str:
+        """Return this instance's own address."""
+        return LOOPBACK if self.head == LOOPBACK else resolved(self.host) or LOOPBACK
+
+
+def read(root: Path) -> Instances:
+    """Read SageMaker's resourceconfig.json; without it (outside SageMaker) there is one instance.
+
+    The instances are processes of one machine if nobody knows their names; so the head's port
+    differs by job.
+    """
+    path, about = root / "config/resourceconfig.json", root / "config/processingjobconfig.json"
+    if not path.is_file():
+        log.info("%s: is missing, so this is the only instance", path)
+        return Instances("algo-1", ["algo-1"])
+    content = json.loads(path.read_bytes())
+    host, hosts = content["current_host"], sorted(content["hosts"])
+    job = json.loads(about.read_bytes())["ProcessingJobArn"] if about.is_file() else ""
+    port = PORTS[int(json_sha256(job)[:8], 16) % len(PORTS)]
+    own = resolved(host)
+    several = own is not None and not own.startswith("127.")  # Debian gives its own name 127.0.1.1
+    return Instances(host, hosts, hosts[0] if several else LOOPBACK, port, job)
+
+
+def resolved(host: str) -> str | None:
+    """Return the address of a name; None if nobody knows it."""
+    try:
+        return socket.gethostbyname(host)
+    except OSError:
+        return None
+
 
 ENDED = "TRAINYARD_SHARD_ENDED"
 """Variable with the file in which the head tells an instance how the job ended."""
@@ -157,6 +212,10 @@ class Node:
         self._stopped.set()
         if self._node is not None:
             self._node.kill_all_processes(check_alive=False, allow_graceful=True, wait=True)
+            # Ray gives its raylet one second; on a busy machine its agents then live on without it.
+            for process in _list_processes(self._home):
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
         self._node = None
 
     def follow(self, patience: float) -> None:
@@ -213,3 +272,11 @@ def store() -> tuple[int, Path | None]:
         return max(LEAST_STORE, min(memory, room)), SHARED
     log.warning("%s: has room for %.0f MB, so objects lie on the disk", SHARED, room / 1e6)
     return max(LEAST_STORE, memory), None
+
+
+def _list_processes(folder: Path) -> Iterator[int]:
+    """Yield the processes whose command line names the folder, as each of Ray's does its own."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if os.fsencode(folder) in (process / "cmdline").read_bytes():
+                yield int(process.name)

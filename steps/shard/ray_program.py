@@ -17,14 +17,13 @@ import ray
 from ray.exceptions import OutOfMemoryError, RayError, RayTaskError
 
 from steps.shard import arguments, raw_objects, ray_tasks, survey
+from steps.shard.manifests import check_share
 from steps.shard.pool import Pace
 from steps.shard.pool_results import check_data
-from steps.shard.quarantine import check_share
-from steps.shard.raw_objects import RawObject
+from steps.shard.raw_objects import RawObject, ShardObject
 from steps.shard.ray_cluster import AGAIN, Node, keep_loopback
 from steps.shard.ray_tasks import OwnRun, Place, Seen, Span
 from steps.shard.settings import COPIES
-from steps.shard.shard_object import ShardObject
 from steps.shard.shard_plan import Plan
 from steps.shard.shard_progress import PackedUnit, Read
 from steps.shard.survey import Survey

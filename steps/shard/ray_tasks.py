@@ -19,20 +19,11 @@ import numpy as np
 import pyarrow as pa
 import ray
 
-from steps.shard import (
-    arguments,
-    manifests,
-    pool_tasks,
-    raw_objects,
-    shard_progress,
-    sorted_runs,
-    survey,
-)
+from steps.shard import arguments, manifests, pool, raw_objects, shard_progress, sorted_runs, survey
 from steps.shard.pool import room_on, set_threads
-from steps.shard.raw_objects import File, RawObject
+from steps.shard.raw_objects import File, RawObject, ShardObject
 from steps.shard.ray_cluster import ENDED, JOB
 from steps.shard.read_object import RUN_BYTES
-from steps.shard.shard_object import ShardObject
 from steps.shard.shard_plan import Plan
 from steps.shard.shard_progress import PackedUnit, Read, RunFile
 from steps.shard.survey import Survey, ranges
@@ -109,12 +100,10 @@ def pack(place: Place, unit: ShardObject) -> PackedUnit | str:
     return _worked(unit, PackedUnit, unit.stem, unit.identity, _plan(place))
 
 
-def _worked(
-    task: pool_tasks.Task, kind: type, stem: str, identity: dict[str, Any], plan: Plan
-) -> Any:
+def _worked(task: pool.Task, kind: type, stem: str, identity: dict[str, Any], plan: Plan) -> Any:
     try:
         with room_on(plan.output):
-            pool_tasks.begin(task, plan, lambda size: None)()
+            pool.begin(task, plan, lambda size: None)()
     except DataError as error:
         return str(error)
     record = shard_progress.read(kind, stem, identity, plan.progress)

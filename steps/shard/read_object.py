@@ -12,15 +12,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from steps.shard import shard_progress
-from steps.shard.quarantine import Quarantine
+from steps.shard.manifests import Quarantine
 from steps.shard.raw_objects import RawObject
 from steps.shard.readers import read
 from steps.shard.readers.batch import plain
-from steps.shard.record_hashes import column_hashes, record_hashes
+from steps.shard.record_hashes import column_hashes, record_hashes, split_numbers
 from steps.shard.shard_plan import Plan
 from steps.shard.shard_progress import Read
 from steps.shard.sorted_runs import Keys, RunWriter
-from steps.shard.splits import split_numbers
 from training.data.bit_mixing import mix_bits
 from trainyard.common.errors import DataError
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pandas.util import hash_array
 
+from steps.shard.shard_plan import SPLITS
 from training.data.bit_mixing import ODD
 
 LONG = 512  # bytes; from here on SHA-256 beats SipHash
@@ -87,3 +88,28 @@ def _digests(ends: np.ndarray, content: memoryview) -> np.ndarray:
     cuts = ends.tolist()
     digests = [hashlib.sha256(content[a:b]).digest()[:8] for a, b in zip(cuts, cuts[1:])]  # noqa: B905
     return np.frombuffer(bytearray().join(digests), "<u8")
+
+
+# The split of a record: from a hash of its key, never from its position.
+
+
+def split_numbers(hashes: np.ndarray, validation_share: float, test_share: float) -> np.ndarray:
+    """Return the index into SPLITS for each hash (uint64), uint8.
+
+    The lowest hashes are the test split, the next ones validation: a larger test share takes from
+    the others and never gives back.
+    """
+    test = int(test_share * 2.0**64)
+    validation = int((test_share + validation_share) * 2.0**64)
+    if not 0 <= test <= validation < 2**64:
+        raise ValueError(f"shares {validation_share} and {test_share} leave nothing to train on")
+    out = np.zeros(len(hashes), np.uint8)
+    out[hashes < np.uint64(validation)] = 1
+    out[hashes < np.uint64(test)] = 2
+    return out
+
+
+def split_of(key: str | float, validation_share: float, test_share: float) -> str:
+    """Return the split of every record whose key is ``key``."""
+    hashes = column_hashes(pa.array([key]))
+    return SPLITS[split_numbers(hashes, validation_share, test_share)[0]]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from steps.shard.shard_object import ShardObject
+from steps.shard.raw_objects import ShardObject
 from steps.shard.shard_plan import EXAMPLES, SAMPLE, Plan
 from steps.shard.shard_progress import Part
 from training.data.dataset import Dataset

@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from sagemaker.mlops.workflow.steps import ProcessingStep
 
-from steps.context import StepContext
 from steps.job_arguments import words
-from steps.processing import input_folder, processing_step
+from steps.processing import StepContext, input_folder, processing_step
 from steps.shard.config import ShardConfig
 from steps.shard.settings import ShardSettings
 

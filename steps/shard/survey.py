@@ -13,8 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from steps.shard.raw_objects import RawObject, stem
-from steps.shard.shard_object import ShardObject
+from steps.shard.raw_objects import RawObject, ShardObject, stem
 from steps.shard.shard_plan import Plan
 from steps.shard.shard_progress import Record
 

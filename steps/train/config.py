@@ -6,11 +6,12 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from steps.config import InstanceType
-from steps.train.file_system import FsxLustre
 from steps.train.library_support import refuse_machines, requirements
-from steps.train.train_script import ScriptSettings
+from steps.train.train_script import FsxLustre, ScriptSettings
 from training.config import TrainConfig
-from training.finetuning.adapters import (
+from training.watching.trackers import packages, tracking_uri
+from training.watching.watcher import Watching
+from training.weights.finetuning.adapters import (
     FROZEN_TWICE,
     NO_BASE,
     PACKAGES,
@@ -18,9 +19,7 @@ from training.finetuning.adapters import (
     Tuning,
     refuse_adapters,
 )
-from training.starting_weights import StartFrom
-from training.watching.trackers import packages, tracking_uri
-from training.watching.watcher import Watching
+from training.weights.starting_weights import StartFrom
 
 CHECKPOINTS = "/opt/ml/checkpoints"
 FLOAT8_PACKAGES = ("torchao",)  # further packages that float8 imports

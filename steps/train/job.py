@@ -17,15 +17,15 @@ from steps import job_main
 from steps.job_arguments import add, read
 from steps.workload_settings import overlaid, separate_settings
 from training.config import TrainConfig
-from training.finetuning.adapters import NO_BASE, Tuning, read_tuning, refuse_adapters
 from training.in_place_restart import Attempt, refuse_what_failed
 from training.input_shares import read_mixture
-from training.starting_weights import CHANNEL, Start, check_step, open_start, read_start
 from training.strategy_table import refuse_torch
 from training.watching.watcher import read_watching
+from training.weights.finetuning.adapters import NO_BASE, Tuning, read_tuning, refuse_adapters
+from training.weights.starting_weights import CHANNEL, Start, check_step, open_start, read_start
 from training.workloads import read_settings
 from trainyard.common.errors import LostRankError, TrainingError, TrainyardError
-from trainyard.common.gc_freeze import exclude_from_gc
+from trainyard.common.parent_death import exclude_from_gc
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:

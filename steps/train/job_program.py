@@ -17,14 +17,13 @@ from sagemaker.train.configs import (
 )
 from sagemaker.train.distributed import MPI, SMP, DistributedConfig, Torchrun
 
-from steps.context import StepContext
-from steps.processing import Splits
+from steps.processing import Splits, StepContext
 from steps.train.config import TrainStepConfig
 from steps.train.train_script import Project, hyperparameter
 from training.config import TrainConfig
 from training.identity import Parts
-from training.starting_weights import CHANNEL
 from training.watching.metric_line import METRICS
+from training.weights.starting_weights import CHANNEL
 from trainyard.common.errors import DefinitionError
 
 

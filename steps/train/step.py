@@ -23,7 +23,7 @@ from sagemaker.train.configs import (
 )
 from sagemaker.train.distributed import DistributedConfig
 
-from steps.context import StepContext
+from steps.processing import StepContext
 from steps.train.config import CHECKPOINTS, TrainStepConfig
 from steps.train.job_program import Program, s3_channel
 from trainyard.common.errors import DefinitionError

@@ -10,23 +10,148 @@ import argparse
 import json
 import logging
 import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from steps.evaluate.model_folder import evidence, files_of
 from steps.job_arguments import parse_typed
 from steps.job_main import run
-from steps.shard import instances as job_instances
 from steps.shard import raw_objects
-from steps.shard.quarantine import check_share
-from steps.shard.readers import refuse_unknown
-from steps.transform.scored_object import Scoring
+from steps.shard import ray_cluster as job_instances
+from steps.shard.manifests import REASONS, check_share
+from steps.shard.raw_objects import RawObject
+from steps.shard.readers import read, refuse_unknown
+from steps.shard.readers.batch import Bad, Batch, without
+from steps.shard.survey import Counts
 from steps.transform.settings import TransformSettings
 from training.cpu_cores import fit_threads
-from training.export.request_handler import open_served
-from training.starting_weights import BASE
+from training.defaults.request_batch import json_values
+from training.export.inference import ServedModel, open_served
+from training.weights.starting_weights import BASE
+from training.workloads import Column
 from trainyard.common import atomic_file
 from trainyard.common.errors import DataError
 from trainyard.common.hashes import json_sha256
+
+# Score one raw object, part by part, so that memory does not grow with its records.
+
+PART = 4096
+"""Most records of a part."""
+TOGETHER = 16
+"""Records that are asked for in one pass where the workload does not say: ``Simple.at_once``."""
+
+
+class Part(NamedTuple):
+    """Lines of a part."""
+
+    scores: list[bytes]
+    bad: list[bytes]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scoring:
+    """Everything but the object that a result depends on."""
+
+    served_model: ServedModel
+    columns: Mapping[str, Column]
+    """Columns of a request."""
+    keep: Sequence[str]
+    output: Path
+
+    def files(self, raw: RawObject) -> tuple[Path, Path]:
+        """Return the object's file of scores and its quarantine file, which need not exist."""
+        name = raw.unit if raw.files else raw.name
+        return self.output / f"scores/{name}.jsonl", self.output / f"quarantine/{raw.unit}.jsonl"
+
+    def score(self, raw: RawObject) -> Counts:
+        """Score the object; its two files appear when they are whole.
+
+        Raises:
+            DataError: the object cannot be read.
+        """
+        scores, quarantine = self.files(raw)
+        scores.parent.mkdir(parents=True, exist_ok=True)
+        records = quarantine_count = 0
+        reasons: list[str] = []
+        with atomic_file.Draft(scores) as good, atomic_file.Draft(quarantine) as bad:
+            for batch in self._pieces(raw):
+                part = self._score_batch(raw, batch)
+                if len(part.scores) + len(part.bad) != batch.record_count:
+                    raise DataError(
+                        f"{raw.name}: {batch.record_count} records in, {len(part.scores)} out"
+                    )
+                good.writelines(part.scores)
+                bad.writelines(part.bad)
+                records += batch.record_count
+                quarantine_count += len(part.bad)
+                bad_lines = map(json.loads, part.bad[: REASONS - len(reasons)])
+                reasons += [f"line {line['line']}: {line['reason']}" for line in bad_lines]
+        if not quarantine_count:
+            quarantine.unlink()
+        return Counts(
+            name=raw.name, records=records, duplicates=0, quarantined=quarantine_count,
+            reasons=reasons, units=[],
+        )  # fmt: skip
+
+    def _pieces(self, raw: RawObject) -> Iterator[Batch]:
+        """Yield the records in batches of at most PART good ones."""
+        kept_columns = {name: Column("category", required=False) for name in self.keep}
+        for batch in read(raw.path, {**kept_columns, **self.columns}, raw.files):
+            for start in range(0, len(batch.records), PART) or [0]:
+                bad = [] if start else batch.bad
+                good = slice(start, start + PART)
+                yield Batch(batch.records[good], batch.lines[good], bad)
+
+    def _score_batch(self, raw: RawObject, batch: Batch) -> Part:
+        """Ask for the records of a batch, as an endpoint is asked."""
+        names = batch.records.schema.names
+        values = [
+            json_values(self.columns.get(name, Column("category")), batch.records.column(name))
+            for name in names
+        ]
+        inputs = [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
+        answers = list(self._answers(inputs))
+        for one in answers:
+            if isinstance(one, Exception) and not isinstance(one, DataError):
+                raise one
+        reasons = {
+            row: str(answer) for row, answer in enumerate(answers) if isinstance(answer, DataError)
+        }
+        input_names = [n for n in self.columns if n in self.keep or self.columns[n].kind != "bytes"]
+        kept_names = [name for name in self.keep if name not in self.columns]
+        good = [
+            _line(
+                raw,
+                line,
+                input={name: row[name] for name in input_names},
+                **({"kept": {name: row[name] for name in kept_names}} if kept_names else {}),
+                answer=answer,
+            )
+            for line, row, answer in zip(batch.lines.tolist(), inputs, answers, strict=True)
+            if not isinstance(answer, Exception)
+        ]
+        bad = without(batch, reasons).bad
+        return Part(good, [_bad_line(raw, bad_record) for bad_record in bad])
+
+    def _answers(self, inputs: Sequence[Mapping[str, Any]]) -> Iterator[dict | Exception]:
+        workload = self.served_model.workload
+        requests = (workload.request({n: row[n] for n in self.columns}) for row in inputs)
+        while together := list(islice(requests, getattr(workload, "at_once", TOGETHER))):
+            yield from self.served_model.answers(together)
+
+
+def _bad_line(raw: RawObject, bad_record: Bad) -> bytes:
+    return _line(raw, bad_record.line, reason=bad_record.reason, excerpt=bad_record.excerpt)
+
+
+def _line(raw: RawObject, line: int, **more: Any) -> bytes:
+    """Return a line about a record, which its place begins."""
+    source, number = (raw.files[line - 1], 1) if raw.files else (raw.name, line)
+    return json.dumps({"source": source, "line": number, **more}, allow_nan=False).encode() + b"\n"
+
 
 log = logging.getLogger(__name__)
 

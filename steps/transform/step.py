@@ -4,13 +4,12 @@ from sagemaker.core.helper.pipeline_variable import PipelineVariable
 from sagemaker.mlops.workflow.model_step import ModelStep
 from sagemaker.mlops.workflow.steps import ProcessingStep
 
-from steps.context import StepContext
 from steps.job_arguments import words
-from steps.processing import input_folder, processing_step
+from steps.processing import StepContext, input_folder, processing_step
 from steps.register.config import SERVING
 from steps.transform.config import TransformConfig
 from steps.transform.settings import TransformSettings
-from training.starting_weights import BASE
+from training.weights.starting_weights import BASE
 
 
 def transform_step(

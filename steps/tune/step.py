@@ -14,7 +14,7 @@ from sagemaker.core.helper.pipeline_variable import RequestType
 from sagemaker.core.workflow.properties import Properties
 from sagemaker.mlops.workflow.steps import ConfigurableRetryStep, StepTypeEnum, TrainingStep
 
-from steps.context import StepContext
+from steps.processing import StepContext
 from steps.train.step import TuningResult
 from steps.train.train_script import hyperparameter
 from steps.tune.config import Range, TuneConfig

@@ -5,10 +5,10 @@ import pytest
 from benchmarks.harness import CHECKOUT
 from benchmarks.iam.__main__ import ARNS, NAMES, OWN, Trial, judged
 from benchmarks.iam.derived_requests import DERIVED_CALLS
-from pipelines.deploy.recipe_subject import from_recipe
-from trainyard.emulator.authorization.account_policies import session_of
-from trainyard.permissions.derived_roles import derive
+from pipelines.infrastructure.serving_roles import from_recipe
+from trainyard.emulator.iam.account_policies import session_of
 from trainyard.permissions.policy_evaluation import Request
+from trainyard.permissions.role_template import derive
 
 READ = {"Sid": "Read", "Effect": "Allow", "Action": ["s3:GetObject"], "Resource": ["*"]}
 LIST = READ | {"Sid": "List", "Action": ["s3:ListBucket"]}

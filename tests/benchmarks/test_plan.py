@@ -13,7 +13,7 @@ from tests.trainyard.emulator.harness import (
     pipeline,
     process_step,
 )
-from trainyard.emulator.pipelines.checked_definition import parse
+from trainyard.emulator.sagemaker.pipelines.checked_definition import parse
 
 pytestmark = pytest.mark.long
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarks.tuning import EPOCHS, RULES, Table, emission, searched, units
-from trainyard.emulator.tuning.search_space import Categorical, Numeric
+from trainyard.emulator.sagemaker.tuning.search_strategies import Categorical, Numeric
 
 pytestmark = pytest.mark.sweep
 

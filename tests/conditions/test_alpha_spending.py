@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conditions.alpha_spending import REST, spent
-from conditions.check_table import defaults
-from conditions.demands import Demands
+from conditions.check_table import Demands, defaults
 from conditions.score_checks import judge
 from tests.conditions.evidence import CHAMPION, Evidence
 from trainyard.common.errors import GateError

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from conditions.check_table import GateCheck, checks, fields
-from conditions.demands import Demands
+from conditions.check_table import Demands, GateCheck, checks, fields
 from conditions.gate_check import at_most
-from conditions.gate_evidence import Evidence
+from conditions.gate_documents import Evidence
 from pipelines.run_report.run_documents import format_demand, format_value, limits
 from steps.gate.config import GateConfig
 from tests.conftest import CHECKOUT
@@ -43,7 +42,7 @@ import json, sys
 from pathlib import Path
 from conditions.gate_arguments import arguments
 from pipelines.recipe.read_recipe import load
-from pipelines.run_report.gate_lines import checks_table
+from pipelines.run_report.training_pace import checks_table
 from pipelines.run_report import run_pictures as pictures
 from pipelines.run_report.run_panels import PANELS
 from steps.gate import job

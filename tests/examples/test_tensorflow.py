@@ -15,7 +15,7 @@ from sagemaker.train import container_drivers
 
 from tests.conftest import CHECKOUT, clean_environment
 from tests.training.worlds import free_port
-from trainyard.emulator.runtime import relocated_imports
+from trainyard.emulator.containers import relocated_imports
 
 pytestmark = pytest.mark.long
 

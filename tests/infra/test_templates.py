@@ -12,20 +12,17 @@ from typing import Any
 import pytest
 import yaml
 
-from pipelines.deploy.recipe_subject import from_recipe
+from pipelines.infrastructure.serving_roles import from_recipe
 from pipelines.permissions import HEAD
 from tests.infra.lifecycle import expires, old_version_lives
 from tests.trainyard.permissions import reference
 from trainyard.common.errors import DefinitionError
-from trainyard.emulator.services.events.event_patterns import parse
-from trainyard.emulator.services.events.event_rules import make
-from trainyard.emulator.services.events.event_targets import body
-from trainyard.emulator.services.events.eventbridge import PACKAGE, SOURCE
-from trainyard.permissions.derived_roles import derive
+from trainyard.emulator.events.event_patterns import parse
+from trainyard.emulator.events.event_rules import body, make
+from trainyard.emulator.events.eventbridge import PACKAGE, SOURCE
 from trainyard.permissions.pipeline_subject import Subject
 from trainyard.permissions.policy_answer import compare
-from trainyard.permissions.role_table import roles
-from trainyard.permissions.role_template import dump, policies_in, read, template
+from trainyard.permissions.role_template import derive, dump, policies_in, read, roles, template
 from trainyard.permissions.statements import WILDCARD_REASONS
 
 pytestmark = pytest.mark.long

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pipelines.compile.package_lock import read
 from pipelines.compile.training_inputs import loop_parts
 from pipelines.definition import CHECKOUT, build, split_argument
-from pipelines.recipe.aws_account import resolve
+from pipelines.recipe.environments import resolve
 from pipelines.recipe.read_recipe import load
 from trainyard.common.errors import RecipeError
 

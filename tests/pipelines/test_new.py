@@ -52,7 +52,7 @@ def test_a_written_workload_keeps_its_contract(kind, project, run_python):
     """Check one rule of the contract, which takes a second; the project's own test checks all."""
     folder = project(kind)
     folders = ("--source", str(folder / "src"), "--data", str(folder / "data"))
-    words = ("-m", "training.try", f"somebodys_{kind}.workload", *folders)
+    words = ("-m", "training.tools.try", f"somebodys_{kind}.workload", *folders)
     done = run_python(*words, "--only", "scores agree with the loss")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "✓ scores agree with the loss" in done.stdout

@@ -11,7 +11,7 @@ import pytest
 from pipelines.definition import from_recipe
 from pipelines.registry.verification import first_mismatch, verify
 from tests.conftest import CHECKOUT, called
-from tests.pipelines.deploy.test_wheel_download import wheel
+from tests.pipelines.delivery.test_wheel_download import wheel
 from tests.somebodys.data import put
 
 pytestmark = [pytest.mark.slow, pytest.mark.sweep]  # it downloads our jobs' wheels from an index

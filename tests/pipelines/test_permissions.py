@@ -86,7 +86,7 @@ def test_the_roles_are_deployed_and_hold_the_run_to_them(demo, emulator):
 
 
 def test_a_role_that_pipeline_and_jobs_share_has_both_policies(demo):
-    from pipelines.deploy.roles_stack import roles_template
+    from pipelines.infrastructure.roles_stack import roles_template
 
     text = Path(demo[0]).read_text().replace("role/demo-job", "role/demo")
     role = "arn:aws:iam::123456789012:role/demo"

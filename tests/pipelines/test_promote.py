@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from pipelines.approve import approve
-from pipelines.deploy.__main__ import prepare_release
+from pipelines.deploy import prepare_release
+from pipelines.endpoint.rollout import release
 from pipelines.promote import promote
 from pipelines.recipe.read_recipe import load
 from pipelines.registry.verification import verify
-from pipelines.serving.rollout import release
 from tests.promotion import (
     BUCKETS,
     DEV,

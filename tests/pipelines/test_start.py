@@ -12,7 +12,7 @@ from pipelines.upsert import upsert
 from tests.pipelines.upserting import clean_aws, definition
 from tests.trainyard.plan.pictures import HERE
 from trainyard.common.errors import PlanError, RecipeError, ServiceError
-from trainyard.emulator.jobs.file_systems import VARIABLE
+from trainyard.emulator.sagemaker.jobs.training_job import VARIABLE
 from trainyard.runs.selective_rerun import RerunPlan
 
 pytestmark = pytest.mark.long

@@ -8,14 +8,14 @@ import boto3
 import pytest
 
 from pipelines.definition import from_recipe
-from pipelines.deploy.removal_plan import contents
+from pipelines.endpoint import rollout
+from pipelines.endpoint.endpoint_requests import Release
+from pipelines.endpoint.rollout import release
+from pipelines.infrastructure.removal_plan import contents
 from pipelines.recipe.read_recipe import load
-from pipelines.serving import rollout
-from pipelines.serving.endpoint_requests import Release
-from pipelines.serving.rollout import release
 from pipelines.upsert import upsert
 from tests.conftest import CHECKOUT, called
-from tests.pipelines.serving.test_rollout import packaged
+from tests.pipelines.endpoint.test_rollout import packaged
 from tests.pipelines.upserting import NAME, clean_aws, definition
 from trainyard.common.errors import PlanError
 

@@ -16,9 +16,9 @@ import pytest
 from botocore.awsrequest import AWSResponse
 from botocore.exceptions import ClientError
 
-from pipelines.deploy import upsert_lock, upsert_records
-from pipelines.deploy.upsert_records import Place
-from pipelines.recipe.budget_section import Budget
+from pipelines.delivery import upsert_lock
+from pipelines.delivery.upsert_lock import Place
+from pipelines.recipe.sections import Budget
 from pipelines.upsert import upsert
 from tests.conftest import CHECKOUT, clean_environment
 from tests.pipelines.upserting import NAME, clean_aws, definition
@@ -125,9 +125,9 @@ def test_the_record_is_written_before_the_pipeline_and_the_code_before_both(aws,
     assert writes == [*["PutObject"] * 5, "UpdatePipeline", "DeleteObject"]
     s3, _ = aws
     wanted = definition("2").state
-    found = upsert_records.list_records(s3, PLACE)
+    found = upsert_lock.list_records(s3, PLACE)
     assert found.last == wanted.fingerprint and not found.is_locked
-    assert upsert_records.read(s3, PLACE, found.last) == wanted
+    assert upsert_lock.read(s3, PLACE, found.last) == wanted
 
 
 def test_somebody_elses_lock_stops_an_upsert_that_changes_something(aws):
@@ -141,7 +141,7 @@ def test_somebody_elses_lock_stops_an_upsert_that_changes_something(aws):
             upsert(definition("2"))
         assert upsert(definition("1")).change == "unchanged"
     assert state(sagemaker) == before
-    assert definition("2").state.fingerprint not in upsert_records.list_records(s3, PLACE).times
+    assert definition("2").state.fingerprint not in upsert_lock.list_records(s3, PLACE).times
     assert upsert(definition("2")).change == "updated"
 
 
@@ -187,7 +187,7 @@ def test_a_change_between_the_first_look_and_the_lock_is_refused(aws):
     with pytest.raises(PlanError, match="changed it at .* while this upsert began"):
         upsert(definition("2"))
     assert state(sagemaker).request() == definition("9").state.request()
-    found = upsert_records.list_records(s3, PLACE)
+    found = upsert_lock.list_records(s3, PLACE)
     assert definition("2").state.fingerprint not in found.times and not found.is_locked
 
 
@@ -236,7 +236,7 @@ def test_what_is_no_lock_and_no_record_is_said_to_be_none(aws):
     for body in (b"", b"[]", json.dumps(wanted.as_json() | {"role": "another"}).encode()):
         s3.put_object(Bucket="bkt", Key=record, Body=body)
         with pytest.raises(PlanError, match="damaged or edited"):
-            upsert_records.read(s3, PLACE, wanted.fingerprint)
+            upsert_lock.read(s3, PLACE, wanted.fingerprint)
 
 
 def test_many_who_want_the_lock_at_once(aws):

@@ -10,7 +10,7 @@ import pytest
 from scripts.build_image import mounts
 from tests.conftest import CHECKOUT
 from tests.container_images import make_base, needs_engine
-from trainyard.emulator.runtime.container_engine import find_engine, resource_limits, settings
+from trainyard.emulator.containers.container_engine import find_engine, resource_limits, settings
 
 TAG = "trainyard-tests/training:1"
 

@@ -131,10 +131,10 @@ def tensors(value: Any) -> list[Tensor]:
 
 def simulate() -> Placement:
     """Simulate an accelerator in this process: ranks use it, tensors from files do not."""
-    from training.initial import fill_memory
     from training.strategies.single import Strategy
+    from training.weights.initial import initial_values
 
-    begin, read, swapped = Strategy.__init__, torch.from_numpy, fill_memory._swap_content
+    begin, read, swapped = Strategy.__init__, torch.from_numpy, initial_values._swap_content
 
     @functools.wraps(begin)
     def placed(self, config, workload, ranks):
@@ -151,7 +151,7 @@ def simulate() -> Placement:
             found._place = mark(content)
         return found
 
-    Strategy.__init__, torch.from_numpy, fill_memory._swap_content = placed, from_numpy, taken
+    Strategy.__init__, torch.from_numpy, initial_values._swap_content = placed, from_numpy, taken
     mode = Placement()
     mode.__enter__()
     return mode

@@ -2,7 +2,7 @@
 
 import importlib
 
-from trainyard.common.gc_freeze import exclude_from_gc
+from trainyard.common.parent_death import exclude_from_gc
 
 MODULES = [
     *("steps.train.job", "training.loop", "training.export.artifact", "training.strategies.mesh"),
@@ -12,7 +12,7 @@ MODULES = [
     *(
         "training.session",
         "training.watching.trackers",
-        "training.watching.reports",
+        "training.watching.trackers",
         "training.watching.trackers",
     ),
     *("training.watching.watchdog", "training.workloads.simple", "pyarrow.compute", "mimetypes"),

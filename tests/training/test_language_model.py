@@ -19,10 +19,10 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from tests.training.trainings import evaluated, loss_of, write_dataset
 from training.data.dataset import Dataset, Share
 from training.workloads import load
-from training.workloads.language_model import tokenizer as tokenizers_module
-from training.workloads.language_model.baselines import Bigram
+from training.workloads.language_model import completions as tokenizers_module
 from training.workloads.language_model.config import SPEC, LanguageModelConfig
 from training.workloads.language_model.scores import documents, padding, scores
+from training.workloads.language_model.workload import Bigram
 from trainyard.common.errors import DataError
 
 pytestmark = pytest.mark.long

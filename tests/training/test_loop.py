@@ -20,8 +20,8 @@ from training.data.dataset import Dataset
 from training.data.manifest import Field
 from training.data.sample_order import create_uniform_order
 from training.export.artifact import open_artifact
-from training.initial.build_model import build_on_meta, real
 from training.watching.clock import PARTS
+from training.weights.initial.build_model import build_on_meta, real
 
 pytestmark = pytest.mark.long
 

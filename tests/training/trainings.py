@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from training.contract_tests.scoring_rules import join_blocks
 from training.data import shard_writer
 from training.data.dataset import Share
 from training.data.manifest import Field, Manifest
+from training.tools.contract_tests.scoring_rules import join_blocks
 
 CHECKOUT = Path(__file__).parents[2]
 TOYS = Path(__file__).parent

@@ -10,9 +10,8 @@ from pipelines.recipe.read_recipe import load
 from tests.conftest import CHECKOUT
 from tests.pipelines.upserting import definition
 from trainyard.common.errors import RecipeError
-from trainyard.plan.definition_diff import compare
+from trainyard.plan.definition_diff import HIDDEN, compare
 from trainyard.plan.plan_display import differences
-from trainyard.plan.step_fields import HIDDEN
 from trainyard.secrets import find, in_url, is_secret
 
 pytestmark = pytest.mark.long

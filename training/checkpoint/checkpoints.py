@@ -25,14 +25,13 @@ import torch.distributed as dist
 from torch import Tensor
 
 from training.checkpoint import find_files, marker, read_slices, save
-from training.checkpoint.block_hashes import Torn
-from training.checkpoint.lineage import Lineage
-from training.checkpoint.marker import Marker
+from training.checkpoint.marker import Lineage, Marker
 from training.checkpoint.rendezvous import Alone, Meeting
 from training.checkpoint.save import Share
+from training.checkpoint.tensor_table import Torn
 from training.in_place_restart import Attempt
-from training.starting_weights import Start
 from training.strategies.ranks import Ranks, connect, is_lost_peer
+from training.weights.starting_weights import Start
 from trainyard.common.errors import LostRankError, TrainingError
 
 log = logging.getLogger(__name__)

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from training.checkpoint import marker
-from training.checkpoint.file_image import Image, part_of
 from training.checkpoint.marker import FORMAT, CheckpointFile, Marker
+from training.checkpoint.read_slices import Image, part_of
 from training.checkpoint.rendezvous import Alone, Meeting
 from training.checkpoint.tensor_table import Part, RankReport, Table, share_out
 from trainyard.common import atomic_file

@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from training.checkpoint.block_hashes import BLOCK, digests, hashes_path
+from training.checkpoint.tensor_table import BLOCK, digests, hashes_path
 from trainyard.common import atomic_file
 
 AT_ONCE = 256 * BLOCK  # 4 MiB: bytes in memory at a time

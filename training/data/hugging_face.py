@@ -16,8 +16,25 @@ import torch
 from torch.utils.data import DataLoader
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from training.data.torch_dataset import ShardDataset
+from training.data.torch_dataset import Sample, ShardDataset
 from trainyard.common.errors import TrainingError
+
+# The shards as a ``torch.utils.data`` dataset in the training's order, for other loops.
+#
+# Their samplers count upwards, each rank through its part of the numbers. So item ``i`` is the
+# ``i``-th sample of the order from the training's position on, and nothing needs to know ranks or
+# workers: a sampler that does not shuffle gives each optimizer step the samples that the native
+# loop
+# gives it.
+#
+# A batch is read with those that follow it, in one go, and PyTorch's ``default_collate`` takes it
+# as
+# it was read: going through its samples takes several times as long as reading them.
+
+
+class Item(Sample):
+    """One sample of a batch; by this type ``default_collate`` finds ``collate``."""
+
 
 KEY = "ShardDataset"
 """Key of the position among a checkpoint's ``stateful_callbacks``."""

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from training.defaults.default_scores import Batches, count
 from training.workloads import Column, Workload
-from training.workloads.column_types import number_type, record_type, whole_number
+from training.workloads.column_packing import number_type, record_type, whole_number
 from trainyard.common.errors import DataError
 
 EPOCH, MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)

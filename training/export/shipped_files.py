@@ -21,20 +21,20 @@ EVERY_STEP = (
 
 ROOMS = {
     "shard": (
-        *("steps/shard/", "steps/worker_process.py"),
+        "steps/shard/",
         *("training/__init__.py", "training/scores.py"),
         *("training/data/", "training/workloads/"),
     ),
     "train": ("training/", "steps/workload_settings.py"),
     "evaluate": (
         *("steps/evaluate/", "steps/shard/__init__.py", "steps/shard/readers/"),
-        *("steps/worker_process.py", "training/"),
+        "training/",
         "conditions/__init__.py",
         "conditions/no_champion.py",
     ),
     "gate": ("conditions/",),
     "transform": (
-        *("steps/transform/", "steps/shard/", "steps/worker_process.py", "training/"),
+        *("steps/transform/", "steps/shard/", "training/"),
         *("steps/evaluate/__init__.py", "steps/evaluate/evaluation_document.py"),
         "steps/evaluate/model_folder.py",
     ),
@@ -50,8 +50,7 @@ STAYING = frozenset(
         *(f"steps/{step}/config.py" for step in ROOMS),
         "conditions/step.py",
         "steps/shard/inspect.py",  # people look at shards with it
-        *("training/try.py", "training/contract_tests/"),  # they start jobs
-        *("training/shapes.py", "training/forward_trace.py"),
+        "training/tools/",
     }
 )
 """Files of the rooms that are not shipped: they declare a step to the pipeline, or people run them.
@@ -61,13 +60,13 @@ TRAINYARD_ROOMS = ("training/", "steps/", "trainyard/", "requirements.txt")
 """Parts of a training's folder that belong to Trainyard, not to the user."""
 
 WITHOUT_EFFECT = frozenset(
-    f"training/{name}.py"
+    f"training/{name}"
     for name in (
-        *("forward_trace", "in_place_restart", "scores", "shapes", "try"),
-        *("export/inference", "export/request_handler", "export/shipped_files"),
-        *("data/torch_dataset", "data/hugging_face"),  # for loops that are not ours
+        *("tools/", "watching/", "in_place_restart.py", "scores.py"),
+        *("export/inference.py", "export/shipped_files.py"),
+        *("data/torch_dataset.py", "data/hugging_face.py"),  # for loops that are not ours
     )
-) | {"training/contract_tests/", "training/watching/"}
+)
 """Files shipped with the training that measure, report, restart or serve: no weight depends on
 them. Everything else in training/ counts, so a new file counts until it is listed here."""
 

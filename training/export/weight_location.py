@@ -7,8 +7,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from training.initial.build_model import changing
 from training.strategies.ranks import Ranks
+from training.weights.initial.build_model import changing
 from training.workloads import Workload
 
 ALONE = Ranks(0, 0, 1, torch.device("cpu"))

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor, nn
 
-from training.initial.initial_values import local
+from training.weights.initial.initial_values import local
 
 
 def scale(tensors: Sequence[Tensor], by: Tensor) -> None:

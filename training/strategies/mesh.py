@@ -24,7 +24,6 @@ from torch.distributed.tensor import DTensor
 
 from training import dropout, optimizers
 from training.config import TrainConfig
-from training.initial.initial_values import local
 from training.microbatches import StageMicroBatches
 from training.strategies import tensor_parallel
 from training.strategies.block_wrapping import adapt_blocks
@@ -41,6 +40,7 @@ from training.strategies.loss_scale import scale
 from training.strategies.pipeline_parallel import Pipeline, twin
 from training.strategies.ranks import Ranks
 from training.strategies.single import Batch, Strategy, check, tie_again
+from training.weights.initial.initial_values import local
 from training.workloads import Workload
 from trainyard.common.errors import TrainingError
 

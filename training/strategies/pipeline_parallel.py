@@ -21,10 +21,10 @@ from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_schedule_class
 from torch.distributed.tensor import DTensor
 
-from training.initial.build_model import recorder_of
 from training.microbatches import StageMicroBatches
 from training.strategies.fsdp_sharding import reshard
 from training.strategies.single import Batch, Strategy
+from training.weights.initial.build_model import recorder_of
 from trainyard.common.errors import TrainingError
 
 HEADER = 64

@@ -10,14 +10,13 @@ from torch import Tensor, nn
 
 from training import optimizers
 from training.config import TrainConfig
-from training.initial.build_model import describe_costly, values
-from training.initial.fill_memory import fill
-from training.initial.initial_values import Value
 from training.microbatches import MicroBatches, StageMicroBatches, by_batch
 from training.strategies.block_wrapping import adapt_blocks
 from training.strategies.loss_scale import LossScale
 from training.strategies.ranks import Ranks
 from training.watching.clock import Clock
+from training.weights.initial.build_model import describe_costly, values
+from training.weights.initial.initial_values import Value, fill
 from training.workloads import Workload
 from trainyard.common.errors import TrainingError
 
@@ -69,7 +68,7 @@ class Strategy:
     def prepare(self, model: nn.Module) -> None:
         """Take the fresh model, the same on every rank, and prepare it for training.
 
-        It is on meta (``training.initial``), or already real.
+        It is on meta (``training.weights.initial``), or already real.
         """
         self.record_model(model)
         self.set_model(self.materialize(self.to_stored_dtype_and_device(model)))

@@ -12,8 +12,8 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from training.initial.initial_values import local
 from training.optimizers import Lamb
+from training.weights.initial.initial_values import local
 
 SAMPLED_ELEMENTS = 2**14
 """Approximate number of sampled elements of a matrix. Root mean squares of so many agree with those

@@ -131,7 +131,7 @@ class Workload(Protocol):
     ) -> "Mapping[str, np.ndarray]":
         """Prepare one stored sample for the model: decode, crop, augment; optional.
 
-        Called in threads of the loader (``training.data.preparation``); ``units``, ``inputs`` and
+        Called in threads of the loader (``training.data.loader``); ``units``, ``inputs`` and
         ``loss`` receive its results, stacked. Every sample of a batch has the same
         fields, shapes and types. Randomness must come from ``seed`` alone, which no other sample
         and epoch has; None: prepare the sample as for evaluation.

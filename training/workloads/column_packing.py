@@ -3,7 +3,7 @@
 ``number``     as a number of the column's ``dtype``; a missing one as NaN (integers have none)
 ``list``       as an array of such numbers, of the column's ``length`` or of any
 ``timestamp``  as microseconds since 1970, int64
-``category``   as 64 bits that identify the value (``training.workloads.category_codes``)
+``category``   as 64 bits that identify the value (``training.workloads.column_packing``)
 ``text``       as its UTF-8 bytes, uint8, of any number
 ``bytes``      as they are, uint8, of any number
 
@@ -15,6 +15,7 @@ overrides ``pack``.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,8 +26,6 @@ from pydantic import BaseModel
 
 from training.data.manifest import Field, Samples, no_samples
 from training.workloads import Column
-from training.workloads.category_codes import Codes
-from training.workloads.column_types import whole_numbers
 from trainyard.common.errors import DataError, TrainingError
 
 TOO_LARGE = 2.0**128 - 2.0**103
@@ -175,3 +174,145 @@ KINDS: dict[str, Kind] = {
     "text": Kind(lambda column: Field(dtype="uint8", shape=None), _text),
     "bytes": Kind(lambda column: Field(dtype="uint8", shape=None), _bytes),
 }
+
+
+# The Arrow type in which a column's values are given, and the way of whole numbers into it.
+#
+# A float64 holds only every second whole number beyond 2**53. So a column whose dtype is an
+# integer
+# never goes through one: not in a parser, not for the sake of a gap. Its values are exact, or
+# refused
+# before anything rounds them.
+
+CATEGORY = pa.dictionary(pa.int32(), pa.string())
+BITS = np.finfo(np.float64).nmant + 1
+
+
+def number_type(dtype: str) -> pa.DataType:
+    """Return the type of a column's numbers in record batches: an integer dtype itself, else
+    float64.
+    """
+    kind = pa.from_numpy_dtype(np.dtype(dtype))
+    return kind if pa.types.is_integer(kind) else pa.float64()
+
+
+TYPES: dict[str, Callable[[Column], pa.DataType]] = {
+    "text": lambda column: pa.string(),
+    "category": lambda column: CATEGORY,
+    "number": lambda column: number_type(column.dtype),
+    "bytes": lambda column: pa.binary(),
+    "list": lambda column: pa.list_(number_type(column.dtype)),
+    "timestamp": lambda column: pa.int64(),
+}
+
+
+def record_type(column: Column) -> pa.DataType:
+    """Return the type of a column's values in record batches."""
+    return TYPES[column.kind](column)
+
+
+def whole_number(value: str | float | Decimal, dtype: str, bits: int = BITS) -> int:
+    """Return the value as an integer that ``dtype`` holds; a text must be a decimal number.
+
+    A float, or a text written like one, is taken below 2**bits alone: from there on its writer may
+    have rounded another number to it, as pandas does with a gap in the column.
+
+    Raises:
+        ValueError: the value is none; the message is what is expected instead.
+    """
+    info = np.iinfo(dtype)
+    expectation = f"a whole number from {info.min} to {info.max} ({dtype})"
+    try:
+        exact = Decimal(value)
+        is_within = info.min <= exact <= info.max and exact == exact.to_integral_value()
+    except ArithmeticError:  # NaN; an exponent beyond 10**18
+        is_within = False
+    if not is_within:
+        raise ValueError(expectation)
+    as_float = isinstance(value, float) or (
+        isinstance(value, str) and not value.lstrip("+-").isdecimal()
+    )
+    if as_float and abs(exact) >= 2**bits:
+        raise ValueError(f"{expectation}, written as a float only below 2**{bits}")
+    return int(exact)
+
+
+def whole_numbers(values: pa.Array, dtype: str) -> tuple[pa.Array, dict[int, str]]:
+    """Return numbers of any Arrow type as ``dtype``; also place → what is expected, of those that
+    are bad, which are null. A float that is not finite is missing.
+    """
+    kind, bits, precise = number_type(dtype), BITS, True
+    if pa.types.is_floating(values.type):
+        bits = np.finfo(values.type.to_pandas_dtype()).nmant + 1
+        values = pc.if_else(pc.is_finite(values), values, None)
+        precise = (pc.max(pc.abs(values.cast(pa.float64()))).as_py() or 0) < 2**bits
+    if precise:
+        try:
+            return values.cast(kind), {}
+        except pa.ArrowInvalid:  # one of them does not fit
+            pass
+    integers: list[int | None] = []
+    reasons: dict[int, str] = {}
+    for place, value in enumerate(values.to_pylist()):
+        try:
+            integers.append(None if value is None else whole_number(value, dtype, bits))
+        except ValueError as error:
+            integers.append(None)
+            reasons[place] = str(error)
+    return pa.array(integers, kind), reasons
+
+
+# Values of categories as 64-bit hashes, the same on every machine, in every run.
+
+MISSING = 0  # the hash of a missing value
+
+
+@dataclass(frozen=True)
+class EncodedColumn:
+    """A column of strings as indices into its distinct values."""
+
+    values: pa.Array
+    """The distinct values, then null."""
+    codes: np.ndarray
+    """Hash of each value, int64."""
+    index: np.ndarray
+    """Index into ``values`` for each row, int32."""
+
+    @property
+    def hashes(self) -> np.ndarray:
+        """Hash of each row's value, int64."""
+        return self.codes[self.index]
+
+
+class Codes:
+    """Hashes the values of a dictionary only once if it recurs with other rows.
+
+    It does recur: three splits share a batch's dictionary, as do the batches of a Parquet row
+    group.
+    """
+
+    def __init__(self, encode: Callable[[list[str]], np.ndarray] | None = None) -> None:
+        self._encode = encode or value_hashes
+        self._last: dict[str, tuple[pa.Array, pa.Array, np.ndarray]] = {}
+        """Column → its last dictionary, that with a null appended, and their codes."""
+
+    def encode_column(self, name: str, column: pa.Array) -> EncodedColumn:
+        """Encode the column of this name: strings, or a dictionary of strings."""
+        if not pa.types.is_dictionary(column.type):
+            column = column.dictionary_encode()
+        dictionary, indices = column.dictionary, column.indices
+        if name not in self._last or not dictionary.equals(self._last[name][0]):
+            values = pa.concat_arrays([dictionary, pa.nulls(1, dictionary.type)])
+            codes = np.append(self._encode(dictionary.to_pylist()), MISSING)
+            self._last[name] = dictionary, values, codes
+        _, values, codes = self._last[name]
+        if indices.null_count:
+            indices = indices.fill_null(len(dictionary))
+        return EncodedColumn(values, codes, indices.to_numpy())
+
+
+def value_hashes(values: list[str]) -> np.ndarray:
+    """Return the values' hashes as samples store them: SipHash-2-4 with pandas' key, as int64."""
+    from pandas.util import hash_array  # importing pandas takes half a second per rank
+
+    return hash_array(np.array(values, dtype=object), categorize=False).view(np.int64)

@@ -2,8 +2,8 @@
 
 trainyard advise --model llama-3-70b --tokens 1T --deadline 30d --instances ml.p5.48xlarge
 trainyard advise --layers 32 --hidden 4096 --set vocab=32000 --tokens 140B --budget 100000
-trainyard advise --shapes shapes.json --tokens 20B     # as python -m training.shapes prints them
-trainyard advise --rows rows.jsonl --json              # a line for a line: docs/foresight.md
+trainyard advise --shapes shapes.json --tokens 20B     # as python -m training.tools.shapes prints
+them trainyard advise --rows rows.jsonl --json              # a line for a line: docs/foresight.md
 trainyard advise --calibrate EXECUTION --setting setting.json     # learn from what a training took
 
 Starts nothing; only --calibrate asks AWS. Exit status 0; 3: no layout fits; 1:
@@ -22,10 +22,9 @@ import typer
 from pydantic import TypeAdapter, ValidationError
 
 from trainyard.common.errors import RecipeError, nearest
-from trainyard.foresight import advice_json, measured_corrections, model_shapes
+from trainyard.foresight import advice_display, measured_corrections, model_shapes
 from trainyard.foresight.advice import Advice, advise
 from trainyard.foresight.advice_display import picture
-from trainyard.foresight.batch_rows import answer_file
 from trainyard.foresight.layouts import Space
 from trainyard.foresight.model_shapes import Shapes
 from trainyard.foresight.published_models import (
@@ -38,6 +37,7 @@ from trainyard.foresight.published_models import (
 from trainyard.foresight.question import (
     Offer,
     Question,
+    answer_file,
     choose_offers,
     dollars,
     hours,
@@ -46,7 +46,7 @@ from trainyard.foresight.question import (
 )
 from trainyard.foresight.setting import ENDS, Setting
 from trainyard.terminal import Need, console, needs, pairs
-from trainyard.validate.finding_display import JsonOption
+from trainyard.validate.all_checks import JsonOption
 
 NOTHING_FITS = 3
 USUAL = "ml.p4d.24xlarge,ml.p5.48xlarge,ml.p5en.48xlarge"
@@ -105,7 +105,7 @@ def main(
     layers: Annotated[int | None, typer.Option(help="Transformer blocks.")] = None,
     hidden: Annotated[int | None, typer.Option(help="Width of the model.")] = None,
     shapes: Annotated[
-        Path | None, typer.Option(help="File with the output of python -m training.shapes.")
+        Path | None, typer.Option(help="File with the output of python -m training.tools.shapes.")
     ] = None,
     given: Annotated[
         list[str],
@@ -189,7 +189,7 @@ def main(
             assert setting is not None  # noqa: S101 (the verb needs it)
             fixed_setting = _setting(setting)
             setting_of = lambda job: fixed_setting  # noqa: E731
-        from trainyard.runs.measured_trainings import calibrate  # loads boto3, which others do not
+        from trainyard.runs.training_speed import calibrate  # loads boto3, which others do not
 
         for line in calibrate(learn_from, setting_of):
             console.print(line, highlight=False, markup=False)
@@ -215,7 +215,7 @@ def main(
         question["global_batch"] = global_batch or question["global_batch"]
     advice = advise(Question(**question, **_read_corrections(question["offers"])))
     if as_json:
-        print(json.dumps(advice_json.as_json(advice), indent=1))
+        print(json.dumps(advice_display.as_json(advice), indent=1))
     else:
         console.print(picture(advice), highlight=False, markup=False)
     conclude(advice)
@@ -309,7 +309,7 @@ def _shapes(place: Path | None) -> Shapes | None:
     except (OSError, ValueError) as error:
         raise RecipeError(
             f"--shapes {place}: cannot be read: {error}; give the output of "
-            "python -m training.shapes"
+            "python -m training.tools.shapes"
         ) from None
 
 

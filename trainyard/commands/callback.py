@@ -11,7 +11,7 @@ import typer
 
 from trainyard.common.errors import RecipeError
 from trainyard.local_state import serve_local_state
-from trainyard.runs import waiting_callbacks
+from trainyard.runs import execution
 from trainyard.terminal import Need, console, needs, pairs
 
 
@@ -38,16 +38,16 @@ def main(
     if fail is not None and output:
         raise RecipeError("--output: a step that failed has no output parameters")
     arn = (
-        waiting_callbacks.report_success(token, pairs("--output", output or []))
+        execution.report_success(token, pairs("--output", output or []))
         if fail is None
-        else waiting_callbacks.fail(token, fail)
+        else execution.fail(token, fail)
     )
     console.print(f"answered; {arn} goes on", highlight=False)
 
 
 @serve_local_state()
 def _list() -> None:
-    callbacks = list(waiting_callbacks.waiting())
+    callbacks = list(execution.waiting())
     for callback in callbacks:
         since = f" since {callback.since:%Y-%m-%d %H:%M}" if callback.since else ""
         stopping = "; its execution waits for the answer to stop" if callback.stopping else ""

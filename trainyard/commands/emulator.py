@@ -23,14 +23,14 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from trainyard.common.gc_freeze import exclude_from_gc
-from trainyard.emulator.authorization.authority import Mode
+from trainyard.common.parent_death import exclude_from_gc
 from trainyard.emulator.client_environment import foreign
-from trainyard.emulator.pruning import bound
-from trainyard.emulator.runtime.container_engine import Mode as ContainerMode
-from trainyard.emulator.runtime.interpreter import OWN_PYTHON
+from trainyard.emulator.containers.container_engine import Mode as ContainerMode
+from trainyard.emulator.containers.interpreter import OWN_PYTHON
+from trainyard.emulator.iam.authority import Mode
+from trainyard.emulator.s3.object_store import ObjectStore
+from trainyard.emulator.sagemaker.pruning import bound
 from trainyard.emulator.server import Endpoint, serve
-from trainyard.emulator.storage.object_store import ObjectStore
 from trainyard.local_state import STATE
 from trainyard.permissions.policy_documents import Policy, control_policies
 

@@ -16,12 +16,12 @@ import typer
 from trainyard.commands.emulator import PythonOption
 from trainyard.commands.run import parse_put
 from trainyard.definition_source import RegionOption, deployed_pipeline, read_definition
-from trainyard.emulator.runtime.interpreter import OWN_PYTHON
+from trainyard.emulator.containers.interpreter import OWN_PYTHON
 from trainyard.equality.observed_run import Setting
-from trainyard.equality.verdict import Answer, decide
+from trainyard.equality.static_comparison import Answer, decide
 from trainyard.terminal import pairs
 from trainyard.validate import refuse_errors
-from trainyard.validate.finding_display import JsonOption
+from trainyard.validate.all_checks import JsonOption
 
 DIFFERENT = 2
 

@@ -16,7 +16,7 @@ import typer
 
 from trainyard.common.errors import ServiceError
 from trainyard.dashboards import cloudwatch_dashboard, grafana_dashboard
-from trainyard.emulator.services.cloudwatch.prometheus import token_of
+from trainyard.emulator.cloudwatch.prometheus import token_of
 
 HOSTS = ("127.0.0.1", "localhost")
 

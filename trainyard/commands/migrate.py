@@ -23,12 +23,12 @@ from trainyard.commands.equal import lines as lines_of_answer
 from trainyard.commands.run import parse_put
 from trainyard.common import atomic_file
 from trainyard.common.errors import DefinitionError, RecipeError
-from trainyard.equality.verdict import Answer
+from trainyard.equality.static_comparison import Answer
 from trainyard.migration.proof import Sides, prove
 from trainyard.migration.rewriting import Migration, migrate
 from trainyard.migration.signatures import Fit, fit
 from trainyard.terminal import Need, needs
-from trainyard.validate.finding_display import JsonOption
+from trainyard.validate.all_checks import JsonOption
 
 
 @needs(Need(("old_python",), lambda values: bool(values["prove_"])))

@@ -38,7 +38,7 @@ from trainyard.permissions.policy_answer import (
     TemplateOption,
     answer,
 )
-from trainyard.permissions.role_table import roles
+from trainyard.permissions.role_template import roles
 from trainyard.terminal import Need, needs
 
 HEAD = """\

@@ -23,15 +23,15 @@ from trainyard.definition_source import (
     definition_of,
 )
 from trainyard.local_state import serve_local_state
+from trainyard.plan.cache_prediction import History
 from trainyard.plan.deployed_pipeline import State, describe
-from trainyard.plan.execution_history import History
 from trainyard.plan.overwritten_data import overwritten
 from trainyard.plan.pipeline_plan import Plan, complete
 from trainyard.plan.plan_display import show
 from trainyard.plan.prices import load
 from trainyard.terminal import Need, needs
 from trainyard.validate import refuse_errors
-from trainyard.validate.finding_display import JsonOption
+from trainyard.validate.all_checks import JsonOption
 
 CHANGES = 2
 """Exit status where something would change."""

@@ -15,8 +15,8 @@ import typer
 from rich.console import Console
 
 from trainyard.emulator.damaged_state import set_aside
-from trainyard.emulator.pruning import DAY, GB, choose, remove
-from trainyard.emulator.storage.object_store import ObjectStore
+from trainyard.emulator.s3.object_store import ObjectStore
+from trainyard.emulator.sagemaker.pruning import DAY, GB, choose, remove
 
 
 def main(

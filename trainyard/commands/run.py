@@ -38,9 +38,9 @@ from trainyard.commands.emulator import (
 )
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator.client_environment import apply_environment
-from trainyard.emulator.jobs.job import KINDS
-from trainyard.emulator.runtime.interpreter import OWN_PYTHON
-from trainyard.language.statuses import END_STATUSES
+from trainyard.emulator.containers.interpreter import OWN_PYTHON
+from trainyard.emulator.sagemaker.jobs.job import KINDS
+from trainyard.language.definition_document import END_STATUSES
 from trainyard.local_state import STATE
 from trainyard.permissions.policy_documents import control_policies
 from trainyard.runs.live_watch import watch

@@ -17,7 +17,7 @@ from trainyard.definition_source import (
 )
 from trainyard.terminal import needs
 from trainyard.validate import Finding, check
-from trainyard.validate.finding_display import JsonOption, report
+from trainyard.validate.all_checks import JsonOption, report
 
 
 @needs(ONE_DEFINITION)

@@ -20,13 +20,13 @@ import typer
 from rich.console import Console
 
 from trainyard.common.errors import TrainyardError
-from trainyard.language.statuses import END_STATUSES
+from trainyard.language.definition_document import END_STATUSES
 from trainyard.local_state import serve_local_state
 from trainyard.runs.execution import Execution, latest_execution
 from trainyard.runs.why.cause_display import add_to_summary, print_cause
 from trainyard.runs.why.diagnosis import Cause, diagnose
+from trainyard.runs.why.logged_exceptions import Evidence, of_text
 from trainyard.runs.why.read_evidence import causes_of
-from trainyard.runs.why.step_evidence import Evidence, of_text
 from trainyard.terminal import ExecutionArgument, NewestOfPipeline, console, errors
 
 UNKNOWN = 2

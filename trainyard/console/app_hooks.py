@@ -14,8 +14,7 @@ from flask import current_app
 from jinja2 import Environment, FileSystemLoader, select_autoescape
 from markupsafe import Markup
 
-from trainyard.console.outcomes import Judge, no_judge
-from trainyard.console.template_filters import FILTERS
+from trainyard.console.outcomes import FILTERS, Judge, no_judge
 from trainyard.runs.execution import Execution, Step
 from trainyard.runs.run_display import training_metrics
 

@@ -14,7 +14,7 @@ from unicodedata import east_asian_width
 
 import graphlay
 
-from trainyard.language.statuses import END_STATUSES
+from trainyard.language.definition_document import END_STATUSES
 from trainyard.language.steps import Step as StepDefinition
 from trainyard.language.steps import steps_of
 from trainyard.runs.execution import Step

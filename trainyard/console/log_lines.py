@@ -15,7 +15,7 @@ from botocore.exceptions import ClientError
 from trainyard.aws_clients import error_code, service_errors
 from trainyard.common.errors import ServiceError
 from trainyard.console.account_cache import Account
-from trainyard.console.template_filters import plain
+from trainyard.console.outcomes import plain
 from trainyard.runs.execution import LOG_GROUPS, Step, event_id
 
 MOST = 1_000  # most streams of a step that are offered

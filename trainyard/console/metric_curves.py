@@ -18,8 +18,16 @@ from typing import Any
 from trainyard.console.account_cache import Account
 from trainyard.console.log_lines import Stream, fetch, of_job
 from trainyard.runs.execution import LOG_GROUPS
-from trainyard.runs.metric_lines import Definition, LineMetrics, definitions, given_up, metrics_in
-from trainyard.runs.metric_series import Sample, final, of_cloudwatch
+from trainyard.runs.metric_lines import (
+    Definition,
+    LineMetrics,
+    Sample,
+    definitions,
+    final,
+    given_up,
+    metrics_in,
+    of_cloudwatch,
+)
 
 MOST = 64 << 20  # most characters of a log that are read
 SECONDS = 0.25  # approximate seconds of reading per call

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainyard.console.account_cache import Account
-from trainyard.runs.evaluation_numbers import in_report, of_package
+from trainyard.runs.run_values import in_report, of_package
 
 EXECUTION = re.compile(r"arn:[^/]+:pipeline/(?P<pipeline>[^/]+)/execution/(?P<execution>[^/]+)")
 

@@ -20,17 +20,22 @@ from botocore.exceptions import BotoCoreError, ClientError
 from trainyard.common.errors import ServiceError
 from trainyard.console.account_cache import A_DAY, Account, Snapshot, read_items
 from trainyard.language import steps as language
+from trainyard.language.definition_document import JOB_ENDED
 from trainyard.language.evaluation import Unknown, evaluate
-from trainyard.language.parameters import values
-from trainyard.language.statuses import JOB_ENDED
+from trainyard.language.expressions import values
 from trainyard.language.steps import Step as StepDefinition
 from trainyard.language.steps import find_step
-from trainyard.plan.definition_diff import label
+from trainyard.plan.definition_diff import HIDDEN, flat, label
 from trainyard.plan.s3_listing import list_objects
-from trainyard.plan.step_fields import HIDDEN, flat
-from trainyard.runs.evaluation_numbers import LARGEST, read_object
 from trainyard.runs.execution import Execution, Step
-from trainyard.runs.run_values import Resource, RunValues, describe_resource, resource_of
+from trainyard.runs.run_values import (
+    LARGEST,
+    Resource,
+    RunValues,
+    describe_resource,
+    read_object,
+    resource_of,
+)
 from trainyard.runs.why.diagnosis import Cause
 from trainyard.runs.why.read_evidence import cause_of
 from trainyard.secrets import find

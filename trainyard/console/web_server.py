@@ -25,7 +25,7 @@ from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 from werkzeug.wrappers import Response
 
 from trainyard.common.errors import ServiceError, TrainyardError
-from trainyard.console import pages, template_filters
+from trainyard.console import outcomes, pages
 from trainyard.console.account_cache import Account
 from trainyard.console.app_hooks import NONE, Application
 
@@ -162,10 +162,10 @@ def create(account: Account, key: str, application: Application = NONE) -> Flask
     }
     app.extensions["trainyard-account"] = account
     app.extensions["trainyard-application"] = application
-    app.jinja_env.filters |= template_filters.FILTERS
+    app.jinja_env.filters |= outcomes.FILTERS
     names: Any = app.jinja_env.globals  # its declared type allows Jinja's own names alone
-    names.update(account=account, lasting=template_filters.lasting)
-    names.update(costing=template_filters.costing)
+    names.update(account=account, lasting=outcomes.lasting)
+    names.update(costing=outcomes.costing)
     guard(app, key)
     for module in iter_modules(pages.__path__):
         app.register_blueprint(import_module(f"{pages.__name__}.{module.name}").page)

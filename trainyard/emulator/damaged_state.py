@@ -15,7 +15,7 @@ from pathlib import Path
 
 from trainyard.common.atomic_file import begin
 from trainyard.common.errors import EmulatorError
-from trainyard.emulator.worlds import folders
+from trainyard.emulator.regions import folders
 
 log = logging.getLogger(__name__)
 

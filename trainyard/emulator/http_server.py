@@ -21,8 +21,8 @@ from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
 from werkzeug.wsgi import LimitedStream
 
 from trainyard.common.errors import EmulatorError
-from trainyard.emulator.access_keys import CREDENTIALS_PATH
-from trainyard.emulator.api import ApiError
+from trainyard.emulator.iam.access_keys import CREDENTIALS_PATH
+from trainyard.emulator.request_scope import ApiError
 
 log = logging.getLogger(__name__)
 

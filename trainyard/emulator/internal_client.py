@@ -10,8 +10,8 @@ from typing import Any
 import botocore.session
 from botocore.config import Config
 
-from trainyard.emulator.access_keys import Keys
-from trainyard.emulator.authorization.authority import Authority
+from trainyard.emulator.iam.access_keys import Keys
+from trainyard.emulator.iam.authority import Authority
 from trainyard.emulator.request_scope import account, region
 
 _NOTHING_OF_THE_USERS = {

@@ -9,7 +9,7 @@ import contextlib
 import contextvars
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 REGION = "us-east-1"
@@ -111,3 +111,88 @@ class Thread(threading.Thread):
 
     def run(self) -> None:
         self._scope_context.run(super().run)
+
+
+# Definitions that every room of the emulator shares: the AWS error answer, ARNs.
+
+
+def make_arn(service: str, resource: str) -> str:
+    """Return ``arn:aws:<service>:<region>:<account>:<resource>`` of the current account and
+    region.
+    """
+    return f"arn:{partition()}:{service}:{region()}:{account()}:{resource}"
+
+
+class ApiError(Exception):
+    """An error that becomes the AWS error answer of the current request.
+
+    ``code`` is AWS's error code (``ValidationException``, ``NoSuchKey``, ...), ``message`` the
+    sentence for people, ``status`` the HTTP status (botocore retries 5xx, never 4xx).
+    """
+
+    def __init__(self, code: str, message: str, status: int = 400) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+        self.message = message
+        self.status = status
+
+    @property
+    def fault(self) -> str:
+        """Return whose fault it is, in the words that a job's FailureReason begins with."""
+        return "InternalServerError" if self.status >= 500 else "ClientError"
+
+
+class S3Error(ApiError):
+    """An error of S3 with elements in its document besides the message, or with headers."""
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        status: int = 400,
+        *,
+        fields: dict[str, str] | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(code, message, status)
+        self.fields = fields or {}
+        self.headers = headers or {}
+
+
+# Sorting and paging, which all List... operations share.
+
+
+def sort_items(
+    items: Sequence[dict], request: dict, keys: dict[str, str], by: str, order: str
+) -> list[dict]:
+    """Return ``items`` sorted as ``SortBy`` and ``SortOrder`` ask.
+
+    ``keys``: SortBy value -> member of the items; ``by`` and ``order`` are the defaults.
+    """
+    sort_key = request.get("SortBy", by)
+    if sort_key not in keys:
+        raise ApiError("ValidationException", f"SortBy {sort_key!r}: expected one of {list(keys)}")
+    descending = request.get("SortOrder", order) == "Descending"
+    result = sorted(items, key=lambda item: item[keys[sort_key]])
+    return result[::-1] if descending else result
+
+
+def page(
+    field: str,
+    items: Sequence[dict],
+    request: dict,
+    size: int,
+    show: Callable[[dict], dict] = dict,
+) -> dict:
+    """Return ``{field: [...], "NextToken": ...}``: at most MaxResults (default ``size``) of
+    ``items``.
+
+    The token is the position in the list, as a number.
+    """
+    token = request.get("NextToken", "0")
+    if not token.isdecimal():
+        raise ApiError("ValidationException", f"NextToken {token!r} is not one of this operation's")
+    start = int(token)
+    stop = start + request.get("MaxResults", size)
+    answer: dict = {field: [show(item) for item in items[start:stop]]}
+    return answer | ({"NextToken": str(stop)} if stop < len(items) else {})

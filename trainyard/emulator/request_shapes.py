@@ -9,7 +9,7 @@ from botocore.loaders import Loader
 from botocore.model import ListShape, ServiceModel, Shape, StructureShape
 from botocore.validate import ParamValidator
 
-from trainyard.emulator.api import ApiError
+from trainyard.emulator.request_scope import ApiError
 
 
 @functools.cache

@@ -28,10 +28,9 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from werkzeug import Request
 
-from trainyard.emulator.access_keys import Keys
-from trainyard.emulator.api import ApiError, S3Error
-from trainyard.emulator.request_scope import REGION
-from trainyard.emulator.storage.s3_dispatch import virtual_bucket
+from trainyard.emulator.iam.access_keys import Keys
+from trainyard.emulator.request_scope import REGION, ApiError, S3Error
+from trainyard.emulator.s3.s3_dispatch import virtual_bucket
 
 LONGEST = 604800  # seconds that a presigned URL may be valid (AWS's limit: a week)
 SKEW = 900  # seconds between the clocks of client and service (AWS's limit)

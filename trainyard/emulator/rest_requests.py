@@ -12,7 +12,7 @@ from botocore.model import OperationModel, ServiceModel, Shape
 from botocore.validate import ParamValidator
 from werkzeug import Request, Response
 
-from trainyard.emulator.api import ApiError
+from trainyard.emulator.request_scope import ApiError
 
 _GREEDY, _PLAIN = r"(?P<{}>.+)", r"(?P<{}>[^/]+)"
 

@@ -26,20 +26,28 @@ from werkzeug.datastructures import Headers
 
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator import damaged_state
-from trainyard.emulator.access_keys import Keys
-from trainyard.emulator.api import ApiError, make_arn
-from trainyard.emulator.authorization import account_policies, service_calls
-from trainyard.emulator.authorization.authority import Authority, Mode
-from trainyard.emulator.authorization.incoming import refusal
 from trainyard.emulator.client_environment import announce_endpoint, environment
+from trainyard.emulator.cloudwatch import prometheus
+from trainyard.emulator.containers import container_engine
+from trainyard.emulator.containers.interpreter import OWN_PYTHON, check_python
+from trainyard.emulator.containers.isolation import refuse
 from trainyard.emulator.http_server import UNDERSCORE_HEADERS, Server
+from trainyard.emulator.iam import account_policies, service_calls
+from trainyard.emulator.iam.access_keys import Keys
+from trainyard.emulator.iam.authority import Authority, Mode
+from trainyard.emulator.iam.incoming import refusal
+from trainyard.emulator.iam.security_tokens import SecurityTokens
 from trainyard.emulator.internal_client import Aws
+from trainyard.emulator.logs.log_store import LogStore
+from trainyard.emulator.regions import MakeSageMaker, SageMaker, Worlds
 from trainyard.emulator.request_scope import (
     ACCOUNT,
+    ApiError,
     account,
     acting,
     enter_scope,
     foreign,
+    make_arn,
     region,
     region_of,
 )
@@ -50,21 +58,14 @@ from trainyard.emulator.request_signatures import (
     check_session,
 )
 from trainyard.emulator.rest_requests import json_object
-from trainyard.emulator.runtime import container_engine
-from trainyard.emulator.runtime.interpreter import OWN_PYTHON, check_python
-from trainyard.emulator.runtime.isolation import refuse
+from trainyard.emulator.s3 import S3, s3_xml
+from trainyard.emulator.s3.object_store import ObjectStore
+from trainyard.emulator.s3.upload_body import SIGNATURE_KEY
+from trainyard.emulator.sagemaker.endpoints.serving_instance import Answer
 from trainyard.emulator.services import moto_operations, own_role
-from trainyard.emulator.services.cloudwatch import prometheus
-from trainyard.emulator.services.dropped_members import dropped_members
-from trainyard.emulator.services.log_store import LogStore
 from trainyard.emulator.services.moto_app import Moto, query_error, refuse_operation
-from trainyard.emulator.services.security_tokens import SecurityTokens
-from trainyard.emulator.serving.serving_instance import Answer
-from trainyard.emulator.storage import S3, s3_xml
-from trainyard.emulator.storage.object_store import ObjectStore
-from trainyard.emulator.storage.upload_body import SIGNATURE_KEY
-from trainyard.emulator.worlds import MakeSageMaker, SageMaker, Worlds
-from trainyard.language.statuses import END_STATUSES
+from trainyard.emulator.services.moto_operations import dropped_members
+from trainyard.language.definition_document import END_STATUSES
 from trainyard.permissions.policy_documents import Policy
 
 log = logging.getLogger(__name__)
@@ -330,7 +331,7 @@ def serve(
 
 
 def _real_sagemaker(python: Path) -> MakeSageMaker:
-    from trainyard.emulator.sagemaker_api import SageMaker as Real
+    from trainyard.emulator.sagemaker.sagemaker_api import SageMaker as Real
 
     return functools.partial(Real, python=python)
 

@@ -4,8 +4,10 @@ Names of jobs, ids of executions and times are replaced, as no two executions sh
 """
 
 import hashlib
+import io
 import json
 import re
+import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,16 +16,22 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
+from trainyard.common.hashes import file_sha256, json_sha256
+from trainyard.emulator.containers.interpreter import OWN_PYTHON
 from trainyard.emulator.request_scope import REGION, enter_scope
-from trainyard.emulator.runtime.interpreter import OWN_PYTHON
+from trainyard.emulator.sagemaker.jobs.transfers import local_path
 from trainyard.emulator.server import Endpoint, serve
-from trainyard.equality.code_contents import Files, content_digest
-from trainyard.equality.normal_form import Rules, output_places, request
-from trainyard.equality.training_requests import remove_unwatched, without_defaults
+from trainyard.equality.normal_form import (
+    Rules,
+    output_places,
+    remove_unwatched,
+    request,
+    without_defaults,
+)
 from trainyard.language.steps import find_step, steps_of
-from trainyard.plan.step_fields import HIDDEN, flat
+from trainyard.plan.definition_diff import HIDDEN, flat
 from trainyard.runs.execution import Execution, Step
-from trainyard.runs.run_differences import EXECUTION, key
+from trainyard.runs.run_differences import EXECUTION, FAULTS, LARGEST, contents, key
 
 ROLE = "arn:aws:iam::123456789012:role/trainyard-equal"
 NAME = "equal"
@@ -257,3 +265,58 @@ def _output_folders(job: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"{place}/" for place in output_places(job))
     if uri := (job.get("ModelArtifacts") or {}).get("S3ModelArtifacts"):
         yield uri.rpartition("/")[0] + "/"
+
+
+# Digests of files by what is in them: an archive's times and owners do not count.
+
+ARCHIVES = (".tar.gz", ".tgz")
+
+
+def content_digest(path: Path, name: str) -> str:
+    """Return the SHA-256 of the file that is known as ``name``; of an archive, one over its
+    members.
+    """
+    file_digest = file_sha256(path)
+    if not name.endswith(ARCHIVES) or path.stat().st_size > LARGEST:
+        return file_digest
+    return archive_digest(path.read_bytes()) or file_digest
+
+
+def archive_digest(archive: bytes) -> str | None:
+    """Return a digest of the members of a ``.tar.gz``; None if it cannot be read to its end."""
+    archive_contents = contents(archive)
+    if archive_contents.fault:
+        return None
+    try:
+        with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+            members = list(tar)
+    except FAULTS:
+        return None
+    if any(member.issparse() for member in members):  # contents() leaves them out
+        return None
+    forms = [
+        (member.name, str(member.type), member.mode & 0o111, member.linkname) for member in members
+    ]
+    return json_sha256([archive_contents.files, sorted(forms)])
+
+
+class Files:
+    """The objects that stand in S3 before a run: URI → file of this machine."""
+
+    def __init__(self, files: Mapping[str, Path]) -> None:
+        self._files = files
+
+    def digest(self, uri: str) -> str | None:
+        """Return a digest of what a job sees that gets ``uri``; None if nothing is known there."""
+        if files := self._below(uri):
+            digests = {name: content_digest(path, name) for name, path in sorted(files.items())}
+            return json_sha256(digests)[:16]
+        return None
+
+    def _below(self, uri: str) -> dict[str, Path]:
+        """Return path below the mount → file."""
+        return {
+            local_path(uri, file_uri): path
+            for file_uri, path in self._files.items()
+            if file_uri.startswith(uri)
+        }

@@ -1,7 +1,7 @@
 """A model's sizes and work that memory and time depend on, per part and for one token.
 
 ``from_setting`` computes them by formula for GPT's and Llama's shapes; ``read`` takes those of any
-other model from the output of ``python -m training.shapes``.
+other model from the output of ``python -m training.tools.shapes``.
 """
 
 from collections.abc import Mapping
@@ -43,7 +43,8 @@ def read(tree: Mapping[str, Any]) -> Shapes:
         first = error.errors()[0]
         location = ".".join(map(str, first["loc"])) or "the whole"
         raise TrainingError(
-            f"shapes: {location}: {first['msg']}; expected the output of python -m training.shapes"
+            f"shapes: {location}: {first['msg']}; expected the output of python -m "
+            "training.tools.shapes"
         ) from None
 
 

@@ -6,16 +6,327 @@ writes.
 """
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from trainyard.foresight import rank_work
+from trainyard.foresight import model_shapes, step_traffic
 from trainyard.foresight.interval import Spread
-from trainyard.foresight.model_shapes import Shapes
-from trainyard.foresight.rank_work import Work
+from trainyard.foresight.model_shapes import WIDTH, Shapes, Unit
 from trainyard.foresight.setting import Setting
+
+# Compute one rank's work in an optimizer step, in seconds of an ideal device.
+#
+# ``from_setting`` counts operations, bytes and messages (``step_traffic.py``) along the longest
+# path
+# through a
+# step: m micro-batches of the fullest pipeline stage, and each other stage once, 1/v of it where
+# stages are interleaved (bubble (p − 1)/(v·m), Narayanan et al. 2021, section 2.2).
+# ``step_time.py``
+# knows which share of its ideal a device reaches.
+
+OPTIMIZER_BYTES = {
+    **{"adamw": 30.0, "adamw_8bit": 18.0, "momentum": 22.0, "sgd": 14.0, "none": 0.0}
+}
+"""Bytes read and written per parameter in a step: float32 gradient, weight and state, 16-bit
+copy."""
+
+FLASH_BACKWARD = 2.5
+"""Operations of the backward over the forward pass: scores are computed again (Dao 2023, section
+3.1)."""
+
+HOST_BYTES = 1e11
+"""Bytes per second that the processors of a node read and write. A guess: eight channels of DDR4
+have 200 GB/s, and half of that is reached."""
+
+DEQUANTIZED_BYTES = 10.7
+"""Bytes that a quantized weight takes per product, at the rate of element-wise kernels. The
+weight and its 16 bits are 4.5; bitsandbytes took longer: 35 ms (3B), 79 (7B) and 191 (13B) more per
+iteration with nf4 in litgpt's table of LoRA on an A100 (tutorials/resource-tables.md, 2023-10-20),
+with two products per weight. With 10.7 they are 43, 81 and 158."""
+
+ARCHITECTURES: dict[str, Literal["hopper", "blackwell"]] = {
+    "H100-80": "hopper",
+    "H100-96-500W": "hopper",
+    "H200": "hopper",
+    "B200": "blackwell",
+    "B300": "blackwell",
+    "GB200": "blackwell",
+}
+"""Devices whose products have constants of their own; the others count as Ampere."""
+
+
+@dataclass(slots=True)
+class Work:
+    """Seconds of ideal devices and links, or counts if a field says so, per optimizer step."""
+
+    matmul: float = 0.0
+    """Products with weights on Ampere (and all without a constant of their own), at the best
+    measured rate."""
+
+    matmul_hopper: float = 0.0
+    matmul_hopper_fp8: float = 0.0
+    matmul_blackwell: float = 0.0
+    narrow: float = 0.0
+    """All products ÷ (width of the model ÷ 1,000): small products reach less."""
+
+    few: float = 0.0
+    """1,000 ÷ tokens of a micro-batch: with few tokens, products leave part of a device idle."""
+
+    flash1: float = 0.0
+    """Attention forward by kernels of before mid-2023, at the best rate of products; half of the
+    scores are masked and skipped."""
+
+    flash1_hopper: float = 0.0
+    flash1_back: float = 0.0
+    """The forward pass's seconds again, as often as a backward pass is computed."""
+
+    flash1_hopper_back: float = 0.0
+    flash2: float = 0.0
+    """Both passes of FlashAttention 2."""
+
+    flash2_hopper: float = 0.0
+    cudnn: float = 0.0
+    """Both passes of cuDNN's (or FlashAttention 3's) on Hopper and Blackwell."""
+
+    scores: float = 0.0
+    """Attention that keeps its scores; none is skipped."""
+
+    elementwise: float = 0.0
+    """Bytes of everything but products ÷ memory bandwidth."""
+
+    casts: float = 0.0
+    """Bytes of activations that are cast to fp8 ÷ memory bandwidth."""
+
+    tensor: float = 0.0
+    """All-reduces of tensor parallelism over NVLink (or PCIe)."""
+
+    tensor_async: float = 0.0
+    """All-reduces of tensor parallelism that products overlap."""
+
+    tensor_nodes: float = 0.0
+    """All-reduces of tensor parallelism between nodes."""
+
+    messages: float = 0.0
+    """All-reduces of tensor parallelism, one after the other: a count."""
+
+    boundary: float = 0.0
+    """Activations between pipeline stages, waited for."""
+
+    exchange: float = 0.0
+    """Traffic that computation hides: weights gathered, gradients scattered, keys and values that
+    go around, boundaries of interleaved stages."""
+
+    hops: float = 0.0
+    """Ranks that the gathers' messages pass, one after the other: a count."""
+
+    reduction: float = 0.0
+    """Sums of gradients once per step, after the last backward pass."""
+
+    optimizer: float = 0.0
+    offload: float = 0.0
+    """Copies to and from the host's memory, and its optimizer."""
+
+    passes: float = 0.0
+    """Forward passes of one block whose kernels the host launches (a backward pass counts two)."""
+
+    micro_batches: float = 0.0
+    """Micro-batches of the path."""
+
+    nodes: float = 0.0
+    """Logarithm of the number of nodes."""
+
+    flops: float = 0.0
+    """Operations per token, by 6N + 12·L·h·s, without gradients that frozen weights do not have:
+    for MFU."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Path:
+    """Number of times that the longest path through a step passes a block, and the first and
+    last units.
+    """
+
+    blocks: float
+    ends: float
+
+
+def _path(setting: Setting, block: Unit, ends: float) -> _Path:
+    """Return the longest path; ``ends``: matmul FLOPs of the units that stand once."""
+    ranks, m, layers = setting.pipeline, setting.accumulation, block.count
+    if ranks == 1:
+        return _Path(layers * m, m)
+    most, least = -(-layers // ranks), layers // ranks
+    last_is_fullest = least * block.matmul_flops + ends >= most * block.matmul_flops
+    full = least if last_is_fullest else most
+    once = 1 / setting.interleave
+    return _Path(m * full + (layers - full) * once, m if last_is_fullest else once)
+
+
+def from_setting(setting: Setting, shapes: Shapes | None = None) -> Work:
+    """Return the work of a setting's step; ``shapes`` where its model isn't GPT's or Llama's."""
+    model = shapes or model_shapes.from_setting(setting)
+    block = max(model.units, key=lambda unit: unit.count * unit.matmul_flops)
+    ends = [unit for unit in model.units if unit is not block]
+    path = _path(setting, block, sum(unit.matmul_flops * unit.count for unit in ends))
+    repeats = _count_repeats(setting)
+    tokens = setting.micro_batch * model.sequence / setting.context
+    passes = path.blocks * (3 + repeats)
+    work = Work(
+        flops=_count_operations(model),
+        few=1000 / tokens,
+        passes=passes,
+        messages=2 * passes if setting.tensor > 1 else 0.0,
+        micro_batches=setting.accumulation + setting.pipeline - 1,
+        nodes=math.log(setting.nodes),
+    )
+    _compute(work, setting, block, path.blocks * tokens, repeats)
+    for unit in ends:
+        _compute(work, setting, unit, path.ends * unit.count * tokens, 0.0)
+    _communicate(work, setting, model, block, path.blocks * tokens)
+    _update(work, setting, model)
+    return work
+
+
+def _count_operations(model: Shapes) -> float:
+    """Return operations per token: a frozen weight is multiplied forward and for its input's
+    gradient, and not for its own.
+    """
+    frozen = sum(
+        unit.matmul_flops * unit.count * (1 - unit.trained / unit.parameters)
+        for unit in model.units
+        if unit.parameters
+    )
+    return 3 * model.matmul_flops + 3 * model.attention_flops - frozen
+
+
+def _count_repeats(setting: Setting) -> float:
+    """Return the forward passes of products that the backward pass repeats; torchtitan's selective
+    policy keeps every other product.
+    """
+    if setting.recompute == "selective":
+        return 0.0 if setting.attention == "full" else 0.5
+    return 1.0 if setting.recompute == "full" else 0.0
+
+
+def _compute(work: Work, setting: Setting, unit: Unit, times: float, repeats: float) -> None:
+    """Add the work of ``times`` tokens through the unit, forward, backward and ``repeats``."""
+    trained_share = unit.trained / unit.parameters if unit.parameters else 1.0
+    passes = 2 + trained_share + repeats
+    fp8 = setting.precision == "fp8" and unit.count > 1 and setting.device.matmul_fp8_tflops > 0
+    _multiply(work, setting, unit, times * passes, fp8=fp8)
+    _attend(work, setting, unit, times)
+    bandwidth = setting.device.bandwidth_tb_s * 1e12
+    activation = unit.kept["none"]
+    both = activation.whole + activation.split
+    whole_share = activation.whole / both if both else 1.0  # a traced embedding keeps nothing
+    share = whole_share / (setting.tensor if setting.sequence_parallel else 1)
+    share += (1 - whole_share) / setting.tensor
+    work.elementwise += unit.elementwise_bytes * times * (3 + repeats) * share / bandwidth
+    if fp8:
+        work.casts += both * times * passes * share / bandwidth
+    if setting.quantization != "none":
+        tokens = setting.micro_batch * setting.sequence
+        traffic = DEQUANTIZED_BYTES * unit.parameters * times / tokens / setting.tensor
+        work.elementwise += (
+            traffic * passes / bandwidth
+        )  # written out in 16 bits before each product
+
+
+def _multiply(work: Work, setting: Setting, unit: Unit, times: float, *, fp8: bool) -> None:
+    device = setting.device
+    rate = 1e12 * (device.matmul_fp8_tflops if fp8 else device.matmul_tflops)
+    rate /= 8 if setting.precision == "fp32" else 1  # without TF32
+    product = unit.matmul_flops * times / setting.tensor / rate
+    architecture = ARCHITECTURES.get(setting.gpu)
+    if architecture == "blackwell":
+        work.matmul_blackwell += product
+    elif architecture == "hopper" and fp8:
+        work.matmul_hopper_fp8 += product
+    elif architecture == "hopper":
+        work.matmul_hopper += product
+    else:
+        work.matmul += product
+    if unit.count > 1:
+        work.narrow += product / (unit.output_bytes / WIDTH[setting.precision] / 1000)
+
+
+def attention_kernel(setting: Setting) -> Literal["flash1", "flash2", "cudnn", "full"]:
+    """Return the attention kernel, also where the setting says only "flash".
+
+    GPT's shape with learned positions: the Triton kernel of the GPTs of before mid-2023. Else
+    cuDNN's where Transformer Engine is likely (fp8 that is not compiled, or Megatron's ways of
+    sharing), and PyTorch's FlashAttention 2 where it isn't, and before Hopper.
+    """
+    if setting.attention != "flash":
+        return setting.attention
+    if setting.positions == "learned":
+        return "flash1"
+    megatron = setting.precision == "fp8" or setting.shard != "full"
+    modern = setting.gpu in ARCHITECTURES and megatron and not setting.compile
+    return "cudnn" if modern else "flash2"
+
+
+def _attend(work: Work, setting: Setting, unit: Unit, times: float) -> None:
+    forward = unit.attention_flops * times / setting.tensor
+    forward /= setting.device.matmul_tflops * 1e12
+    kernel = attention_kernel(setting)
+    if kernel == "full":
+        work.scores += forward * (3 + (setting.recompute != "none"))
+        return
+    forward /= 2  # masked scores are skipped
+    first = 1 + (setting.recompute == "full")
+    hopper = setting.gpu in ARCHITECTURES
+    if kernel == "cudnn":
+        work.cudnn += forward * (first + FLASH_BACKWARD)
+    elif kernel == "flash2" and hopper:
+        work.flash2_hopper += forward * (first + FLASH_BACKWARD)
+    elif kernel == "flash2":
+        work.flash2 += forward * (first + FLASH_BACKWARD)
+    elif hopper:
+        work.flash1_hopper += forward * first
+        work.flash1_hopper_back += forward
+    else:
+        work.flash1 += forward * first
+        work.flash1_back += forward
+
+
+def _communicate(work: Work, setting: Setting, model: Shapes, block: Unit, times: float) -> None:
+    """Add the communication; ``times``: tokens that pass a block, over all blocks of the path."""
+    if setting.tensor > setting.node_size:
+        work.tensor_nodes = step_traffic.tensor(setting, block, times)
+    elif setting.async_tp and setting.device.link_gb_s:
+        work.tensor_async = step_traffic.tensor(setting, block, times)
+    else:
+        work.tensor = step_traffic.tensor(setting, block, times)
+    boundary = step_traffic.boundary(setting, block, model.sequence)
+    if setting.interleave == 1:
+        work.boundary = boundary
+        boundary = 0.0
+    data = step_traffic.data(setting, model, block)
+    work.exchange = data.hidden + boundary + step_traffic.context(setting, block, times)
+    work.reduction, work.hops = data.waiting, data.hops
+
+
+def _update(work: Work, setting: Setting, model: Shapes) -> None:
+    """Add the optimizer's work, on the device or on the host, and the copies between them."""
+    shard_ranks = setting.sharded_over if setting.shard != "none" else 1
+    trained_parameters = model.trained / (setting.tensor * setting.pipeline * shard_ranks)
+    optimizer_bytes = trained_parameters * OPTIMIZER_BYTES[setting.optimizer]
+    if setting.offload == "none":
+        work.optimizer = optimizer_bytes / (setting.device.bandwidth_tb_s * 1e12)
+        return
+    width = WIDTH[setting.precision]
+    copy_bytes = 2 * width * trained_parameters
+    if setting.offload == "all":
+        rank_parameters = model.parameters / (setting.tensor * setting.pipeline * shard_ranks)
+        copy_bytes += 2 * width * rank_parameters * setting.accumulation
+    work.offload = copy_bytes / step_traffic.PCIE + optimizer_bytes / (
+        HOST_BYTES / setting.node_size
+    )
+
 
 OPTIMIZER = 0.8
 """Share of the memory bandwidth that an optimizer's kernels reach; too short to be fitted."""
@@ -181,7 +492,7 @@ def foresee(
         efficiency: constants of a measured machine; else those of ``constants.json``.
     """
     c = efficiency or CONSTANTS
-    work = rank_work.from_setting(setting, shapes)
+    work = from_setting(setting, shapes)
     parts = seconds(work, c)
     step = sum(parts.values())
     is_fitted = setting.gpu in FITTED_ON

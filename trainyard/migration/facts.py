@@ -1,12 +1,13 @@
 """What a script of SDK v2 binds to its names, read before anything is rewritten."""
 
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import libcst as cst
 from libcst.metadata import MetadataWrapper, QualifiedNameProvider, QualifiedNameSource
 
 from trainyard.migration.calls import KINDS, STEPS
-from trainyard.migration.names import IN_V3
 
 _NAMED_ARGUMENTS = {"ProcessingInput": ("input", 2), "ProcessingOutput": ("output", 2)}
 """Class → the begin of the name that v2 generates, and the position of the argument with a name."""
@@ -151,3 +152,307 @@ class Facts(cst.CSTVisitor):
 
 def _is(arg: cst.Arg, name: str) -> bool:
     return arg.keyword is not None and arg.keyword.value == name
+
+
+# Where SDK v3 has the names of SDK v2, and why it has no counterpart of others.
+
+_WORKFLOW = {
+    "sagemaker.mlops.workflow": {
+        "automl_step": "AutoMLStep",
+        "callback_step": "CallbackOutput CallbackOutputTypeEnum CallbackStep",
+        "check_job_config": "CheckJobConfig",
+        "clarify_check_step": "ClarifyCheckConfig ClarifyCheckStep DataBiasCheckConfig "
+        "ModelBiasCheckConfig ModelExplainabilityCheckConfig",
+        "condition_step": "ConditionStep",
+        "emr_step": "EMRStep EMRStepConfig",
+        "endpoint_step": "EndpointConfigStep EndpointStep",
+        "fail_step": "FailStep",
+        "function_step": "DelayedReturn step",
+        "inference_component_step": "InferenceComponentStep",
+        "lambda_step": "LambdaOutput LambdaOutputTypeEnum LambdaStep",
+        "lineage_step": "LineageAssociation LineageEntityReference LineageStep",
+        "model_step": "ModelStep",
+        "monitor_batch_transform_step": "MonitorBatchTransformStep",
+        "notebook_job_step": "NotebookJobStep",
+        "parallelism_config": "ParallelismConfiguration",
+        "pipeline": "Pipeline PipelineGraph",
+        "pipeline_experiment_config": "PipelineExperimentConfig PipelineExperimentConfigProperties "
+        "PipelineExperimentConfigProperty",
+        "quality_check_step": "DataQualityCheckConfig ModelQualityCheckConfig QualityCheckConfig "
+        "QualityCheckStep",
+        "retry": "RetryPolicy SageMakerJobExceptionTypeEnum SageMakerJobStepRetryPolicy "
+        "StepExceptionTypeEnum StepRetryPolicy",
+        "selective_execution_config": "SelectiveExecutionConfig",
+        "step_collections": "StepCollection",
+        "steps": "CacheConfig ConfigurableRetryStep ProcessingStep Step StepTypeEnum TrainingStep "
+        "TransformStep TuningStep",
+        "triggers": "PipelineSchedule Trigger",
+    },
+    "sagemaker.core.workflow": {
+        "conditions": "Condition ConditionComparison ConditionEquals ConditionGreaterThan "
+        "ConditionGreaterThanOrEqualTo ConditionIn ConditionLessThan ConditionLessThanOrEqualTo "
+        "ConditionNot ConditionOr",
+        "entities": "Entity",
+        "execution_variables": "ExecutionVariable ExecutionVariables",
+        "functions": "Join JsonGet",
+        "parameters": "Parameter ParameterBoolean ParameterFloat ParameterInteger ParameterString",
+        "pipeline_context": "PipelineSession",
+        "pipeline_definition_config": "PipelineDefinitionConfig",
+        "properties": "Properties PropertiesList PropertiesMap PropertyFile",
+        "step_outputs": "get_step",
+    },
+}
+_OTHERS = {
+    "sagemaker.core.processing": "FrameworkProcessor Processor ScriptProcessor",
+    "sagemaker.core.shapes": "ProcessingInput ProcessingOutput",
+    "sagemaker.core.helper.session_helper": "Session get_execution_role",
+    "sagemaker.core.helper.pipeline_variable": "PipelineVariable",
+    "sagemaker.core.local.local_session": "LocalSession",
+    "sagemaker.core.network": "NetworkConfig",
+    "sagemaker.core.model_metrics": "FileSource MetricsSource ModelMetrics",
+    "sagemaker.core.metadata_properties": "MetadataProperties",
+    "sagemaker.core.drift_check_baselines": "DriftCheckBaselines",
+    "sagemaker.core.lambda_helper": "Lambda",
+    "sagemaker.core.inputs": "BatchDataCaptureConfig CreateModelInput TransformInput",
+    "sagemaker.core.transformer": "Transformer",
+    "sagemaker.core.spark.processing": "PySparkProcessor SparkJarProcessor",
+    "sagemaker.core.parameter": "CategoricalParameter ContinuousParameter IntegerParameter",
+    "sagemaker.core.clarify": "BiasConfig DataConfig ModelConfig ModelPredictedLabelConfig "
+    "SHAPConfig SageMakerClarifyProcessor",
+    "sagemaker.core.model_monitor.dataset_format": "DatasetFormat MonitoringDatasetFormat",
+    "sagemaker.core.remote_function.client": "RemoteExecutor remote",
+    "sagemaker.core.s3": "S3Downloader S3Uploader is_s3_url parse_s3_url s3_path_join",
+    "sagemaker.core.image_uris": "get_training_image_uri retrieve",
+    "sagemaker.core.common_utils": "name_from_base unique_name_from_base",
+    "sagemaker.mlops.local.local_pipeline_session": "LocalPipelineSession",
+    "sagemaker.train.tuner": "HyperparameterTuner WarmStartTypes",
+}
+
+PLACES = {
+    name: module
+    for module, names in {
+        **{f"{base}.{part}": names for base, t in _WORKFLOW.items() for part, names in t.items()},
+        **_OTHERS,
+    }.items()
+    for name in names.split()
+}
+"""Name that v2 and v3 both have → its module in v3. In v2 it may be imported from several."""
+
+MODULES = {
+    "sagemaker.image_uris": "sagemaker.core.image_uris",
+    "sagemaker.s3": "sagemaker.core.s3",
+    "sagemaker.s3_utils": "sagemaker.core.s3",
+    "sagemaker.utils": "sagemaker.core.common_utils",
+    "sagemaker.lambda_helper": "sagemaker.core.lambda_helper",
+    "sagemaker.model_uris": "sagemaker.core.model_uris",
+    "sagemaker.model_monitor": "sagemaker.core.model_monitor",
+    "sagemaker.model_monitor.model_monitoring": "sagemaker.core.model_monitor.model_monitoring",
+}
+"""Module of v2 that is used as such → the one of v3."""
+
+IN_V3 = ("sagemaker.core", "sagemaker.mlops", "sagemaker.train", "sagemaker.lineage")
+"""Modules of v3; so is sagemaker.serve.model_builder, whose like v2 has under another name."""
+
+FRAMEWORKS = {
+    "PyTorch": "pytorch",
+    "SKLearn": "sklearn",
+    "XGBoost": "xgboost",
+    "TensorFlow": "tensorflow",
+    "HuggingFace": "huggingface",
+}
+"""v2's estimator of a framework → what image_uris.retrieve calls it."""
+
+NAME_MODULES = {
+    "Channel": "sagemaker.core.training.configs",
+    "CheckpointConfig": "sagemaker.core.training.configs",
+    "Compute": "sagemaker.core.training.configs",
+    "DataSource": "sagemaker.core.training.configs",
+    "HyperParameterTuningJobWarmStartConfig": "sagemaker.core.shapes",
+    "InputData": "sagemaker.core.training.configs",
+    "Networking": "sagemaker.core.training.configs",
+    "OutputDataConfig": "sagemaker.core.training.configs",
+    "S3DataSource": "sagemaker.core.training.configs",
+    "SourceCode": "sagemaker.core.training.configs",
+    "StoppingCondition": "sagemaker.core.training.configs",
+    "ModelBuilder": "sagemaker.serve.model_builder",
+    "ModelTrainer": "sagemaker.train",
+    "ParentHyperParameterTuningJob": "sagemaker.core.shapes",
+    "ProcessingS3Input": "sagemaker.core.shapes",
+    "ProcessingS3Output": "sagemaker.core.shapes",
+    "version": "importlib.metadata",
+    **{place.rpartition(".")[2]: place.rpartition(".")[0] for place in MODULES.values()},
+    **PLACES,
+}
+"""Name that a moved call needs → its module."""
+
+ABSENT = {
+    "AutoML": "SDK v3 has no class for AutoML jobs; AutoMLStep wants one of SDK v2",
+    "FeatureGroup": "the feature store's classes work otherwise: sagemaker.mlops.feature_store",
+    "PipelineModel": "SDK v3 joins containers by ModelBuilder(modelbuilder_list)",
+    "ModelBuilder": "SDK v3's ModelBuilder takes other arguments",
+    "ModelPackage": "sagemaker.core.resources.ModelPackage only describes one",
+    "MultiDataModel": "SDK v3 has no multi-model endpoint",
+    "Predictor": "an endpoint of SDK v3 (sagemaker.core.resources.Endpoint) is invoked itself",
+    "RLEstimator": "SDK v3 has no reinforcement learning containers",
+    "EstimatorTransformer": "write its steps one by one: ModelStep, TransformStep",
+    "LineageTableVisualizer": "SDK v3 has no visualizer",
+}
+"""Name of v2 that v3 lacks → what to know."""
+NO_COUNTERPART = "no counterpart in SDK v3 is known"
+
+
+# Import from where SDK v3 has it what a rewritten script uses.
+
+
+class Imports(cst.CSTTransformer):
+    """Rewrites the import statements of the SDK; the first of them gets what is new.
+
+    Args:
+        old: the script before it was rewritten.
+        new: the script with its imports as they were.
+        needed: name of v3 that it has come to use → how it calls it.
+    """
+
+    def __init__(self, old: cst.Module, new: cst.Module, needed_names: Mapping[str, str]) -> None:
+        super().__init__()
+        self._old, self._new = _used(old), _used(new)
+        self._needed_names = {
+            name: own_name for name, own_name in needed_names.items() if own_name in self._new
+        }
+        self._waiting = bool(self._needed_names)
+        self.kept_names: set[str] = set()
+        """Full names of v2 that are still imported."""
+        self._depth = 0
+
+    def visit_IndentedBlock(self, node: cst.IndentedBlock) -> None:
+        self._depth += 1
+
+    def leave_IndentedBlock(
+        self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock
+    ) -> cst.IndentedBlock:
+        self._depth -= 1
+        return updated_node if updated_node.body else updated_node.with_changes(body=[_pass()])
+
+    def leave_SimpleStatementLine(
+        self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
+    ) -> cst.BaseStatement | cst.FlattenSentinel | cst.RemovalSentinel:
+        lines = self._lines(updated_node)
+        if lines is None:
+            return updated_node
+        if self._waiting and not self._depth:
+            self._waiting = False
+            lines = [
+                *_write_imports(
+                    {(NAME_MODULES[n], n, own_name) for n, own_name in self._needed_names.items()}
+                ),
+                *lines,
+            ]
+        if not lines:
+            return cst.RemoveFromParent()
+        statements = [cst.parse_statement(line) for line in lines]
+        first = statements[0].with_changes(leading_lines=updated_node.leading_lines)
+        statements = [first, *statements[1:]]
+        last = statements[-1].with_changes(trailing_whitespace=updated_node.trailing_whitespace)
+        return cst.FlattenSentinel([*statements[:-1], last])
+
+    def leave_Module(self, original_node: cst.Module, updated_node: cst.Module) -> cst.Module:
+        if not self._waiting:
+            return updated_node
+        lines = _write_imports(
+            {(NAME_MODULES[n], n, own_name) for n, own_name in self._needed_names.items()}
+        )
+        new = [cst.parse_statement(line) for line in lines]
+        return updated_node.with_changes(body=[*new, *updated_node.body])
+
+    def _lines(self, statement: cst.SimpleStatementLine) -> list[str] | None:
+        """Return the statements instead of one that imports from the SDK v2; None for others."""
+        if len(statement.body) != 1:
+            return None
+        node = statement.body[0]
+        if isinstance(node, cst.ImportFrom) and node.module and not isinstance(
+            node.names, cst.ImportStar
+        ):  # fmt: skip
+            module = code(node.module)
+            if module.split(".")[0] != "sagemaker" or is_v3(module) or node.relative:
+                return None
+            return self._move_names(module, node.names)
+        if isinstance(node, cst.Import):
+            return self._modules(node)
+        return None
+
+    def _move_names(self, module: str, aliases: Iterable[cst.ImportAlias]) -> list[str]:
+        moves: set[tuple[str, str, str]] = set()
+        for alias in aliases:
+            name = code(alias.name)
+            bound = alias.evaluated_alias or name
+            full = MODULES.get(f"{module}.{name}")
+            if (
+                bound in self._old and bound not in self._new
+            ) or bound in self._needed_names.values():
+                continue
+            if full:
+                moves.add((full.rpartition(".")[0], full.rpartition(".")[2], bound))
+            elif name in PLACES:
+                moves.add((PLACES[name], name, bound))
+            elif bound in self._new:
+                moves.add((module, name, bound))
+                self.kept_names.add(f"{module}.{name}")
+        return _write_imports(moves)
+
+    def _modules(self, node: cst.Import) -> list[str] | None:
+        names = [
+            (code(a.name), a.evaluated_alias or code(a.name).split(".")[0], a) for a in node.names
+        ]
+        sdk_names = [name for name, bound, _ in names if name.split(".")[0] == "sagemaker"]
+        if not sdk_names or all(is_v3(name) for name in sdk_names):
+            return None
+        stay = [
+            code(alias).strip().rstrip(",")
+            for name, bound, alias in names
+            if name not in sdk_names or is_v3(name) or bound in self._new or bound not in self._old
+        ]
+        return [f"import {', '.join(stay)}"] if stay else []
+
+
+def _write_imports(names: set[tuple[str, str, str]]) -> list[str]:
+    """Return the import statements of (module, name, bound name)."""
+    by_module = defaultdict(list)
+    for module, name, bound in sorted(names):
+        by_module[module].append(name if name == bound else f"{name} as {bound}")
+    lines = []
+    for module, items in by_module.items():
+        line = f"from {module} import {', '.join(items)}"
+        if len(line) > 100:
+            line = "\n".join([f"from {module} import (", *(f"    {i}," for i in items), ")"])
+        lines.append(line)
+    return lines
+
+
+def _pass() -> cst.SimpleStatementLine:
+    return cst.SimpleStatementLine([cst.Pass()])
+
+
+def _used(module: cst.Module) -> set[str]:
+    """Return the names that are read somewhere but in an import."""
+    names: set[str] = set()
+
+    class Names(cst.CSTVisitor):
+        def visit_Name(self, node: cst.Name) -> None:
+            names.add(node.value)
+
+        def visit_Attribute(self, node: cst.Attribute) -> bool:
+            node.value.visit(self)
+            return False
+
+        def visit_Arg(self, node: cst.Arg) -> bool:
+            node.value.visit(self)
+            return False
+
+        def visit_Import(self, node: cst.Import) -> bool:
+            return False
+
+        def visit_ImportFrom(self, node: cst.ImportFrom) -> bool:
+            return False
+
+    module.visit(Names())
+    return names

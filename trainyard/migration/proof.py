@@ -16,10 +16,8 @@ from typing import Any
 from trainyard.common.errors import DefinitionError
 from trainyard.emulator.client_environment import foreign
 from trainyard.emulator.server import serve
-from trainyard.equality.code_contents import content_digest
-from trainyard.equality.observed_run import Setting
-from trainyard.equality.static_comparison import Cause
-from trainyard.equality.verdict import Answer, decide
+from trainyard.equality.observed_run import Setting, content_digest
+from trainyard.equality.static_comparison import Answer, Cause, decide
 from trainyard.validate import refuse_errors
 
 _RECORDER = Path(__file__).with_name("recorder.py")

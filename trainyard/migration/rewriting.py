@@ -20,10 +20,17 @@ from trainyard.migration.calls import (
     STEPS,
     Rule,
 )
-from trainyard.migration.facts import Facts, code, is_v3
-from trainyard.migration.imports import Imports
-from trainyard.migration.layout import Argument, NewCall, arguments_of
-from trainyard.migration.names import ABSENT, MODULES, NO_COUNTERPART, PLACES
+from trainyard.migration.estimators import Argument, NewCall, arguments_of
+from trainyard.migration.facts import (
+    ABSENT,
+    MODULES,
+    NO_COUNTERPART,
+    PLACES,
+    Facts,
+    Imports,
+    code,
+    is_v3,
+)
 
 RUNTIME = "the function runs in a runtime that each SDK uploads: run it once under SDK v3"
 CHECK_LIMIT = "SDK v3 ends the check's job after 86,400 s: set max_runtime_in_seconds in both"

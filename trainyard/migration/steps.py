@@ -3,9 +3,8 @@
 import libcst as cst
 
 from trainyard.migration.calls import CLASSES, METHODS, NO_SCRIPT, SESSION, STEPS, Rule
-from trainyard.migration.estimators import Rewriting
+from trainyard.migration.estimators import Argument, NewCall, Rewriting, arguments_of
 from trainyard.migration.facts import DEFAULT_CHANNEL, code
-from trainyard.migration.layout import Argument, NewCall, arguments_of
 
 REPACKED_REASON = (
     "SDK v2 packs the estimator's code into the model by a step of its own; v3 does not"

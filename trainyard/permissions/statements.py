@@ -8,8 +8,7 @@ from typing import Any
 
 from trainyard.common.errors import DefinitionError
 from trainyard.language.evaluation import Start, Unknown, evaluate, join
-from trainyard.language.expressions import ExpressionError, as_text, lookup
-from trainyard.language.parameters import index_parameters
+from trainyard.language.expressions import ExpressionError, as_text, index_parameters, lookup
 from trainyard.language.steps import Step, steps_of
 
 Conditions = Mapping[str, Mapping[str, tuple[str, ...]]]

@@ -15,12 +15,10 @@ from botocore.exceptions import ClientError
 
 from trainyard.aws_clients import error_code
 from trainyard.language.evaluation import Start, evaluate
-from trainyard.language.expressions import ExpressionError
-from trainyard.language.parameters import values
-from trainyard.plan.cache_prediction import Outcome
-from trainyard.plan.execution_history import Run
+from trainyard.language.expressions import ExpressionError, values
+from trainyard.plan.cache_prediction import Outcome, Run
+from trainyard.plan.definition_diff import CODE, steps
 from trainyard.plan.s3_listing import MOST, list_objects
-from trainyard.plan.step_fields import CODE, steps
 
 FIX = "put new data under a new prefix, or turn the step's cache off"
 FIX_OUTPUT = "put Execution.PipelineExecutionId into its prefix, or turn the step's cache off"

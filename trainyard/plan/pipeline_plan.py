@@ -10,15 +10,13 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Literal
 
-from trainyard.language.parameters import values
-from trainyard.plan.cache_prediction import Outcome, predict
+from trainyard.language.expressions import values
+from trainyard.plan.cache_prediction import History, Outcome, predict
 from trainyard.plan.definition_diff import Diff, compare
 from trainyard.plan.deployed_pipeline import DeployedPipeline, State
-from trainyard.plan.execution_history import History
 from trainyard.plan.overwritten_data import Overwritten
 from trainyard.plan.prices import Prices
-from trainyard.plan.run_cost import Cost, Total, Verdict, estimate, total
-from trainyard.plan.step_estimate import Foresight
+from trainyard.plan.run_cost import Cost, Foresight, Total, Verdict, estimate, total
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,12 +9,10 @@ from rich.text import Text
 
 from trainyard.language.step_types import step_type
 from trainyard.plan.cache_prediction import Outcome, code_name, in_key
-from trainyard.plan.definition_diff import Change, Diff, StepChange, label
+from trainyard.plan.definition_diff import CODE, Change, Diff, StepChange, label
 from trainyard.plan.pipeline_plan import Drift, Plan
-from trainyard.plan.run_cost import Cost, Range
-from trainyard.plan.step_estimate import Foreseen
-from trainyard.plan.step_fields import CODE
-from trainyard.runs.step_table import duration
+from trainyard.plan.run_cost import Cost, Foreseen, Range
+from trainyard.runs.run_display import duration
 from trainyard.terminal import console
 
 COLOURS = {"+": "green", "-": "red", "~": "yellow", "!": "bold magenta"}

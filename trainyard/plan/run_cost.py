@@ -9,22 +9,57 @@ training jobs as it may start; what stops them early makes it cheaper, and is no
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
 from trainyard.foresight.interval import Spread
 from trainyard.language.evaluation import Start, Unknown, evaluate, unknowns
-from trainyard.language.expressions import ExpressionError
-from trainyard.language.parameters import values
+from trainyard.language.expressions import ExpressionError, values
 from trainyard.language.step_types import step_type
 from trainyard.language.step_types.job_steps import TRAINING_JOB
 from trainyard.language.steps import steps_of
-from trainyard.plan.cache_prediction import Outcome
-from trainyard.plan.execution_history import History, Run, step_of
+from trainyard.plan.cache_prediction import History, Outcome, Run, step_of
+from trainyard.plan.definition_diff import steps
 from trainyard.plan.prices import SPOT_LOW, Kind, Price, Prices
-from trainyard.plan.step_estimate import Foreseen, Foresight
-from trainyard.plan.step_fields import steps
+
+# Prediction for a step: a plan shows it and counts with it, whatever its origin.
+#
+# Code that knows what a step's job computes (an application with its own trainings) creates it,
+# with
+# ``trainyard.foresight`` or otherwise. For a step without a prediction, nothing is claimed.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Foreseen:
+    """Prediction for a step, should it run."""
+
+    seconds: Spread
+    """Seconds from its start to its end."""
+
+    grounds: str
+    """Source of the seconds, in words."""
+
+    parts: Mapping[str, float] = field(default_factory=dict)
+    """Part of the work → its seconds in a unit of work, such as an optimizer step."""
+
+    remarks: tuple[str, ...] = ()
+    """Further predictions or assumptions, a line each."""
+
+    warnings: tuple[str, ...] = ()
+    """Expected problems, and what to do about them, a line each."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotForeseen:
+    """A step for which there is no prediction, although others of its kind have one."""
+
+    why: str
+
+
+Foresight = Mapping[str, Foreseen | NotForeseen]
+"""Step → its prediction."""
+
 
 CONFIG = "HyperParameterTuningJobConfig"
 

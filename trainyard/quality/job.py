@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainyard.quality import constraints, model_quality, statistics
-from trainyard.quality.tables import DataError, read
+from trainyard.quality import constraints, model_quality
+from trainyard.quality.model_quality import DataError, read
 
 
 def run(environment: Mapping[str, str]) -> list[dict[str, str]] | None:
@@ -33,10 +33,10 @@ def run(environment: Mapping[str, str]) -> list[dict[str, str]] | None:
         suggestion = model_quality.suggest(result)
         broken = model_quality.violations(result, limits) if limits else None
     else:
-        result = statistics.describe(table)
-        for name, number in statistics.not_described(result):
+        result = constraints.describe(table)
+        for name, number in constraints.not_described(result):
             print(
-                f"{name}: {number} distinct values, more than {statistics.CATEGORIES}: their "
+                f"{name}: {number} distinct values, more than {constraints.CATEGORIES}: their "
                 "distribution is not written, and no drift of it is seen",
                 flush=True,
             )

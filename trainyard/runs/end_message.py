@@ -37,7 +37,6 @@ PARTS = (
     "runs/why",
     "runs/__init__.py",
     "runs/execution.py",
-    "runs/evaluation_numbers.py",
     "runs/run_values.py",
     "aws_clients.py",
 )

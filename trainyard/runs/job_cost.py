@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from trainyard.language.statuses import JOB_ENDED
+from trainyard.language.definition_document import JOB_ENDED
 from trainyard.language.step_types import STEP_TYPES, Job
 from trainyard.plan.prices import Price, Prices
 from trainyard.runs.execution import SUMMARIES_KEY, TUNING

@@ -18,10 +18,18 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from trainyard.language.evaluation import Start, evaluate
-from trainyard.language.parameters import as_given, index_parameters, values
+from trainyard.language.expressions import as_given, index_parameters, values
 from trainyard.language.steps import Step
-from trainyard.plan.definition_diff import label
-from trainyard.plan.step_fields import Field, Fields, fields, flat, format_value, reference, text
+from trainyard.plan.definition_diff import (
+    Field,
+    Fields,
+    fields,
+    flat,
+    format_value,
+    label,
+    reference,
+    text,
+)
 
 STAMP = re.compile(r"\b(?:\d{4}(?:-\d\d){5}-\d{3}|\d{6}-\d{4}-[0-9a-f]{4})\b")
 """Suffix that SDKs add to a name: ``2026-11-22-21-43-03-123`` (name_from_base: sagemaker_timestamp)

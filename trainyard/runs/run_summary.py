@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from rich.text import Text
 
 from trainyard.runs.execution import Execution, Step
-from trainyard.runs.run_display import Display
-from trainyard.runs.step_table import COLOURS, duration, steps_table
+from trainyard.runs.run_display import COLOURS, Display, duration, steps_table
 from trainyard.runs.why.cause_display import add_to_summary, print_cause
 from trainyard.runs.why.diagnosis import Cause
 from trainyard.runs.why.read_evidence import cause_of

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainyard.language.definition_document import VERSION, Document
-from trainyard.language.parameters import DEFAULT_TYPE, TYPES, is_a
-from trainyard.language.step_types import STEP_TYPES
-from trainyard.language.steps import entries, steps_of
-from trainyard.validate.botocore_shapes import service_shapes
-from trainyard.validate.expression_checks import odd_member
+from trainyard.language.expressions import DEFAULT_TYPE, TYPES, Reference, is_a, is_expression
+from trainyard.language.step_types import STEP_TYPES, step_type
+from trainyard.language.steps import Step, entries, steps_of
+from trainyard.validate.expression_checks import ANY, infer_type, odd_member
 from trainyard.validate.location import REFUSAL, Finding, Place, brief, suggestion
+from trainyard.validate.step_properties import service_shapes
 
 TOP = ("Version", "Metadata", "Parameters", "PipelineExperimentConfig", "MlflowConfig", "Steps")
 """Top-level members that SDK 3.27's ``Pipeline.definition`` writes."""
@@ -236,3 +236,226 @@ def _duplicate(place: Place, noun: str, name: str) -> Finding:
         fix="rename one of them",
         source="SDK 3.27: PipelineGraph",
     )
+
+
+# Check names and lists in Arguments: Cleanup's steps, Lineage's entities, ForEach's items.
+
+ITEMS = (ANY, "string", "list")
+MOST_ITEMS = 100  # MAX_LITERAL_ITERABLE_ITEMS of SDK 3.27
+NOT_IN_A_LOOP = ["Condition", "Fail", "ForEach"]
+KINDS = {
+    "Action": ("Actions", "ActionName"),
+    "Artifact": ("Artifacts", "ArtifactName"),
+    "Context": ("Contexts", "ContextName"),
+}
+"""Type of a lineage entity → the list that creates it, and the member with its name."""
+
+
+def findings(step: Step, steps: dict[str, Step], document: Document) -> Iterator[Finding]:
+    """Iterate over findings for names in ``step`` that refer to nothing."""
+    place = Place(step.name, step.path).join("Arguments")
+    if step.type == "Cleanup":
+        yield from _cleanup(step, steps, place)
+    elif step.type == "Lineage":
+        yield from _lineage(step, place)
+    elif step.type == "ForEach":
+        yield from _loop(step, steps, place, document)
+
+
+def _cleanup(step: Step, steps: dict[str, Step], place: Place) -> Iterator[Finding]:
+    resources = step.arguments.get("Resources")
+    sources = resources.get("S3") if isinstance(resources, dict) else None
+    waits = [
+        entry.get("Step") if isinstance(entry, dict) else entry
+        for entry in _list(step.document, "DependsOn")
+    ]
+    for index, source in enumerate(sources if isinstance(sources, list) else ()):
+        name = source.get("StepName") if isinstance(source, dict) else None
+        child = place.join("Resources", "S3", index, "StepName")
+        if isinstance(name, str) and name not in steps:
+            yield child.error(
+                "unknown-step",
+                f"there is no step {name!r}",
+                reason="CreatePipeline refuses the definition: nothing to clean up",
+                fix=suggestion(name, list(steps)),
+                source="SDK 3.27: S3CleanupSource",
+            )
+        elif isinstance(name, str) and name not in waits:
+            yield child.error(
+                "cleanup-order",
+                f"the step does not wait for {name!r}, whose outputs it deletes",
+                reason="only outputs of steps that have run can be deleted",
+                fix=f"add {name!r} to DependsOn",
+                source="SDK 3.27: CleanupStep",
+            )
+
+
+def _loop(
+    step: Step, steps: dict[str, Step], place: Place, document: Document
+) -> Iterator[Finding]:
+    """Check a loop: items are a list of scalars or become one; the selector compares an output."""
+    items = step.arguments.get("IterableItems")
+    items_type = (
+        infer_type(items, document, steps)
+        if isinstance(items, dict) and is_expression(items)
+        else None
+    )
+    fits = items_type.type in ITEMS if items_type else _several(items)
+    lists = all(_several(_read(text)) for text in (items_type.values if items_type else ()))
+    if items is not None and not (fits and lists):
+        subject = f"{brief(items)}{f' of type {items_type.type}' if items_type else ''}"
+        yield place.join("IterableItems").error(
+            "loop-items",
+            f"{subject}: expected a String with a JSON list, or a list, of 1 to {MOST_ITEMS} items",
+            reason=f"{REFUSAL}: there is nothing to iterate over",
+            fix="refer to a String parameter with a JSON list, or write the items",
+            source="SDK 3.27: ForEachStep._validate_iterable_items",
+        )
+    for index, body in enumerate(_list(step.arguments, "ForEachBody")):
+        kind = body.get("Type") if isinstance(body, dict) else None
+        if kind in NOT_IN_A_LOOP:
+            yield place.join("ForEachBody", index, "Type").error(
+                "loop-body",
+                f"a {kind} step cannot stand in a loop's body",
+                reason=REFUSAL,
+                fix="move it behind the loop",
+                source="SDK 3.27: ForEachStep._validate_for_each_body",
+            )
+    selector = step.arguments.get("Selector")
+    field = selector.get("Field") if isinstance(selector, dict) else None
+    if field is not None and not (isinstance(field, dict) and _compares(field)):
+        yield place.join("Selector", "Field").error(
+            "loop-item",
+            f"{brief(field)}: expected the output of a body step",
+            reason=f"{REFUSAL}: other values are the same for every item",
+            fix='write {"Get": "IterationOutput.<body step>.<property>"}',
+            source="SDK 3.27: ForEachSelector",
+        )
+
+
+def _several(items: Any) -> bool:
+    return isinstance(items, list) and 1 <= len(items) <= MOST_ITEMS
+
+
+def _read(text: Any) -> Any:
+    """Return the value of the JSON text; None if it is not JSON."""
+    try:
+        return json.loads(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+
+
+def _compares(field: dict) -> bool:
+    return is_expression(field) and str(field.get("Get")).startswith("IterationOutput.")
+
+
+def _lineage(step: Step, place: Place) -> Iterator[Finding]:
+    for index, association in enumerate(_list(step.arguments, "Associations")):
+        for side in ("Source", "Destination"):
+            end = association.get(side) if isinstance(association, dict) else None
+            if isinstance(end, dict):
+                yield from _end(end, step, place.join("Associations", index, side))
+
+
+def _end(end: dict, step: Step, place: Place) -> Iterator[Finding]:
+    """Check an end: either an ARN, or name and type of an entity that the same step creates."""
+    name, kind = end.get("Name"), end.get("Type")
+    if ("Arn" in end) == ("Name" in end):
+        yield place.error(
+            "one-of",
+            f"{brief(end)}: expected either Arn, or Name and Type",
+            reason="the association cannot be created",
+            fix="give Name and Type for an entity of this step, Arn for any other",
+            source="SDK 3.27: LineageEntityReference",
+        )
+    elif isinstance(name, str) and isinstance(kind, str) and kind in KINDS:
+        key, member = KINDS[kind]
+        values = [e.get(member) for e in _list(step.arguments, key) if isinstance(e, dict)]
+        names = [value for value in values if isinstance(value, str)]
+        if name not in values and len(names) == len(values):
+            yield place.error(
+                "lineage-entity",
+                f"this step creates no {kind} {name!r}",
+                reason="the step fails: a name is looked up among the entities of the same step",
+                fix=suggestion(name, names),
+                source="SDK 3.27: LineageStep._validate_sibling_references",
+            )
+
+
+def _list(holder: Any, key: str) -> list:
+    value = holder.get(key)
+    return value if isinstance(value, list) else []
+
+
+PASSING = "developer guide: Pass Data Between Steps"
+
+
+def property_file_findings(step: Step) -> Iterator[Finding]:
+    """Check property files: each names an output that the step has, and has a name of its own."""
+    config = step.arguments.get("ProcessingOutputConfig")
+    outputs = config.get("Outputs") if isinstance(config, dict) else None
+    names = (
+        [o.get("OutputName") for o in outputs or [] if isinstance(o, dict)]
+        if isinstance(outputs, list)
+        else []
+    )
+    seen_names: set[str] = set()
+    for index, file in enumerate(_files(step)):
+        place = Place(step.name, step.path).join("PropertyFiles", index)
+        output, name = file.get("OutputName"), file.get("PropertyFileName")
+        if isinstance(output, str) and output not in names:
+            yield place.join("OutputName").error(
+                "property-file-output",
+                f"step {step.name!r} has no output {output!r}",
+                reason="the file is never found, and JsonGet fails after the job has run",
+                fix=suggestion(output, [str(n) for n in names]),
+                source="SDK 3.27: Step._validate_json_get_property_file_reference",
+            )
+        if isinstance(name, str) and name in seen_names:
+            yield place.join("PropertyFileName").error(
+                "duplicate-name",
+                f"a second property file is called {name!r}",
+                reason=f"{REFUSAL}, or one of them is never read",
+                fix="rename one of them",
+                source=PASSING,
+            )
+        seen_names.add(str(name))
+        yield from _file_path(file.get("FilePath"), place.join("FilePath"))
+
+
+def _file_path(path: Any, place: Place) -> Iterator[Finding]:
+    if isinstance(path, str) and (path.startswith(("/", "s3://")) or ".." in path.split("/")):
+        yield place.error(
+            "property-file-path",
+            f"{path!r}: expected a path relative to the output's folder",
+            reason="the file is looked for under the output's S3 prefix and is not found",
+            fix="write the file's name in the output's folder, such as evaluation.json",
+            source=PASSING,
+        )
+
+
+def check_property_file(reference: Reference, target: Step, place: Place) -> Iterator[Finding]:
+    """Check that ``target`` has the property file that ``reference`` names."""
+    if "PropertyFiles" not in step_type(target.type).fields:
+        yield place.error(
+            "property-file",
+            f"step {target.name!r} is of type {target.type}, which has no property files",
+            reason=f"{REFUSAL}: JsonGet reads the outputs of Processing steps",
+            fix="refer to a Processing step",
+            source="SDK 3.27: Step._validate_json_get_property_file_reference",
+        )
+        return
+    files = [str(file.get("PropertyFileName")) for file in _files(target)]
+    if reference.path not in files:
+        yield place.error(
+            "property-file",
+            f"step {target.name!r} declares no property file {reference.path!r}",
+            reason=REFUSAL,
+            fix=suggestion(reference.path, files) if files else "declare it in PropertyFiles",
+            source="SDK 3.27: Step._validate_json_get_property_file_reference; #3642",
+        )
+
+
+def _files(step: Step) -> list[dict]:
+    files = step.document.get("PropertyFiles")
+    return [file for file in files if isinstance(file, dict)] if isinstance(files, list) else []

@@ -17,10 +17,10 @@ from trainyard.language.expressions import (
     split_path,
 )
 from trainyard.language.steps import Step
-from trainyard.validate import argument_names
-from trainyard.validate.argument_names import check_property_file, property_file_findings
+from trainyard.validate import outer_form
 from trainyard.validate.expression_checks import PASSING, everywhere, join, json_get
 from trainyard.validate.location import REFUSAL, Finding, Place, brief, suggestion
+from trainyard.validate.outer_form import check_property_file, property_file_findings
 from trainyard.validate.step_dependencies import missing, reachable
 from trainyard.validate.step_properties import PropertyError, find, in_brackets
 
@@ -32,7 +32,7 @@ def findings(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
         yield from _expression(expression, place, step, document, steps, used)
     for step in document.steps:
         yield from property_file_findings(step)
-        yield from argument_names.findings(step, steps, document)
+        yield from outer_form.findings(step, steps, document)
     yield from _find_unused(document, used)
 
 

@@ -7,7 +7,6 @@ from typing import Any
 from trainyard.language.definition_document import Document
 from trainyard.language.expressions import GET, JOIN, JSON_GET, is_expression
 from trainyard.language.steps import Step
-from trainyard.validate.botocore_shapes import Shape, pattern
 from trainyard.validate.expression_checks import ANY, ExpressionType, infer_type
 from trainyard.validate.location import (
     REFUSAL,
@@ -18,6 +17,7 @@ from trainyard.validate.location import (
     suggestion,
     unknown_argument,
 )
+from trainyard.validate.step_properties import Shape, pattern
 
 PYTHON = {
     "string": (str,),

@@ -5,7 +5,6 @@ from typing import Any
 
 import botocore
 
-from trainyard.language.cache_config import duration
 from trainyard.language.definition_document import Document
 from trainyard.language.expressions import is_expression
 from trainyard.language.retries import GUIDE, MAX_ATTEMPTS
@@ -13,10 +12,10 @@ from trainyard.language.step_types import STEP_TYPES
 from trainyard.language.step_types.job_steps import PROCESSING_JOB
 from trainyard.language.step_types.shape_form import ANYTHING, structure
 from trainyard.language.step_types.step_type import Choice, RefusedMember
-from trainyard.language.steps import Step
-from trainyard.validate.botocore_shapes import Shape, service_shape
+from trainyard.language.steps import Step, duration
 from trainyard.validate.location import REFUSAL, Finding, Place, brief, unknown_argument
 from trainyard.validate.shape_fit import REFUSED_WHY, Fit
+from trainyard.validate.step_properties import Shape, service_shape
 
 PIPELINE = structure(
     PipelineExperimentConfig={

@@ -50,7 +50,7 @@ from typing import TYPE_CHECKING
 from steps.shard.readers.batch import Bad, Batch
 from steps.shard.readers.column_values import check_limits
 from steps.shard.readers.raw_bytes import COMPRESSION
-from steps.shard.readers.whole_files import read_files
+from steps.shard.readers.text import read_files
 from trainyard.common.errors import DataError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from training.workloads.column_types import record_type
+from training.workloads.column_packing import record_type
 
 if TYPE_CHECKING:
     from training.workloads import Column

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from steps.shard.readers.batch import Batch, schema, without
-from training.workloads.column_types import (
+from training.workloads.column_packing import (
     BITS,
     number_type,
     record_type,

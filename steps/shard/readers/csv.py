@@ -42,7 +42,6 @@ from steps.shard.readers.column_values import (
     without_empty,
     without_infinities,
 )
-from steps.shard.readers.dialect import Dialect
 from steps.shard.readers.raw_bytes import (
     BOM,
     COMPRESSION,
@@ -59,7 +58,7 @@ from steps.shard.readers.raw_bytes import (
     windows,
 )
 from steps.shard.readers.rows import check_names
-from steps.shard.readers.text import refuse_nul
+from steps.shard.readers.text import Dialect, refuse_nul
 from trainyard.common.errors import DataError
 
 if TYPE_CHECKING:

@@ -40,7 +40,7 @@ from steps.shard.readers.column_values import (
 )
 from steps.shard.readers.raw_bytes import CR, Block
 from steps.shard.readers.text import read_lines, refuse_nul
-from training.workloads.column_types import record_type
+from training.workloads.column_packing import record_type
 
 if TYPE_CHECKING:
     from training.workloads import Column

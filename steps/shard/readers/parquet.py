@@ -23,7 +23,7 @@ from steps.shard.readers.column_values import (
 )
 from steps.shard.readers.raw_bytes import CHUNK_BYTES, MAX_RECORD_BYTES
 from steps.shard.readers.rows import check_names
-from training.workloads.column_types import number_type, whole_numbers
+from training.workloads.column_packing import number_type, whole_numbers
 from trainyard.common.errors import DataError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ PROJECT = Path(__file__).parents[1]
 
 def test_the_workload_keeps_its_contract():
     command = [
-        *(sys.executable, "-m", "training.try", "my_project.workload"),
+        *(sys.executable, "-m", "training.tools.try", "my_project.workload"),
         *("--source", str(PROJECT / "src"), "--data", str(PROJECT / "data")),
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

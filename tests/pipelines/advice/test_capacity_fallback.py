@@ -7,15 +7,14 @@ import pytest
 import typer
 
 from pipelines import upsert
-from pipelines.advice.capacity_fallback import TYPE, fallbacks, remarks
+from pipelines.advice.recipe_advice import TYPE, fallbacks, remarks
 from pipelines.recipe.read_recipe import load
 from pipelines.start import main
 from tests.pipelines.upserting import clean_aws
 from tests.trainyard.emulator.harness import pipeline, process_step, s3_input, train_step
 from tests.trainyard.plan.pictures import HERE
 from trainyard.common.errors import PlanError, RecipeError
-from trainyard.plan.cache_prediction import Outcome
-from trainyard.plan.execution_history import History
+from trainyard.plan.cache_prediction import History, Outcome
 from trainyard.plan.prices import load as prices
 
 pytestmark = pytest.mark.long

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.advice.early_stopping import sum_savings
+from pipelines.advice.training_setting import sum_savings
 
 NOON = datetime(2026, 11, 28, 12, tzinfo=UTC)
 

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.advice.memory_fit import describe_memory_need, remedy
-from pipelines.advice.training_setting import LoopTraining, of_recipe
+from pipelines.advice.training_setting import LoopTraining, describe_memory_need, of_recipe, remedy
 from pipelines.recipe.read_recipe import load
 from tests.conftest import CHECKOUT
 from trainyard.foresight.memory import foresee

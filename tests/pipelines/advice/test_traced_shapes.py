@@ -10,12 +10,12 @@ from pipelines.advice import traced_shapes
 from pipelines.advice.training_setting import of_job, of_recipe
 from pipelines.advise import main
 from pipelines.definition import from_recipe
-from pipelines.deploy.training_estimate import foresee
+from pipelines.delivery.training_estimate import foresee
 from pipelines.recipe.read_recipe import load
 from pipelines.rules import check
 from tests.conftest import CHECKOUT
 from trainyard.common.errors import ForesightError
-from trainyard.plan.step_estimate import Foreseen, NotForeseen
+from trainyard.plan.run_cost import Foreseen, NotForeseen
 from trainyard.terminal import run
 
 pytestmark = pytest.mark.long

@@ -56,9 +56,9 @@ def test_a_step_carries_its_own_job_and_no_other_step():
 
 def test_the_shard_step_carries_what_packs_samples_and_nothing_that_trains():
     carried = set(step_code(CHECKOUT, "shard", None))
-    assert {"steps/shard/shard_object.py", "steps/shard/readers/__init__.py",
+    assert {"steps/shard/raw_objects.py", "steps/shard/readers/__init__.py",
             "training/data/shard_writer.py",
-            "training/workloads/language_model/packing.py"} <= carried  # fmt: skip
+            "training/workloads/language_model/scores.py"} <= carried  # fmt: skip
     declaring = {f"steps/shard/{name}.py" for name in ("step", "config", "inspect")}
     training = {
         f"training/{name}.py" for name in ("loop", "checkpoint/save", "config", "strategies/ddp")
@@ -69,9 +69,9 @@ def test_the_shard_step_carries_what_packs_samples_and_nothing_that_trains():
 
 def test_no_job_carries_what_measures_jobs():
     """Otherwise a change in what traces shapes would train again."""
-    assert (CHECKOUT / "training/shapes.py").is_file()
+    assert (CHECKOUT / "training/tools/shapes.py").is_file()
     for step in STEPS:
-        assert "training/shapes.py" not in step_code(CHECKOUT, step, None)
+        assert "training/tools/shapes.py" not in step_code(CHECKOUT, step, None)
 
 
 def test_the_gate_carries_no_training_code_and_nobody_carries_the_sdk():

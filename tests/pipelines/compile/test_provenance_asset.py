@@ -11,7 +11,7 @@ from conditions.gate_documents import OriginRecord
 from pipelines.compile.compilation import CompiledPipeline
 from pipelines.compile.provenance_asset import blank_record_name, changes_sha256
 from pipelines.definition import build
-from pipelines.recipe.aws_account import resolve
+from pipelines.recipe.environments import resolve
 from pipelines.recipe.read_recipe import load
 from tests.documents import keys_that_differ
 from tests.pipelines.test_definition import steps

@@ -8,10 +8,10 @@ import pytest
 
 from pipelines.compile.training_inputs import refuse_other_base, resolve_start
 from pipelines.definition import build
-from pipelines.recipe.aws_account import resolve
+from pipelines.recipe.environments import resolve
 from pipelines.recipe.read_recipe import load
 from tests.pipelines.registry.test_champion import clients, registry  # noqa: F401
-from training.starting_weights import read_start
+from training.weights.starting_weights import read_start
 from trainyard.common.errors import DefinitionError, RecipeError, ServiceError
 from trainyard.language.steps import steps_of
 

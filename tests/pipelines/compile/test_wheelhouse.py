@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines.compile.compilation import Requirements, Wheelhouse
 from pipelines.compile.job_images import job_pythons
-from pipelines.compile.wheelhouse import Requirements, Wheelhouse
 from pipelines.definition import from_recipe
 from pipelines.recipe.read_recipe import load
 from tests.conftest import CHECKOUT

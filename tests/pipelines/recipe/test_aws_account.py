@@ -2,8 +2,8 @@
 
 import pytest
 
-from pipelines.recipe.aws_account import account_number, resolve
 from pipelines.recipe.config import Aws
+from pipelines.recipe.environments import account_number, resolve
 from trainyard.common.errors import RecipeError
 
 ROLE, JOBS, OTHER = (f"arn:aws:iam::123456789012:role/{n}" for n in ("pipeline", "jobs", "other"))

@@ -2,8 +2,8 @@
 
 import pytest
 
+from pipelines.endpoint.endpoint_requests import Release, alarms, configuration, deployment, model
 from pipelines.recipe.read_recipe import load
-from pipelines.serving.endpoint_requests import Release, alarms, configuration, deployment, model
 from tests.conftest import CHECKOUT
 from trainyard.common.errors import RecipeError
 

@@ -10,9 +10,8 @@ import pytest
 import yaml
 
 from pipelines.recipe.config import Recipe
-from pipelines.recipe.field_messages import _options, as_yaml, example
-from pipelines.recipe.field_origins import Problem, RecipeProblems
-from pipelines.recipe.read_recipe import load
+from pipelines.recipe.extended_recipe import Problem, RecipeProblems
+from pipelines.recipe.read_recipe import _options, as_yaml, example, load
 from pipelines.recipe.schema import list_workloads
 from tests.conftest import CHECKOUT
 from training.workloads import spec

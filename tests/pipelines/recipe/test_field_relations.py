@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipelines.recipe.aws_account import resolve
+from pipelines.recipe.environments import resolve
 from pipelines.recipe.field_relations import warnings
 from pipelines.recipe.read_recipe import load
 from pipelines.validate import of_recipe

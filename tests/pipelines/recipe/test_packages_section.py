@@ -2,8 +2,8 @@
 
 import pytest
 
-from pipelines.recipe.packages_section import Packages
 from pipelines.recipe.read_recipe import load
+from pipelines.recipe.sections import Packages
 from tests.conftest import CHECKOUT
 from trainyard.common.errors import RecipeError
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.recipe import read_recipe as recipe
-from pipelines.recipe.aws_account import resolve
 from pipelines.recipe.config import Recipe
+from pipelines.recipe.environments import resolve
 from trainyard.common.errors import RecipeError
 
 LAPTOP = Path("recipes/laptop.yaml")

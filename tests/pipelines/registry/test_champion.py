@@ -8,13 +8,13 @@ import pytest
 from botocore.exceptions import ClientError
 
 from pipelines.definition import build
-from pipelines.recipe.aws_account import resolve
+from pipelines.recipe.environments import resolve
 from pipelines.recipe.read_recipe import load
 from pipelines.registry.champion import champion_parameters, group_of
 from pipelines.registry.verification import comparable
 from trainyard.common.errors import RecipeError, ServiceError
-from trainyard.language.cache_config import key_arguments
-from trainyard.language.parameters import values
+from trainyard.language.expressions import values
+from trainyard.language.steps import key_arguments
 from trainyard.plan.pipeline_plan import started_with
 
 pytestmark = pytest.mark.long

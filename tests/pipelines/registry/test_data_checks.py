@@ -3,9 +3,9 @@
 import boto3
 import pytest
 
-from pipelines.registry.data_checks import _check_channel
 from pipelines.registry.package_evidence import Evidence
 from pipelines.registry.record_checks import Mismatch
+from pipelines.registry.verification import _check_channel
 from steps.evaluate.script_evaluation import channel
 
 pytestmark = pytest.mark.long

@@ -9,7 +9,7 @@ import pytest
 
 from conditions.alpha_spending import spent
 from pipelines.definition import build
-from pipelines.recipe.aws_account import resolve
+from pipelines.recipe.environments import resolve
 from pipelines.recipe.read_recipe import load
 from pipelines.registry import ledger
 

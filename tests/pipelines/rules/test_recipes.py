@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.definition import build
-from pipelines.recipe.aws_account import resolve
+from pipelines.recipe.environments import resolve
 from pipelines.recipe.read_recipe import load
 from pipelines.rules import check
 from tests.pipelines.rules.recipe_faults import RECIPE_FAULTS, RecipeFault

@@ -1,6 +1,6 @@
 """Tests of the lines about our runs in a terminal beside the steps."""
 
-from pipelines.run_report.gate_lines import against_table, checks_table, steps_done
+from pipelines.run_report.training_pace import against_table, checks_table, steps_done
 from trainyard.terminal import console
 
 CHECK = {"name": "max_loss", "direction": "lower", "value": 2.0, "threshold": 3.0, "passed": True}

@@ -3,13 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.run_report.search_results import (
-    incumbents,
-    over_seeds,
-    rank_trials,
-    round_value,
-    trials,
-)
+from pipelines.run_report.run_panels import incumbents, over_seeds, rank_trials, round_value, trials
 
 VALUES = st.one_of(st.none(), st.floats(-1e6, 1e6))
 

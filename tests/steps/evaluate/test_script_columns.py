@@ -13,10 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steps.evaluate import script_files as files_module
+from steps.evaluate import script_columns as files_module
 from steps.evaluate.score_table import Scores, write
-from steps.evaluate.script_columns import example_ids, scored
-from steps.evaluate.script_files import pieces, rows_file
+from steps.evaluate.script_columns import example_ids, pieces, rows_file, scored
 from steps.evaluate.script_scoring import SameExampleError, ordered
 from training.scores import ratios
 from trainyard.common.errors import DataError

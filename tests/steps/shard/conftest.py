@@ -21,8 +21,7 @@ import pytest
 from pyarrow import csv, parquet
 
 from steps.shard import job
-from steps.shard.instances import LOOPBACK, PORTS, Instances
-from steps.shard.ray_cluster import running_node
+from steps.shard.ray_cluster import LOOPBACK, PORTS, Instances, running_node
 from trainyard.common.errors import TrainyardError
 
 SETTINGS = {"context_length": 8, "layers": 1, "heads": 1, "dim": 8}

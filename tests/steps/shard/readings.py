@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from steps.shard.readers import Bad, Batch, csv, dialect, raw_bytes, read, text
+from steps.shard.readers import Bad, Batch, csv, raw_bytes, read, text
 from steps.shard.readers.batch import merge_batches, schema
 from training.workloads import Column
 
@@ -102,5 +102,5 @@ def limits(chunk: int = 4 << 20, piece: int = 32 << 10, record: int = 64 << 20) 
             patch.setattr(module, "PIECE_BYTES", piece)
         for module in (raw_bytes, csv):
             patch.setattr(module, "MAX_RECORD_BYTES", record)
-        patch.setattr(dialect, "TAILS_BYTES", (piece, 4 * piece))
+        patch.setattr(text, "TAILS_BYTES", (piece, 4 * piece))
         yield

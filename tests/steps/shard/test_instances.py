@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steps.shard import instances as job_instances
 from steps.shard import job, raw_objects, ray_cluster, survey_pass
+from steps.shard import ray_cluster as job_instances
 from steps.shard.shard_plan import SPLITS
 from tests.conftest import CHECKOUT
 from tests.steps.shard import plain_counts

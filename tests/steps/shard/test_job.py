@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from steps.shard import job
+from steps.shard.record_hashes import split_of
 from steps.shard.shard_plan import SPLITS
-from steps.shard.splits import split_of
 from tests.steps.shard.conftest import (
     ARGUMENTS,
     RECORDS,
@@ -27,7 +27,7 @@ from tests.training.trainings import read_manifests
 from training.data import mixture
 from training.data.dataset import Dataset
 from training.data.manifest import Raw
-from trainyard.common.usable_cores import cores
+from trainyard.common.parent_death import cores
 
 pytestmark = pytest.mark.long
 
@@ -377,7 +377,7 @@ def test_the_job_loads_neither_torch_nor_the_sdk_and_waits_without_pandas(run_py
     code = (
         "import sys, steps.shard.job; light = sorted({'pandas', 'pyarrow'} & set(sys.modules));"
         "import steps.shard.pack_unit, steps.shard.read_object;"
-        "import training.workloads.language_model.packing;"
+        "import training.workloads.language_model.scores;"
         "print(light, sorted({'torch', 'sagemaker', 'boto3', 'pipelines'} & set(sys.modules)))"
     )
     assert run_python("-c", code).stdout.strip() == "[] []"

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from steps.shard.readers import Batch, json_lines, text
 from steps.shard.readers.csv import Table
-from steps.shard.readers.dialect import Dialect
 from steps.shard.readers.raw_bytes import Block, LineCount, Window
+from steps.shard.readers.text import Dialect
 from tests.steps.shard.readings import MIXED, TEXT, Reading, limits, read_lines, shown, write
 from training.workloads import Column
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steps.shard.readers.dialect import Dialect
+from steps.shard.readers.text import Dialect
 from tests.steps.shard.readings import MIXED, TEXT, limits, read_all, read_lines, reasons, write
 from training.workloads import Column
 from trainyard.common.errors import DataError
@@ -245,7 +245,7 @@ def test_a_giant_record_may_be_forgotten_but_for_its_state(beginning: bytes, res
 
 @pytest.mark.parametrize("tails", [(4, 100), (100, 100)])
 def test_a_line_end_in_quotes_is_no_probable_end(tails: tuple, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("steps.shard.readers.dialect.TAILS_BYTES", tails)
+    monkeypatch.setattr("steps.shard.readers.text.TAILS_BYTES", tails)
     data = b'x"a\nb",c\nd,"e\nf\n'
     assert Dialect(",").probable_end(data, 1, len(data)) == len(b'x"a\nb",c\n')
     assert Dialect(",").probable_end(data, 1, 5) == 1

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from steps.shard import raw_objects
-from steps.shard.quarantine import Quarantine
+from steps.shard.manifests import Quarantine
 from steps.shard.readers import read
 from steps.shard.readers.batch import merge_batches
 from tests.steps.shard.readings import limits, read_all, reasons, shown, tar, write

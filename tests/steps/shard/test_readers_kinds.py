@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from steps.shard.readers import json_lines
 from steps.shard.readers.csv import Table
-from steps.shard.readers.dialect import Dialect
+from steps.shard.readers.text import Dialect
 from steps.shard.record_hashes import column_hashes
 from tests.steps.shard.readings import limits, read_all, reasons, shown, write
 from tests.steps.shard.test_readers_agree import LIMITS, block, by_rows, exactly, from_file

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from steps.shard.readers import json_lines
 from steps.shard.readers.csv import Table
-from steps.shard.readers.dialect import Dialect
 from steps.shard.readers.raw_bytes import LineCount, Window
+from steps.shard.readers.text import Dialect
 from steps.shard.record_hashes import column_hashes
 from tests.steps.shard.readings import limits, placed, read_all, reasons, tar, write
 from tests.steps.shard.test_readers_agree import LIMITS, LITERALS, block, from_file

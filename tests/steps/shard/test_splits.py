@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pandas.util import hash_array
 
-from steps.shard.record_hashes import LONG, column_hashes, record_hashes
+from steps.shard.record_hashes import LONG, column_hashes, record_hashes, split_numbers, split_of
 from steps.shard.shard_plan import SPLITS
-from steps.shard.splits import split_numbers, split_of
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 long_texts = st.integers(LONG - 3, LONG + 3).map(lambda size: "é" + "x" * (size - 2))

@@ -13,7 +13,7 @@ from pipelines.compile.compilation import Asset, CompiledPipeline
 from pipelines.compile.job_images import training_image
 from pipelines.compile.package_lock import read
 from pipelines.definition import build
-from pipelines.recipe.aws_account import resolve
+from pipelines.recipe.environments import resolve
 from pipelines.recipe.read_recipe import load
 from steps.train.library_support import (
     INSTANCE_TYPES,

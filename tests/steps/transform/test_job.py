@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 import torch
 
-from steps.transform import job, scored_object
+from steps.transform import job
 from tests.training.workloads.tabular.tables import SETTINGS, dataset, table
 from training.export import artifact
-from training.export.request_handler import ServedModel, open_served
+from training.export.inference import ServedModel, open_served
 from training.export.weight_location import LocalWeights
 from training.workloads import load
 from trainyard.common.errors import DataError
@@ -99,8 +99,8 @@ def test_every_record_has_an_endpoints_answer_or_a_reason(root: Path):
 def test_a_killed_job_leaves_no_file_that_a_retry_could_take_for_whole(root: Path, monkeypatch):
     whole = transformed(root)
     (root / "processing/output").rename(root / "whole")
-    monkeypatch.setattr(scored_object, "PART", 8)
-    score_part, scored = scored_object.Scoring._score_batch, []
+    monkeypatch.setattr(job, "PART", 8)
+    score_part, scored = job.Scoring._score_batch, []
 
     class Killed(BaseException):
         pass
@@ -112,7 +112,7 @@ def test_a_killed_job_leaves_no_file_that_a_retry_could_take_for_whole(root: Pat
         return score_part(scoring, raw, batch)
 
     with monkeypatch.context() as patch:
-        patch.setattr(scored_object.Scoring, "_score_batch", score_three)
+        patch.setattr(job.Scoring, "_score_batch", score_three)
         with pytest.raises(Killed):
             transformed(root)
     assert {raw.name for raw in scored} and not {*outputs(root)} & {

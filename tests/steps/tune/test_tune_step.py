@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pipelines import rules
 from pipelines.definition import build
-from pipelines.recipe.aws_account import resolve
+from pipelines.recipe.environments import resolve
 from pipelines.recipe.read_recipe import load
 from steps.tune.config import TuneConfig
 from trainyard.validate.all_checks import check

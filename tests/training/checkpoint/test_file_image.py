@@ -8,9 +8,9 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor.placement_types import _StridedShard
 
-from training.checkpoint.file_image import part_of
+from training.checkpoint.read_slices import part_of
 from training.checkpoint.tensor_table import Part
-from training.forward_trace import standing_for
+from training.tools.forward_trace import standing_for
 from trainyard.common.errors import TrainingError
 
 

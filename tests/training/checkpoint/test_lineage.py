@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.training.trainings import TOYS, history, losses
-from training.checkpoint.lineage import Lineage
+from training.checkpoint.marker import Lineage
 from training.identity import Parts
 
 pytestmark = pytest.mark.long

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from training.checkpoint.block_hashes import Torn
 from training.checkpoint.find_files import AT_ONCE, RemoteFile, Server
+from training.checkpoint.tensor_table import Torn
 
 CONTENT = os.urandom(AT_ONCE + 1000)
 

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from tests.training.trainings import write_dataset
 from training.data.dataset import Dataset
-from training.data.loader import Loader
+from training.data.loader import Loader, Preparation, split
 from training.data.manifest import Field
-from training.data.preparation import Preparation, split
 from training.data.sample_order import create_uniform_order
 from trainyard.common.errors import TrainingError
 

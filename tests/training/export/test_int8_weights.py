@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from training.export import artifact
-from training.export.int8_weights import SCALE, dequantise_weights, quantise_weight, write
+from training.export.safetensors_file import SCALE, dequantise_weights, quantise_weight, write
 from training.export.weight_location import LocalWeights
-from training.finetuning import base_model
+from training.weights.finetuning import base_model
 from training.workloads import load
 from trainyard.common.errors import DataError
 

@@ -13,7 +13,7 @@ import torch
 from tests.training.workloads.tabular.tables import SETTINGS as TABULAR
 from tests.training.workloads.tabular.tables import dataset, pack, table
 from training.export import artifact, inference
-from training.export.request_handler import WARM, ServedModel, open_served
+from training.export.inference import WARM, ServedModel, open_served
 from training.export.weight_location import LocalWeights
 from training.workloads import Workload, load, spec
 from training.workloads.tabular.model import inputs
@@ -297,6 +297,6 @@ def test_the_artifact_carries_the_code_that_answers(tmp_path, monkeypatch):
     found = {path.as_posix() for path in names}
     assert found >= {"code/inference.py", "code/trainyard/common/errors.py",
                      "code/requirements.txt",
-                     "code/training/export/request_handler.py", "code/toys/ragged/workload.py",
+                     "code/training/export/inference.py", "code/toys/ragged/workload.py",
                      "packages.txt"}  # fmt: skip
     assert not any("steps" in path.parts or "__pycache__" in path.parts for path in names)

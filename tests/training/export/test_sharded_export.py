@@ -15,7 +15,7 @@ from torch.distributed import TCPStore
 from tests.training import worlds
 from training.config import TrainConfig
 from training.export import artifact
-from training.export.sharded_export import _files, _writers, parts_of
+from training.export.artifact import _files, _writers, parts_of
 from training.export.weight_location import LocalWeights, gather_weights, parameters
 from training.strategies import start_strategy
 from training.workloads import load
@@ -192,9 +192,9 @@ def _rank(root: Path, ports: list[int], rank: int) -> None:
     for port, (name, layout) in zip(ports[:4], LAYOUTS.items(), strict=True):
         _save(root / name / str(rank), port, layout)
     handler = logging.FileHandler(root / f"said-{rank}")
-    logging.getLogger("training.export.sharded_export").addHandler(handler)
+    logging.getLogger("training.export.artifact").addHandler(handler)
     _save(root / "at once" / str(rank), ports[4], LAYOUTS["fsdp"], at_once=True)
-    logging.getLogger("training.export.sharded_export").removeHandler(handler)
+    logging.getLogger("training.export.artifact").removeHandler(handler)
     if rank == 1:
         (root / "failing").mkdir()
         (root / "failing/1").write_text("a file where the folder should be")

@@ -12,7 +12,6 @@ import torch.distributed as dist
 from tests.training import worlds
 from tests.training.torches import trains_here
 from training.config import TrainConfig
-from training.initial.build_model import build_on_meta
 from training.strategies.mesh import Mesh
 from training.strategies.pipeline_parallel import (
     HEADER,
@@ -23,6 +22,7 @@ from training.strategies.pipeline_parallel import (
 from training.strategies.ranks import Ranks
 from training.strategies.single import Strategy
 from training.strategy_table import SCHEDULES
+from training.weights.initial.build_model import build_on_meta
 from training.workloads import load
 from trainyard.common.errors import TrainingError
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from training.watching.reports import Reports
+from training.watching.trackers import Reports
 
 
 def lines(*steps: int) -> list[dict[str, float]]:

@@ -15,7 +15,7 @@ from training.data.dataset import Dataset
 from training.data.shard_writer import write_dataset
 from training.defaults.request_batch import ROWS, batch_of, json_values
 from training.export.artifact import open_artifact
-from training.export.request_handler import ServedModel
+from training.export.inference import ServedModel
 from training.strategies.mesh import share_sequences
 from training.workloads import Column, load, load_packing, spec
 from training.workloads.simple import Simple

@@ -7,8 +7,8 @@ from typing import Any, NoReturn
 import pytest
 
 from tests.trainyard.emulator.harness import IMAGE, Cloud, process_step, until
+from tests.trainyard.emulator.sagemaker.test_callback_tokens import callback_step
 from tests.trainyard.emulator.standin import make_client
-from tests.trainyard.emulator.test_callback_tokens import callback_step
 from trainyard.common.errors import GateError, ServiceError
 from trainyard.console.account_cache import Account
 from trainyard.console.actions.action import Call, missing

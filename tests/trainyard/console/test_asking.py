@@ -6,8 +6,8 @@ from playwright.sync_api import expect
 from tests.trainyard.console.looking import faults, visit
 from tests.trainyard.console.test_actions import PARAMETERS, answer, is_asking
 from tests.trainyard.emulator.harness import IMAGE, Cloud, process_step, until
+from tests.trainyard.emulator.sagemaker.test_callback_tokens import callback_step
 from tests.trainyard.emulator.standin import make_client
-from tests.trainyard.emulator.test_callback_tokens import callback_step
 
 pytestmark = pytest.mark.long
 

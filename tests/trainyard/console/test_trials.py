@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.trainyard.emulator.harness import Cloud
-from tests.trainyard.emulator.tuning.harness import config, request, step, tuning_cloud
+from tests.trainyard.emulator.sagemaker.tuning.harness import config, request, step, tuning_cloud
 from trainyard.emulator.client_environment import apply_environment
 
 

@@ -16,7 +16,7 @@ import psutil
 
 from tests.trainyard.emulator.standin import make_client
 from trainyard.emulator.client_environment import apply_environment
-from trainyard.emulator.sagemaker_api import SageMaker
+from trainyard.emulator.sagemaker.sagemaker_api import SageMaker
 from trainyard.emulator.server import Endpoint, serve
 
 ROLE = "arn:aws:iam::123456789012:role/pipeline"

@@ -6,12 +6,12 @@ from botocore.awsrequest import AWSRequest
 from botocore.config import Config
 from botocore.credentials import Credentials
 
-from trainyard.emulator.api import ApiError
+from trainyard.emulator.request_scope import ApiError
 from trainyard.emulator.server import Endpoint
 
 
 class NoPipelines:
-    """Replaces trainyard.emulator.sagemaker_api.SageMaker if no pipeline starts."""
+    """Replaces trainyard.emulator.sagemaker.sagemaker_api.SageMaker if no pipeline starts."""
 
     def __init__(self, state, objects, logs, aws, forward) -> None:
         self.aws, self.forward, self.closed = aws, forward, False

@@ -17,7 +17,7 @@ from botocore.configprovider import BOTOCORE_DEFAUT_SESSION_VARIABLES
 
 from tests.conftest import CHECKOUT
 from trainyard.emulator.client_environment import environment, foreign
-from trainyard.emulator.jobs.container_images import refusal
+from trainyard.emulator.sagemaker.jobs.container_images import refusal
 from trainyard.emulator.server import serve
 
 

@@ -9,8 +9,8 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tests.trainyard.emulator.harness import PATIENCE, Cloud, cloud, processing, training, until
-from trainyard.emulator.jobs import job_api
-from trainyard.emulator.runtime.isolation import VARIABLE, missing
+from trainyard.emulator.containers.isolation import VARIABLE, missing
+from trainyard.emulator.sagemaker.jobs import job_api
 
 pytestmark = pytest.mark.long
 

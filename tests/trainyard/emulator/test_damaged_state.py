@@ -20,8 +20,8 @@ from tests.trainyard.emulator.harness import Cloud, Gate, cloud, fail_step, proc
 from trainyard.common import atomic_file
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator import damaged_state
-from trainyard.emulator.pruning import References
-from trainyard.emulator.retrying_write import Late
+from trainyard.emulator.json_documents import Late
+from trainyard.emulator.sagemaker.pruning import References
 from trainyard.emulator.server import serve
 
 pytestmark = pytest.mark.long
@@ -252,7 +252,7 @@ def test_on_a_full_disk_deletion_works_and_frees(tmp_path: Path):
         import sys
         from pathlib import Path
         from trainyard.emulator.damaged_state import full
-        from trainyard.emulator.storage.object_store import ObjectStore
+        from trainyard.emulator.s3.object_store import ObjectStore
 
         store = ObjectStore(Path(sys.argv[1]))
         store.create_bucket("bkt")

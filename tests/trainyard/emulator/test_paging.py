@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainyard.emulator.api import ApiError
-from trainyard.emulator.paging import page, sort_items
+from trainyard.emulator.request_scope import ApiError, page, sort_items
 
 
 @given(st.lists(st.integers()), st.integers(1, 7))

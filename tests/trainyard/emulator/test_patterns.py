@@ -22,9 +22,15 @@ from tests.trainyard.emulator.harness import (
     training,
     until,
 )
-from tests.trainyard.emulator.services.test_functions import lambda_step, make, zipped
+from tests.trainyard.emulator.sagemaker.tuning.harness import (
+    config,
+    definition,
+    step,
+    trained,
+    tuning_cloud,
+)
 from tests.trainyard.emulator.standin import make_client
-from tests.trainyard.emulator.tuning.harness import config, definition, step, trained, tuning_cloud
+from tests.trainyard.emulator.test_lambda_ import lambda_step, make, zipped
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 XGBOOST = "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-xgboost:1.7-1"

@@ -7,8 +7,8 @@ import boto3
 import pytest
 
 from tests.trainyard.emulator.harness import ROLE, Cloud, cloud, pipeline, process_step
-from trainyard.emulator.pruning import choose
 from trainyard.emulator.request_scope import Thread, enter_scope, region
+from trainyard.emulator.sagemaker.pruning import choose
 
 pytestmark = pytest.mark.long
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainyard.emulator.api import ApiError
+from trainyard.emulator.request_scope import ApiError
 from trainyard.emulator.request_shapes import check
 
 

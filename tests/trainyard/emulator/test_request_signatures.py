@@ -25,10 +25,10 @@ from werkzeug.test import EnvironBuilder
 
 from tests.trainyard.emulator.standin import NoPipelines, make_client, signed
 from trainyard.common.errors import EmulatorError
-from trainyard.emulator.api import ApiError
+from trainyard.emulator.request_scope import ApiError
 from trainyard.emulator.request_signatures import RequestRefusal, check
+from trainyard.emulator.s3.upload_body import SIGNATURE_KEY, Upload
 from trainyard.emulator.server import Endpoint, serve
-from trainyard.emulator.storage.upload_body import SIGNATURE_KEY, Upload
 
 pytestmark = pytest.mark.long
 

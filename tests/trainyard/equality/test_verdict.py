@@ -10,10 +10,10 @@ import pytest
 from benchmarks.equality import DIFFERENCES, REWRITES, asked, pipelines, prepared
 from tests.conftest import called
 from tests.trainyard.emulator.harness import pipeline, process_step, s3_input
-from tests.trainyard.emulator.tuning.harness import config, request, step, tuning_cloud
+from tests.trainyard.emulator.sagemaker.tuning.harness import config, request, step, tuning_cloud
+from trainyard.equality.normal_form import without_defaults
 from trainyard.equality.observed_run import Setting
-from trainyard.equality.training_requests import without_defaults
-from trainyard.equality.verdict import Answer, decide
+from trainyard.equality.static_comparison import Answer, decide
 
 pytestmark = pytest.mark.long
 ONCE = pipeline([process_step("Make", "true")])

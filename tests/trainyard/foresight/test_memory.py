@@ -5,9 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainyard.foresight import memory, model_shapes
-from trainyard.foresight.memory import foresee, remedies
+from trainyard.foresight.memory import Stage, foresee, remedies, resident, stages_of
 from trainyard.foresight.model_shapes import ActivationBytes, Shapes, Unit
-from trainyard.foresight.rank_states import Stage, resident, stages_of
 from trainyard.foresight.setting import Setting
 
 GIB = 2**30

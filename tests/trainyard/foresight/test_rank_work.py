@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainyard.foresight import rank_work
+from trainyard.foresight import step_time
 from trainyard.foresight.setting import Setting
 
 LAYERS, WIDTH, FFN, VOCAB, RANKS = 4, 1024, 4096, 8192, 8
@@ -25,7 +25,7 @@ def sent(cast: int) -> float:
 
 def test_weights_gathered_in_float8_are_as_many_bytes_as_the_engine_counts():
     wide, narrow = (
-        rank_work.from_setting(Setting(**LLAMA, precision="fp8", float8_gather=asked)).exchange
+        step_time.from_setting(Setting(**LLAMA, precision="fp8", float8_gather=asked)).exchange
         for asked in (False, True)
     )
     assert narrow / wide == pytest.approx(sent(7) / sent(0), rel=2e-3)
@@ -33,13 +33,13 @@ def test_weights_gathered_in_float8_are_as_many_bytes_as_the_engine_counts():
 
 def test_float8_gathers_change_nothing_in_16_bits():
     plain, asked = (
-        rank_work.from_setting(Setting(**LLAMA, float8_gather=one)) for one in (False, True)
+        step_time.from_setting(Setting(**LLAMA, float8_gather=one)) for one in (False, True)
     )
     assert plain == asked
 
 
 def test_mfu_does_not_count_the_gradients_of_frozen_weights():
-    every = rank_work.from_setting(Setting(**LLAMA)).flops
-    adapters = rank_work.from_setting(Setting(**LLAMA, lora_rank=8)).flops
+    every = step_time.from_setting(Setting(**LLAMA)).flops
+    adapters = step_time.from_setting(Setting(**LLAMA, lora_rank=8)).flops
     matrices = LAYERS * (4 * WIDTH * WIDTH + 3 * WIDTH * FFN) + WIDTH * VOCAB
     assert every - adapters == pytest.approx(2 * matrices, rel=0.02)

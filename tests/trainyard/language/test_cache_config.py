@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainyard.language.cache_config import duration
+from trainyard.language.steps import duration
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.trainyard.language.test_expressions import World
-from trainyard.language.condition_types import check, holds
+from trainyard.language.evaluation import check, holds
 from trainyard.language.expressions import ExpressionError
 
 PYTHON = {

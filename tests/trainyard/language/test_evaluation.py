@@ -8,15 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainyard.emulator.pipelines.checked_definition import Definition, Step
-from trainyard.emulator.pipelines.expression_scope import ExecutionScope
+from trainyard.emulator.sagemaker.pipelines.checked_definition import Definition, Step
+from trainyard.emulator.sagemaker.pipelines.running_execution import ExecutionScope
 from trainyard.language.definition_document import Document
 from trainyard.language.evaluation import Scope, Start, Unknown, evaluate, join, unknowns
 from trainyard.language.expressions import ExpressionError, as_text
 from trainyard.language.steps import steps_of
 from trainyard.permissions.statements import Values
-from trainyard.plan.cache_prediction import STANDS, Next, Past
-from trainyard.plan.execution_history import History, Run
+from trainyard.plan.cache_prediction import STANDS, History, Next, Past, Run
 
 ARN = "arn:aws:sagemaker:us-east-1:111122223333:pipeline/mine/execution/abc"
 PARAMETERS = {"Bucket": "s3://b", "Steps": 7, "Rate": 0.5, "Debug": True, "Dot": "."}

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from trainyard.emulator.pipelines.step_order import Retries
+from trainyard.emulator.sagemaker.pipelines.step_order import Retries
 from trainyard.language.retries import CAUSES, LIMITS
 from trainyard.language.step_types import STEP_TYPES
 from trainyard.validate import check

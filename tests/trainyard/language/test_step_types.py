@@ -3,7 +3,7 @@
 import pytest
 
 from trainyard.language.step_types import NESTED_KEYS, STEP_TYPES, step_type
-from trainyard.validate.botocore_shapes import service_shapes
+from trainyard.validate.step_properties import service_shapes
 
 
 def test_it_has_every_type_of_the_sdk(monkeypatch: pytest.MonkeyPatch):

@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
-from trainyard.emulator.runtime.interpreter import OWN_PYTHON
-from trainyard.migration.names import MODULES, NAME_MODULES
+from trainyard.emulator.containers.interpreter import OWN_PYTHON
+from trainyard.migration.facts import MODULES, NAME_MODULES
 
 _IMPORTS = """
 import importlib, json, sys

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from trainyard.common.errors import DefinitionError
-from trainyard.emulator.runtime.interpreter import OWN_PYTHON
+from trainyard.emulator.containers.interpreter import OWN_PYTHON
 from trainyard.equality.observed_run import Setting
-from trainyard.equality.verdict import decide
+from trainyard.equality.static_comparison import decide
 from trainyard.migration.proof import Sides, compile_script
 from trainyard.migration.rewriting import migrate
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.deploy.recipe_subject import from_recipe
+from pipelines.infrastructure.serving_roles import from_recipe
 from trainyard.permissions.pipeline_subject import Subject
 
 RECIPES = ("flights", "laptop", "mesh", "prod")

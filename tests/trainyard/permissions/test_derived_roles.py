@@ -18,10 +18,9 @@ from tests.trainyard.emulator.harness import (
 from tests.trainyard.permissions import reference
 from tests.trainyard.permissions.conftest import RECIPES
 from trainyard.common.errors import DefinitionError
-from trainyard.permissions.derived_roles import derive, missing
 from trainyard.permissions.pipeline_subject import Subject, from_file
 from trainyard.permissions.policy_answer import compare
-from trainyard.permissions.role_table import roles
+from trainyard.permissions.role_template import derive, missing, roles
 from trainyard.permissions.statements import WILDCARD_REASONS, forced_wildcards
 from trainyard.permissions.step_requests import NOT_DERIVED, job_roles
 

@@ -7,9 +7,8 @@ import pytest
 from tests.conftest import called
 from tests.trainyard.permissions.conftest import RECIPES
 from trainyard.common.errors import DefinitionError
-from trainyard.permissions.derived_roles import derive
-from trainyard.permissions.role_table import roles
-from trainyard.permissions.vpc_endpoints import ENDPOINTS, NOT_CALLED, endpoints
+from trainyard.permissions.policy_answer import ENDPOINTS, NOT_CALLED, endpoints
+from trainyard.permissions.role_template import derive, roles
 
 pytestmark = pytest.mark.long
 S3 = "com.amazonaws.us-east-1.s3"

@@ -16,18 +16,18 @@ from pathlib import Path
 from pipelines import definition
 from pipelines.compile.compilation import Asset, CompiledPipeline
 from pipelines.definition import build
-from pipelines.deploy.recipe_plan import changed_files, with_budget
-from pipelines.recipe.aws_account import resolve
+from pipelines.delivery.budget import changed_files, with_budget
+from pipelines.recipe.environments import resolve
 from pipelines.recipe.read_recipe import load
 from trainyard.foresight.interval import Spread
-from trainyard.language.parameters import values
+from trainyard.language.expressions import values
+from trainyard.plan.cache_prediction import History, Run, StepRun
 from trainyard.plan.definition_diff import compare
 from trainyard.plan.deployed_pipeline import DeployedPipeline
-from trainyard.plan.execution_history import History, Run, StepRun
 from trainyard.plan.pipeline_plan import Drift, Plan, complete
 from trainyard.plan.plan_display import picture
 from trainyard.plan.prices import load as load_prices
-from trainyard.plan.step_estimate import Foreseen, Foresight, NotForeseen
+from trainyard.plan.run_cost import Foreseen, Foresight, NotForeseen
 
 HERE = Path(__file__).parent
 PICTURES = HERE / "pictures"

@@ -19,9 +19,8 @@ from tests.trainyard.emulator.harness import (
     s3_input,
     train_step,
 )
-from trainyard.emulator.pipelines import executions
-from trainyard.plan.cache_prediction import predict
-from trainyard.plan.execution_history import History
+from trainyard.emulator.sagemaker.pipelines import executions
+from trainyard.plan.cache_prediction import History, predict
 
 pytestmark = pytest.mark.long
 

@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.trainyard.plan.pictures import Change, Studio
-from trainyard.plan.definition_diff import compare, label
+from trainyard.plan.definition_diff import compare, fields, flat, label, reference, steps, text
 from trainyard.plan.deployed_pipeline import State
-from trainyard.plan.step_fields import fields, flat, reference, steps, text
 
 pytestmark = pytest.mark.long
 

@@ -11,8 +11,7 @@ from pipelines.start import start
 from tests.trainyard.emulator.harness import ROLE, Cloud, cloud, pipeline, train_step
 from tests.trainyard.plan.test_cache_prediction import EXECUTION, cache, join, output, step
 from trainyard.plan import overwritten_data as looking
-from trainyard.plan.cache_prediction import predict
-from trainyard.plan.execution_history import History
+from trainyard.plan.cache_prediction import History, predict
 from trainyard.plan.overwritten_data import overwritten
 from trainyard.plan.pipeline_plan import started_with
 

@@ -9,11 +9,9 @@ import pytest
 
 from tests.trainyard.plan.pictures import HERE, SECONDS, Change, Studio, _run
 from trainyard.foresight.interval import Spread
-from trainyard.plan.cache_prediction import predict
-from trainyard.plan.execution_history import History
+from trainyard.plan.cache_prediction import History, predict
 from trainyard.plan.prices import HOURS_A_MONTH, load
-from trainyard.plan.run_cost import NOTHING, UNKNOWN, Range, estimate, total
-from trainyard.plan.step_estimate import Foreseen, NotForeseen
+from trainyard.plan.run_cost import NOTHING, UNKNOWN, Foreseen, NotForeseen, Range, estimate, total
 
 pytestmark = pytest.mark.long
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from tests.trainyard.plan.test_run_cost import PRICES
-from trainyard.plan.cache_prediction import predict
-from trainyard.plan.execution_history import History
+from trainyard.plan.cache_prediction import History, predict
 from trainyard.plan.run_cost import Cost, Jobs, estimate, jobs_of
 
 MACHINE = {"InstanceType": "ml.g5.12xlarge", "InstanceCount": 2, "VolumeSizeInGB": 0}

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from scipy.stats import ks_2samp
 from sklearn import metrics as sk
 
-from trainyard.quality import constraints, job, model_quality, statistics
-from trainyard.quality.tables import DataError, Table, read
+from trainyard.quality import constraints, job, model_quality
+from trainyard.quality.model_quality import DataError, Table, read
 
 pytestmark = pytest.mark.long
 
@@ -171,9 +171,9 @@ def test_a_field_that_is_too_long_is_named(tmp_path: Path) -> None:
 @given(st.integers(1, 9000), st.integers(0, 5))
 def test_a_sketch_keeps_the_number_of_data_and_their_quantiles(size: int, seed: int) -> None:
     values = np.random.default_rng(seed).normal(size=size)
-    kept, weights = statistics.weigh_sketch(statistics.make(values))
+    kept, weights = constraints.weigh_sketch(constraints.make(values))
     assert weights.sum() == size
-    assert all(len(level) <= statistics.K for level in statistics.make(values)["sketch"]["data"])
+    assert all(len(level) <= constraints.K for level in constraints.make(values)["sketch"]["data"])
     share = np.cumsum(weights) / size
     exact = np.searchsorted(np.sort(values), kept, side="right") / size
     assert np.abs(share - exact).max() <= 0.002
@@ -183,16 +183,16 @@ def test_a_sketch_keeps_the_number_of_data_and_their_quantiles(size: int, seed: 
     st.lists(st.integers(0, 9), min_size=1, max_size=40), st.lists(st.integers(0, 9), min_size=1)
 )
 def test_the_distance_is_kolmogorov_and_smirnovs(one: list[int], other: list[int]) -> None:
-    a, b = (statistics.make(np.array(values, float)) for values in (one, other))
-    assert statistics.distance(a, b, robust=False) == pytest.approx(ks_2samp(one, other).statistic)
-    assert statistics.distance(a, b, robust=True) <= statistics.distance(a, b, robust=False)
+    a, b = (constraints.make(np.array(values, float)) for values in (one, other))
+    assert constraints.distance(a, b, robust=False) == pytest.approx(ks_2samp(one, other).statistic)
+    assert constraints.distance(a, b, robust=True) <= constraints.distance(a, b, robust=False)
 
 
 def test_equal_populations_seldom_drift_and_another_does() -> None:
     random = np.random.default_rng(1)
-    one, same = (statistics.make(random.normal(size=60)) for _ in range(2))
-    assert statistics.distance(one, same, robust=True) < 0.1
-    assert statistics.distance(one, statistics.make(random.normal(3, size=60)), robust=True) > 0.5
+    one, same = (constraints.make(random.normal(size=60)) for _ in range(2))
+    assert constraints.distance(one, same, robust=True) < 0.1
+    assert constraints.distance(one, constraints.make(random.normal(3, size=60)), robust=True) > 0.5
 
 
 # a model
@@ -269,5 +269,5 @@ def test_several_classes_and_columns_that_are_not_there() -> None:
 
 def test_suggested_constraints_hold_for_their_own_data(tmp_path: Path) -> None:
     found_ = table(tmp_path, BASE, {"csv": {}})
-    about = statistics.describe(found_)
+    about = constraints.describe(found_)
     assert constraints.violations(found_, about, constraints.suggest(about), about) == []

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from trainyard.runs.evaluation_numbers import in_report
+from trainyard.runs.run_values import in_report
 
 WRITTEN = datetime(2026, 11, 23, 10, tzinfo=UTC)
 

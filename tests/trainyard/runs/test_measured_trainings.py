@@ -8,21 +8,21 @@ from tests.trainyard.runs.test_measuring import LINES, SETTING, Run
 from trainyard.common.errors import ForesightError
 from trainyard.foresight import measured_corrections
 from trainyard.foresight.step_time import foresee
-from trainyard.runs import measured_trainings
+from trainyard.runs import training_speed
 
 RUNS = {"first": Run(LINES), "second": Run(LINES), "none": Run(LINES[:2])}
 
 
 @pytest.fixture(autouse=True)
 def executions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measured_trainings, "Execution", lambda arn, region: RUNS[arn])
+    monkeypatch.setattr(training_speed, "Execution", lambda arn, region: RUNS[arn])
     monkeypatch.setattr(
-        measured_trainings, "all_executions", lambda region: ["first", "second", "none"]
+        training_speed, "all_executions", lambda region: ["first", "second", "none"]
     )
 
 
 def learn(which: str, place: Path) -> list[str]:
-    return list(measured_trainings.calibrate(which, lambda job: SETTING, place=place))
+    return list(training_speed.calibrate(which, lambda job: SETTING, place=place))
 
 
 def test_an_execution_moves_what_is_foreseen_towards_what_it_took(tmp_path: Path):

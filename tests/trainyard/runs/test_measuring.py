@@ -10,7 +10,7 @@ from trainyard.common.errors import ForesightError
 from trainyard.foresight.measured_corrections import Measurement
 from trainyard.foresight.setting import Setting
 from trainyard.runs.execution import Step
-from trainyard.runs.measured_trainings import measure_trainings
+from trainyard.runs.training_speed import measure_trainings
 
 SETTING = Setting(gpu="H100-80", gpus=8, layers=32, hidden=4096)
 LINES = [

@@ -7,8 +7,8 @@ import pytest
 from tests.trainyard.emulator.harness import Cloud, process_step
 from trainyard.emulator.client_environment import apply_environment
 from trainyard.runs.execution import Execution, Step
+from trainyard.runs.live_watch import INTERVAL_S, SignsOfLife
 from trainyard.runs.run_display import Display
-from trainyard.runs.signs_of_life import INTERVAL_S, SignsOfLife
 
 
 class Training:

@@ -9,7 +9,7 @@ import pytest
 from tests.trainyard.validate.faults import FOLDER, Edit, errors, load, put
 from trainyard.common.errors import DefinitionError
 from trainyard.language.step_types import NESTED_KEYS, STEP_TYPES
-from trainyard.validate import botocore_shapes, check
+from trainyard.validate import check, step_properties
 
 pytestmark = pytest.mark.long
 
@@ -74,7 +74,7 @@ def test_they_have_every_step_type_and_are_many():
 @pytest.fixture(scope="module")
 def compiled() -> dict[str, str]:
     from pipelines.definition import build
-    from pipelines.recipe.aws_account import resolve
+    from pipelines.recipe.environments import resolve
     from pipelines.recipe.read_recipe import load as read
 
     bodies = {}
@@ -132,8 +132,8 @@ def test_upsert_uploads_nothing_of_a_definition_that_is_wrong(compiled, monkeypa
 def test_a_botocore_older_than_a_step_type_is_said_and_refuses_nothing(monkeypatch):
     """Botocore 1.40 has no CreateJob: validate ended with a KeyError."""
     newer = ("CreateJobRequest", "DescribeJobResponse")
-    known = {k: v for k, v in botocore_shapes.service_shapes("sagemaker").items() if k not in newer}
-    monkeypatch.setattr(botocore_shapes, "service_shapes", lambda service: known)
+    known = {k: v for k, v in step_properties.service_shapes("sagemaker").items() if k not in newer}
+    monkeypatch.setattr(step_properties, "service_shapes", lambda service: known)
     document = load("job")
     [job] = [step for step in document["Steps"] if step["Type"] == "Job"]
     reference = {"Get": f"Steps.{job['Name']}.JobArn"}

@@ -12,7 +12,7 @@ from training.data.dataset import Dataset
 from training.data.example_hashes import sample_hashes
 from training.data.manifest import Field, Samples
 from training.workloads import Column
-from training.workloads.category_codes import Codes
+from training.workloads.column_packing import Codes
 from training.workloads.image.config import ImageConfig
 from training.workloads.image.pixels import refuse
 

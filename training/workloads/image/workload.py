@@ -2,29 +2,113 @@
 
 import binascii
 import hashlib
+import json
+import logging
 from base64 import b64decode
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
+from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from training.data.dataset import Dataset, Passage, Share
 from training.data.example_hashes import sample_hashes
+from training.data.loader import Preparation, split
 from training.data.manifest import Samples
-from training.data.preparation import Preparation
 from training.scores import Block
 from training.workloads import Column
-from training.workloads.image import baselines
-from training.workloads.image.classes import FILE, Classes
+from training.workloads.column_packing import value_hashes
 from training.workloads.image.config import ImageConfig
 from training.workloads.image.packing import IMAGE, Packing
 from training.workloads.image.pixels import pixels, refuse
 from training.workloads.simple import Simple
 from trainyard.common.errors import DataError, TrainingError
+
+# The classes, learned from the training split; stored with the model as classes.json.
+
+FILE = "classes.json"
+
+
+def labels(parts: Iterable[Mapping[str, Any]]) -> Counter[str]:
+    """Return label → number of images, from the statistics of units."""
+    total: Counter[str] = Counter()
+    for part in parts:
+        total.update(part["labels"])
+    return total
+
+
+@dataclass(frozen=True)
+class Classes:
+    """The labels, in the order of the model's logits."""
+
+    names: tuple[str, ...]
+    counts: tuple[int, ...]
+    """Number of images of each class in the training split."""
+
+    @classmethod
+    def from_statistics(cls, parts: Iterable[Mapping[str, Any]]) -> Self:
+        """Create the classes; whole-number labels are sorted by value, others alphabetically.
+
+        Raises:
+            TrainingError: there are fewer than two classes.
+        """
+        counts = labels(parts)
+        if len(counts) < 2:
+            raise TrainingError(
+                f"the training split's images have {len(counts)} labels ({', '.join(counts)}): "
+                "there "
+                "is nothing to tell apart; look at workload.config.label"
+            )
+        digits = all(name.isascii() and name.isdigit() for name in counts)
+        names = sorted(counts, key=lambda name: (int(name) if digits else 0, name))
+        return cls(tuple(names), tuple(counts[name] for name in names))
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read the classes from a file. Raises: DataError: the file is damaged."""
+        try:
+            tree = json.loads(path.read_bytes())
+            return cls(tuple(map(str, tree["names"])), tuple(map(int, tree["counts"])))
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{path}: is damaged ({error!r}); train the model again") from None
+
+    def content(self) -> bytes:
+        """Return the content of classes.json."""
+        tree = {"names": self.names, "counts": self.counts}
+        return json.dumps(tree, indent=1, ensure_ascii=False).encode()
+
+    @cached_property
+    def numbers(self) -> dict[int, int]:
+        """Hash of a label, as stored in samples → index of its logit."""
+        codes = value_hashes(list(self.names)).tolist()
+        return {code: number for number, code in enumerate(codes)}
+
+    @property
+    def shares(self) -> np.ndarray:
+        """Share of each class in the training split's images, float64 (classes,)."""
+        return np.array(self.counts) / sum(self.counts)
+
+    def check(self, parts: Iterable[Mapping[str, Any]]) -> None:
+        """Check a split's labels. Raises: DataError: the model cannot predict some of them."""
+        if unknown := sorted(labels(parts).keys() - set(self.names)):
+            raise DataError(
+                f"the test split has labels that no training image has: {', '.join(unknown[:10])}; "
+                "give more images of these, leave them out, or lower shard.test_share"
+            )
+
+
+# Turns records into samples: an image in its encoded form, and the hash of its label.
+
+if TYPE_CHECKING:
+    from training.scores import Block
 
 
 def decode_request(config: ImageConfig, request: Mapping[str, Any]) -> Tensor:
@@ -138,7 +222,7 @@ class Workload(Simple):
         self, train: Dataset, test: Dataset, limit: int
     ) -> Mapping[str, Iterator[Block]]:
         """Return rows of a logistic regression on a few grey pixels, and of the class shares."""
-        fitted_logits = baselines.fit_baselines(self.config, self.classes, train, limit)
+        fitted_logits = fit_baselines(self.config, self.classes, train, limit)
         return {
             name: self._score_images(logits, test, ()) for name, logits in fitted_logits.items()
         }
@@ -303,3 +387,91 @@ class ResNet(nn.Module):
         for block in self.blocks:
             x = block(x)
         return self.head(torch.mean(x, dim=(2, 3)))
+
+
+# Baselines that a model must beat: a logistic regression on a few pixels, and the class shares.
+
+log = logging.getLogger(__name__)
+
+SIDE = 16
+"""Pixels along each side of the grey image that the regression sees, at most the image's own."""
+STRENGTHS = (0.01, 0.1, 1.0, 10.0)  # C: the inverse of the L2 penalty
+HELD_OUT_EVERY = 5
+MAX_ITERATIONS = 1000
+
+Logits = Callable[[Samples], np.ndarray]
+
+
+def fit_baselines(
+    config: ImageConfig, classes: Classes, train: Dataset, limit: int
+) -> Mapping[str, Logits]:
+    """Baseline → samples to logits (n, classes), fitted on at most ``limit`` images, spread evenly.
+
+    Raises:
+        TrainingError: a class has no image among them, or the regression does not converge.
+    """
+    small = config.model_copy(
+        update={"size": min(SIDE, config.size), "channels": 1, "evaluated_part": 1.0}
+    )
+    count = min(limit, len(train))
+    indices = np.arange(count) * len(train) // count
+    design, targets = np.empty((count, small.size**2)), np.empty(count, np.int64)
+    for start in range(0, count, 1024):
+        samples = train.read(indices[start : start + 1024])
+        stop = start + len(samples["label"])
+        design[start:stop] = rows(small, samples)
+        targets[start:stop] = [classes.numbers[code] for code in samples["label"].tolist()]
+    seen_count, class_count = len(np.unique(targets)), len(classes.names)
+    if seen_count < class_count:
+        raise TrainingError(
+            f"the {count} training images that the baselines may see have {seen_count} of "
+            f"{class_count} "
+            "classes; raise evaluate.baseline_units"
+        )
+    model = _fit(design, targets, _best_strength(design, targets))
+    shares = np.log(classes.shares)
+    return {
+        "logistic_regression": lambda samples: _logits(model, rows(small, samples)),
+        "majority": lambda samples: np.tile(shares, (len(samples["label"]), 1)),
+    }
+
+
+def rows(config: ImageConfig, samples: Samples) -> np.ndarray:
+    """Return the regression's inputs for images, float64 (n, pixels), 0 to 1."""
+    images = [pixels(sample["image"].tobytes(), config, None) for sample in split(samples)]
+    return np.stack(images).reshape(len(images), -1) / 255
+
+
+def _logits(model: LogisticRegression, design: np.ndarray) -> np.ndarray:
+    """Return a logit per class; for two classes scikit-learn gives only that of the second."""
+    logits = model.decision_function(design)
+    return logits if logits.ndim == 2 else np.stack((np.zeros_like(logits), logits), axis=1)
+
+
+def _best_strength(design: np.ndarray, targets: np.ndarray) -> float:
+    """Return the value of STRENGTHS that predicts a held-out fifth best."""
+    held_out = np.arange(len(targets)) % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
+    if len(np.unique(targets[~held_out])) < len(np.unique(targets)):
+        log.warning("%d images are too few to choose C on: it is 1", len(targets))
+        return 1.0
+
+    def loss(strength: float) -> float:
+        logits = _logits(_fit(design[~held_out], targets[~held_out], strength), design[held_out])
+        total = np.logaddexp.reduce(logits, axis=1)
+        return float((total - logits[np.arange(len(logits)), targets[held_out]]).mean())
+
+    best = min(STRENGTHS, key=loss)
+    log.info("logistic regression: C = %g, of %s", best, STRENGTHS)
+    return best
+
+
+def _fit(design: np.ndarray, targets: np.ndarray, strength: float) -> LogisticRegression:
+    model = LogisticRegression(C=strength, max_iter=MAX_ITERATIONS)
+    model.fit(design, targets)
+    if model.n_iter_.max() >= MAX_ITERATIONS:
+        # A baseline that has not converged is easy to beat: the gate must not use it.
+        raise TrainingError(
+            f"the logistic regression (C = {strength:g}) has not converged after {MAX_ITERATIONS} "
+            "iterations; lower evaluate.baseline_units"
+        )
+    return model

@@ -143,10 +143,6 @@ def main(path: str) -> None:
     print("\n".join(f"{name}: {json.dumps(value)}" for name, value in fields.items()))
 
 
-if __name__ == "__main__":
-    main(sys.argv[1])
-
-
 class RopeScaling(BaseModel):
     """Stretching of rotary frequencies; fields as in a Hugging Face ``rope_scaling``."""
 
@@ -347,3 +343,7 @@ SPEC = WorkloadSpec(
     folder_slice="source",
     base_differences=differences,
 )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

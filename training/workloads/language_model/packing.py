@@ -11,9 +11,9 @@ from training.data.dataset import Dataset
 from training.data.manifest import Field, Samples
 from training.workloads import Column, Packer
 from training.workloads.language_model import completions
+from training.workloads.language_model.completions import ByteTokenizer, FileTokenizer
 from training.workloads.language_model.config import LanguageModelConfig
 from training.workloads.language_model.scores import iterate_examples
-from training.workloads.language_model.tokenizer import ByteTokenizer, FileTokenizer
 
 if TYPE_CHECKING:
     import pyarrow as pa  # not needed by a training

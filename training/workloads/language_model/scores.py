@@ -9,14 +9,17 @@ import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from training.data.dataset import Dataset, Passage, Share
 from training.scores import Block, Metrics, ratios
-from training.workloads.language_model.completions import COUNTED_FIELD, examples
-from training.workloads.language_model.tokenizer import Tokenizer
+from training.workloads.language_model.completions import (
+    COUNTED_FIELD,
+    Tokenizer,
+    examples,
+)
 from trainyard.common.errors import DataError
 
 Predictions = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
@@ -198,3 +201,9 @@ def runs(passage: Passage) -> Iterator[tuple[int, int, int]]:
 
 def _finite(metric: dict[str, float]) -> bool:
     return math.isfinite(metric["value"])
+
+
+# Turns text into samples: documents, each followed by the end token, cut into windows.
+
+if TYPE_CHECKING:
+    from training.scores import Block

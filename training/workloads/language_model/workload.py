@@ -11,8 +11,9 @@ from torch.nn import functional as F
 from training.data.dataset import Dataset, Share
 from training.scores import Block, Metrics
 from training.workloads import Column
-from training.workloads.language_model import baselines, hugging_face_weights, text_requests
-from training.workloads.language_model.completions import COUNTED_FIELD
+from training.workloads.language_model import text_requests
+from training.workloads.language_model.completions import COUNTED_FIELD, Tokenizer
+from training.workloads.language_model.config import LanguageModelConfig
 from training.workloads.language_model.context_parallel import Documents, places
 from training.workloads.language_model.model import Transformer
 from training.workloads.language_model.packing import Packing
@@ -166,18 +167,18 @@ class Workload:
 
     def export(self, weights: Mapping[str, Tensor]) -> tuple[Mapping[str, Tensor], dict[str, Any]]:
         """Return the weights as Hugging Face's Llama, Qwen2 or Qwen3."""
-        description = hugging_face_weights.describe(self.config, self._rows(), self.tokenizer.end)
-        return hugging_face_weights.export(self.config, weights), description
+        description = describe(self.config, self._rows(), self.tokenizer.end)
+        return export(self.config, weights), description
 
     def export_parts(self, names: Sequence[str]) -> Iterable[Sequence[str]]:
         """Return each weight as its own part: queries, keys and values are one weight here."""
         return [[name] for name in names]
 
     def export_adapters(self, adapters: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        return hugging_face_weights.export_adapters(self.config, adapters)
+        return export_adapters(self.config, adapters)
 
     def restore(self, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        return hugging_face_weights.restore(self.config, weights)
+        return restore(self.config, weights)
 
     def scores(
         self,
@@ -209,7 +210,7 @@ class Workload:
 
     def baselines(self, train: Dataset, test: Dataset, limit: int) -> dict[str, dict[str, float]]:
         """Return a unigram and a bigram model's metrics, on the same tokens and targets."""
-        return baselines.evaluate(train, test, self.tokenizer, limit)
+        return evaluate(train, test, self.tokenizer, limit)
 
     @property
     def request_columns(self) -> Mapping[str, Column]:
@@ -224,3 +225,227 @@ class Workload:
     ) -> Sequence[dict[str, float]]:
         """Return the loss of predicting each text."""
         return text_requests.answers(self.packing, model, requests)
+
+
+# Baselines that a model must beat: token frequencies, and frequencies of pairs.
+
+CONCENTRATIONS = (1.0, 10.0, 100.0, 1000.0)
+SCORED_SAMPLES = 1024  # samples at a time
+
+
+class Bigram:
+    """Unigram and bigram probabilities from counts.
+
+    unigram: p(b) = (c(b) + 1) / (N + V), Laplace's rule. bigram: p(b | a) = (c(ab) + k p(b)) /
+    (c(a) + k), the mean under a Dirichlet prior around the unigram (MacKay & Peto 1995); k is
+    the value in CONCENTRATIONS that predicts the last tenth of the training tokens best.
+    """
+
+    def __init__(self, tokens: np.ndarray, vocabulary: int) -> None:
+        """Count; ``tokens``: samples of shape (n, width)."""
+        self._vocabulary = vocabulary
+        held_out = max(1, len(tokens) // 10)
+        self._count(tokens[:-held_out] if len(tokens) > 1 else tokens)
+        self.concentration = min(CONCENTRATIONS, key=lambda k: self._cost(tokens[-held_out:], k))
+        self._count(tokens)
+
+    def unigram(self, targets: np.ndarray) -> np.ndarray:
+        """Return −ln p(target) for targets of any shape."""
+        return -np.log(self._unigram[targets])
+
+    def bigram(self, previous: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """Return −ln p(target | previous) for arrays of the same shape."""
+        return self._bigram(previous, targets, self.concentration)
+
+    def likeliest(self, previous: np.ndarray) -> np.ndarray:
+        """Return the likeliest token after each of ``previous``."""
+        return self._best[previous]
+
+    def _count(self, tokens: np.ndarray) -> None:
+        previous, targets = tokens[:, :-1].astype(np.int64), tokens[:, 1:]
+        pairs, counts = np.unique(previous * self._vocabulary + targets, return_counts=True)
+        self._pairs, self._pair_counts = pairs, counts
+        self._previous = np.bincount(previous.ravel(), minlength=self._vocabulary)
+        frequency = np.bincount(targets.ravel(), minlength=self._vocabulary)
+        self._unigram = (frequency + 1) / (targets.size + self._vocabulary)
+        self.commonest = int(frequency.argmax())
+        order = np.argsort(counts, kind="stable")  # so the most frequent pair is written last
+        self._best = np.full(self._vocabulary, self.commonest)
+        self._best[pairs[order] // self._vocabulary] = pairs[order] % self._vocabulary
+
+    def _bigram(self, previous: np.ndarray, targets: np.ndarray, k: float) -> np.ndarray:
+        code = previous.astype(np.int64) * self._vocabulary + targets
+        places = np.minimum(np.searchsorted(self._pairs, code), len(self._pairs) - 1)
+        pair_counts = np.where(self._pairs[places] == code, self._pair_counts[places], 0)
+        return -np.log((pair_counts + k * self._unigram[targets]) / (self._previous[previous] + k))
+
+    def _cost(self, tokens: np.ndarray, k: float) -> float:
+        return float(self._bigram(tokens[:, :-1], tokens[:, 1:], k).sum())
+
+
+def evaluate(
+    train: Dataset, test: Dataset, tokenizer: Tokenizer, limit: int
+) -> dict[str, dict[str, float]]:
+    """Return ``unigram`` and ``bigram`` → metric → value, from at most ``limit`` train tokens."""
+    model = Bigram(_first(train, limit), tokenizer.size)
+
+    def unigram(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        targets = samples[:, 1:]
+        return model.unigram(targets), targets == model.commonest
+
+    def bigram(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        previous, targets = samples[:, :-1], samples[:, 1:]
+        return model.bigram(previous, targets), targets == model.likeliest(previous)
+
+    results = {}
+    for name, predict in (("unigram", unigram), ("bigram", bigram)):
+        metric_values = metrics(scores(test, tokenizer, predict, SCORED_SAMPLES))
+        results[name] = {metric: entry["value"] for metric, entry in metric_values.items()}
+    return results
+
+
+def _first(dataset: Dataset, limit: int) -> np.ndarray:
+    """Return samples from the dataset's front: at least one, at most ``limit`` tokens."""
+    [width] = dataset.fields["tokens"].shape or ()
+    count = min(len(dataset), max(1, limit // width))
+    return dataset.read(np.arange(count))["tokens"]
+
+
+# The transformer's weights under Hugging Face's names for Llama and Qwen.
+#
+# The model is a Llama, with biases of queries, keys and values a Qwen2, with norms of queries and
+# keys a Qwen3; so its artifact loads with ``AutoModelForCausalLM.from_pretrained`` and other
+# software
+# that reads that format, without our code; and their models load here.
+
+INSIDE = {
+    "attention_norm.weight": "input_layernorm.weight",
+    "attention.out.weight": "self_attn.o_proj.weight",
+    "feed_forward_norm.weight": "post_attention_layernorm.weight",
+    **{f"feed_forward.{x}.weight": f"mlp.{x}_proj.weight" for x in ("gate", "up", "down")},
+}
+"""Our names → theirs inside a block; q, k and v are one matrix in ours."""
+QKV = tuple(f"self_attn.{letter}_proj" for letter in "qkv")
+NORMS = {f"attention.{x}_norm.weight": f"self_attn.{x}_norm.weight" for x in "qk"}
+
+
+def names(config: LanguageModelConfig) -> Iterator[tuple[str, str]]:
+    """Yield (our name, theirs) of each weight that is a single one on both sides."""
+    yield "embedding.weight", "model.embed_tokens.weight"
+    yield "norm.weight", "model.norm.weight"
+    inside = INSIDE | (NORMS if config.qk_norm else {})
+    if config.attention_bias == "all":
+        inside |= {"attention.out.bias": "self_attn.o_proj.bias"}
+    for block in range(config.layers):
+        our_prefix, their_prefix = f"blocks.{block}.", f"model.layers.{block}."
+        yield from (
+            (our_prefix + our_name, their_prefix + their_name)
+            for our_name, their_name in inside.items()
+        )
+    if not config.tie_embeddings:
+        yield "unembedding.weight", "lm_head.weight"
+
+
+def joined_names(config: LanguageModelConfig) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield (our name of ``attention.qkv``'s weight or bias, theirs of q, k and v)."""
+    kinds = ("weight",) if config.attention_bias == "none" else ("weight", "bias")
+    for block in range(config.layers):
+        for kind in kinds:
+            their_names = tuple(f"model.layers.{block}.{name}.{kind}" for name in QKV)
+            yield f"blocks.{block}.attention.qkv.{kind}", their_names
+
+
+def split_qkv(config: LanguageModelConfig, qkv: Tensor) -> list[Tensor]:
+    """Split (kv_heads × (heads / kv_heads + 2) × width, …) into q, k and v."""
+    group_size = config.heads // config.groups
+    groups = qkv.unflatten(0, (config.groups, group_size + 2, -1))
+    return [part.flatten(0, 2) for part in groups.split((group_size, 1, 1), dim=1)]
+
+
+def join_qkv(config: LanguageModelConfig, parts: list[Tensor]) -> Tensor:
+    """Join q, k and v; the inverse of ``split_qkv``."""
+    split = [part.unflatten(0, (config.groups, -1, config.head_width)) for part in parts]
+    return torch.cat(split, 1).flatten(0, 2)
+
+
+def export(config: LanguageModelConfig, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the given weights under their names; ``attention.qkv`` is split."""
+    tensors = {
+        their_name: weights[our_name]
+        for our_name, their_name in names(config)
+        if our_name in weights
+    }
+    for our_name, their_names in joined_names(config):
+        if our_name in weights:
+            tensors |= zip(their_names, split_qkv(config, weights[our_name]), strict=True)
+    return tensors
+
+
+def restore(config: LanguageModelConfig, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the weights under our names; the inverse of ``export``.
+
+    Raises:
+        KeyError: a weight is missing.
+    """
+    tensors = {our_name: weights[their_name] for our_name, their_name in names(config)}
+    for our_name, their_names in joined_names(config):
+        tensors[our_name] = join_qkv(config, [weights[name] for name in their_names])
+    return tensors
+
+
+def export_adapters(
+    config: LanguageModelConfig, adapters: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """Rename adapters to their exported layers. That of ``attention.qkv`` becomes three, which
+    share A and have a part of B each.
+    """
+    new_names = {
+        our_name.removesuffix(".weight"): their_name for our_name, their_name in names(config)
+    }
+    parts = {
+        our_name.removesuffix(".weight"): their_names
+        for our_name, their_names in joined_names(config)
+    }
+    tensors: dict[str, Tensor] = {}
+    for name, tensor in adapters.items():
+        layer, _, kind = name.rpartition(".")
+        their_names = parts.get(layer, (new_names.get(layer, ""),))
+        split = split_qkv(config, tensor) if layer in parts and kind == "lora_B" else [tensor] * 3
+        for their, part in zip(their_names, split, strict=False):
+            tensors[f"{their.removesuffix('.weight')}.{kind}"] = part
+    return tensors
+
+
+def family(config: LanguageModelConfig) -> tuple[str, str]:
+    """Return (``model_type``, class) with which transformers reads the model."""
+    if config.qk_norm:
+        return "qwen3", "Qwen3ForCausalLM"
+    if config.attention_bias == "qkv":
+        return "qwen2", "Qwen2ForCausalLM"
+    return "llama", "LlamaForCausalLM"
+
+
+def describe(config: LanguageModelConfig, vocabulary: int, end: int) -> dict[str, Any]:
+    """Return their config.json; ``vocabulary``: the embedding's rows, ``end``: the end token."""
+    model_type, name = family(config)
+    scaling = config.rope_scaling.model_dump() if config.rope_scaling else None
+    return {
+        "architectures": [name],
+        "model_type": model_type,
+        "vocab_size": vocabulary,
+        "hidden_size": config.dim,
+        "intermediate_size": config.hidden,
+        "num_hidden_layers": config.layers,
+        "num_attention_heads": config.heads,
+        "num_key_value_heads": config.groups,
+        "head_dim": config.head_width,
+        "max_position_embeddings": config.context_length,
+        "rms_norm_eps": config.norm_eps or torch.finfo(torch.float32).eps,  # nn.RMSNorm's default
+        "rope_theta": config.rope_theta,
+        **({"rope_scaling": scaling} if scaling else {}),
+        "hidden_act": "silu",
+        "attention_bias": config.attention_bias == "all",
+        "tie_word_embeddings": config.tie_embeddings,
+        "bos_token_id": end,
+        "eos_token_id": end,
+    }

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from training.dropout import Dropout
+from training.workloads.tabular.column_statistics import Category, Features
 from training.workloads.tabular.config import TabularConfig
-from training.workloads.tabular.features import Category, Features
 
 
 def inputs(batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:

@@ -11,8 +11,7 @@ from training.data.dataset import Dataset
 from training.data.example_hashes import sample_hashes
 from training.data.manifest import Field, Samples
 from training.workloads import Column
-from training.workloads.category_codes import Codes
-from training.workloads.column_packing import TOO_LARGE
+from training.workloads.column_packing import TOO_LARGE, Codes
 from training.workloads.tabular.column_statistics import Moments, Statistics, Tally
 from training.workloads.tabular.config import TabularConfig
 from trainyard.common.errors import DataError

@@ -4,7 +4,7 @@ Requests have values as in JSON Lines that the shard step reads; a column left o
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -17,15 +17,21 @@ from training.data.manifest import Samples
 from training.defaults.request_batch import record_of, rows
 from training.scores import Block, Metrics
 from training.workloads import Column
-from training.workloads.category_codes import MISSING
+from training.workloads.column_packing import MISSING
 from training.workloads.simple import Simple
 from training.workloads.tabular import baselines
 from training.workloads.tabular.baselines import Logits
-from training.workloads.tabular.features import FILE, Features
+from training.workloads.tabular.column_statistics import FILE, Features
 from training.workloads.tabular.model import Classifier, Encoder, inputs
 from training.workloads.tabular.packing import Packing
 from training.workloads.tabular.scores import columns, metrics, values
 from trainyard.common.errors import TrainingError
+
+# Turns rows into samples: category values as hashes, numbers as float32, the label as 0 or 1.
+
+if TYPE_CHECKING:
+    from training.scores import Block
+
 
 EVALUATION_BATCH = 8192  # samples
 

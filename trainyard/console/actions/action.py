@@ -15,14 +15,13 @@ from werkzeug.exceptions import Forbidden
 
 from trainyard.aws_clients import service_errors
 from trainyard.console.account_cache import Account
-from trainyard.console.template_filters import usd
+from trainyard.console.outcomes import usd
 from trainyard.permissions.statements import Statement, policy
-from trainyard.plan.cache_prediction import Outcome, predict
-from trainyard.plan.execution_history import History
+from trainyard.plan.cache_prediction import History, Outcome, predict
 from trainyard.plan.pipeline_plan import started_with
 from trainyard.plan.prices import load
 from trainyard.plan.run_cost import Cost, Range, estimate, total
-from trainyard.runs.step_table import duration
+from trainyard.runs.run_display import duration
 
 
 def told_by(field: str) -> str:

@@ -11,8 +11,8 @@ from trainyard.common.errors import TrainyardError
 from trainyard.console.account_cache import Account
 from trainyard.console.actions.action import ONCE, Call, Field, Proposal, Table, action, foreseen
 from trainyard.console.app_hooks import owner
-from trainyard.language.parameters import DEFAULT_TYPE, as_given, index_parameters, parse
-from trainyard.language.statuses import END_STATUSES
+from trainyard.language.definition_document import END_STATUSES
+from trainyard.language.expressions import DEFAULT_TYPE, as_given, index_parameters, parse
 
 PREFIX = "p."  # prefix of a parameter's name in the form, which also has other fields
 

@@ -16,9 +16,9 @@ from werkzeug.exceptions import BadRequest
 
 from trainyard.console.account_cache import Account, account, ask_again
 from trainyard.console.metric_curves import Metrics, Samples, read
-from trainyard.console.template_filters import figure as number
+from trainyard.console.outcomes import figure as number
 from trainyard.runs.metric_lines import STEPS
-from trainyard.runs.step_table import duration
+from trainyard.runs.run_display import duration
 
 page = Blueprint("charts", __name__)
 

@@ -14,18 +14,16 @@ from werkzeug.exceptions import BadRequest
 
 from trainyard.aws_clients import error_code
 from trainyard.common.errors import ServiceError
-from trainyard.console import live_pages
+from trainyard.console import account_cache
 from trainyard.console.account_cache import Account, Snapshot, account, read_items
 from trainyard.console.metric_curves import Metrics, read
-from trainyard.console.outcomes import by_importance, importance
+from trainyard.console.outcomes import by_importance, figure, importance
 from trainyard.console.pages.charts import Curve, curve_chart
 from trainyard.console.shown_step import read_definition
-from trainyard.console.template_filters import figure
 from trainyard.language.steps import Step as StepDefinition
 from trainyard.language.steps import steps_of
+from trainyard.plan.definition_diff import Fields
 from trainyard.plan.s3_listing import list_objects
-from trainyard.plan.step_fields import Fields
-from trainyard.runs.evaluation_numbers import in_json, is_overwritten, place, read_object
 from trainyard.runs.execution import Step
 from trainyard.runs.run_differences import (
     EXECUTION,
@@ -42,7 +40,8 @@ from trainyard.runs.run_differences import (
     places,
     step_inputs,
 )
-from trainyard.runs.step_table import duration
+from trainyard.runs.run_display import duration
+from trainyard.runs.run_values import in_json, is_overwritten, place, read_object
 
 LONG = 3_600.0  # seconds for which a final answer is reused
 GOOD = 60.0  # seconds for which a listing of S3 is reused
@@ -376,7 +375,7 @@ def compare() -> Response:
         "tables": render_template("compare/tables.html.j2", **common, tables=tables, first=FIRST),
     }
     goes_on = any(run_side.snapshot and not run_side.snapshot.is_ended for run_side in sides)
-    return live_pages.answer("compare.html.j2", parts, goes_on=goes_on)
+    return account_cache.answer("compare.html.j2", parts, goes_on=goes_on)
 
 
 def _address(**arguments: str | None) -> str:

@@ -10,9 +10,8 @@ from flask import Blueprint, Response, abort, jsonify, render_template, request,
 from markupsafe import Markup
 
 from trainyard.common.errors import ServiceError
-from trainyard.console import live_pages, log_lines
-from trainyard.console.account_cache import Account, account
-from trainyard.console.live_pages import Fragments
+from trainyard.console import account_cache, log_lines
+from trainyard.console.account_cache import Account, Fragments, account
 from trainyard.console.log_lines import LINE_LIMIT, Line, Stream, choose_stream, labels, streams
 from trainyard.runs.execution import Step
 
@@ -134,7 +133,7 @@ def log(pipeline: str, execution: str, step: str) -> Response:
         parts = {"about": render_template("log/found.html.j2", **values), "lines": row.html(lines)}
     elif log_request.stream and row:
         parts = _part(log_request.account, log_request.stream, row, is_end)
-    return live_pages.answer(
+    return account_cache.answer(
         "log.html.j2",
         {"head": head, **parts},
         goes_on=is_end and _goes_on(log_request.step),

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from flask import Blueprint, Response, render_template, request
 
 from trainyard.common.errors import ServiceError
-from trainyard.console import live_pages
+from trainyard.console import account_cache
 from trainyard.console.account_cache import Account, account, read_items
 from trainyard.console.app_hooks import application, read_panels
 from trainyard.console.model_groups import (
@@ -48,7 +48,7 @@ def models() -> Response:
         ),
         "ungrouped": render_template("models/ungrouped.html.j2", packages=versions(aws, None)),
     }
-    return live_pages.answer("models.html.j2", parts, goes_on=False)
+    return account_cache.answer("models.html.j2", parts, goes_on=False)
 
 
 @page.get("/models/<group>")
@@ -83,7 +83,7 @@ def group(group: str) -> Response:
             decided=find_decision,
         ),
     }
-    return live_pages.answer("models/group.html.j2", parts, goes_on=False, group=group)
+    return account_cache.answer("models/group.html.j2", parts, goes_on=False, group=group)
 
 
 def _chart(metric: str, measurements: Mapping[str, Mapping[str, float]], best: str) -> str:
@@ -122,7 +122,7 @@ def version(group: str, version: str) -> Response:
         "metadata": render_template("models/metadata.html.j2", package=package),
     }
     address = {"group": group, "version": version}
-    return live_pages.answer("models/version.html.j2", parts, goes_on=False, **address)
+    return account_cache.answer("models/version.html.j2", parts, goes_on=False, **address)
 
 
 def _panels(aws: Account, execution: tuple[str, str] | None) -> str:

@@ -11,7 +11,7 @@ from flask import Blueprint, Response, render_template
 from markupsafe import Markup
 
 from trainyard.common.errors import ServiceError
-from trainyard.console import live_pages
+from trainyard.console import account_cache
 from trainyard.console.account_cache import A_DAY, Account, Snapshot, account, read_items
 from trainyard.console.app_hooks import Panels, application, read_panels
 from trainyard.console.graph import WORDS, Flow, Graph, Timeline, flow, graph, timeline
@@ -194,7 +194,7 @@ def run(pipeline: str, execution: str) -> Response:
     run_overview = read_run(aws, pipeline, execution, panels)
     parts = {**fragments(run_overview), "curves": _curves(aws, run_overview.snapshot)}
     address = {"pipeline": pipeline, "execution": execution}
-    return live_pages.answer(
+    return account_cache.answer(
         "run.html.j2", parts, goes_on=not run_overview.snapshot.is_ended, **address
     )
 
@@ -210,6 +210,6 @@ def _curves(aws: Account, snapshot: Snapshot) -> str:
     return render_template("run/curves.html.j2", drawn=[chart for chart in charts if chart[1]])
 
 
-def fragments(run: Overview) -> live_pages.Fragments:
+def fragments(run: Overview) -> account_cache.Fragments:
     """Return the HTML of each of ``PARTS``."""
     return {name: render_template(f"run/{name}.html.j2", run=run) for name in PARTS}

@@ -16,11 +16,11 @@ from urllib.parse import urlencode
 from flask import Blueprint, Response, render_template, request, url_for
 
 from trainyard.common.errors import ServiceError
-from trainyard.console import live_pages
+from trainyard.console import account_cache
 from trainyard.console.account_cache import A_DAY, Account, account, read_items, run_title
 from trainyard.console.app_hooks import application
 from trainyard.console.outcomes import Outcome, outcome
-from trainyard.language.statuses import END_STATUSES
+from trainyard.language.definition_document import END_STATUSES
 
 page = Blueprint("runs", __name__)
 
@@ -100,7 +100,7 @@ def runs() -> Response:
         "progress": render_template("runs/progress.html.j2", **values),
         "runs": render_template("runs/table.html.j2", **values, unsorted=UNSORTED_COLUMNS),
     }
-    return live_pages.answer("runs.html.j2", parts, goes_on=True)
+    return account_cache.answer("runs.html.j2", parts, goes_on=True)
 
 
 def newest(

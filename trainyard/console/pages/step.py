@@ -9,7 +9,7 @@ from markupsafe import Markup
 from werkzeug.exceptions import NotFound
 
 from trainyard.common.errors import ServiceError
-from trainyard.console import live_pages
+from trainyard.console import account_cache
 from trainyard.console.account_cache import Account, account
 from trainyard.console.app_hooks import application, read_panels
 from trainyard.console.log_lines import streams
@@ -48,7 +48,7 @@ def step(pipeline: str, execution: str, step: str) -> Response:
         raise NotFound(f"There is no step {step} in {pipeline}/{execution}.")
     parts = {name: _render_part(view, name, read) for name, read in PARTS.items()}
     goes_on = not (view.snapshot.is_ended or (view.step and view.step.ended))
-    return live_pages.answer("step.html.j2", parts, goes_on=goes_on, **view.address)
+    return account_cache.answer("step.html.j2", parts, goes_on=goes_on, **view.address)
 
 
 def _render_part(view: StepView, name: str, read: Callable[[StepView], Mapping[str, Any]]) -> str:

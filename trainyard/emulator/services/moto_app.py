@@ -8,6 +8,8 @@ import io
 import json
 import logging
 import threading
+from collections.abc import Mapping
+from typing import Any
 from xml.sax.saxutils import escape
 
 from moto.server import DomainDispatcherApplication, create_backend_app
@@ -15,8 +17,9 @@ from werkzeug import Request, Response
 from werkzeug.test import EnvironBuilder, run_wsgi_app
 
 from trainyard.common.errors import EmulatorError
-from trainyard.emulator.request_scope import account
-from trainyard.emulator.services import managed_policies, own_role, stack_roles
+from trainyard.emulator.iam import account_policies
+from trainyard.emulator.request_scope import account, region
+from trainyard.emulator.services import own_role
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +43,7 @@ class Moto:
         request.environ["wsgi.input"] = io.BytesIO(request.get_data())  # cached: it is read below
         request.environ[_ACCOUNT] = account_id or account()
         with contextlib.nullcontext() if _waits(request) else self._lock:
-            for loader in (managed_policies, own_role):
+            for loader in (account_policies, own_role):
                 if loader.applies(request.get_data()):
                     loader.load()
             try:
@@ -50,8 +53,8 @@ class Moto:
             except ModuleNotFoundError as missing:  # of the many that only some services need
                 detail = f"moto needs {missing.name} for it: pip install 'moto[server]'"
                 return refuse_operation(request, detail)
-            if status.startswith("200") and stack_roles.applies(request.get_data()):
-                stack_roles.settle(request.form)
+            if status.startswith("200") and applies(request.get_data()):
+                settle(request.form)
         if headers.get("Content-Type", "").startswith("text/html") and int(status[:3]) >= 400:
             return refuse_operation(request, f"moto answered {status}.")
         return Response(body, status, headers)
@@ -59,7 +62,7 @@ class Moto:
     def load_managed_policies(self) -> None:
         """Add AWS's own policies to the current account's IAM."""
         with self._lock:
-            managed_policies.load()
+            account_policies.load()
 
     def _reset(self) -> None:
         """Empty moto's state, which belongs to the process: state directories must not share it."""
@@ -96,3 +99,35 @@ def query_error(code: str, message: str, status: int = 400) -> Response:
         f"<Code>{code}</Code><Message>{escape(message)}</Message></Error></ErrorResponse>"
     )
     return Response(body, status, content_type="text/xml")
+
+
+# Roles of a CloudFormation stack that was updated: moto keeps their old policies and trust.
+#
+# By these, roles are held to IAM (trainyard.emulator.iam), so they become the
+# template's.
+
+
+def applies(body: bytes) -> bool:
+    """Return whether a request with that body updates a stack, or may do so by a change set."""
+    return b"Action=UpdateStack&" in body or b"Action=ExecuteChangeSet&" in body
+
+
+def settle(form: Mapping[str, str]) -> None:
+    """Give the roles of a request's stack, in this thread's region, what its template says now."""
+    from moto.cloudformation.models import cloudformation_backends
+    from moto.cloudformation.parsing import clean_json
+
+    backend = cloudformation_backends[account()][region()]
+    # A change set that is named by its ARN needs no stack's name.
+    stack = form.get("StackName") or backend.change_sets[form["ChangeSetName"]].stack_name
+    resources = backend.get_stack(stack).resource_map
+    for name, document in resources._resource_json_map.items():
+        if document["Type"] == "AWS::IAM::Role":
+            role: Any = resources[name]
+            properties = clean_json(document["Properties"], resources)
+            role.assume_role_policy_document = json.dumps(properties["AssumeRolePolicyDocument"])
+            role.permissions_boundary_arn = properties.get("PermissionsBoundary") or None
+            role.policies = {
+                policy["PolicyName"]: json.dumps(policy["PolicyDocument"])
+                for policy in properties.get("Policies", ())
+            }

@@ -17,9 +17,8 @@ from moto.cloudformation.models import cloudformation_backends
 from moto.core.common_models import CloudFormationModel
 from werkzeug import Request
 
-from trainyard.emulator.api import ApiError
-from trainyard.emulator.request_scope import account, region
-from trainyard.emulator.storage.object_store import ObjectStore
+from trainyard.emulator.request_scope import ApiError, account, region
+from trainyard.emulator.s3.object_store import ObjectStore
 
 Call = Callable[[str, dict], dict]
 

@@ -7,28 +7,338 @@ says how sure that is. If no cause is found, the result says so.
 """
 
 import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Literal
 
 from trainyard.common.log_lines import STANDS_IN
-from trainyard.runs.why.clues import (
-    FAILING,
-    HARMLESS,
-    LIVES_ON,
-    SURVIVAL_LINES,
-    Certainty,
-    Clue,
-    certainty,
-    find_clues,
-    matching_lines,
-)
-from trainyard.runs.why.known_causes import Level
+from trainyard.runs.why.known_causes import Level, Signature, find_signature
 from trainyard.runs.why.logged_exceptions import (
+    NAMED_EXCEPTION,
+    Evidence,
+    Line,
     LoggedException,
     find_untraced,
     parse_exception,
+    read_exceptions,
     tells,
 )
-from trainyard.runs.why.step_evidence import Evidence, Line
+
+# The lines of a failed step that hint at its cause, and how certain the cause is.
+
+Certainty = Literal["certain", "likely", "unknown"]
+
+SURVIVAL_LINES = 200
+"""Ordinary further lines of its machine after which an exception, or a text, was not fatal."""
+
+AFTERMATH = 2_000
+"""Largest number of a machine's last lines to examine; lines about a failure don't count."""
+
+AFTERWARDS = 30
+"""Ordinary lines that may follow the exception of a program that ends: summaries, clean-up."""
+
+AT_ONCE = 3
+"""Ordinary lines that may follow a plain line of error, which a program can print and continue."""
+
+_AFTERMATH = re.compile(
+    r"^\s*(?:$|[=~^+*\u2500-\u257f-]{3}|frame #\d+|#\d+\s|\[|File |\w+\s+: |Traceback|\s{4}"
+    r"|wandb: |\S+:\d+:\d+ \[\d+\] NCCL INFO )"
+)
+"""Lines that follow a failure without being work: rules, native frames, torchrun's table."""
+
+FAILING = re.compile(
+    r"(?i)\b(?:error|fatal|fail(?:ed|ure)|critical|cannot|can't|could not|couldn't"
+    r"|unable|denied|invalid|abort(?:ed)?|exception|missing"
+    r"|exceed(?:s|ed|ing)?|too (?:large|big|long|many|few|small|high|low)|timed out|mismatch(?:ed)?"
+    r"|has no attribute|no [\w ]{1,40} found|killed|Xid|[A-Z]\w*(?:Error|Exception)"
+    r"|not (?:found|authorized|supported)"
+    r"|only supported|supported only|(?:does|do) not exist|refused)\b"
+)
+"""Words of a line about a failure, and not about something usual."""
+
+HARMLESS = re.compile(
+    r"pip's dependency resolver does not currently|Unable to register cu\w+ factory"
+    r"|computation_placer already registered|hostname of the client socket cannot be retrieved"
+    r"|failed call to cuInit|cuda drivers on your machine"
+    r"|Could not (?:find TensorRT|load dynamic library)|[Ee]rrors?[ =:]+0\b"
+    r"|resource_tracker: |Running pip as the 'root' user|TF-TRT Warning|^SM_\w+=|No GPUs detected"
+    r"|socket\.cpp.{0,200}\(errno: 97 |NCCL INFO NET/OFI Setting "
+    r"|NCCL INFO (?:NCCL_\w+ set |Bootstrap ?: ?Using|NET/\w+ ?: (?:Using|dlerror=))"
+)
+"""Lines that healthy jobs log, too."""
+
+_OF_AWS = "aws/"
+_AWS = re.compile(
+    r"An error occurred \(|\bAWS\b|\bAmazon|[Ss]age[Mm]aker|\bS3\b|s3://|arn:aws|amazonaws|\bEC[2R]\b"
+    r"|\b[Bb]oto"
+)
+_FOREIGN = re.compile(
+    r"(?!(?:aio)?boto|sagemaker|s3transfer|awscli)[a-z]\w*\."
+    r"|(?:Import|ModuleNotFound|FileNotFound|Key|Value|Type|Index|Attribute|Runtime|OS|Overflow)Error$"
+)
+"""Exceptions of other packages, and Python's own: other services have Throttled, Denied and
+InternalServerError, too."""
+
+LIVES_ON = re.compile(
+    r"(?i)\b(?:(?:using|with|by|to) (?:the )?defaults?|will be (?:ignored|skipped|initiali[sz]ed)"
+    r"|ignor(?:ed|ing)|skipp(?:ed|ing)|left out|falling back|instead|disabled|optional|continuing"
+    r"|starting (?:from scratch|fresh)|trying \d|attempt \d+ of)\b"
+)
+"""Words by which a line says that the program has dealt with the problem."""
+
+_HEDGES = re.compile(
+    r"(?i)\b(?:may|might|maybe|possibl[ey]|perhaps|probably|likely|could be|for example|such as"
+    r"|make sure|ensure|either|check (?:if|that|whether))\b"
+)
+"""Words after which a message only supposes or advises."""
+
+_DEATH = ("memory/killed", "ranks/watchdog", "hardware/segfault")
+"""Causes that end a process without a message, and may be why another process failed."""
+
+_FATAL = re.compile(
+    r"(?i)^\W*(?:\S+ ){0,6}(?:error|fatal|panic)\b|kernel|NVRM|NCCL WARN|An error occurred \("
+)
+"""Beginning of a line that a program prints only when it ends."""
+
+_WENT_ON = re.compile(
+    r"(?i)\b(?:training|job|run|script|step|upload|evaluation|pipeline)\b.{0,30}"
+    r"\b(?:completed?|finished|succeeded|successful(?:ly)?|done)\b"
+    r"|\bsuccessfully\b|Reporting training SUCCESS"
+    r"|\b(?:epoch|step|iter(?:ation)?)s?\b\W{0,4}\d+.{0,60}\b(?:loss|acc\w*|lr|perplexity|auc)\b"
+    r"|\b\d+%\|.{0,60}it/s"
+)
+"""Lines of a program that continues: its progress, and that it has finished its work."""
+
+_FRAME = re.compile(r'^\s*(?:File "[^"]*", line \d+|line \d+, in \w+$)')
+
+
+@dataclass(frozen=True, slots=True)
+class Clue:
+    """A line that hints at the cause."""
+
+    number: int
+    """Number of the line among all lines."""
+
+    line: Line
+    level: Level
+    """Place in the order of causes."""
+
+    origin: tuple[Signature, re.Match[str]] | LoggedException
+    is_exact: bool = True
+    """True if it was recognised by the exact words that a program, or AWS, prints."""
+
+    exception: LoggedException | None = None
+    """Exception on whose line it stands."""
+
+    is_handled: bool = False
+    """True if another exception was raised while this one was handled."""
+
+    @property
+    def name(self) -> str:
+        """Name of the signature; else the exception's kind."""
+        return self.origin.kind if isinstance(self.origin, LoggedException) else self.origin[0].name
+
+    @property
+    def word(self) -> LoggedException | None:
+        """Exception that the line names."""
+        return self.exception or parse_exception(self.line)
+
+
+def find_clues(lines: Sequence[Line]) -> list[Clue]:
+    """Return the clues in the lines, except those after which their machine continued for long."""
+    fatal = _fatal(lines)
+    every = _add_places([*read_exceptions(lines)])
+    exceptions = {exception.number: exception for exception in every if exception.follows is None}
+    clues = {clue.number: clue for clue in matching_lines(fatal, exceptions)}
+    numbers = {number for number, _ in fatal}
+    for number, exception in exceptions.items():
+        if number in numbers and number not in clues and not exception.is_of_a_launcher:
+            level: Level = "cause" if tells(exception.message) else "likely"
+            level = "consequence" if exception.is_ignored else level
+            clues[number] = Clue(number, exception.line, level, exception, exception=exception)
+    for exception in every:
+        if exception.is_handling and exception.follows in clues:
+            clues[exception.follows] = _choose_handled(
+                clues[exception.follows], exception, clues.get(exception.number)
+            )
+    return [clues[number] for number in sorted(clues)]
+
+
+def _add_places(every: list[LoggedException]) -> list[LoggedException]:
+    """Return the exceptions with their places. The first of a chain that has only frames of
+    libraries gets the place of the next one that has another, for only that traceback shows the
+    caller.
+    """
+    calls: dict[int | None, str] = {}
+    for exception in every:
+        if exception.place:
+            calls.setdefault(exception.follows, exception.place)
+    return [
+        exception if exception.place else replace(exception, place=calls.get(exception.number, ""))
+        for exception in every
+    ]
+
+
+def _choose_handled(first: Clue, exception: LoggedException, clue: Clue | None) -> Clue:
+    """Return the first clue of a chain whose handling raised another exception. If the second is
+    known and the first is not, the second was the failure; else the first was, but not certainly.
+    """
+    if first.exception and first.exception.message and first.exception.message in exception.message:
+        return first
+    is_known = isinstance(first.origin, LoggedException) and clue is not None and clue.is_exact
+    is_later = is_known and clue is not None and clue.level in ("service", "cause")
+    return replace(first, level="likely" if is_later else first.level, is_handled=True)
+
+
+def _fatal(lines: Sequence[Line]) -> list[tuple[int, Line]]:
+    """Return the lines after which their machine did little ordinary work."""
+    work, after = Counter[str](), Counter[str]()
+    fatal_lines = []
+    for number in range(len(lines) - 1, -1, -1):
+        line = lines[number]
+        if work[line.host] < SURVIVAL_LINES and after[line.host] < AFTERMATH:
+            fatal_lines.append((number, line))
+            work[line.host] += _is_work(line)
+            after[line.host] += 1
+    return fatal_lines[::-1]
+
+
+def _is_work(line: Line) -> bool:
+    """Return whether a line is ordinary, and not one of those that follow a failure."""
+    return not (_AFTERMATH.match(line.bare) or FAILING.search(line.text))
+
+
+def matching_lines(
+    lines: Sequence[tuple[int, Line]],
+    exceptions: Mapping[int, LoggedException] = MappingProxyType({}),
+) -> Iterator[Clue]:
+    """Iterate over the lines that match a signature; frames and code of a traceback are skipped."""
+    frames: set[tuple[str, int | None]] = set()
+    for number, line in lines:
+        process = (line.host, line.rank)
+        is_code = process in frames and line.bare.startswith("    ")
+        (frames.add if _FRAME.match(line.bare) else frames.discard)(process)
+        if not is_code and process not in frames and not HARMLESS.search(line.text):
+            recognition = find_signature(line.text)
+            if recognition and not _is_foreign(line, recognition[0], exceptions.get(number)):
+                yield _clue(number, line, recognition, exceptions)
+
+
+def _is_foreign(line: Line, signature: Signature, exception: LoggedException | None) -> bool:
+    """Return whether a non-AWS exception has the words of an AWS signature."""
+    if not signature.name.startswith(_OF_AWS) or _AWS.search(line.text):
+        return False
+    word = exception or parse_exception(line)
+    return word is not None and _FOREIGN.match(word.kind) is not None
+
+
+def _clue(
+    number: int,
+    line: Line,
+    recognition: tuple[Signature, re.Match[str], bool],
+    exceptions: Mapping[int, LoggedException],
+) -> Clue:
+    """Return the clue of a line, with its level lowered where needed: a program continues after
+    what it logs as information, warns of or tries again; and healthy programs, too, warn about
+    their own files, packages and settings.
+    """
+    signature, match, is_exact = recognition
+    level, exception = signature.level, exceptions.get(number)
+    is_reported = line.is_said or bool(
+        exception or parse_exception(line) or FAILING.search(line.text)
+    )
+    is_first = (
+        level in ("service", "cause") and is_reported or level == "hint" and exception is not None
+    )
+    if level in ("service", "cause", "hint") and (line.is_minor or not is_first):
+        level = "likely"
+    is_usual = line.is_minor and signature.name.startswith("program/")
+    if line.is_tried_again or is_usual and not NAMED_EXCEPTION.search(line.bare):
+        level = "consequence"
+    return Clue(number, line, level, (signature, match), is_exact, exception)
+
+
+def certainty(first: Clue, clues: Sequence[Clue], lines: Sequence[Line]) -> Certainty:
+    """Return how sure the first of the ``clues`` is; clue numbers are indices into ``lines``.
+
+    It is certain where it is *specific*: named by the exact words of AWS's reason, or of the
+    exception that ended the program; the *first*: no error stands before it that it does not
+    explain, and nothing else claims to be a cause; and where it *ended* the program.
+    """
+    if (
+        first.level == "consequence"
+        or isinstance(first.origin, LoggedException)
+        and first.origin.is_cut
+    ):
+        return "unknown"
+    sure = _is_specific(first) and not _rivals(first, clues)
+    if first.line.is_said:
+        is_own = first.level == "service"  # AWS names its own reason, a watch rule its own
+        is_quoted = any(line.is_said and line.text.startswith("AlgorithmError") for line in lines)
+        is_behind = first.exception is not None or is_quoted
+        if is_behind and (first.name.startswith(_OF_AWS) or not is_own):
+            return "likely"
+        if is_own:
+            return "certain" if sure else "likely"
+    sure = sure and not _earlier(first, lines) and _has_ended(first, lines)
+    return "certain" if sure else "likely"
+
+
+def _is_specific(first: Clue) -> bool:
+    if isinstance(first.origin, LoggedException):  # its own words
+        return not (first.origin.is_vague or first.is_handled)
+    line, word = first.line, first.word
+    if _HEDGES.search(line.text[: first.origin[1].start()]) or LIVES_ON.search(line.text):
+        return False
+    if word is None and not (line.is_said or line.error or _FATAL.search(line.text)):
+        return False
+    is_own = word is not None and (word.is_mere_word or word.is_survivable or word.is_opened)
+    return (
+        first.level in ("service", "cause") and first.is_exact and not (is_own or first.is_handled)
+    )
+
+
+def _rivals(first: Clue, clues: Sequence[Clue]) -> bool:
+    """Return whether something else claims to be the cause, too, or a process died without a
+    message elsewhere: the program's own death shows in the lines that follow at once.
+    """
+    others = [clue for clue in clues if clue.name != first.name]
+    near = range(first.number, first.number + AT_ONCE)
+    died = any(clue.name in _DEATH and clue.number not in near for clue in others)
+    return died or any(clue.level in ("service", "cause", "hint") for clue in others)
+
+
+def _earlier(first: Clue, lines: Sequence[Line]) -> bool:
+    """Return whether an error stands before it that it does not explain."""
+    before = [line for line in lines[: first.number] if not line.is_said][-SURVIVAL_LINES:]
+    errors = [line for line in before if _is_error(line) and not HARMLESS.search(line.text)]
+    word = first.word
+    return any(word is None or not _is_same(line, word) for line in errors)
+
+
+def _is_error(line: Line) -> bool:
+    return bool(line.error or parse_exception(line)) and not line.bare.startswith("    ")
+
+
+def _is_same(line: Line, word: LoggedException) -> bool:
+    """Return whether the line repeats the exception, or says that it came from a worker."""
+    return word.kind.rpartition(".")[2] in line.text and (
+        not word.message or word.message[:40] in line.text or "Caught " in line.text
+    )
+
+
+def _has_ended(first: Clue, lines: Sequence[Line]) -> bool:
+    """Return whether the process that printed it did no ordinary work afterwards."""
+    after = [line for line in lines[first.number + 1 :] if line.host == first.line.host]
+    rank = first.line.rank
+    own_lines = [line for line in after if rank is None or line.rank in (None, rank)]
+    if any(_WENT_ON.search(line.text) for line in own_lines[:SURVIVAL_LINES]):
+        return False
+    work = [line for line in own_lines if _is_work(line)]
+    return len(work) <= (AFTERWARDS if first.word else AT_ONCE)
+
 
 NEARBY = 2
 """Number of lines shown before and after the line that names the cause."""

@@ -10,15 +10,19 @@ from typing import Any
 
 from trainyard.aws_clients import client, service_errors
 from trainyard.common.errors import ServiceError
-from trainyard.language.condition_types import all_hold, holds
-from trainyard.language.evaluation import Unknown, evaluate
-from trainyard.language.expressions import GET, JSON_GET, ExpressionError, is_expression, parse_get
-from trainyard.language.parameters import values
+from trainyard.language.evaluation import Unknown, all_hold, evaluate, holds
+from trainyard.language.expressions import (
+    GET,
+    JSON_GET,
+    ExpressionError,
+    is_expression,
+    parse_get,
+    values,
+)
 from trainyard.language.steps import Step as StepDefinition
 from trainyard.language.steps import find_step
-from trainyard.runs.evaluation_numbers import LARGEST, read_object
 from trainyard.runs.execution import Execution, Step
-from trainyard.runs.run_values import RunValues, describe_resource
+from trainyard.runs.run_values import LARGEST, RunValues, describe_resource, read_object
 
 DEMANDS = {
     "Equals": "equal to",

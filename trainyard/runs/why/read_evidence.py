@@ -6,7 +6,7 @@ from typing import Any
 from trainyard.runs.execution import Execution, Step, event_id
 from trainyard.runs.why.diagnosis import Cause, diagnose
 from trainyard.runs.why.failed_conditions import conditions_before
-from trainyard.runs.why.step_evidence import Evidence, Line, line
+from trainyard.runs.why.logged_exceptions import Evidence, Line, line
 
 LINES = 5_000
 """Largest number of last lines of each machine's log: a first cause is not far from the end."""

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from trainyard.language.statuses import EPOCHS
+from trainyard.language.definition_document import EPOCHS
 from trainyard.validate.rules.job_view import Job, known_text
 from trainyard.validate.rules.rule import Violation, rule
 from trainyard.validate.rules.tuning_limits import (

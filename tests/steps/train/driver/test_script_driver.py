@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from steps.train.driver import script_driver as driver
-from training.checkpoint.lineage import Lineage
+from training.checkpoint.marker import Lineage
 from training.identity import Parts
 from trainyard.common.hashes import json_sha256
 

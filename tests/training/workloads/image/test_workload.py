@@ -22,10 +22,9 @@ from tests.training.workloads.image.pictures import (
     picture,
 )
 from training.data.dataset import Dataset
-from training.data.loader import Loader
-from training.data.preparation import Preparation
+from training.data.loader import Loader, Preparation
 from training.data.sample_order import create_uniform_order
-from training.export.request_handler import WARM, ServedModel
+from training.export.inference import WARM, ServedModel
 from training.workloads import load, load_packing
 from trainyard.common.errors import DataError, TrainingError
 
@@ -129,7 +128,7 @@ def test_of_several_inputs_the_folders_below_them_are_the_labels(tmp_path: Path)
 
 
 def test_labels_that_are_numbers_are_ordered_by_them():
-    from training.workloads.image.classes import Classes
+    from training.workloads.image.workload import Classes
 
     parts = [{"labels": {"10": 1, "9": 2}}, {"labels": {"9": 1, "0": 5}}]
     assert Classes.from_statistics(parts).names == ("0", "9", "10")

@@ -10,7 +10,7 @@ from training.data.dataset import Dataset
 from training.data.manifest import Manifest, Samples, Source, write_manifest
 from training.data.shard_writer import ShardWriter
 from training.workloads import Packing, load_packing
-from training.workloads.column_types import record_type
+from training.workloads.column_packing import record_type
 
 SETTINGS = {
     "categories": ["colour", "size"],

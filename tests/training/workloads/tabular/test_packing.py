@@ -13,7 +13,7 @@ from pandas.util import hash_array
 from tests.training.workloads.tabular.tables import SETTINGS, batch, pack, table
 from training.data.shard_writer import check_samples
 from training.workloads import load_packing
-from training.workloads.category_codes import MISSING, Codes, value_hashes
+from training.workloads.column_packing import MISSING, Codes, value_hashes
 from training.workloads.tabular.column_statistics import Moments, Statistics, Tally
 from trainyard.common.errors import DataError, TrainingError
 

@@ -14,7 +14,7 @@ from trainyard.console.metric_curves import Metrics
 from trainyard.console.pages import charts
 from trainyard.console.pages.charts import Curve, Line, axis, chart, groups
 from trainyard.console.web_server import create, serving
-from trainyard.runs.metric_series import Sample
+from trainyard.runs.metric_lines import Sample
 
 pytestmark = pytest.mark.long
 

@@ -28,8 +28,8 @@ from trainyard.emulator.algorithms.image.sagemaker_xgboost_container import trai
 from trainyard.emulator.algorithms.xgboost import channel_data as data
 from trainyard.emulator.algorithms.xgboost import facts, hyperparameters, train, xgboost_metrics
 from trainyard.emulator.algorithms.xgboost.hyperparameters import UserError, validate
-from trainyard.emulator.jobs import image_entrypoint
-from trainyard.emulator.jobs.container_images import PACKAGES
+from trainyard.emulator.sagemaker.jobs import training_job
+from trainyard.emulator.sagemaker.jobs.container_images import PACKAGES
 
 pytestmark = pytest.mark.long
 
@@ -191,7 +191,7 @@ def stand_in(aws: Cloud, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
         (folder / "train").write_text(script)
         (folder / "train").chmod(0o755)
 
-    monkeypatch.setattr(image_entrypoint, "toolkit", lambda python: Path("/opt/ml/train"))
+    monkeypatch.setattr(training_job, "toolkit", lambda python: Path("/opt/ml/train"))
     monkeypatch.setattr(aws.endpoint.app.aws, "on_stage", write)
 
 

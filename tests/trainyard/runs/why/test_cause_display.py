@@ -7,7 +7,7 @@ import pytest
 from trainyard.common.errors import TrainyardError
 from trainyard.runs.why.cause_display import VARIABLE, add_to_summary
 from trainyard.runs.why.diagnosis import diagnose
-from trainyard.runs.why.step_evidence import of_text
+from trainyard.runs.why.logged_exceptions import of_text
 
 
 def test_the_cause_is_appended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,8 @@
 
 import pytest
 
-from trainyard.runs.why.clues import AFTERWARDS
-from trainyard.runs.why.diagnosis import Cause, diagnose
-from trainyard.runs.why.step_evidence import Evidence, line
+from trainyard.runs.why.diagnosis import AFTERWARDS, Cause, diagnose
+from trainyard.runs.why.logged_exceptions import Evidence, line
 
 FULL = "OSError: [Errno 28] No space left on device"
 

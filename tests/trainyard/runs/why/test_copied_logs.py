@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainyard.runs.why.diagnosis import diagnose
-from trainyard.runs.why.step_evidence import of_text
+from trainyard.runs.why.logged_exceptions import of_text
 
 LOG = """step 3 loss 2.31
 Traceback (most recent call last):

@@ -3,7 +3,7 @@
 import pytest
 
 from trainyard.runs.why.diagnosis import Cause, diagnose
-from trainyard.runs.why.step_evidence import Evidence, line
+from trainyard.runs.why.logged_exceptions import Evidence, line
 
 TRACEBACK = """Traceback (most recent call last):
   File "/opt/ml/code/train.py", line 88, in main

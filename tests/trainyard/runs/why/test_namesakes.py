@@ -5,7 +5,7 @@
 import pytest
 
 from trainyard.runs.why.diagnosis import diagnose
-from trainyard.runs.why.step_evidence import of_text
+from trainyard.runs.why.logged_exceptions import of_text
 
 NAMESAKES = {
     "requests.exceptions.InvalidHeader: Header value must be str or bytes": "program/damaged",

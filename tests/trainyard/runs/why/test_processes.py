@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import clean_environment
 from trainyard.runs.why.diagnosis import Cause, diagnose
-from trainyard.runs.why.step_evidence import of_text
+from trainyard.runs.why.logged_exceptions import of_text
 
 
 def failed(*command: str | Path) -> Cause:

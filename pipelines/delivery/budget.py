@@ -1,0 +1,290 @@
+"""Check a run's budget before it starts: the same sums as a plan's, with that run's parameters.
+
+The budget of a deployed pipeline is in recipe.json, in the record that its definition
+names (pipelines.compile.provenance_asset). To change it, change the recipe and upsert.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from pipelines.advice import recipe_advice, training_setting
+from pipelines.compile.compilation import CompiledPipeline
+from pipelines.compile.training_inputs import starting_models
+from pipelines.delivery import shard_volume, upsert_lock
+from pipelines.delivery.pipeline_objects import listing, same
+from pipelines.delivery.training_estimate import foresee
+from pipelines.delivery.upsert_lock import Lock
+from pipelines.endpoint import endpoint_requests
+from pipelines.recipe.sections import Budget
+from pipelines.registry import ledger
+from pipelines.registry.champion import champion_parameters
+from pipelines.registry.ledger import AUTOMATIC_PARAMETERS, TestLook
+from trainyard.aws_clients import client, error_code, service_errors
+from trainyard.plan import deployed_pipeline
+from trainyard.plan.cache_prediction import History, Outcome, predict
+from trainyard.plan.definition_diff import CODE, compare
+from trainyard.plan.deployed_pipeline import DeployedPipeline
+from trainyard.plan.overwritten_data import overwritten
+from trainyard.plan.pipeline_plan import Drift, Plan, complete, started_with
+from trainyard.plan.prices import Prices, load
+from trainyard.plan.run_cost import Cost, Verdict, all_of, estimate
+
+
+@dataclass(frozen=True, slots=True)
+class UpcomingRun:
+    """A run that is about to start, and the predictions about it."""
+
+    document: Mapping[str, Any]
+    """Definition, with the run's parameters as defaults."""
+
+    parameters: Mapping[str, str]
+    history: History
+    outcomes: Sequence[Outcome]
+    region: str
+
+
+def predict_run(
+    sagemaker: Any,
+    document: Mapping[str, Any],
+    pipeline: str,
+    parameters: Mapping[str, str],
+    *,
+    exists: bool = True,
+    s3: Any = None,
+) -> UpcomingRun:
+    """Predict a run of ``document`` with the parameters ``parameters``.
+
+    Args:
+        s3: S3 client that checks that cached results still exist.
+
+    Raises:
+        ClientError: AWS refused.
+    """
+    run = started_with(document, parameters)
+    history = History(sagemaker, pipeline if exists else None, s3=s3)
+    outcomes = predict(run, pipeline, history, datetime.now(UTC))
+    return UpcomingRun(run, parameters, history, outcomes, sagemaker.meta.region_name)
+
+
+def verdict(run: UpcomingRun, budget: Budget) -> Verdict:
+    """Return whether the run keeps the budget.
+
+    For a run with other parameters than the recipe's, the times of earlier runs do not count: twice
+    the steps take longer. The parameters that ``start`` finds out do not change a step's time.
+    """
+    has_usual_parameters = not run.parameters.keys() - AUTOMATIC_PARAMETERS
+    history = run.history if has_usual_parameters else History(None, None)
+    prices = load(run.region)
+    foresight = foresee(run.document, run.region)
+    costs = estimate(run.document, run.outcomes, history, prices, foresight)
+    return check_budget(budget, costs, prices, use_history=has_usual_parameters)
+
+
+def budget_in(recipe: Mapping[str, Any]) -> Budget:
+    """Return the budget of a recorded recipe."""
+    return Budget.model_validate(recipe.get("budget", {}))
+
+
+def check_budget(
+    budget: Budget, costs: Sequence[Cost], prices: Prices, *, use_history: bool = True
+) -> Verdict:
+    """Check the sum against the budget. A budget that cannot be checked counts as exceeded: silence
+    would read as consent.
+
+    ``use_history``: whether the times of earlier runs count.
+    """
+    if budget.usd_per_run is None:
+        return Verdict(True)
+    missing = sorted({cost.unpriced for cost in costs if cost.unpriced})
+    if missing:
+        return Verdict(
+            False,
+            f"cannot be checked: {prices.region} has no price for {', '.join(missing)}; refresh "
+            f"the table (python -m trainyard prices --region {prices.region}), or take "
+            "budget.usd_per_run out of the recipe",
+        )
+    bound = _bound(budget, costs)
+    if bound is None:
+        return Verdict(
+            False,
+            "cannot be checked: a step has no time limit or is of a type without known prices; "
+            "give it a MaxRuntimeInSeconds, or take budget.usd_per_run out of the recipe",
+        )
+    grounds, limit_text = _grounds(budget, costs, use_history), f"${budget.usd_per_run:,.2f}"
+    if bound <= budget.usd_per_run:
+        return Verdict(True, f"{limit_text} a run; at most ${bound:,.2f} ({grounds})")
+    return Verdict(
+        False,
+        f"a run may cost ${bound:,.2f} ({grounds}), and the recipe allows {limit_text}; lower "
+        "max_runtime_minutes or the machines, raise budget.usd_per_run, or choose another "
+        "budget.bound",
+    )
+
+
+GROUNDS = {
+    "limit": "every step that runs as long as it may, on demand",
+    "seen": "every step as long as its longest earlier run, or its limit where there is none",
+    "uncached": "every step as long as it may, on demand, without the cache",
+}
+
+
+def _grounds(budget: Budget, costs: Sequence[Cost], use_history: bool) -> str:
+    """Return what the sum is based on, and which part of it is only foreseen."""
+    grounds = GROUNDS["limit" if budget.bound == "seen" and not use_history else budget.bound]
+    foreseen = ", ".join(cost.step for cost in costs if cost.is_foreseen)
+    if not foreseen:
+        return grounds
+    if budget.bound == "seen":
+        return f"{grounds}; {foreseen} as long as foreseen in nine of ten cases"
+    likely = all_of(map(_likely, costs))
+    with_it = f"; ${likely:,.2f} where {foreseen} takes as long as foreseen in nine of ten cases"
+    return grounds + ("" if likely is None else with_it)
+
+
+def _bound(budget: Budget, costs: Sequence[Cost]) -> float | None:
+    if budget.bound == "uncached":
+        return all_of(cost.usd_uncached for cost in costs)
+    if budget.bound == "limit":
+        return all_of(cost.usd_limit for cost in costs)
+    return all_of(map(_likely, costs))
+
+
+def _likely(cost: Cost) -> float | None:
+    """Return the USD of the longest run seen, else of the ninth decile of the forecast, else of the
+    longest run allowed.
+    """
+    highest = cost.usd_expected.high
+    return cost.usd_limit if highest is None else highest
+
+
+# Plan a recipe's pipeline: the general plan, and what only the application knows about it.
+#
+# Only reads. The SDK is not needed here, since the definition is already compiled.
+
+FILES = 3  # most names of changed files in one line
+NEW_DATA = (
+    "put new data under a new prefix (data.input, --parameter InputUri=…), or upsert with "
+    "cache.enabled=false"
+)
+"""Advice on input data that was overwritten."""
+
+
+def make(definition: CompiledPipeline) -> Plan:
+    """Compare ``definition`` with what is deployed.
+
+    Raises:
+        ServiceError: AWS refused, or could not be reached.
+    """
+    with service_errors(f"planning pipeline {definition.name}"):
+        sagemaker, s3 = (client(name, definition.region) for name in ("sagemaker", "s3"))
+        deployment, target_state = (
+            deployed_pipeline.describe(sagemaker, definition.name),
+            definition.state,
+        )
+        parameters = champion_parameters(sagemaker, target_state.document, {}, None)
+        next_look = _find_next_look(s3, target_state.document, parameters)
+        parameters |= {ledger.PARAMETER: str(next_look.number)} if next_look else {}
+        history = History(sagemaker, target_state.name if deployment else None, s3=s3)
+        prices = load(definition.region)
+        notes = _CodeNotes(s3, definition)
+        forecast = partial(foresee, region=definition.region)
+        plan = complete(target_state, deployment, history, prices, parameters, notes, forecast)
+        document = started_with(target_state.document, parameters)
+        overwrites = tuple(overwritten(s3, document, plan.outcomes, NEW_DATA))
+        drift = _drift(s3, definition, deployment) if deployment and plan.diff else plan.drift
+        types = definition.fallback_instance_types
+        others = recipe_advice.remarks(document, parameters, types, plan.outcomes, history, prices)
+        small = shard_volume.remarks(s3, document)
+        cost_remarks = (
+            *training_setting.remarks(sagemaker, history, prices),
+            *endpoint_requests.remarks(definition.deploy, prices),
+        )
+        remarks = (
+            *((ledger.describe(next_look),) if next_look else ()),
+            *others,
+            *small,
+            *cost_remarks,
+        )
+        return with_budget(
+            definition, replace(plan, overwritten=overwrites, drift=drift, remarks=remarks)
+        )
+
+
+def with_budget(definition: CompiledPipeline, plan: Plan) -> Plan:
+    """Return the plan with what the definition itself says: the recipe's budget, and
+    how it begins.
+    """
+    budget = check_budget(definition.budget, plan.costs, plan.prices)
+    return replace(plan, begins=dict(starting_models(plan.target.document)), budget=budget)
+
+
+def _find_next_look(
+    s3: Any, document: Mapping[str, Any], champion: Mapping[str, str]
+) -> TestLook | None:
+    """Return the look at the test split that the next run would be; the first where there is no
+    bucket yet.
+    """
+    try:
+        return ledger.find_look(s3, document, champion)
+    except ClientError as error:
+        if error_code(error) == "NoSuchBucket":
+            return None
+        raise
+
+
+def _drift(s3: Any, definition: CompiledPipeline, deployment: DeployedPipeline) -> Drift:
+    location = upsert_lock.place(definition)
+    records = upsert_lock.list_records(s3, location)
+    if deployment.state.fingerprint in records.times:
+        return Drift(kind="none")
+    holder = Lock(s3, location, definition.name, 0).holder() if records.is_locked else None
+    if holder:
+        return Drift(kind="interrupted", by=holder.owner, since=holder.since)
+    if records.last is None:
+        return Drift(kind="unknown")
+    diff = compare(upsert_lock.read(s3, location, records.last), deployment.state)
+    return Drift(kind="edited", diff=diff, by=deployment.by, since=deployment.changed_at)
+
+
+class _CodeNotes:
+    """Notes on which files of a code folder changed: the checkout's compared with those in S3."""
+
+    def __init__(self, s3: Any, definition: CompiledPipeline) -> None:
+        self._s3 = s3
+        self._assets = {asset.uri: asset for asset in definition.assets}
+        self._kms_key = definition.kms_key
+
+    def __call__(self, old: str, new: str) -> str:
+        asset, match = self._assets.get(new), CODE.fullmatch(old)
+        if asset is None or match is None:
+            return ""
+        try:
+            remote_objects = dict(listing(self._s3, match["bucket"], match["key"]))
+        except ClientError as error:  # another account's, or a bucket that is gone
+            return f"the old files cannot be listed ({error_code(error)})"
+        return changed_files(remote_objects, asset.files, self._kms_key) if remote_objects else ""
+
+
+def changed_files(
+    remote_objects: Mapping[str, tuple[int, str]], files: Mapping[str, bytes], kms_key: str | None
+) -> str:
+    """Describe changed files, as ``2 files: ~ training/loop.py, + training/new.py``;
+    ``remote_objects``: name → (bytes, ETag).
+    """
+    signs = {
+        name: "~"
+        for name, body in files.items()
+        if not same(remote_objects.get(name), body, kms_key)
+    }
+    signs |= {name: "+" for name in files if name not in remote_objects}
+    signs |= {name: "-" for name in remote_objects if name not in files}
+    names = [f"{signs[name]} {name}" for name in sorted(signs)]
+    more = [f"{len(names) - FILES} more"] if len(names) > FILES else []
+    by_size = ", compared by size only: ETags under KMS are not MD5" if kms_key else ""
+    count = f"{len(names)} file{'' if len(names) == 1 else 's'}"
+    return f"{count}: {', '.join([*names[:FILES], *more])}{by_size}"

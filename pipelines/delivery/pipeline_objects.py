@@ -1,0 +1,174 @@
+"""Upload objects that a pipeline needs in S3 before it starts, only those that are missing."""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from botocore.exceptions import ClientError
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+from rich.text import Text
+
+from pipelines.compile.compilation import CompiledPipeline
+from pipelines.compile.provenance_asset import FOLDER, blank_record_name
+from trainyard.aws_clients import error_code, service_errors
+from trainyard.common.errors import ServiceError
+from trainyard.plan.definition_diff import Change, Diff, compare
+from trainyard.plan.deployed_pipeline import State
+from trainyard.plan.plan_display import differences
+from trainyard.terminal import console
+from trainyard.terminal import errors as terminal
+
+AT_ONCE = 10
+"""Number of parallel uploads: as many connections as botocore keeps open (max_pool_connections)."""
+
+
+def ensure_bucket(s3: Any, bucket: str, region: str) -> bool:
+    """Create the bucket if it does not exist; return True when it was created.
+
+    Raises:
+        ServiceError: the bucket cannot be inspected, or cannot be created.
+    """
+    try:
+        s3.head_bucket(Bucket=bucket)
+        return False
+    except ClientError as error:
+        # It exists, but a role that may list only some prefixes may not inspect the whole bucket.
+        # The listing before the upload will show if the bucket belongs to another account.
+        if error_code(error) == "403":
+            return False
+        if error_code(error) not in ("404", "NoSuchBucket"):
+            raise ServiceError(
+                f"bucket {bucket}: cannot be used ({error_code(error)}): it may belong to another "
+                "account, or this role lacks s3:ListBucket; choose another aws.bucket"
+            ) from None
+    # us-east-1 is the one region that must not be named as a constraint.
+    constraint = {"CreateBucketConfiguration": {"LocationConstraint": region}}
+    s3.create_bucket(Bucket=bucket, **({} if region == "us-east-1" else constraint))
+    return True
+
+
+def sync(
+    s3: Any, bucket: str, prefix: str, files: Mapping[str, bytes], *, kms_key: str | None = None
+) -> int:
+    """Make the objects under ``prefix`` hold ``files`` (name → content); return bytes uploaded.
+
+    An object is left alone when its size is right and so is its ETag, where that is an MD5 (it is
+    not for objects encrypted with a KMS key). Shows a progress bar while there is work to do.
+
+    Raises:
+        ServiceError: the bucket or the prefix cannot be listed or written.
+    """
+    with service_errors(f"uploading to s3://{bucket}/{prefix}"):
+        remote_objects = dict(listing(s3, bucket, prefix))
+        wrong = {
+            n: body for n, body in files.items() if not same(remote_objects.get(n), body, kms_key)
+        }
+        if wrong:
+            _upload(s3, bucket, prefix, wrong, kms_key)
+    return sum(len(body) for body in wrong.values())
+
+
+def listing(s3: Any, bucket: str, prefix: str) -> Iterator[tuple[str, tuple[int, str]]]:
+    """Yield (name under ``prefix``, (bytes, ETag)) of every object there."""
+    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"{prefix}/")
+    for page in pages:
+        for item in page.get("Contents", ()):
+            yield item["Key"].removeprefix(f"{prefix}/"), (item["Size"], item["ETag"].strip('"'))
+
+
+def same(remote_object: tuple[int, str] | None, body: bytes, kms_key: str | None) -> bool:
+    """Return whether a listed object holds ``body``: by its size, and by its ETag if that is an
+    MD5.
+    """
+    if remote_object is None or remote_object[0] != len(body):
+        return False
+    is_md5 = kms_key is None and "-" not in remote_object[1]
+    return not is_md5 or remote_object[1] == hashlib.md5(body, usedforsecurity=False).hexdigest()
+
+
+def _upload(
+    s3: Any, bucket: str, prefix: str, files: Mapping[str, bytes], kms_key: str | None
+) -> None:
+    encryption = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": kms_key} if kms_key else {}
+    columns = (TextColumn("uploading"), BarColumn(), DownloadColumn())
+    with Progress(
+        *columns, console=terminal, transient=True, disable=not terminal.is_terminal
+    ) as progress:
+        task = progress.add_task(prefix, total=sum(map(len, files.values())))
+
+        def put(name: str) -> int:
+            s3.put_object(Bucket=bucket, Key=f"{prefix}/{name}", Body=files[name], **encryption)
+            return len(files[name])
+
+        pool = ThreadPoolExecutor(min(AT_ONCE, len(files)))
+        try:
+            for future in as_completed([pool.submit(put, name) for name in files]):
+                progress.advance(task, future.result())
+        finally:  # after an error, or an interrupt, no further upload begins
+            pool.shutdown(cancel_futures=True)
+
+
+# Compare the definitions of two environments of a recipe, without asking AWS.
+
+ROOT = "s3://…"
+"""Stands for the prefix that all of a pipeline lies under, which differs everywhere or nowhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two environments, and what is different in the second one."""
+
+    names: tuple[str, str]
+    diff: Diff
+
+    @property
+    def as_json(self) -> dict[str, Any]:
+        """Return plain JSON types."""
+        return {"against": self.names[0], "environment": self.names[1], "diff": asdict(self.diff)}
+
+    def show(self) -> None:
+        """Print the differences, or that there are none."""
+        before, now = self.names
+        console.print(f"environment {now} against {before}", style="bold", highlight=False)
+        console.print()
+        lines = list(differences(self.diff)) or [Text("no difference")]
+        for line in lines:
+            console.print(line, highlight=False)
+
+
+def compare_environments(before: CompiledPipeline, now: CompiledPipeline) -> Comparison:
+    """Return what differs in ``now``: names, places, settings, steps, and the recipe's fields that
+    no definition holds, such as those of the endpoint.
+
+    The record that names commit and environment is left out: it differs always.
+    """
+    places = [
+        (definition.name, definition.region, _root(definition)) for definition in (before, now)
+    ]
+    changes = tuple(
+        Change(sign="~", path=path, old=old, new=new)
+        for path, old, new in zip(("PipelineName", "Region", "Root"), *places, strict=True)
+        if old != new
+    )
+    fields = before.recipe_fields, now.recipe_fields
+    changes += tuple(
+        Change(sign="~" if old and new else "+" if new else "-", path=path, old=old, new=new)
+        for path in sorted({*fields[0], *fields[1]})
+        if (old := fields[0].get(path)) != (new := fields[1].get(path))
+    )
+    diff = compare(_placeless(before), _placeless(now))
+    names = (str(before.environment), str(now.environment))
+    return Comparison(names, replace(diff, pipeline=(*changes, *diff.pipeline)))
+
+
+def _root(definition: CompiledPipeline) -> str:
+    """Return the URI that everything of the pipeline lies under."""
+    asset = definition.assets[0]
+    return f"s3://{asset.bucket}/{asset.prefix.removesuffix(f'/{FOLDER}')}"
+
+
+def _placeless(definition: CompiledPipeline) -> State:
+    body = blank_record_name(definition.body).replace(f"{_root(definition)}/", f"{ROOT}/")
+    return replace(definition.state, definition=body)

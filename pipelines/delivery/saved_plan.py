@@ -1,0 +1,216 @@
+"""Write and read plan.json: a plan that can be approved, and applied as it is or not at all.
+
+It holds the whole request, the code's hashes, the state it was planned for, and what it showed;
+and a hash over all that, which reveals a torn or edited file.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from pipelines.compile.compilation import Asset, CompiledPipeline
+from pipelines.delivery.pipeline_objects import ensure_bucket, sync
+from pipelines.rules import check
+from trainyard.common import atomic_file
+from trainyard.common.errors import DefinitionError, PlanError
+from trainyard.common.hashes import json_sha256
+from trainyard.plan.definition_diff import Diff, compare
+from trainyard.plan.deployed_pipeline import DeployedPipeline, State
+from trainyard.plan.pipeline_plan import Plan
+from trainyard.terminal import console
+from trainyard.validate.all_checks import line, show
+
+FORMAT = 1
+MAX_CHANGES = 5  # changes in one message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedPlan:
+    """Parts of a plan file that are needed to apply it."""
+
+    path: Path
+    recipe: Path
+    overrides: tuple[str, ...]
+    environment: str | None
+    target_state: State
+    assets: Mapping[str, str]
+    """Code folder's key in the bucket → SHA-256 of its content."""
+
+    previous_state: State | None
+    """Pipeline as it was when planned; None when it did not exist."""
+
+    created_at: datetime
+
+    def refuse_if_not_of(self, definition: CompiledPipeline) -> None:
+        """Refuse the plan if this checkout compiles to something else.
+
+        Raises:
+            PlanError: they differ; names how.
+        """
+        now = definition.state
+        if definition.environment != self.environment:
+            raise PlanError(
+                f"{self.path}: is a plan for {_describe_environment(self.environment)}, and "
+                "cannot be applied to "
+                f"{_describe_environment(definition.environment)}: leave out --env, or plan that "
+                "one"
+            )
+        if now.name != self.target_state.name:
+            raise PlanError(
+                f"{self.path}: is a plan of pipeline {self.target_state.name}, and {self.recipe} "
+                "defines "
+                f"{now.name}: give the recipe that was planned"
+            )
+        assets = _assets(definition.assets)
+        if now.fingerprint != self.target_state.fingerprint or assets != self.assets:
+            difference = diff_line(compare(self.target_state, now)) or "the code"
+            raise PlanError(
+                f"{self.path}: this checkout does not give what was planned; since then changed: "
+                f"{difference}. Check out what was planned, or plan again"
+            )
+
+    def refuse_if_moved(self, deployment: DeployedPipeline | None) -> None:
+        """Refuse the plan if the pipeline has changed since.
+
+        Raises:
+            PlanError: it was changed, created or deleted since; says what, when and by whom.
+        """
+        before = self.previous_state.fingerprint if self.previous_state else None
+        if before == (deployment.state.fingerprint if deployment else None):
+            return
+        if deployment is None:
+            raise PlanError(
+                f"pipeline {self.target_state.name} was deleted since {self.path}: plan again"
+            )
+        difference = (
+            diff_line(compare(self.previous_state, deployment.state))
+            if self.previous_state
+            else "it was created"
+        )
+        raise PlanError(
+            f"pipeline {self.target_state.name} has moved since {self.path} was made at "
+            f"{self.created_at:%Y-%m-%d %H:%M:%S} UTC: {deployment.by} changed it at "
+            f"{deployment.changed_at:%Y-%m-%d %H:%M:%S}: {difference}. Nothing was changed: plan "
+            "again"
+        )
+
+
+def _describe_environment(environment: str | None) -> str:
+    return f"environment {environment}" if environment else "no environment"
+
+
+def diff_line(diff: Diff) -> str:
+    """Return a difference in one line, for messages."""
+    words = [f"{c.sign} {c.path} {c.old or ''} → {c.new or ''}" for c in diff.pipeline]
+    words += [f"{c.sign} parameter {c.path} {c.old or ''} → {c.new or ''}" for c in diff.parameters]
+    for step in diff.steps:
+        inside = (
+            ""
+            if step.sign != "~"
+            else f" ({', '.join(c.path for c in step.changes[:MAX_CHANGES])})"
+        )
+        words.append(f"{step.sign} step {step.name}{inside}")
+    return "; ".join(words[:MAX_CHANGES]) + ("; …" if len(words) > MAX_CHANGES else "")
+
+
+def as_json(plan: Plan, definition: CompiledPipeline) -> dict[str, Any]:
+    """Return the plan as ``--json`` prints it, with the code of the planned definition."""
+    return plan.as_json() | {"assets": _assets(definition.assets)}
+
+
+def _assets(assets: Sequence[Any]) -> dict[str, str]:
+    return {asset.key: asset.sha256 for asset in assets}
+
+
+def write(
+    path: Path, plan: Plan, definition: CompiledPipeline, recipe: Path, overrides: Sequence[str]
+) -> None:
+    """Write ``plan`` of ``definition``, compiled from ``recipe`` with ``overrides``, atomically.
+
+    Raises:
+        PlanError: the file cannot be written.
+    """
+    content = as_json(plan, definition) | {
+        "recipe": str(recipe),
+        "environment": definition.environment,
+        "overrides": list(overrides),
+    }
+    tree = {"format": FORMAT, "sha256": json_sha256(content), "plan": content}
+    try:
+        atomic_file.write(path, json.dumps(tree, indent=1) + "\n")
+    except OSError as error:
+        raise PlanError(f"--out {path}: cannot be written: {error}") from None
+
+
+def read(path: Path) -> SavedPlan:
+    """Read a saved plan.
+
+    Raises:
+        PlanError: the file is missing, torn, edited, or of another version.
+    """
+    try:
+        tree = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise PlanError(f"{path}: no such plan; python -m pipelines.plan --out makes one") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise PlanError(f"{path}: is not a whole plan ({error}); plan again") from None
+    if not isinstance(tree, dict) or tree.get("format") != FORMAT:
+        raise PlanError(f"{path}: is not a plan of format {FORMAT}; plan again")
+    content = tree.get("plan")
+    if not isinstance(content, dict) or tree.get("sha256") != json_sha256(content):
+        raise PlanError(f"{path}: was torn or edited after it was written; plan again")
+    return SavedPlan(
+        path=path,
+        recipe=Path(content["recipe"]),
+        overrides=tuple(content["overrides"]),
+        environment=content.get("environment"),
+        target_state=_state(content["wanted"]),
+        assets=content["assets"],
+        previous_state=content["deployed"] and _state(content["deployed"]),
+        created_at=datetime.fromisoformat(content["made"]),
+    )
+
+
+def _state(tree: Mapping[str, Any]) -> State:
+    return State(**{key: value for key, value in tree.items() if key != "fingerprint"})
+
+
+# Upload what a compiled pipeline refers to; refuse what the service would refuse later.
+
+DEFINITION = "definition.json"
+"""Name of the object that holds a definition which upsert does not deploy."""
+
+
+def definition_asset(definition: CompiledPipeline) -> Asset:
+    """Return the folder of the definition itself, beside those of the code."""
+    code = definition.assets[0]
+    return Asset(code.bucket, code.prefix, {DEFINITION: definition.body.encode()})
+
+
+def refuse_invalid(definition: CompiledPipeline) -> None:
+    """Refuse errors that the service would find later; show what would only cost money."""
+    findings = check(definition.body)
+    wrong = [line(finding) for finding in findings if finding.severity == "error"]
+    if wrong:
+        raise DefinitionError(f"pipeline {definition.name}:\n  " + "\n  ".join(wrong))
+    if findings:
+        show(findings, "nothing that the service refuses")
+
+
+def make_buckets(s3: Any, definition: CompiledPipeline) -> None:
+    """Create the buckets that the pipeline's code goes to, where they are missing."""
+    for bucket in sorted({asset.bucket for asset in definition.assets}):
+        if ensure_bucket(s3, bucket, definition.region):
+            console.print(f"created bucket {bucket}")
+
+
+def upload_code(s3: Any, definition: CompiledPipeline) -> int:
+    """Upload the folders of code that are missing or different; return the bytes uploaded."""
+    make_buckets(s3, definition)
+    return sum(
+        sync(s3, asset.bucket, asset.key, asset.files, kms_key=definition.kms_key)
+        for asset in definition.assets
+    )

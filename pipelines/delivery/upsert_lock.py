@@ -1,0 +1,318 @@
+"""Allow one upsert of a pipeline at a time: a lock object in S3, taken by a conditional write.
+
+UpdatePipeline takes no condition, so two upserts could silently overwrite each other. S3 does:
+``If-None-Match: *`` creates the object only if it does not exist, ``If-Match`` replaces or deletes
+only the object that was read (S3 User Guide, "Conditional writes", "Conditional deletes"). A lock
+whose holder died is taken over when its time is up. The time is S3's, not this machine's.
+"""
+
+import getpass
+import json
+import os
+import secrets
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from pipelines.compile.compilation import CompiledPipeline
+from trainyard.aws_clients import error_code
+from trainyard.common.errors import PlanError
+from trainyard.plan.deployed_pipeline import State
+from trainyard.terminal import console
+
+# Records of applied upserts: one object each, named by its fingerprint, written before the
+# pipeline.
+#
+#     s3://<bucket>/<prefix>/<pipeline>/definitions/<fingerprint>.json
+#
+# A deployed state without a record was not deployed by upsert: drift.
+
+LOCK = "lock"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """S3 location of a pipeline's records and its lock."""
+
+    bucket: str
+    prefix: str
+    """Key prefix, without a slash at its end."""
+
+    kms_key: str | None = None
+
+    def key(self, name: str) -> str:
+        """Return the key of the object ``name``."""
+        return f"{self.prefix}/{name}"
+
+    @property
+    def encryption(self) -> dict[str, str]:
+        """Return the encryption arguments of PutObject."""
+        if not self.kms_key:
+            return {}
+        return {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": self.kms_key}
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Records found at a place."""
+
+    times: Mapping[str, datetime]
+    """Fingerprint → time when it was last recorded."""
+
+    is_locked: bool
+    """True if an upsert is under way, or was interrupted."""
+
+    @property
+    def last(self) -> str | None:
+        """Return the fingerprint that was recorded last."""
+        return max(self.times, key=self.times.__getitem__, default=None)
+
+
+def place(definition: CompiledPipeline) -> Place:
+    """Return the place beside the code of the pipeline: ``<root>/code/…`` and
+    ``<root>/definitions/…``.
+    """
+    asset = definition.assets[0]
+    root = asset.prefix.removesuffix("/code")
+    return Place(asset.bucket, f"{root}/definitions", definition.kms_key)
+
+
+def list_records(s3: Any, location: Place) -> Records:
+    """List the records at ``location``; none when the bucket does not exist yet.
+
+    Raises:
+        ClientError: AWS refused.
+    """
+    pages = s3.get_paginator("list_objects_v2")
+    try:
+        objects = [
+            item
+            for page in pages.paginate(Bucket=location.bucket, Prefix=location.key(""))
+            for item in page.get("Contents", ())
+        ]
+    except ClientError as error:
+        if error_code(error) == "NoSuchBucket":
+            return Records({}, False)
+        raise
+    names = {item["Key"].removeprefix(location.key("")): item["LastModified"] for item in objects}
+    times = {
+        n.removesuffix(".json"): timestamp for n, timestamp in names.items() if n.endswith(".json")
+    }
+    return Records(times, LOCK in names)
+
+
+def write(s3: Any, location: Place, state: State) -> None:
+    """Record ``state``; an existing record is written again, so that it becomes the last one.
+
+    Raises:
+        ClientError: AWS refused.
+    """
+    s3.put_object(
+        Bucket=location.bucket,
+        Key=location.key(f"{state.fingerprint}.json"),
+        Body=json.dumps(state.as_json(), indent=1).encode(),
+        **location.encryption,
+    )
+
+
+def read(s3: Any, location: Place, fingerprint: str) -> State:
+    """Return the state that was recorded under ``fingerprint``.
+
+    Raises:
+        ClientError: AWS refused.
+        PlanError: the object was damaged or edited.
+    """
+    key = location.key(f"{fingerprint}.json")
+    body = s3.get_object(Bucket=location.bucket, Key=key)["Body"].read()
+    try:
+        state = State(**json.loads(body))
+        if state.fingerprint == fingerprint:
+            return state
+    except (ValueError, TypeError):
+        pass  # refused below
+    raise PlanError(
+        f"s3://{location.bucket}/{key}: is not the record that upsert wrote there: damaged or "
+        "edited; "
+        "delete it"
+    )
+
+
+LOST_RACE = ("PreconditionFailed", "ConditionalRequestConflict", "NoSuchKey")
+"""Error codes of a conditional request that came too late: 412, 409, 404."""
+
+ATTEMPTS = 5  # the lock's holder may change between a refused write and the look at it
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Holder of a lock."""
+
+    id: str
+    owner: str
+    since: datetime
+    until: datetime
+    is_expired: bool
+    etag: str
+
+
+class Lock:
+    """A lock that this process holds; created by :func:`locked`."""
+
+    def __init__(self, s3: Any, location: Place, pipeline: str, seconds: float) -> None:
+        self._s3 = s3
+        self._location = location
+        self._pipeline = pipeline
+        self._seconds = seconds
+        self._id = secrets.token_hex(8)
+        self._etag = ""
+        self._target = {"Bucket": location.bucket, "Key": location.key(LOCK)}
+
+    def take(self) -> None:
+        """Take the lock, also from a holder whose time is up.
+
+        Raises:
+            PlanError: another process holds it; says who, since when and until when.
+        """
+        for _ in range(ATTEMPTS):
+            if self._write(IfNoneMatch="*"):
+                return
+            holder = self.holder()
+            if holder is None:
+                continue
+            if not holder.is_expired:
+                raise PlanError(self._describe_holder(holder))
+            if self._write(IfMatch=holder.etag):
+                console.print(f"took over the lock of {holder.owner}, whose time is up")
+                return
+        raise PlanError(f"pipeline {self._pipeline}: others keep taking its lock; try again")
+
+    def renew(self) -> None:
+        """Hold the lock for the whole time again: what follows must not happen without it.
+
+        Raises:
+            PlanError: it took too long, and another process took over.
+        """
+        if not self._write(IfMatch=self._etag):
+            holder = self.holder()
+            raise PlanError(
+                f"pipeline {self._pipeline}: this upsert took longer than its lock lasts "
+                f"({self._seconds:g} s), and {holder.owner if holder else 'another process'} took "
+                "over; nothing was changed: try again with a longer --lock-seconds"
+            )
+
+    def release(self) -> None:
+        """Release the lock; does nothing when another process has taken over."""
+        try:
+            self._s3.delete_object(**self._target, IfMatch=self._etag)
+        except ClientError as error:
+            if not self._is_late(error):
+                raise
+
+    def holder(self) -> Holder | None:
+        """Return the holder of the lock; None when it is free."""
+        try:
+            answer = self._s3.get_object(**self._target)
+        except ClientError as error:
+            if error_code(error) == "NoSuchBucket" or self._is_late(error):
+                return None
+            raise
+        lock_record = self._parse_record(answer["Body"].read())
+        # Last-Modified is in whole seconds: add one, so that no holder loses the lock too early.
+        until = answer["LastModified"] + timedelta(seconds=lock_record["seconds"] + 1)
+        now = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
+        since = answer["LastModified"]
+        return Holder(
+            lock_record["id"], lock_record["holder"], since, until, until <= now, answer["ETag"]
+        )
+
+    def _parse_record(self, body: bytes) -> dict[str, Any]:
+        try:
+            lock_record = json.loads(body)
+            return {
+                "id": lock_record["id"],
+                "holder": lock_record["holder"],
+                "seconds": float(lock_record["seconds"]),
+            }
+        except (ValueError, KeyError, TypeError):
+            lock_uri = f"s3://{self._target['Bucket']}/{self._target['Key']}"
+            raise PlanError(
+                f"pipeline {self._pipeline}: {lock_uri} is not a lock of upsert: {body[:60]!r}; "
+                "find out whose it is, and delete it"
+            ) from None
+
+    def _write(self, **condition: str) -> bool:
+        """Return whether the lock is ours now. A retry by botocore may be refused because the
+        attempt before it succeeded in S3: then the object is ours.
+        """
+        body = {"id": self._id, "holder": whoami(), "seconds": self._seconds}
+        try:
+            answer = self._s3.put_object(
+                **self._target,
+                Body=json.dumps(body).encode(),
+                **condition,
+                **self._location.encryption,
+            )
+        except ClientError as error:
+            first = "IfNoneMatch" in condition
+            if (first and _is_denied(error)) or not self._is_late(error):
+                raise
+            holder = self.holder()
+            if holder is None or holder.id != self._id:
+                return False
+            self._etag = holder.etag
+            return True
+        self._etag = answer["ETag"]
+        return True
+
+    def _is_late(self, error: ClientError) -> bool:
+        """Return whether another process was faster. A role that may list only some prefixes gets
+        403 for an object that does not exist (GetObject's page: 404 needs s3:ListBucket).
+        """
+        if error_code(error) in LOST_RACE:
+            return True
+        return _is_denied(error) and not list_records(self._s3, self._location).is_locked
+
+    def _describe_holder(self, holder: Holder) -> str:
+        lock_uri = f"s3://{self._target['Bucket']}/{self._target['Key']}"
+        return (
+            f"pipeline {self._pipeline}: {holder.owner} has been upserting it since "
+            f"{holder.since:%H:%M:%S} UTC; nothing was changed. Plan again when that is done. A "
+            f"holder that died loses the lock at {holder.until:%H:%M:%S} UTC ({lock_uri})"
+        )
+
+
+@contextmanager
+def hold_lock(s3: Any, location: Place, pipeline: str, seconds: float) -> Iterator[Lock]:
+    """Hold the pipeline's lock inside the block, for ``seconds`` at a time.
+
+    Raises:
+        PlanError: another process holds it.
+        ClientError: AWS refused.
+    """
+    lock = Lock(s3, location, pipeline, seconds)
+    lock.take()
+    try:
+        yield lock
+    finally:
+        lock.release()
+
+
+def _is_denied(error: ClientError) -> bool:
+    return error_code(error) in ("AccessDenied", "403")
+
+
+def whoami() -> str:
+    """Return the CodeBuild build, else ``user@host``, and the process."""
+    if build := os.environ.get("CODEBUILD_BUILD_ID"):
+        return build
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user id without a name
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()} (process {os.getpid()})"

@@ -1,0 +1,92 @@
+"""Bring an Approved model package into service at the recipe's endpoint, or go back.
+
+python -m pipelines.deploy MODEL_PACKAGE_ARN --recipe recipes/prod.yaml [--env prod] [--quick]
+python -m pipelines.deploy --rollback --recipe recipes/prod.yaml [--env prod]
+
+The package is verified first. SageMaker shifts the requests as ``deploy.shift`` says, and an alarm
+on errors, latency or the comparison with the serving model takes them all back. The command ends
+when the new model serves (0), or was rolled back (1).
+"""
+
+from typing import Annotated
+
+import typer
+
+from pipelines.endpoint.endpoint_requests import CAPTURE_FOLDER, Release
+from pipelines.endpoint.rollout import Outcome, go_back, release
+from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, SetOption
+from pipelines.recipe.config import Recipe
+from pipelines.recipe.environments import account_number, refuse_other_caller, resolve
+from pipelines.recipe.read_recipe import load
+from pipelines.registry.champion import evidence_of
+from pipelines.registry.verification import first_mismatch, verify
+from trainyard.common.errors import GateError, RecipeError
+from trainyard.terminal import Need, console, needs, run
+
+
+def prepare_release(package: str, recipe: Recipe, *, quick: bool) -> Release:
+    """Return the release of a package that may be deployed.
+
+    Raises:
+        GateError: it is not Approved, of another group, or does not match its record.
+    """
+    account = resolve(recipe.aws)
+    capture = f"s3://{account.bucket}/{recipe.aws.prefix}/{recipe.pipeline.name}/{CAPTURE_FOLDER}"
+    new_release = Release(recipe, package, account.job_role, capture)
+    _ = new_release.deploy  # a recipe without an endpoint
+    package_details = evidence_of(package).registered_package
+    group = recipe.register_.model_package_group.rpartition("/")[2]
+    if package_details.get("ModelPackageGroupName") != group:
+        raise GateError(
+            f"{package}: is of group {package_details.get('ModelPackageGroupName')}, not {group}"
+        )
+    if (status := package_details.get("ModelApprovalStatus")) != "Approved":
+        raise GateError(f"{package}: is {status}; approve it first (python -m pipelines.approve)")
+    if wrong := first_mismatch(verify(package, quick=quick)):
+        raise GateError(f"{package}: not deployed: {wrong.name} does not match: {wrong.detail}")
+    return new_release
+
+
+def _print_line(line: str) -> None:
+    console.print(line, highlight=False, markup=False)
+
+
+@needs(Need(("package", "rollback")))
+def main(
+    recipe: RecipeOption,
+    package: Annotated[str | None, typer.Argument(metavar="MODEL_PACKAGE_ARN")] = None,
+    environment: EnvOption = None,
+    overridden: SetOption = NOT_GIVEN,
+    rollback: Annotated[
+        bool, typer.Option("--rollback", help="Serve again what served before.")
+    ] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Verify by a few small reads only.")
+    ] = False,
+) -> None:
+    """Deploy a package to the recipe's endpoint, or return to what served before."""
+    recipe_config = load(recipe, overridden, environment)
+    refuse_other_caller(account_number(recipe_config.aws, environment), recipe_config.aws.region)
+    if rollback:
+        if recipe_config.deploy is None:
+            raise RecipeError(
+                f"{recipe}: deploy: is missing; it names the endpoint to roll back, as deploy: "
+                "{endpoint: NAME}"
+            )
+        outcome = go_back(
+            recipe_config.deploy.endpoint, resolve(recipe_config.aws).region, _print_line
+        )
+    else:
+        outcome = release(prepare_release(str(package), recipe_config, quick=quick), _print_line)
+    _print_line(_describe_outcome(outcome))
+    raise typer.Exit(0 if outcome.is_serving else 1)
+
+
+def _describe_outcome(outcome: Outcome) -> str:
+    if outcome.is_serving:
+        return f"{outcome.config} serves"
+    return f"rolled back: {outcome.config} serves. {outcome.reason}"
+
+
+if __name__ == "__main__":
+    run(main)

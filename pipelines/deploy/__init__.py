@@ -1,1 +1,0 @@
-"""Deployment of a pipeline: the upsert lock, the records, the saved plan, the storage."""

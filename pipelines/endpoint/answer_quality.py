@@ -1,0 +1,395 @@
+"""Say whether answers are worse, by the truths that came later, than the evaluation recorded.
+
+Truths are in Model Monitor's format (developer guide, "Ingest ground truth labels and merge them
+with predictions"): JSON Lines below ``prefix/yyyy/mm/dd/hh``, by the day of their arrival. One is
+joined with a captured request by its inference ID, or by the event ID of a request without one.
+"""
+
+import csv
+import gzip
+import io
+import json
+import random
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from operator import attrgetter
+from pathlib import PurePosixPath
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from scipy.stats import t as student
+
+from pipelines.endpoint.drift import QUALITY, Change
+from pipelines.endpoint.endpoint_requests import UNREADABLE, body, inside
+from pipelines.endpoint.rollout import serving
+from pipelines.recipe.config import Recipe
+from pipelines.recipe.sections import Monitor
+from pipelines.registry.champion import evidence_of
+from pipelines.registry.package_evidence import Absent, split
+from trainyard.aws_clients import service_errors
+from trainyard.common.errors import DataError, RecipeError, nearest
+
+# Records that a model was asked, and its answers: captured by an endpoint, or of a file.
+#
+# Data capture: developer guide, "Capture data from real-time endpoint". Of each source at most
+# ``MOST`` records are kept, drawn at random, so that memory does not grow with the traffic.
+
+MOST = 10_000
+"""Records of a source that are compared; these show a shift of a fiftieth of the distribution."""
+NO_VARIANT = ""
+"""Variant of a record that is not captured."""
+TIME = "%Y-%m-%dT%H:%M:%SZ"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRequest:
+    """One record, and the answer to it."""
+
+    record: Mapping[str, Any]
+    answer: Any = None
+    """The JSON answer; None where it is not known."""
+    variant: str = NO_VARIANT
+    """The endpoint's variant that answered: it is named after the model's version."""
+    truth: float | None = None
+    """What the answer should have been, where that is known and a number."""
+    captured_at: datetime | None = None
+    """When it was captured, in UTC."""
+
+
+@dataclass
+class Source:
+    """Records of one source. ``add`` keeps at most ``MOST`` of them."""
+
+    number: int = 0
+    """Number of records, those not kept included."""
+    unread: int = 0
+    """Number of captured lines that were not read."""
+    unread_reason: str = ""
+    """Why the last of these was not."""
+    requests: list[RecordedRequest] = field(default_factory=list)
+    truth_source: "Source | None" = None
+    """The captured records whose truth is known."""
+    _draw: random.Random = field(default_factory=lambda: random.Random(0))
+
+    def add(self, request: RecordedRequest) -> None:
+        """Add a record (reservoir sampling: Vitter 1985, algorithm R)."""
+        self.number += 1
+        if len(self.requests) < MOST:
+            self.requests.append(request)
+        elif (place := self._draw.randrange(self.number)) < MOST:
+            self.requests[place] = request
+
+
+def read_captures(
+    s3: Any,
+    root: str,
+    start: datetime,
+    end: datetime,
+    truths: Mapping[str, float | None] = MappingProxyType({}),
+) -> Source:
+    """Return what was captured from ``start`` to before ``end``, both in UTC, by time.
+
+    Args:
+        root: S3 URI of the endpoint's captured data; variants are the folders in it.
+        truths: ID of a request → its truth.
+
+    Raises:
+        ServiceError: S3 refused.
+    """
+    source = Source(truth_source=Source())
+    bucket, prefix = split(f"{root}/")
+    with service_errors(f"reading what was captured below {root}"):
+        pages = s3.get_paginator("list_objects_v2").paginate(
+            Bucket=bucket, Prefix=prefix, Delimiter="/"
+        )
+        folders = [entry["Prefix"] for page in pages for entry in page.get("CommonPrefixes", ())]
+    for folder in folders:
+        for _, line in lines_of_days(s3, f"s3://{bucket}/{folder}", start, end):
+            add_captured(source, line, folder[len(prefix) : -1], (start, end), truths)
+    source.requests.sort(key=attrgetter("captured_at"))
+    return source
+
+
+def lines_of_days(s3: Any, uri: str, start: datetime, end: datetime) -> Iterator[tuple[str, bytes]]:
+    """Iterate over (place, line) of the files below ``yyyy/mm/dd/`` of the days from ``start`` to
+    ``end``. Raises ServiceError.
+    """
+    bucket, prefix = split(f"{uri.rstrip('/')}/")
+    days = (end.date() - start.date()).days + 1
+    with service_errors(f"reading {uri}"):
+        for day in (start + timedelta(days=n) for n in range(days)):
+            for key in _keys(s3, bucket, f"{prefix}{day:%Y/%m/%d}/"):
+                body = s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+                for number, line in enumerate(body.splitlines(), 1):
+                    yield f"s3://{bucket}/{key}, line {number}", line
+
+
+def add_captured(
+    source: Source,
+    line: bytes,
+    variant: str,
+    period: tuple[datetime, datetime],
+    truths: Mapping[str, float | None],
+) -> None:
+    """Add a captured line's request to ``source``, or count it as unread, whatever stands in it."""
+    start, end = period
+    try:
+        event = json.loads(line)
+        metadata = event["eventMetadata"]
+        name = metadata.get("inferenceId") or metadata.get("eventId")
+        captured_at = datetime.strptime(metadata["inferenceTime"], TIME)
+        if not start <= captured_at.replace(tzinfo=start.tzinfo) < end:
+            return
+        sides = event["captureData"]
+        request_body = body(sides["endpointInput"])
+        if not isinstance(request_body, dict):
+            raise ValueError("the request is not a JSON object")
+        truth = truths.get(name)
+    except UNREADABLE as error:
+        source.unread, source.unread_reason = source.unread + 1, repr(error)
+        return
+    try:
+        answer = body(sides["endpointOutput"])
+    except UNREADABLE:  # not captured, or no JSON: the features are compared
+        answer = None
+    request = RecordedRequest(_record(request_body), answer, variant, truth, captured_at)
+    source.add(request)
+    if source.truth_source is not None and name in truths:
+        source.truth_source.add(request)
+
+
+def _record(request_body: dict[str, Any]) -> dict[str, Any]:
+    inside = request_body.get("record")
+    return inside if isinstance(inside, dict) else request_body
+
+
+def of_files(s3: Any, uri: str) -> Source:
+    """Return the records of CSV, JSON Lines and Parquet files, or of a transform's scores, in an
+    order drawn at random: that of a file is by no time.
+
+    Raises:
+        DataError: there is none, or a file cannot be read.
+        ServiceError: S3 refused.
+    """
+    source = Source()
+    bucket, prefix = split(uri)
+    with service_errors(f"reading {uri}"):
+        for key in _keys(s3, bucket, prefix):
+            if PurePosixPath(key).name.startswith((".", "_")):
+                continue
+            body = s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+            try:
+                for row in _rows(PurePosixPath(key), body):
+                    has_answer = isinstance(row.get("input"), dict) and "answer" in row
+                    source.add(
+                        RecordedRequest(_record(row["input"]), row["answer"])
+                        if has_answer
+                        else RecordedRequest(row)
+                    )
+            except (*UNREADABLE, OSError, EOFError, zlib.error, csv.Error) as error:
+                raise DataError(
+                    f"s3://{bucket}/{key}: {error}; monitor.baseline is of CSV with a header, JSON "
+                    "Lines or Parquet"
+                ) from None
+    if not source.number:
+        raise DataError(f"{uri}: holds no records; monitor.baseline names a file or a prefix")
+    random.Random(0).shuffle(source.requests)
+    return source
+
+
+def _rows(path: PurePosixPath, body: bytes) -> Iterator[dict[str, Any]]:
+    if path.suffix == ".gz":
+        path, body = path.with_suffix(""), gzip.decompress(body)
+    if path.suffix == ".parquet":
+        import pyarrow.parquet as pq  # takes a while
+
+        yield from pq.read_table(io.BytesIO(body)).to_pylist()
+    elif path.suffix == ".csv":
+        yield from csv.DictReader(io.StringIO(body.decode("utf-8-sig")))
+    elif path.suffix in (".jsonl", ".ndjson"):
+        yield from (json.loads(line) for line in body.splitlines() if line.strip())
+    else:
+        raise ValueError(f"format {path.suffix or 'without a suffix'} is not read")
+
+
+def _keys(s3: Any, bucket: str, prefix: str) -> Iterator[str]:
+    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
+    yield from (item["Key"] for page in pages for item in page.get("Contents", ()))
+
+
+Losses = Callable[[np.ndarray, np.ndarray], np.ndarray]
+TINY = 1e-15
+"""Least probability that a logarithm is taken of."""
+OF_TRUTHS: Mapping[str, Losses] = {
+    "log_loss": lambda p, y: -np.log(np.clip(np.where(y == 1, p, 1 - p), TINY, 1)),
+    "brier": lambda p, y: np.square(p - y),
+    "accuracy": lambda p, y: ((p > 0.5) == (y == 1)).astype(float),
+    "mae": lambda p, y: np.abs(p - y),
+    "mse": lambda p, y: np.square(p - y),
+}
+"""Metric → its value of each answer, from predicted numbers and truths, both (n,)."""
+OF_PROBABILITIES = ("log_loss", "brier", "accuracy")
+WORDS = {"true": 1.0, "false": 0.0}
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedQuality:
+    """What the evaluation of the serving model recorded."""
+
+    variant: str
+    """The endpoint's variant of that model."""
+    metric: str
+    lower_is_better: bool
+    value: float
+    standard_error: float
+    margin: float = 0.0
+    """How much worse answers may be, in the metric's unit."""
+
+
+def read_quality(
+    recipe: Recipe, monitor: Monitor, sagemaker: Any, endpoint: str
+) -> RecordedQuality:
+    """Return the record of the model that the endpoint serves.
+
+    Raises:
+        RecipeError: the metric is not computed from truths.
+        DataError: the registry has no record of the metric, or no standard error of it.
+        ServiceError: AWS refused.
+    """
+    workload_spec = recipe.workload_spec
+    metric = monitor.metric or workload_spec.primary_metric
+    possible = [name for name in OF_TRUTHS if name in workload_spec.metrics]
+    if metric not in possible:
+        raise RecipeError(
+            f"monitor.metric: {metric} is not computed from a predicted number and its truth; "
+            f"{nearest(metric, possible) if possible else f'{recipe.kind} has no such metric'}"
+        )
+    package = serving(sagemaker, endpoint)
+    if package is None:
+        raise DataError(f"endpoint {endpoint}: serves no model package, so nothing was recorded")
+    evidence = evidence_of(package)
+    try:
+        entry = evidence.json(evidence.source("Statistics")["S3Uri"])["metrics"][metric]
+        value, error = float(entry["value"]), float(entry["standard_error"])
+    except (Absent, KeyError, TypeError) as cause:
+        raise DataError(
+            f"{package}: its evaluation recorded no {metric} with a standard error ({cause}); "
+            "remove "
+            "monitor.truths, or set monitor.metric to one that it has"
+        ) from None
+    margin = recipe.gate.comparisons.get("non_inferiority", {}).get(metric, 0.0)
+    variant = f"version-{package.rpartition('/')[2]}"
+    return RecordedQuality(
+        variant, metric, workload_spec.metrics[metric] == "lower", value, error, margin
+    )
+
+
+def truths(s3: Any, uri: str, start: datetime, end: datetime) -> dict[str, float | None]:
+    """Return ID of a request → its truth, of those that arrived from ``start``'s day to ``end``'s;
+    None for what is not a number, ``true`` or ``false``.
+
+    Raises:
+        DataError: a line is not in Model Monitor's format.
+        ServiceError: S3 refused.
+    """
+    truth_values: dict[str, float | None] = {}
+    for place, line in lines_of_days(s3, uri, start, end):
+        try:
+            event = json.loads(line)
+            truth_data = event["groundTruthData"]["data"]
+            truth_values[event["eventMetadata"]["eventId"]] = _number(truth_data)
+        except UNREADABLE as error:
+            raise DataError(
+                f"{place}: {error!r}; a line of ground truths is {{'groundTruthData': {{'data': "
+                "'1', 'encoding': 'CSV'}, 'eventMetadata': {'eventId': '…'}, 'eventVersion': '0'}"
+            ) from None
+    return truth_values
+
+
+def _number(raw_value: Any) -> float | None:
+    text = str(raw_value).strip().lower()
+    try:
+        value = WORDS[text] if text in WORDS else float(text)
+    except ValueError:
+        return None
+    return value if np.isfinite(value) else None
+
+
+def judge_quality(
+    answers: Sequence[RecordedRequest], path: str, group: str | None, record: RecordedQuality
+) -> tuple[Change | None, Iterator[str]]:
+    """Return the change of the metric, one-sided, and notes on what was not compared.
+
+    Args:
+        answers: requests whose truths are known.
+        path: where the predicted number stands in an answer.
+        group: column of a request whose equal values mark requests that depend on each other.
+    """
+    rows = [request for request in answers if request.variant == record.variant]
+    pairs = [(inside(request.answer, path), request.truth) for request in rows]
+    right = [_fits(record.metric, *pair) for pair in pairs]
+    values = np.array([pair for pair, fits in zip(pairs, right, strict=True) if fits], float)
+    names = [
+        request.record.get(group or "") for request, fits in zip(rows, right, strict=True) if fits
+    ]
+    notes = _notes(record, len(rows), len(values))
+    if len(values) < 2:
+        return None, notes
+    losses = OF_TRUTHS[record.metric](*values.T)
+    return change(losses, names if None not in names else None, record), notes
+
+
+def _fits(metric: str, prediction: Any, truth: float | None) -> bool:
+    if truth is None or isinstance(prediction, bool) or not isinstance(prediction, int | float):
+        return False
+    if metric in OF_PROBABILITIES:
+        return 0 <= prediction <= 1 and truth in (0, 1)
+    return _number(prediction) is not None  # neither NaN nor beyond float64
+
+
+def _notes(record: RecordedQuality, rows: int, compared_count: int) -> Iterator[str]:
+    if compared_count < rows:
+        expectation = (
+            "a probability and a truth of 0 or 1"
+            if record.metric in OF_PROBABILITIES
+            else ("a number and its truth")
+        )
+        yield (
+            f"{record.metric}: {rows - compared_count} of {rows} truths not compared: not "
+            f"{expectation}"
+        )
+    if compared_count < 2:
+        yield f"{record.metric}: not compared, too few truths of {record.variant}: {compared_count}"
+
+
+def change(losses: np.ndarray, groups: Sequence[Any] | None, record: RecordedQuality) -> Change:
+    """Return the metric's change, with Welch's one-sided p-value (Biometrika 34, 1947).
+
+    The evaluation's standard error counts as known exactly; ours is that of a mean over groups, as
+    in ``training.scores``.
+
+    Args:
+        losses: the metric of each answer, (n,), n > 1.
+        groups: the group of each; None for each its own.
+    """
+    value = float(losses.mean())
+    pulls = (losses - value) / len(losses)
+    if groups is not None:
+        _, places = np.unique(np.array([str(group) for group in groups]), return_inverse=True)
+        pulls = np.bincount(places, pulls)
+    count = len(pulls)
+    worse = (value - record.value) * (1 if record.lower_is_better else -1) - record.margin
+    own_variance = float(np.square(pulls).sum()) * count / (count - 1) if count > 1 else np.inf
+    both = own_variance + record.standard_error**2
+    if count < 2:  # one group says nothing of the others
+        chance = 1.0
+    elif not both:
+        chance = float(worse <= 0)
+    else:
+        freedom = (both / own_variance) ** 2 * (count - 1) if own_variance else np.inf
+        chance = float(student.sf(worse / both**0.5, freedom))
+    movement = f"{record.value:.4g} when evaluated → {value:.4g} of {len(losses):,} answers"
+    return Change(record.metric, QUALITY, chance, None, movement)

@@ -1,0 +1,283 @@
+"""The requests of an endpoint: model, configuration, alarms, shift of the traffic."""
+
+import json
+import math
+from base64 import b64decode
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pipelines.recipe.config import Recipe
+from pipelines.recipe.sections import Deploy
+from trainyard.common.errors import RecipeError, nearest
+from trainyard.plan.prices import HOURS_A_MONTH, Prices
+
+PERIOD = 60
+"""Seconds that an alarm looks at: SageMaker's metrics of endpoints are of one minute."""
+MINUTES = 2
+"""Minutes in a row whose latency has to be too high. With few requests a minute's p95 is its
+slowest, and a process's first is slow whatever the model."""
+NAMESPACE, WORSE = "Trainyard", "WorseThanServing"
+"""CloudWatch metric by which a comparison rolls back."""
+COMPARISON_SECONDS = 10
+"""Seconds that the alarm on it looks at."""
+CAPTURE_FOLDER = "captured"
+"""Folder of the captured requests, below the pipeline's prefix."""
+LONGEST_HOURS = 8  # of a deployment: MaximumExecutionTimeoutInSeconds is at most 28,800
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """One package that comes into service at the recipe's endpoint."""
+
+    recipe: Recipe
+    package: str
+    """ARN of the model package."""
+    role: str
+    """ARN of the role of the model's containers."""
+    capture: str
+    """S3 URI below which requests are captured."""
+
+    @property
+    def deploy(self) -> Deploy:
+        if self.recipe.deploy is None:
+            raise RecipeError(
+                "deploy: is missing from the recipe; say deploy: {endpoint: NAME} to serve its "
+                "model"
+            )
+        return self.recipe.deploy
+
+    @property
+    def name(self) -> str:
+        """Name of the model, and of the endpoint's configuration."""
+        group, version = self.package.rpartition(":model-package/")[2].split("/")
+        return f"{names_begin(self.deploy.endpoint, group)}{version}"
+
+    @property
+    def variant(self) -> str:
+        """Name of the variant: captured requests and metrics are told apart by it."""
+        return f"version-{self.package.rpartition('/')[2]}"
+
+    @property
+    def tags(self) -> list[dict[str, str]]:
+        return [{"Key": k, "Value": v} for k, v in sorted(self.recipe.aws.tags.items())]
+
+
+def names_begin(endpoint: str, group: str) -> str:
+    """Return how the names begin of what deployments of a group's packages at an endpoint make:
+    models, configurations, alarms. A package's version follows.
+    """
+    return f"{endpoint}-{group[:25].rstrip('-')}-"
+
+
+def model(release: Release) -> dict[str, Any]:
+    """Return CreateModel's request."""
+    aws = release.recipe.aws
+    request: dict[str, Any] = {
+        "ModelName": release.name,
+        "ExecutionRoleArn": release.role,
+        "PrimaryContainer": {"ModelPackageName": release.package},
+        "EnableNetworkIsolation": aws.network_isolation,
+    }
+    if aws.vpc:
+        request["VpcConfig"] = {
+            "Subnets": list(aws.vpc.subnets),
+            "SecurityGroupIds": list(aws.vpc.security_groups),
+        }
+    return request | ({"Tags": release.tags} if release.tags else {})
+
+
+def configuration(release: Release) -> dict[str, Any]:
+    """Return CreateEndpointConfig's request."""
+    deploy, key = release.deploy, release.recipe.aws.kms_key
+    variant = {
+        "VariantName": release.variant,
+        "ModelName": release.name,
+        "InstanceType": deploy.instance_type,
+        "InitialInstanceCount": deploy.instance_count,
+        "InitialVariantWeight": 1.0,
+    }
+    request: dict[str, Any] = {
+        "EndpointConfigName": release.name,
+        "ProductionVariants": [variant],
+    }
+    if deploy.capture_share:
+        request["DataCaptureConfig"] = {
+            "EnableCapture": True,
+            "InitialSamplingPercentage": round(100 * deploy.capture_share),
+            "DestinationS3Uri": release.capture,
+            "CaptureOptions": [{"CaptureMode": "Input"}, {"CaptureMode": "Output"}],
+            "CaptureContentTypeHeader": {
+                "JsonContentTypes": ["application/json"],
+                "CsvContentTypes": ["text/csv"],
+            },
+            **({"KmsKeyId": key} if key else {}),
+        }
+    if key:
+        request["KmsKeyId"] = key
+    return request | ({"Tags": release.tags} if release.tags else {})
+
+
+def alarms(release: Release) -> Iterator[dict[str, Any]]:
+    """Iterate over PutMetricAlarm's requests: errors, latency and comparison of this release
+    alone.
+    """
+    deploy = release.deploy
+    dimensions = {
+        "EndpointName": deploy.endpoint,
+        "VariantName": release.variant,
+        "EndpointConfigName": release.name,
+    }
+    of_minute = {
+        "Namespace": "AWS/SageMaker",
+        "Period": PERIOD,
+        "Dimensions": _dimensions(dimensions),
+    }
+    if deploy.max_error_share is not None:
+        yield (
+            _alarm(release, "errors", deploy.max_error_share)
+            | of_minute
+            | {
+                "MetricName": "Invocation5XXErrors",
+                "Statistic": "Average",
+            }
+        )
+    if deploy.max_p95_ms is not None:
+        yield (
+            _alarm(release, "latency", deploy.max_p95_ms * 1000)
+            | of_minute
+            | {
+                "MetricName": "ModelLatency",  # in microseconds
+                "ExtendedStatistic": "p95",
+                "EvaluationPeriods": MINUTES,
+            }
+        )
+    if deploy.compare:
+        yield _alarm(release, "worse", 0.5) | {
+            "Namespace": NAMESPACE,
+            "MetricName": WORSE,
+            "Dimensions": _dimensions({"EndpointConfigName": release.name}),
+            "Statistic": "Maximum",
+            "Period": COMPARISON_SECONDS,
+        }
+
+
+def _alarm(release: Release, kind: str, threshold: float) -> dict[str, Any]:
+    return {
+        "AlarmName": f"{release.name}-{kind}",
+        "AlarmDescription": f"{kind} of {release.package}; it rolls a deployment back",
+        "EvaluationPeriods": 1,
+        "Threshold": threshold,
+        "ComparisonOperator": "GreaterThanThreshold",
+        "TreatMissingData": "notBreaching",
+    }
+
+
+def _dimensions(dimensions: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"Name": name, "Value": value} for name, value in dimensions.items()]
+
+
+def deployment(deploy: Deploy, names: list[str]) -> dict[str, Any]:
+    """Return the DeploymentConfig of an update. ``names``: of the alarms that roll back."""
+    wait = round(deploy.bake_minutes * 60)
+    percent = {"Type": "CAPACITY_PERCENT", "Value": round(100 * deploy.share)}
+    routing: dict[str, Any] = {"Type": deploy.shift.upper(), "WaitIntervalInSeconds": wait}
+    if deploy.shift == "canary":
+        routing["CanarySize"] = percent
+    if deploy.shift == "linear":
+        routing["LinearStepSize"] = percent
+    request: dict[str, Any] = {
+        "BlueGreenUpdatePolicy": {
+            "TrafficRoutingConfiguration": routing,
+            "TerminationWaitInSeconds": 0,
+            "MaximumExecutionTimeoutInSeconds": LONGEST_HOURS * 3600,
+        }
+    }
+    if names:
+        alarms = [{"AlarmName": name} for name in names]
+        request["AutoRollbackConfiguration"] = {"Alarms": alarms}
+    return request
+
+
+# Read what an endpoint captured: bodies of requests and answers, and the numbers in answers.
+
+UNREADABLE = (AttributeError, LookupError, TypeError, ValueError, RecursionError)
+"""What reading JSON of another form raises."""
+
+
+def body(side: Mapping[str, str]) -> Any:
+    """Return a captured body. Raises one of ``UNREADABLE``, also for a body that is not JSON."""
+    data = b64decode(side["data"]) if side["encoding"] == "BASE64" else side["data"]
+    return json.loads(data)
+
+
+def answer(line: str | bytes) -> Any:
+    """Return the answer of a captured line; None for one that has none, or is none itself."""
+    try:
+        return body(json.loads(line)["captureData"]["endpointOutput"])
+    except UNREADABLE:
+        return None
+
+
+def inside(answer: Any, path: str) -> Any:
+    """Return what stands in an answer at ``path``, whose dots lead into objects; None without."""
+    for member in path.split("."):
+        answer = answer.get(member) if isinstance(answer, dict) else None
+    return answer
+
+
+def number_at(answer: Any, path: str) -> float | None:
+    """Return the number at ``path``; None for anything else, NaN and infinity included."""
+    value = inside(answer, path)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:  # a whole number beyond float64
+        return None
+
+
+def numbers(answer: Any) -> Iterator[str]:
+    """Iterate over the paths of an answer's numbers."""
+    for name, value in answer.items() if isinstance(answer, dict) else ():
+        yield from (f"{name}.{rest}" for rest in numbers(value))
+        if number_at(answer, name) is not None:
+            yield name
+
+
+def without_number(path: str, answers: Sequence[Any]) -> str | None:
+    """Return a message that no answer has a number at ``path``, with the nearest path that has one;
+    None if some answer has it, or there are no answers.
+    """
+    if not answers or any(number_at(reply, path) is not None for reply in answers):
+        return None
+    number_names = [*dict.fromkeys(name for reply in answers for name in numbers(reply))]
+    hint = nearest(path, number_names) if number_names else "there are no numbers in them"
+    return f"none of {len(answers):,} captured answers has a number {path!r}; {hint}"
+
+
+# What an endpoint costs: its machines by the hour, for as long as it serves.
+
+
+def hourly(prices: Prices, machines: Sequence[tuple[str, int]]) -> float | None:
+    """Return USD an hour of (instance type, count) machines; None if one has no price.
+
+    It is a processing job's price, since the table has none of endpoints.
+    """
+    machine_prices = [prices.cluster("processing", *machine) for machine in machines]
+    known_usd = [price.usd for price in machine_prices if price]
+    return sum(known_usd) if machine_prices and len(known_usd) == len(machine_prices) else None
+
+
+def remarks(deploy: Deploy | None, prices: Prices) -> Iterator[str]:
+    """Yield the line of a plan on the recipe's endpoint; nothing without one."""
+    if deploy is None:
+        return
+    machines = f"{deploy.instance_count} × {deploy.instance_type}"
+    usd = hourly(prices, [(deploy.instance_type, deploy.instance_count)])
+    cost = (
+        f"the price table has no {deploy.instance_type}"
+        if usd is None
+        else f"~${usd:,.3f} an hour, ~${usd * HOURS_A_MONTH:,.2f} a month, by processing's price"
+    )
+    yield f"endpoint {deploy.endpoint}, once pipelines.deploy created it: {machines}, {cost}"

@@ -1,0 +1,285 @@
+"""Compare what an endpoint was asked in a period, and what it answered, with a baseline."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from pipelines.endpoint.answer_quality import (
+    NO_VARIANT,
+    RecordedQuality,
+    RecordedRequest,
+    Source,
+    judge_quality,
+    of_files,
+    read_captures,
+    truths,
+)
+from pipelines.endpoint.drift import MISSING, QUALITY, Change, compare
+from pipelines.endpoint.endpoint_requests import number_at, without_number
+from pipelines.recipe.config import Recipe
+from pipelines.recipe.sections import Monitor
+from pipelines.registry.package_evidence import split
+from trainyard.aws_clients import service_errors
+from trainyard.common.errors import DataError, RecipeError, nearest
+from trainyard.quality import constraints
+from trainyard.quality.constraints import FRACTIONAL, INTEGRAL, inferred_type
+from trainyard.quality.model_quality import GREATER, LESS, Cells, Table, of_records
+
+TEXTS = "language_model"
+"""Workload whose requests are texts, which are compared by their features."""
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """A period beside its baseline."""
+
+    requests: Source
+    baseline: Source
+    now: Table
+    before: Table
+    changes: tuple[Change, ...]
+    absent: tuple[str, ...]
+    """Features that no request has."""
+    notes: tuple[str, ...]
+    """What was not compared, and why."""
+    record: RecordedQuality | None = None
+    """What the serving model's evaluation recorded, where truths are compared with it."""
+
+    def drifted_features(self, *respects: str) -> list[str]:
+        """Return the features that drifted in one of these respects."""
+        features = (c.feature for c in self.changes if c.has_drifted and c.respect in respects)
+        return [*dict.fromkeys(features)]
+
+
+def compare_period(
+    s3: Any,
+    recipe: Recipe,
+    monitor: Monitor,
+    root: str,
+    end: datetime,
+    record: RecordedQuality | None = None,
+) -> Period:
+    """Compare the period that ends at ``end`` with the baseline.
+
+    Args:
+        root: S3 URI below which the endpoint's requests are captured.
+        record: what was recorded of the serving model, where the recipe names truths.
+
+    Raises:
+        DataError: one of them has no records.
+        RecipeError: the baseline lacks a feature.
+        ServiceError: S3 refused.
+    """
+    start = end - timedelta(days=monitor.days)
+    truth_values = truths(s3, monitor.truths, start, end) if monitor.truths else {}
+    requests = _read_captures(s3, root, start, end, truth_values)
+    if monitor.baseline:
+        baseline = of_files(s3, monitor.baseline)
+    else:
+        baseline = _read_captures(
+            s3, root, start - timedelta(days=monitor.baseline_days), start, {}
+        )
+    return compare_sources(recipe, monitor, requests, baseline, record)
+
+
+def _read_captures(
+    s3: Any, root: str, start: datetime, end: datetime, truth_values: Mapping[str, float | None]
+) -> Source:
+    source = read_captures(s3, root, start, end, truth_values)
+    if not source.number:
+        unread_note = (
+            f"; {source.unread} were not read: {source.unread_reason}" if source.unread else ""
+        )
+        raise DataError(
+            f"{root}: has no requests from {start:%F %R} to {end:%F %R} UTC{unread_note}; choose "
+            "another "
+            "time by --until or monitor.days, or set monitor.baseline to records"
+        )
+    return source
+
+
+def compare_sources(
+    recipe: Recipe,
+    monitor: Monitor,
+    requests: Source,
+    baseline: Source,
+    record: RecordedQuality | None = None,
+) -> Period:
+    """Compare two sources.
+
+    Raises:
+        RecipeError: the baseline lacks a feature, or the answers the number to compare.
+        DataError: they have no column to compare.
+    """
+    before, now = (_table(source.requests, recipe.kind == TEXTS) for source in (baseline, requests))
+    config = None if recipe.train.loop is None else recipe.workload_config
+    kinds = dict.fromkeys(getattr(config, "categories", ()), False)
+    kinds |= dict.fromkeys(getattr(config, "numbers", ()), True)
+    names, others = monitor.features or tuple(kinds), ()
+    if not names:
+        # of raw records, labels and identifiers were no part of a request
+        raw = all(
+            request.variant == NO_VARIANT and request.answer is None
+            for request in baseline.requests
+        )
+        others = tuple(name for name in before.columns if raw and name not in now.columns)
+        names = tuple(name for name in before.columns if name not in others)
+    if not names:
+        raise DataError(
+            "monitor: the records of the baseline have no column that a request has; name those to "
+            "compare in monitor.features"
+        )
+    for name in names:
+        if name not in before.columns:
+            near = nearest(name, [*before.columns])
+            raise RecipeError(
+                f"monitor: the baseline has no column {name!r}; {near}; or name those to compare "
+                "in monitor.features"
+            )
+    absent = tuple(name for name in names if name not in now.columns)
+    before, now = (_choose_columns(table, names) for table in (before, now))
+    quantities = {n for n in names if kinds.get(n, _is_number(before.columns[n]))}
+    notes = (
+        [f"{requests.unread} requests not read: {requests.unread_reason}"]
+        if requests.unread
+        else []
+    )
+    if others:
+        notes.append(
+            f"{', '.join(others)}: not compared, no request has them; a feature is named in "
+            "monitor.features"
+        )
+    if monitor.prediction:
+        _refuse_unknown(monitor.prediction, asked=requests.requests, baseline=baseline.requests)
+        answers = _answers(monitor.prediction, baseline.requests, requests.requests)
+        if all(answers):
+            name = f"answer.{monitor.prediction}"
+            before.columns[name], now.columns[name] = answers
+            quantities.add(name)
+        else:
+            notes.append(f"{monitor.prediction}: no answers of the same model in both")
+    also = []
+    if record and requests.truth_source and monitor.prediction:
+        group = getattr(config, "group", None)
+        change, quality_notes = judge_quality(
+            requests.truth_source.requests, monitor.prediction, group, record
+        )
+        also, notes = [change] if change else [], [*notes, *quality_notes]
+    limits = {"error": monitor.error, "least_psi": monitor.least_psi, "also": also}
+    changes = compare(before.columns, now.columns, quantities, **limits)
+    return Period(requests, baseline, now, before, tuple(changes), absent, tuple(notes), record)
+
+
+def _refuse_unknown(path: str, **sources: Sequence[RecordedRequest]) -> None:
+    """Raise RecipeError if there are answers, but none has a number at ``path``."""
+    for place, records in sources.items():
+        answers = [request.answer for request in records if request.answer is not None]
+        if wrong := without_number(path, answers):
+            suffix = "" if place == "asked" else " of the baseline"
+            raise RecipeError(f"monitor.prediction{suffix}: {wrong}")
+
+
+def _answers(path: str, *sources: Sequence[RecordedRequest]) -> list[Cells]:
+    """Return the numbers at ``path`` of each source's answers, by variants that both have."""
+    common = set.intersection(*({request.variant for request in source} for source in sources))
+    if any(request.variant == NO_VARIANT for request in sources[0]):  # a transform's scores
+        common = {request.variant for source in sources for request in source}
+    return [
+        [str(value) for request in source if request.variant in common
+         if (value := number_at(request.answer, path)) is not None]
+        for source in sources
+    ]  # fmt: skip
+
+
+def _choose_columns(table: Table, names: Iterable[str]) -> Table:
+    missing: Cells = [None] * table.rows
+    return Table({name: table.columns.get(name, missing) for name in names}, table.rows)
+
+
+def _table(requests: Iterable[RecordedRequest], texts: bool) -> Table:
+    return of_records(of_texts(request.record) if texts else request.record for request in requests)
+
+
+def _is_number(cells: Cells) -> bool:
+    return inferred_type(cells) in (INTEGRAL, FRACTIONAL)
+
+
+# Features of a text: its length, and the shares of kinds of its characters.
+#
+# Characters of one text depend on each other, so they are not counted over all texts, but become
+# numbers of each.
+
+KINDS = {
+    "letters": str.isalpha,
+    "digits": str.isdigit,
+    "spaces": str.isspace,
+    "not_ascii": lambda character: not character.isascii(),
+}
+
+
+def of_texts(record: Mapping[str, Any]) -> dict[str, float]:
+    """Return the features of a record's texts, as ``text.bytes`` and ``text.letters``."""
+    features: dict[str, float] = {}
+    for name, text in record.items():
+        if not isinstance(text, str):
+            continue
+        features[f"{name}.bytes"] = len(text.encode(errors="replace"))
+        for kind, is_kind in KINDS.items():
+            features[f"{name}.{kind}"] = sum(map(is_kind, text)) / max(len(text), 1)
+    return features
+
+
+# Write a period's statistics, constraints and violations in Model Monitor's formats.
+#
+# Developer guide, "Schema for Statistics", "Schema for Constraints", "Schema for Violations".
+# constraint_violations.json is written last: where it is, the others are.
+
+
+def write(s3: Any, folder: str, period: Period, least_psi: float, kms_key: str | None) -> None:
+    """Write the three files at the S3 URI ``folder``. Raises ServiceError."""
+    encryption = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": kms_key} if kms_key else {}
+    documents = {
+        "statistics": constraints.describe(period.now),
+        "constraints": constraints.suggest(constraints.describe(period.before)),
+        "constraint_violations": {"violations": [*violations(period, least_psi)]},
+    }
+    bucket, prefix = split(folder)
+    with service_errors(f"writing {folder}"):
+        for name, document in documents.items():
+            s3.put_object(
+                Bucket=bucket,
+                Key=f"{prefix}/{name}.json",
+                Body=json.dumps(document, indent=1).encode(),
+                **encryption,
+            )
+
+
+def violations(period: Period, least_psi: float) -> Iterator[dict[str, str]]:
+    """Iterate over the entries of constraint_violations.json: one for each change that is drift."""
+    for change in period.changes:
+        if not change.has_drifted:
+            continue
+        if change.respect == QUALITY and period.record:
+            yield {
+                "metric_name": change.feature,
+                "constraint_check_type": GREATER if period.record.lower_is_better else LESS,
+                "description": f"{change.movement}, Holm's p {change.chance:.2g}",
+            }
+            continue
+        if change.feature in period.absent:
+            check, text = "missing_column_check", "No request has this column"
+        elif change.respect == MISSING:
+            check, text = "completeness_check", f"Data completeness has changed: {change.movement}"
+        else:
+            check = "baseline_drift_check"
+            text = (
+                f"Baseline drift distance: {change.psi:.4g} exceeds threshold: {least_psi:g} "
+                f"(population stability index; {change.movement}, Holm's p {change.chance:.2g})"
+            )
+        yield {
+            "feature_name": change.feature,
+            "constraint_check_type": check,
+            "description": text,
+        }

@@ -1,0 +1,482 @@
+"""Bring a package into service at the recipe's endpoint, watch the shift, and go back."""
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from pipelines.endpoint.endpoint_requests import (
+    NAMESPACE,
+    WORSE,
+    Release,
+    alarms,
+    answer,
+    configuration,
+    deployment,
+    model,
+    number_at,
+    without_number,
+)
+from pipelines.registry.package_evidence import split
+from trainyard.aws_clients import client, service_errors
+from trainyard.common.errors import GateError, RecipeError, ServiceError
+
+# Compare a new model with the serving one, by errors and captured answers, while both serve.
+
+LATEST = 10
+"""Files of captured answers that show which numbers the serving model answers with."""
+
+
+@dataclass
+class Comparison:
+    """The comparison of both models during a deployment; it rolls back by its alarm."""
+
+    new: Release
+    old_config: str
+    sagemaker: Any
+    cloudwatch: Any
+    s3: Any
+    _since: datetime = field(default_factory=lambda: datetime.now(UTC))
+    _counts: dict[str, tuple[int, int]] = field(default_factory=dict)
+    _read: set[str] = field(default_factory=set)
+    _answers: dict[str, list[Any]] = field(default_factory=dict)
+    """Configuration → its first captured answers, at most ``FEWEST``."""
+    _has_alarmed: bool = False
+
+    def __post_init__(self) -> None:
+        compare = self.new.deploy.compare
+        self._error = compare.error if compare else 0.05
+        both = bool(compare and compare.quality)
+        share = self._error / 2 if both else self._error
+        self.errors = ErrorTest(share)
+        self.means = MeanTest(share, compare.better) if compare and both else None
+        with service_errors(f"looking at endpoint configuration {self.old_config}"):
+            config_description = self.sagemaker.describe_endpoint_config(
+                EndpointConfigName=self.old_config
+            )
+        self._variants = {
+            self.new.name: self.new.variant,
+            self.old_config: config_description["ProductionVariants"][0]["VariantName"],
+        }
+
+    def refuse_unknown(self) -> None:
+        """Refuse a quality that the serving model's captured answers have no number for.
+
+        Raises:
+            RecipeError: there are answers, and none has it.
+        """
+        compare = self.new.deploy.compare
+        if compare is None or compare.quality is None:
+            return
+        with service_errors(f"reading what {self.new.deploy.endpoint} captured"):
+            files = sorted(self._files(self.old_config), key=lambda item: item["LastModified"])
+            lines = [line for item in files[-LATEST:] for line in self._lines(item["Key"])]
+        answers = [reply for line in lines if (reply := answer(line)) is not None]
+        if wrong := without_number(compare.quality, answers):
+            raise RecipeError(
+                f"deploy.compare.quality: {wrong}; nothing was deployed. Leave quality out to "
+                "compare errors alone"
+            )
+
+    def check_answers(self, report: Callable[[str], None]) -> None:
+        """Compare what was answered since the last look; let the alarm go off if it is worse."""
+        if self.new.deploy.compare is None or self._has_alarmed:
+            return
+        counts = {config: self._count_requests(config) for config in self._variants}
+        new, old = (self._fresh(config, counts[config]) for config in (self.new.name,
+                                                                      self.old_config))  # fmt: skip
+        self._counts = counts
+        self.errors.add(new, old)
+        if self.means:
+            self.means.add(self._values(self.new.name), self._values(self.old_config))
+        worse = [
+            *(["it fails more often"] if self.errors.worse else []),
+            *(["its answers are worse"] if self.means and self.means.worse else []),
+            *(["its answers lack what is compared"] if self._lacks_quality() else []),
+        ]
+        if worse:
+            self._has_alarmed = True
+            report(f"{self.new.package}: {' and '.join(worse)} than what serves; rolling back")
+            self._alarm()
+
+    def result(self) -> str:
+        """Return how many answers were compared, or why none was; empty where none should be."""
+        if self.means is None:
+            return ""
+        new, old = self.means.counts
+        summary = f"quality compared of {new:,} answers of the new and {old:,} of the serving model"
+        return summary if new and old else f"{summary}: that is, not compared; capture more of them"
+
+    def _lacks_quality(self) -> bool:
+        compare, answers = self.new.deploy.compare, self._answers.get(self.new.name, [])
+        path = compare.quality if compare else None
+        return bool(path and len(answers) >= FEWEST and without_number(path, answers))
+
+    def _alarm(self) -> None:
+        point = {
+            "MetricName": WORSE,
+            "Dimensions": [{"Name": "EndpointConfigName", "Value": self.new.name}],
+            "Value": 1.0,
+            "StorageResolution": 1,
+        }
+        with service_errors(f"rolling back {self.new.package}"):
+            self.cloudwatch.put_metric_data(Namespace=NAMESPACE, MetricData=[point])
+
+    def _fresh(self, config: str, now: tuple[int, int]) -> tuple[int, int]:
+        before = self._counts.get(config, (0, 0))
+        return now[0] - before[0], now[1] - before[1]
+
+    def _count_requests(self, config: str) -> tuple[int, int]:
+        """Return requests and server errors of a configuration since the watch began."""
+        dimensions = {
+            "EndpointName": self.new.deploy.endpoint,
+            "VariantName": self._variants[config],
+            "EndpointConfigName": config,
+        }
+        query = {
+            "Namespace": "AWS/SageMaker",
+            "Dimensions": [{"Name": k, "Value": v} for k, v in dimensions.items()],
+            "StartTime": self._since,
+            "EndTime": datetime.now(UTC) + timedelta(minutes=1),
+            "Period": 60,
+            "Statistics": ["Sum"],
+        }
+        with service_errors(f"reading the metrics of {self.new.deploy.endpoint}"):
+            sums = [
+                sum(
+                    point["Sum"]
+                    for point in self.cloudwatch.get_metric_statistics(MetricName=name, **query)[
+                        "Datapoints"
+                    ]
+                )
+                for name in ("Invocations", "Invocation5XXErrors")
+            ]
+        return int(sums[0]), int(sums[1])
+
+    def _values(self, config: str) -> Iterator[float]:
+        """Iterate over the quality of the answers captured since the last look."""
+        compare = self.new.deploy.compare
+        first = self._answers.setdefault(config, [])
+        with service_errors(f"reading what {self.new.deploy.endpoint} captured"):
+            fresh = [
+                item["Key"]
+                for item in self._files(config)
+                if item["Key"] not in self._read and item["LastModified"] >= self._since
+            ]
+            for key in fresh:
+                self._read.add(key)
+                for line in self._lines(key):
+                    reply = answer(line)
+                    if reply is not None and len(first) < FEWEST:
+                        first.append(reply)
+                    value = number_at(reply, compare.quality or "") if compare else None
+                    if value is not None:
+                        yield value
+
+    def _files(self, config: str) -> Iterator[Any]:
+        """Iterate over the files captured of a configuration."""
+        root = f"{self.new.capture}/{self.new.deploy.endpoint}/{self._variants[config]}/"
+        bucket, prefix = split(root)
+        pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
+        yield from (item for page in pages for item in page.get("Contents", ()))
+
+    def _lines(self, key: str) -> Iterator[bytes]:
+        bucket, _ = split(self.new.capture)
+        yield from self.s3.get_object(Bucket=bucket, Key=key)["Body"].read().splitlines()
+
+
+BEFORE = "trainyard:before"
+"""Tag of the endpoint: the configuration that served before, which a roll-back returns to."""
+POLL_SECONDS = 5.0  # seconds between two looks at a deployment
+BUSY = ("Creating", "Updating", "RollingBack", "SystemUpdating")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a deployment ended."""
+
+    config: str
+    """Name of the configuration that serves."""
+    is_serving: bool
+    """Whether it is the one that was asked for."""
+    reason: str = ""
+    """What SageMaker says of a roll-back."""
+
+
+def describe_endpoint(sagemaker: Any, endpoint: str) -> dict[str, Any] | None:
+    """Return DescribeEndpoint's answer; None where there is no such endpoint."""
+    with service_errors(f"looking at endpoint {endpoint}"):
+        try:
+            return sagemaker.describe_endpoint(EndpointName=endpoint)
+        except ClientError as error:
+            if "Could not find" in str(error) or "does not exist" in str(error):
+                return None
+            raise
+
+
+def serving(sagemaker: Any, endpoint: str) -> str | None:
+    """Return the ARN of the model package that the endpoint serves; None where there is none."""
+    description = describe_endpoint(sagemaker, endpoint)
+    return None if description is None else package_of(sagemaker, description["EndpointConfigName"])
+
+
+def package_of(sagemaker: Any, config: str) -> str | None:
+    """Return the ARN of the model package that an endpoint's configuration serves; None for a model
+    of another kind.
+    """
+    with service_errors(f"looking at endpoint configuration {config}"):
+        variants = sagemaker.describe_endpoint_config(EndpointConfigName=config)
+        name = variants["ProductionVariants"][0]["ModelName"]
+        container = sagemaker.describe_model(ModelName=name).get("PrimaryContainer", {})
+    package: str | None = container.get("ModelPackageName")
+    return package
+
+
+def release(new: Release, report: Callable[[str], None]) -> Outcome:
+    """Create or update the endpoint, and return when the new model serves, or is rolled back.
+
+    Raises:
+        RecipeError: the serving model's answers have no such quality.
+        ServiceError: AWS refused, or the endpoint is busy.
+    """
+    region = new.package.split(":")[3]
+    sagemaker, cloudwatch = client("sagemaker", region), client("cloudwatch", region)
+    name = new.deploy.endpoint
+    before = describe_endpoint(sagemaker, name)
+    if before and before["EndpointStatus"] != "InService":
+        raise ServiceError(f"endpoint {name}: is {before['EndpointStatus']}; expected InService")
+    old = before["EndpointConfigName"] if before else None
+    watch = Comparison(new, old, sagemaker, cloudwatch, client("s3", region)) if old else None
+    if watch:
+        watch.refuse_unknown()
+    with service_errors(f"deploying {new.package}"):
+        _once(lambda: sagemaker.create_model(**model(new)))
+        _once(lambda: sagemaker.create_endpoint_config(**configuration(new)))
+        names = []
+        for alarm in alarms(new):
+            cloudwatch.put_metric_alarm(**alarm)
+            names.append(alarm["AlarmName"])
+        if before is None:
+            tags = {"Tags": new.tags} if new.tags else {}
+            sagemaker.create_endpoint(EndpointName=name, EndpointConfigName=new.name, **tags)
+        else:
+            sagemaker.update_endpoint(
+                EndpointName=name,
+                EndpointConfigName=new.name,
+                DeploymentConfig=deployment(new.deploy, names),
+            )
+    outcome = _wait_until_settled(sagemaker, name, new.name, watch, report)
+    if watch and (comparison_text := watch.result()):
+        report(f"{name}: {comparison_text}")
+    if outcome.is_serving and old:
+        _remember(sagemaker, name, old)
+    return outcome
+
+
+def go_back(endpoint: str, region: str | None, report: Callable[[str], None]) -> Outcome:
+    """Return the endpoint to the configuration that served before the last deployment.
+
+    Raises:
+        GateError: none is known.
+        ServiceError: AWS refused.
+    """
+    sagemaker = client("sagemaker", region)
+    now = describe_endpoint(sagemaker, endpoint)
+    if now is None:
+        raise GateError(f"endpoint {endpoint}: does not exist: nothing to roll back")
+    with service_errors(f"rolling back endpoint {endpoint}"):
+        tags = sagemaker.list_tags(ResourceArn=now["EndpointArn"])["Tags"]
+        before = next((tag["Value"] for tag in tags if tag["Key"] == BEFORE), None)
+        if before is None:
+            raise GateError(f"endpoint {endpoint}: has served one model only: nothing to return to")
+        sagemaker.update_endpoint(EndpointName=endpoint, EndpointConfigName=before)
+    outcome = _wait_until_settled(sagemaker, endpoint, before, None, report)
+    if outcome.is_serving:
+        _remember(sagemaker, endpoint, now["EndpointConfigName"])
+    return outcome
+
+
+def _remember(sagemaker: Any, endpoint: str, config: str) -> None:
+    with service_errors(f"tagging endpoint {endpoint}"):
+        arn = sagemaker.describe_endpoint(EndpointName=endpoint)["EndpointArn"]
+        sagemaker.add_tags(ResourceArn=arn, Tags=[{"Key": BEFORE, "Value": config}])
+
+
+def _once(create: Callable[[], Any]) -> None:
+    """Create what may be there from an earlier attempt: a package is named once and for all."""
+    try:
+        create()
+    except ClientError as error:
+        if "already exist" not in str(error):
+            raise
+
+
+def _wait_until_settled(
+    sagemaker: Any,
+    endpoint: str,
+    target_config: str,
+    watch: Comparison | None,
+    report: Callable[[str], None],
+) -> Outcome:
+    """Wait until the endpoint is settled; meanwhile compare the models."""
+    status = ""
+    while True:
+        description = describe_endpoint(sagemaker, endpoint)
+        if description is None:
+            raise ServiceError(f"endpoint {endpoint}: was deleted while it was deployed")
+        if description["EndpointStatus"] != status:
+            status = description["EndpointStatus"]
+            report(f"{endpoint}: {status}")
+        if status not in BUSY:
+            config = description["EndpointConfigName"]
+            is_serving = status == "InService" and config == target_config
+            return Outcome(config, is_serving, description.get("FailureReason", ""))
+        if watch and status == "Updating":
+            watch.check_answers(report)
+        time.sleep(POLL_SECONDS)
+
+
+# Always-valid tests of a new model against the serving one, while both answer.
+#
+# Both may be looked at after every request: the probability that an equal model is ever called
+# worse
+# is at most the stated error.
+
+RATIOS = (1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0)
+"""Ratios of the error rates, new to serving, that the alternative is a mixture of."""
+FEWEST = 30
+"""Values of each model that the first means are taken from, and fewest of the difference: the
+bound is asymptotic."""
+
+
+@dataclass(slots=True)
+class ErrorTest:
+    """Whether the new model's requests fail more often, by whose the failures are.
+
+    Under the null hypothesis, an error is the new model's with at most the probability of its share
+    of the requests. The likelihood ratio to a model that fails r times as often is a
+    supermartingale, and so is the mean over RATIOS; by Ville's inequality it exceeds 1 / error with
+    at most the probability ``error`` (Robbins 1970, "Statistical methods related to the law of the
+    iterated logarithm"; Howard et al. 2021, "Time-uniform, nonparametric, nonasymptotic confidence
+    sequences").
+    """
+
+    error: float
+    _logs: list[float] = field(default_factory=lambda: [0.0] * len(RATIOS))
+
+    def add(self, new: tuple[int, int], old: tuple[int, int]) -> None:
+        """Add a window: (requests, errors) of the new and of the serving model."""
+        if not new[0] or not old[0]:
+            return
+        share, total = new[0] / (new[0] + old[0]), new[1] + old[1]
+        for place, ratio in enumerate(RATIOS):
+            worse_share = share * ratio / (share * ratio + 1 - share)
+            of_new = new[1] * math.log(worse_share / share)
+            self._logs[place] += of_new + (total - new[1]) * math.log(
+                (1 - worse_share) / (1 - share)
+            )
+
+    @property
+    def evidence(self) -> float:
+        """Return the e-value: at least 1 / ``error`` means worse."""
+        highest = max(self._logs)
+        if highest > 700:  # math.exp's limit
+            return math.inf
+        return sum(math.exp(value) for value in self._logs) / len(self._logs)
+
+    @property
+    def worse(self) -> bool:
+        return self.evidence >= 1 / self.error
+
+
+@dataclass(slots=True)
+class Running:
+    """Number, mean and squared deviations of a stream of values (Welford 1962)."""
+
+    count: int = 0
+    mean: float = 0.0
+    squares: float = 0.0
+
+    def add(self, value: float) -> None:
+        self.count += 1
+        before = value - self.mean
+        self.mean += before / self.count
+        self.squares += before * (value - self.mean)
+
+    def radius(self, error: float, tightest: int) -> float:
+        """Return the half-width of the one-sided asymptotic confidence sequence of the mean.
+
+        Waudby-Smith, Arbour, Sinha, Kennedy, Ramdas: "Time-uniform central limit theory and
+        asymptotic confidence sequences", Annals of Statistics 2024, the one-sided bound of its
+        appendix. ``tightest``: number of values at which it is about the narrowest.
+        """
+        base = -2 * math.log(2 * error)
+        rho2 = (base + math.log(base + 1)) / tightest
+        spread, n = self.squares / self.count, self.count
+        inside = math.log(1 + math.sqrt(n * rho2 + 1) / (2 * error))
+        return math.sqrt(spread * 2 * (n * rho2 + 1) / (n * n * rho2) * inside)
+
+
+@dataclass(slots=True)
+class MeanTest:
+    """Whether the mean of the new model's values is worse, by a confidence sequence of the
+    difference.
+
+    Each value gives an estimate of the difference whose expectation is right whatever the earlier
+    means are, which only reduce its variance (augmented inverse probability weighting, as in the
+    paper that ``Running.radius`` cites).
+    """
+
+    error: float
+    better: str
+    """``lower`` or ``higher``."""
+    tightest: int = 1000
+    """Number of values, of both models, at which the bound is about the narrowest."""
+    new: Running = field(default_factory=Running)
+    old: Running = field(default_factory=Running)
+    difference: Running = field(default_factory=Running)
+    _waiting: tuple[list[float], list[float]] = field(default_factory=lambda: ([], []))
+
+    def add(self, new: Iterable[float], old: Iterable[float]) -> None:
+        """Add what was answered since the last look. Values wait until both models have some."""
+        sign = 1 if self.better == "lower" else -1
+        new_values, old_values = self._waiting
+        new_values += [sign * value for value in new]
+        old_values += [sign * value for value in old]
+        if not new_values or not old_values:
+            return
+        self._waiting = ([], [])
+        share, before = (
+            len(new_values) / (len(new_values) + len(old_values)),
+            (self.new.mean, self.old.mean),
+        )
+        if min(self.new.count, self.old.count) >= FEWEST:
+            for value in new_values:
+                self.difference.add(before[0] - before[1] + (value - before[0]) / share)
+            for value in old_values:
+                self.difference.add(before[0] - before[1] - (value - before[1]) / (1 - share))
+        for value in new_values:
+            self.new.add(value)
+        for value in old_values:
+            self.old.add(value)
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Return the number of values of the new and of the serving model."""
+        new_values, old_values = self._waiting
+        return self.new.count + len(new_values), self.old.count + len(old_values)
+
+    @property
+    def gap(self) -> float:
+        """Return the part of the difference that is beyond chance; more than 0 means worse."""
+        if self.difference.count < FEWEST:
+            return -math.inf
+        return self.difference.mean - self.difference.radius(self.error, self.tightest)
+
+    @property
+    def worse(self) -> bool:
+        return self.gap > 0

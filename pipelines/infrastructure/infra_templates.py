@@ -1,0 +1,188 @@
+"""Render the templates of infra/ for a recipe: storage, messages, CI, and what an endpoint needs.
+
+What the recipe says takes the place of a parameter's default, and of what a template imports from
+another stack; so a rendered template refers to no stack of ours. What the recipe does not say (the
+repository, an address) stays a parameter, which in Terraform is a variable.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from pipelines.compile.compilation import CompiledPipeline
+from pipelines.recipe.sections import Aws
+from trainyard.common.errors import DefinitionError
+from trainyard.permissions.named_resources import key_arn
+from trainyard.permissions.pipeline_subject import Subject
+from trainyard.permissions.role_template import read, roles
+from trainyard.permissions.step_requests import job_roles
+
+FOLDER = Path(__file__).resolve().parents[2] / "infra"
+
+
+class Part(StrEnum):
+    """A template of infra/ that is rendered; its value is the file's name."""
+
+    STORAGE = "storage"
+    MESSAGES = "events"
+    CODEPIPELINE = "ci"
+    GITHUB = "github"
+    GITLAB = "gitlab"
+    SERVING = "serving"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What is known of a pipeline when a template is rendered."""
+
+    definition: CompiledPipeline
+    subject: Subject
+    aws: Aws
+    recipe: str
+    """Path of the recipe in the repository."""
+    with_key: bool
+    """Whether storage makes a key; else it refers to the recipe's."""
+
+    @property
+    def key(self) -> str | None:
+        """Return the ARN of the recipe's KMS key."""
+        key = self.definition.kms_key
+        return key_arn(self.subject, key) if key else None
+
+    @property
+    def bucket(self) -> str:
+        """Return the artifact bucket."""
+        return self.definition.assets[0].bucket
+
+    def defaults(self, part: Part) -> dict[str, str]:
+        """Return parameter → the value that the recipe gives it."""
+        name = self.definition.name
+        values = {
+            "PipelineName": name,
+            "ArtifactBucketName": self.bucket,
+            "Root": f"{self.aws.prefix}/{name}",
+            "Recipe": self.recipe,
+        }
+        if part in (Part.CODEPIPELINE, Part.SERVING):  # GitHub's has another of that name
+            values["Environment"] = self.definition.environment or ""
+        if release := self.subject.application:
+            values["Endpoint"] = release.deploy.endpoint
+            values["ModelPackageGroup"] = release.package.split("/")[1]
+        for key, value in [*self.definition.tags.items()][:1]:
+            values |= {"TagKey": key, "TagValue": value}
+        return values
+
+    def imports(self) -> dict[str, str | None]:
+        """Return what other stacks export in the templates' words → the value in this account."""
+        subject = self.subject
+        role_properties = {r.logical: r.resource(subject, {})["Properties"] for r in roles(subject)}
+        place = f"arn:{self.subject.partition}:iam::{self.subject.account}"
+        exports: dict[str, str | None] = {"ArtifactBucket": self.bucket, "KmsKeyArn": self.key}
+        for logical, properties in role_properties.items():
+            kind, name = "role", properties.get("RoleName")
+            if name is None:
+                kind, name = "policy", properties["ManagedPolicyName"]
+            exports[f"{logical}Arn"] = f"{place}:{kind}{properties.get('Path', '/')}{name}"
+        return exports | {
+            "PipelineRoleArn": self.subject.role,
+            "JobRoleArn": job_roles(self.subject)[0],
+        }
+
+    def variables(self) -> dict[str, str]:
+        """Return the variables that the workflows of GitHub and GitLab read."""
+        values = {
+            "AWS_REGION": self.subject.region,
+            "ARTIFACT_BUCKET": self.bucket,
+            "SAGEMAKER_PIPELINE_ROLE_ARN": self.subject.role,
+            "SAGEMAKER_JOB_ROLE_ARN": job_roles(self.subject)[0],
+            "RECIPE": self.recipe,
+        }
+        return values | (
+            {"ENVIRONMENT": self.definition.environment} if self.definition.environment else {}
+        )
+
+
+def render_template(part: Part, facts: Facts) -> dict[str, Any]:
+    """Return the template for the recipe, as a CloudFormation document.
+
+    Raises:
+        DefinitionError: builds cannot be had with this key, or in this partition; or the recipe has
+            no endpoint.
+    """
+    file = FOLDER / f"{part}.yaml"
+    document = read(file.read_text(encoding="utf-8"), str(file))
+    if part in BUILDS and (reason := _find_refusal(part, facts)):
+        raise DefinitionError(f"{BUILDS[part]}: {reason}")
+    imports = facts.imports()
+    if part is Part.STORAGE and not facts.with_key:
+        del document["Resources"]["Key"], document["Outputs"]["KmsKeyArn"]
+        imports["Key"] = imports["KmsKeyArn"]
+    if part is Part.SERVING and "MonitorPolicyArn" not in imports:
+        _without(document, "WithMonitor", {"MonitorSchedule", "MonitorStarts", "StartParameter"})
+    document = _resolve_imports(document, imports)
+    parameters = document["Parameters"]
+    for name in ("StorageStack", "RolesStack"):
+        parameters.pop(name, None)
+    for name, value in facts.defaults(part).items():
+        if name in parameters:
+            parameters[name]["Default"] = value
+    return document
+
+
+BUILDS = {Part.CODEPIPELINE: "--ci codepipeline", Part.SERVING: "--part serving"}
+"""Part with builds of AWS's → the option that asks for it."""
+
+
+def _without(document: dict[str, Any], condition: str, parameters: set[str]) -> None:
+    """Remove what exists under a condition, which the recipe says never holds."""
+    document["Resources"] = {
+        name: resource
+        for name, resource in document["Resources"].items()
+        if resource.get("Condition") != condition
+    }
+    rights = document["Resources"]["RuleRole"]["Properties"]["Policies"][0]["PolicyDocument"]
+    del rights["Statement"][0]["Resource"][1:]
+    for name in parameters:
+        del document["Parameters"][name]
+    del document["Conditions"][condition]
+
+
+def _find_refusal(part: Part, facts: Facts) -> str | None:
+    """Return why the builds cannot be had; None where they can."""
+    if part is Part.SERVING and facts.subject.application is None:
+        return "the recipe has no endpoint; say deploy: {endpoint: NAME}"
+    if facts.key and ":alias/" in facts.key:
+        return (
+            f"aws.kms_key is {facts.definition.kms_key}; the builds' roles and logs need the key "
+            "itself, which no policy names by an alias: give its ARN or its id"
+        )
+    if facts.subject.partition == "aws-cn":  # so say the schemas that cfn-lint carries
+        return (
+            "China's CloudFormation has no AWS::CodeConnections::Connection; take github or gitlab"
+        )
+    return None
+
+
+GONE = object()
+
+
+def _resolve_imports(node: Any, imports: Mapping[str, str | None]) -> Any:
+    """Return the node with imported values in place. Where the recipe has no key, what names one is
+    left out: a property, a stage's EncryptionKey, a statement of a policy.
+    """
+    if isinstance(node, list):
+        result = [_resolve_imports(item, imports) for item in node]
+        return [item for item in result if item is not GONE]
+    if not isinstance(node, dict):
+        return node
+    if "Fn::ImportValue" in node:
+        name = node["Fn::ImportValue"]["Fn::Sub"].rpartition("-")[2]
+        return imports[name] or GONE
+    if node.get("Fn::GetAtt") == ["Key", "Arn"] and "Key" in imports:
+        return imports["Key"] or GONE
+    result = {key: _resolve_imports(value, imports) for key, value in node.items()}
+    if GONE in (result.get("Resource"), result.get("Id")):
+        return GONE
+    return {key: value for key, value in result.items() if value is not GONE}

@@ -1,0 +1,281 @@
+"""Find what a pipeline left in an account, and what of it a registered model rests on.
+
+A model package, or a model created from it, rests on each object that its description names, that
+the jobs of the execution which registered it name, and on that execution: SageMaker deletes the
+executions of a pipeline with the pipeline. What serves a package stays as long as the package does,
+and captured requests are nobody's but the account's.
+"""
+
+import json
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from botocore import xform_name
+from botocore.exceptions import ClientError
+
+from pipelines.delivery.pipeline_objects import listing
+from pipelines.delivery.upsert_lock import LOCK
+from pipelines.endpoint.endpoint_requests import CAPTURE_FOLDER, names_begin
+from pipelines.endpoint.rollout import BUSY, describe_endpoint
+from trainyard.aws_clients import client, error_code, service_errors
+from trainyard.common.errors import PlanError
+from trainyard.language.definition_document import END_STATUSES
+from trainyard.runs.execution import Execution
+
+URI = re.compile(r"s3://[^\s\"'\\,;(){}\[\]<>]+")
+"""An address in any text; one that is cut too early keeps more than it names."""
+_EXECUTION = re.compile(r"arn:[\w-]+:sagemaker:[\w-]+:\d{12}:pipeline/[\w.-]+/execution/\w+")
+JOBS = ("ProcessingJob", "TrainingJob", "TransformJob", "HyperParameterTuningJob")
+MISSING = ("ValidationException", "ResourceNotFound", "ResourceNotFoundException")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointResources:
+    """What deployments at the recipe's endpoint left."""
+
+    endpoint: str
+
+    status: str | None
+    """Status of the endpoint; None if it is not there."""
+
+    kept_by: str
+    """What the endpoint stays for; empty if it is to be removed, or not there."""
+
+    kept_names: tuple[str, ...]
+    """Names of models and configurations of packages that are registered."""
+
+    configs: tuple[str, ...]
+    models: tuple[str, ...]
+    alarms: tuple[str, ...]
+    """Names of what serves a package that is not registered any more."""
+
+    @property
+    def removable_names(self) -> tuple[str, ...]:
+        """Return the names of all three, each once: a model and its configuration have one."""
+        return (*dict.fromkeys((*self.configs, *self.models, *self.alarms)),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contents:
+    """Everything that upserts, runs and deployments of one pipeline left in an account."""
+
+    removable_objects: dict[str, int]
+    """Key of an object that nothing rests on → bytes."""
+
+    kept_objects: dict[str, int]
+    """Key of an object that a model rests on → bytes."""
+
+    capture_objects: dict[str, int]
+    """Key of an object with captured requests → bytes; it is kept."""
+
+    models: list[str]
+    """ARNs of the model packages and models that rest on something here."""
+
+    executions: list[str]
+    """ARNs of the pipeline's executions that registered one of these."""
+
+    packages: int
+    """Number of packages in the pipeline's group."""
+
+    exists: bool
+    """True if the pipeline is there."""
+
+    endpoint_resources: EndpointResources | None
+    """None for a recipe without an endpoint."""
+
+
+def contents(
+    name: str, group: str, region: str, bucket: str, prefix: str, endpoint: str | None = None
+) -> Contents:
+    """Return what pipeline ``name`` left: its objects are those below ``prefix``, and ``endpoint``
+    serves the packages of its ``group``.
+
+    Raises:
+        PlanError: an execution of the pipeline, or a deployment at the endpoint, has not ended.
+        ServiceError: something cannot be read, so that it is not known what models rest on.
+    """
+    root = f"s3://{bucket}/{prefix}/"
+    with service_errors(f"reading what pipeline {name} left"):
+        sagemaker = client("sagemaker", region)
+        execution_arns = _list_ended_runs(sagemaker, name)
+        packages = list(described_packages(sagemaker, group))
+        endpoint_resources = _find_endpoint_resources(
+            sagemaker, region, endpoint, group, {arn for arn, _ in packages}
+        )
+        gone = endpoint_resources.models if endpoint_resources else ()
+        used = [
+            model
+            for model in described_models(sagemaker)
+            if model[0].rpartition("/")[2] not in gone
+        ]
+        models, executions, named_uris = [], set(), set()
+        for arn, description in [*packages, *used]:
+            uses, own_executions = rests_on(sagemaker, description, name, region, root)
+            if uses:
+                models.append(arn)
+                named_uris |= uses
+                executions |= own_executions
+        objects = {f"{prefix}/{key}": size
+                 for key, (size, _) in listing(client("s3", region), bucket, prefix)
+                 if key != f"definitions/{LOCK}"}  # fmt: skip
+    capture_objects = {
+        key: objects.pop(key) for key in [*objects] if key.startswith(f"{prefix}/{CAPTURE_FOLDER}/")
+    }
+    heads = tuple(uri.removeprefix(f"s3://{bucket}/") for uri in named_uris)
+    return Contents(
+        removable_objects={key: size for key, size in objects.items() if not key.startswith(heads)},
+        kept_objects={key: size for key, size in objects.items() if key.startswith(heads)},
+        capture_objects=capture_objects,
+        models=models,
+        executions=sorted(executions.intersection(execution_arns or ())),
+        packages=sum(f"/{group}/" in arn or arn.startswith(f"{group}/") for arn, _ in packages),
+        exists=execution_arns is not None,
+        endpoint_resources=endpoint_resources,
+    )
+
+
+def _find_endpoint_resources(
+    sagemaker: Any, region: str, endpoint: str | None, group: str, package_arns: Collection[str]
+) -> EndpointResources | None:
+    if endpoint is None:
+        return None
+    group = group.rpartition("/")[2]
+    start = names_begin(endpoint, group)
+    versions = [arn.rpartition("/")[2] for arn in package_arns if f":model-package/{group}/" in arn]
+    cloudwatch = client("cloudwatch", region)
+    with_start, begin = {"NameContains": start}, {"AlarmNamePrefix": start}
+    names = {
+        "configs": _list_names(
+            sagemaker, "list_endpoint_configs", "EndpointConfigName", **with_start
+        ),
+        "models": _list_names(sagemaker, "list_models", "ModelName", **with_start),
+        "alarms": _list_names(cloudwatch, "describe_alarms", "AlarmName", **begin),
+    }
+    form = re.compile(rf"{re.escape(start)}(\d+)(-\w+)?")
+    versions_by_kind = {kind: {name: match[1] for name in all_ if (match := form.fullmatch(name))}
+             for kind, all_ in names.items()}  # fmt: skip
+    description = describe_endpoint(sagemaker, endpoint)
+    if description and description["EndpointStatus"] in BUSY:
+        raise PlanError(
+            f"endpoint {endpoint}: is {description['EndpointStatus']}: wait for its end"
+        )
+    config = description["EndpointConfigName"] if description else ""
+    kept_by = ""
+    if description and config not in versions_by_kind["configs"]:
+        kept_by = f"it serves {config}, which no deployment of group {group} made"
+    elif description and versions_by_kind["configs"][config] in versions:
+        kept_by = f"it serves {group}/{versions_by_kind['configs'][config]}, which is registered"
+    kept_names = {
+        name
+        for all_ in versions_by_kind.values()
+        for name, version in all_.items()
+        if version in versions
+    }
+    return EndpointResources(
+        endpoint=endpoint,
+        status=description["EndpointStatus"] if description else None,
+        kept_by=kept_by,
+        kept_names=tuple(sorted(kept_names)),
+        **{kind: tuple(sorted({*all_} - kept_names)) for kind, all_ in versions_by_kind.items()},
+    )
+
+
+def _list_names(client_: Any, operation: str, member: str, **request: str) -> Iterator[str]:
+    for page in client_.get_paginator(operation).paginate(**request):
+        for items in page.values():
+            if isinstance(items, list):
+                yield from (item[member] for item in items)
+
+
+def rests_on(
+    sagemaker: Any, description: str, name: str, region: str, root: str
+) -> tuple[set[str], set[str]]:
+    """Return what a described package or model, or the execution that a text names, rests on: URIs
+    below ``root``, and ARNs of executions of pipeline ``name``.
+    """
+    runs = set(_EXECUTION.findall(description))
+    jobs = [job for run in sorted(runs) for job in _jobs(sagemaker, run, region)]
+    uris = {uri for text in (description, *jobs) for uri in URI.findall(text)}
+    uses = {uri for uri in uris if uri.startswith(root) and uri != root}
+    own_executions = {run for run in runs if f":pipeline/{name}/" in run}
+    return uses | {
+        f"{root}runs/{run.rpartition('/')[2]}/" for run in own_executions
+    }, own_executions
+
+
+def executions_of(sagemaker: Any, name: str) -> list[dict[str, Any]] | None:
+    """Return the summaries of the pipeline's executions; None when the pipeline does not exist."""
+    try:
+        pages = sagemaker.get_paginator("list_pipeline_executions").paginate(PipelineName=name)
+        return [run for page in pages for run in page["PipelineExecutionSummaries"]]
+    except ClientError as error:
+        if error_code(error) in MISSING:
+            return None
+        raise
+
+
+def _list_ended_runs(sagemaker: Any, name: str) -> list[str] | None:
+    """Return the ARNs of the pipeline's executions; None when the pipeline does not exist."""
+    executions = executions_of(sagemaker, name)
+    if executions is None:
+        return None
+    for run in executions:
+        if run["PipelineExecutionStatus"] not in END_STATUSES:
+            raise PlanError(
+                f"pipeline {name}: execution {run['PipelineExecutionArn']} is "
+                f"{run['PipelineExecutionStatus']}: wait for its end, or stop it (aws sagemaker "
+                "stop-pipeline-execution)"
+            )
+    return [run["PipelineExecutionArn"] for run in executions]
+
+
+def described_packages(sagemaker: Any, group: str) -> Iterator[tuple[str, str]]:
+    """Iterate over (ARN, description) of the packages of every group that can be listed, and of
+    ``group``, which may be another account's.
+    """
+    pages = sagemaker.get_paginator("list_model_package_groups").paginate()
+    groups = [item for page in pages for item in page["ModelPackageGroupSummaryList"]]
+    names = [item["ModelPackageGroupName"] for item in groups]
+    for group_name in dict.fromkeys([*names, *([group] if ":" in group else [])]):
+        pages = sagemaker.get_paginator("list_model_packages").paginate(
+            ModelPackageGroupName=group_name
+        )
+        for page in pages:
+            for item in page["ModelPackageSummaryList"]:
+                arn = item["ModelPackageArn"]
+                description = sagemaker.describe_model_package(ModelPackageName=arn)
+                yield arn, json.dumps(description, default=str)
+
+
+def described_models(sagemaker: Any) -> Iterator[tuple[str, str]]:
+    """Iterate over (ARN, description) of every model."""
+    for page in sagemaker.get_paginator("list_models").paginate():
+        for item in page["Models"]:
+            description = sagemaker.describe_model(ModelName=item["ModelName"])
+            yield item["ModelArn"], json.dumps(description, default=str)
+
+
+def _jobs(sagemaker: Any, execution: str, region: str) -> Iterator[str]:
+    """Iterate over the descriptions of the execution's jobs, and of those that its cached steps
+    used. An execution ends with its pipeline, but not its jobs, whose names hold its ID.
+    """
+    try:
+        sagemaker.describe_pipeline_execution(PipelineExecutionArn=execution)
+    except ClientError as error:
+        if error_code(error) not in MISSING:
+            raise
+        jobs = list(_jobs_by_name(sagemaker, execution.rpartition("/")[2]))
+    else:
+        jobs = [job for step in Execution(execution, region).steps() if (job := step.job)]
+    for kind, name in jobs:
+        describe = getattr(sagemaker, f"describe_{xform_name(kind)}")
+        yield json.dumps(describe(**{f"{kind}Name": name}), default=str)
+
+
+def _jobs_by_name(sagemaker: Any, part: str) -> Iterator[tuple[str, str]]:
+    for kind in JOBS:
+        pages = sagemaker.get_paginator(f"list_{xform_name(kind)}s").paginate(NameContains=part)
+        for page in pages:
+            yield from ((kind, item[f"{kind}Name"]) for item in page[f"{kind}Summaries"])

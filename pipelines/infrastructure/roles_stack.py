@@ -1,0 +1,61 @@
+"""The roles of a recipe's pipeline as a stack of CloudFormation: created, or brought up to date."""
+
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from trainyard.aws_clients import client, service_errors
+from trainyard.permissions.pipeline_subject import Subject
+from trainyard.permissions.role_template import derive, dump, missing, roles, template
+
+NOTHING_TO_DO = "No updates are to be performed"
+
+
+def deploy(subject: Subject) -> str:
+    """Deploy the template of all roles as the stack ``<pipeline>-roles``; return what was done.
+
+    Raises:
+        DefinitionError: the template cannot be derived.
+        ServiceError: AWS refuses it.
+    """
+    name = f"{subject.name}-roles"
+    request = {
+        "StackName": name,
+        "TemplateBody": dump(roles_template(subject)),
+        "Capabilities": ["CAPABILITY_NAMED_IAM"],
+    }
+    with service_errors(f"stack {name}"):
+        outcome = _put(client("cloudformation", region=subject.region), request)
+    return f"stack {name}: {outcome}"
+
+
+def roles_template(subject: Subject, *, allow_shared: bool = True) -> dict[str, Any]:
+    """Return the template of all roles.
+
+    ``allow_shared``: whether pipeline and jobs may share a role, which may then do what both need.
+
+    Raises:
+        DefinitionError: the template cannot be derived.
+    """
+    policies = {role_entry.name: derive(subject, role_entry.name) for role_entry in roles(subject)}
+    gaps = {role: role_gaps for role in policies if (role_gaps := missing(subject, role))}
+    return template(subject, policies, gaps, allow_shared=allow_shared)
+
+
+def _put(cloudformation: Any, request: dict[str, Any]) -> str:
+    try:
+        cloudformation.create_stack(**request)
+        outcome = "created"
+    except ClientError as error:
+        if error.response["Error"]["Code"] != "AlreadyExistsException":
+            raise
+        try:
+            cloudformation.update_stack(**request)
+            outcome = "updated"
+        except ClientError as update_error:
+            if NOTHING_TO_DO not in str(update_error):
+                raise
+            return "unchanged"
+    waiter = cloudformation.get_waiter(f"stack_{outcome.removesuffix('d')}_complete")
+    waiter.wait(StackName=request["StackName"], WaiterConfig={"Delay": 2})
+    return outcome

@@ -1,0 +1,442 @@
+"""Roles of a recipe with an endpoint: deploy, which brings a package into service; monitor.
+
+Neither may approve a package. Deploy may pass the jobs' role to a model, and only that one.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pipelines.compile.compilation import CompiledPipeline
+from pipelines.endpoint.endpoint_requests import (
+    CAPTURE_FOLDER,
+    NAMESPACE,
+    Release,
+    alarms,
+    configuration,
+    deployment,
+    model,
+)
+from pipelines.recipe.config import Recipe
+from pipelines.recipe.read_recipe import load
+from pipelines.registry.ledger import PARAMETER
+from trainyard.common.errors import DefinitionError
+from trainyard.language.step_types import step_type
+from trainyard.permissions.job_role import key_statements, lists, storage
+from trainyard.permissions.named_resources import Collector, Needs, key_arn
+from trainyard.permissions.pipeline_role import CREATED_RESOURCES, SAGEMAKER, registered_groups
+from trainyard.permissions.pipeline_subject import Subject
+from trainyard.permissions.role_template import managed_policy, role
+from trainyard.permissions.statements import Gap, Statement, folder_patterns, split_uri
+from trainyard.permissions.step_requests import COLLECTORS, all_requests, job_roles
+
+
+def _deploy_policy(subject: Subject, policy_document: dict[str, Any]) -> dict[str, Any]:
+    description = "Brings an Approved package into service"
+    return managed_policy(f"{subject.name}-deploy", policy_document, description)
+
+
+def _endpoint_of(subject: Subject, section: str) -> Release:
+    new: Release | None = subject.application
+    if new is None or getattr(new.recipe, section) is None:
+        raise DefinitionError(f"pipeline {subject.name}: needs a recipe with the section {section}")
+    return new
+
+
+@role(
+    "deploy",
+    logical="DeployPolicy",
+    place=6,
+    resource=_deploy_policy,
+    exists=lambda subject: subject.application is not None,
+)
+def deploy_statements(subject: Subject) -> Iterator[Statement | Gap]:
+    """Allow to verify a package of the group, and to serve it at the recipe's endpoint.
+
+    Raises:
+        DefinitionError: it is not of a recipe that deploys.
+    """
+    new = _endpoint_of(subject, "deploy")
+    compare = new.deploy.compare
+    answers = below_root(subject, f"captured/{new.deploy.endpoint}/*")
+    reads = _list_result_keys(subject, new) | below_root(subject, "code/*") | input_data(subject)
+    reads |= answers if compare and compare.quality else set()
+    yield from registry(subject, "DescribeModelPackage")
+    yield from _execution_statements(subject)
+    yield from storage("Verify", subject, reads, ("s3:GetObject",))
+    yield from lists(subject, reads)
+    yield from key_statements("ReadKeys", own_keys(subject), ("kms:Decrypt",))
+    yield from _input_keys(subject)
+    yield from _deployment_statements(subject, new)
+    yield Statement(
+        sid="PassJobRole",
+        actions=("iam:PassRole",),
+        resources=(new.role,),
+        conditions=SAGEMAKER,
+    )
+    # Developer guide, "Amazon SageMaker API Permissions": for CreateEndpoint of such a config.
+    grant = {"Bool": {"kms:GrantIsForAWSResource": ("true",)}}
+    yield from key_statements("VolumeKeys", own_keys(subject), ("kms:CreateGrant",), grant)
+    yield Statement(
+        sid="Alarms",
+        actions=("cloudwatch:PutMetricAlarm",),
+        resources=tuple(
+            subject.arn("cloudwatch", f"alarm:{alarm['AlarmName']}") for alarm in alarms(new)
+        ),
+    )
+    metrics = ("*",) if compare else ()
+    yield Statement(sid="Compare", actions=("cloudwatch:GetMetricStatistics",), resources=metrics)
+    yield Statement(
+        sid="RollBack",
+        actions=("cloudwatch:PutMetricData",),
+        resources=metrics,
+        conditions={"StringEquals": {"cloudwatch:namespace": (NAMESPACE,)}},
+    )
+
+
+def _list_result_keys(subject: Subject, new: Release) -> set[tuple[str, str]]:
+    """Return bucket and key of the results that a package names, or of a promotion's copies."""
+    return below_root(subject, "runs/*", *(("promoted/*",) if new.recipe.promotion else ()))
+
+
+def _input_keys(subject: Subject) -> Iterator[Statement]:
+    """Allow to decrypt what the pipeline did not write."""
+    keys = {key_arn(subject, key) for key in subject.read_keys}
+    yield from key_statements("InputKeys", keys - own_keys(subject), ("kms:Decrypt",))
+
+
+def _deployment_statements(subject: Subject, new: Release) -> Iterator[Statement]:
+    """Allow to make a model and a configuration of each package, and one endpoint of them."""
+    of_endpoint = ("sagemaker:CreateEndpoint", "sagemaker:UpdateEndpoint")
+    for sid, resource, actions in (
+        ("Models", f"model/{new.name}", ("sagemaker:CreateModel",)),
+        (
+            "Configs",
+            f"endpoint-config/{new.name}",
+            ("sagemaker:CreateEndpointConfig", "sagemaker:DescribeEndpointConfig", *of_endpoint),
+        ),
+        (
+            "Endpoint",
+            f"endpoint/{new.deploy.endpoint}",
+            ("sagemaker:DescribeEndpoint", "sagemaker:ListTags", *of_endpoint),
+        ),
+    ):
+        yield Statement(
+            sid=sid,
+            actions=("sagemaker:AddTags", *actions),
+            resources=(subject.arn("sagemaker", resource),),
+        )
+
+
+def _execution_statements(subject: Subject) -> Iterator[Statement]:
+    """Allow to read what the executions did, which no package can be edited to hide."""
+    yield Statement(
+        sid="Executions",
+        actions=(
+            "sagemaker:DescribePipelineDefinitionForExecution",
+            "sagemaker:ListPipelineExecutionSteps",
+            "sagemaker:ListPipelineParametersForExecution",
+        ),
+        resources=(subject.arn("sagemaker", f"pipeline/{subject.name}/execution/*"),),
+    )
+    types = {step.type for step in subject.values.steps}
+    jobs = {job.api: job for type_ in types if (job := step_type(type_).job)}
+    for _, job in sorted(jobs.items()):
+        yield Statement(
+            sid=f"{job.api}s",
+            actions=(f"sagemaker:Describe{job.api}",),
+            resources=(subject.arn("sagemaker", f"{job.resource}/pipelines-*"),),
+        )
+    for sid, resource, actions in CREATED_RESOURCES["Tuning"] if "Tuning" in types else ():
+        yield Statement(
+            sid=sid,
+            actions=tuple(
+                f"sagemaker:{action}"
+                for action in actions
+                if action.startswith(("Describe", "List"))
+            ),
+            resources=(subject.arn("sagemaker", resource),),
+        )
+
+
+def _monitor_policy(subject: Subject, policy_document: dict[str, Any]) -> dict[str, Any]:
+    description = "Compares what the endpoint is asked with a baseline"
+    return managed_policy(f"{subject.name}-monitor", policy_document, description)
+
+
+@role(
+    "monitor",
+    logical="MonitorPolicy",
+    place=7,
+    resource=_monitor_policy,
+    exists=lambda subject: bool(subject.application and subject.application.recipe.monitor),
+)
+def monitor_statements(subject: Subject) -> Iterator[Statement | Gap]:
+    """Allow to read what was captured, baseline and truths, to write what was found, and to start
+    the pipeline, if its recipe lets a monitor do so.
+
+    Raises:
+        DefinitionError: it is not of a recipe that monitors.
+    """
+    new = _endpoint_of(subject, "monitor")
+    monitor, endpoint = new.recipe.monitor, new.deploy.endpoint
+    assert monitor is not None
+    reads = below_root(subject, f"captured/{endpoint}/*")
+    for field, uri in (("baseline", monitor.baseline), ("truths", monitor.truths)):
+        if uri:
+            bucket, key = split_uri(uri, f"monitor.{field}")
+            reads |= {(bucket, pattern) for pattern in folder_patterns(key)}
+    if monitor.truths:
+        reads |= _list_result_keys(subject, new)
+    if monitor.retrain:
+        yield from looking(subject, reads)
+        pipeline = subject.arn("sagemaker", f"pipeline/{subject.name}")
+        start = ("sagemaker:StartPipelineExecution",)
+        yield Statement(sid="Start", actions=start, resources=(pipeline,))
+    else:
+        yield from storage("Read", subject, reads, ("s3:GetObject",))
+        yield from lists(subject, reads)
+        yield from key_statements("ReadKeys", own_keys(subject), ("kms:Decrypt",))
+    if monitor.baseline or monitor.truths:
+        yield from _input_keys(subject)
+    if monitor.truths and not monitor.retrain:
+        yield from registry(subject, "DescribeModelPackage")
+        yield from endpoint_statements(subject)
+    write_keys = below_root(subject, "monitoring/*") | (
+        ledger_keys(subject) if monitor.retrain else set()
+    )
+    yield from storage("Write", subject, write_keys, ("s3:PutObject",))
+    yield from key_statements("WriteKeys", own_keys(subject), ("kms:GenerateDataKey",))
+    topic = (monitor.topic,) if monitor.topic else ()
+    yield Statement(sid="Tell", actions=("sns:Publish",), resources=topic)
+
+
+# Roles for one recipe's pipeline only: plan, which reads; CI, which upserts and starts.
+#
+# Neither may do what the pipeline or its jobs do; CI may pass the pipeline its role, and only that
+# one. A plan runs before an approval, so its role can change nothing.
+
+UPSERT_KEYS = ("code/*", "definitions/*")
+"""Keys that an upsert writes under the pipeline's root: code, and records of what it deployed."""
+
+LOCK = "definitions/lock"
+"""Key of the lock object that keeps two upserts apart; deleting it releases the lock."""
+
+
+def _plan_policy(subject: Subject, policy_document: dict[str, Any]) -> dict[str, Any]:
+    """Return the policy for the roles of infra/ci.yaml or infra/github.yaml."""
+    description = "Looks at the pipeline; before an approval"
+    return managed_policy(f"{subject.name}-plan", policy_document, description)
+
+
+@role("plan", logical="PlanPolicy", place=3, resource=_plan_policy)
+def plan_statements(subject: Subject) -> Iterator[Statement | Gap]:
+    """Allow to look: at the pipeline, its executions, the champion's package, and what upserts
+    wrote.
+
+    Raises:
+        DefinitionError: it is not given where an upsert writes.
+    """
+    yield from looking(subject)
+
+
+def looking(
+    subject: Subject, further: AbstractSet[tuple[str, str]] = frozenset()
+) -> Iterator[Statement | Gap]:
+    """Allow to look as a plan does, and to read ``further`` objects, as bucket and key."""
+    pipeline = subject.arn("sagemaker", f"pipeline/{subject.name}")
+    yield Statement(
+        sid="LookAtPipeline",
+        actions=(
+            "sagemaker:DescribePipeline",
+            "sagemaker:ListPipelineExecutions",
+            "sagemaker:ListTags",
+        ),
+        resources=(pipeline,),
+    )
+    yield Statement(
+        sid="Executions",
+        actions=(
+            "sagemaker:DescribePipelineDefinitionForExecution",
+            "sagemaker:DescribePipelineExecution",
+            "sagemaker:ListPipelineExecutionSteps",
+            "sagemaker:ListPipelineParametersForExecution",
+        ),
+        resources=(f"{pipeline}/execution/*",),
+    )
+    yield from registry(subject)
+    yield from endpoint_statements(subject)
+    upload_keys = below_root(subject, *UPSERT_KEYS) | ledger_keys(subject) | further
+    yield from storage("LookAtUploads", subject, upload_keys, ("s3:GetObject",))
+    yield from lists(subject, upload_keys | _list_cache_keys(subject))
+    yield from key_statements("ReadKeys", own_keys(subject), ("kms:Decrypt",))
+
+
+def _ci_policy(subject: Subject, policy_document: dict[str, Any]) -> dict[str, Any]:
+    description = "Upserts and starts the pipeline; after it"
+    return managed_policy(f"{subject.name}-ci", policy_document, description)
+
+
+@role("ci", logical="CiPolicy", place=4, resource=_ci_policy)
+def ci_statements(subject: Subject) -> Iterator[Statement | Gap]:
+    """Allow to upsert and start this pipeline, and to look, as a plan does.
+
+    Raises:
+        DefinitionError: it is not given where an upsert writes.
+    """
+    yield from plan_statements(subject)
+    yield Statement(
+        sid="ChangePipeline",
+        actions=(
+            "sagemaker:AddTags",
+            "sagemaker:CreatePipeline",
+            "sagemaker:DeleteTags",
+            "sagemaker:StartPipelineExecution",
+            "sagemaker:UpdatePipeline",
+        ),
+        resources=(subject.arn("sagemaker", f"pipeline/{subject.name}"),),
+    )
+    yield Statement(
+        sid="PassPipelineRole",
+        actions=("iam:PassRole",),
+        resources=(subject.role,),
+        conditions=SAGEMAKER,
+    )
+    upload_keys = below_root(subject, *UPSERT_KEYS) | ledger_keys(subject)
+    yield from storage("Upload", subject, upload_keys, ("s3:PutObject",))
+    yield from storage("Unlock", subject, below_root(subject, LOCK), ("s3:DeleteObject",))
+    yield from key_statements("UploadKeys", own_keys(subject), ("kms:GenerateDataKey",))
+
+
+def registry(subject: Subject, *actions: str) -> Iterator[Statement | Gap]:
+    """Allow to read the group's packages; without ``actions``, to look for the champion, too."""
+    groups, unknown = registered_groups(subject)
+    yield from unknown
+    action_names = actions or ("DescribeModelPackage", "ListModelPackages")
+    yield Statement(
+        sid="ModelPackages",
+        actions=tuple(f"sagemaker:{action}" for action in action_names),
+        resources=tuple(group.packages for group in groups),
+    )
+
+
+def endpoint_statements(subject: Subject) -> Iterator[Statement]:
+    """Allow to ask which package the recipe's endpoint serves: it is the champion."""
+    if subject.application is None:
+        return
+    for kind, name in (
+        ("Endpoint", f"endpoint/{subject.application.deploy.endpoint}"),
+        ("EndpointConfig", f"endpoint-config/{subject.application.name}"),
+        ("Model", f"model/{subject.application.name}"),
+    ):
+        yield Statement(
+            sid=f"Served{kind}",
+            actions=(f"sagemaker:Describe{kind}",),
+            resources=(subject.arn("sagemaker", name),),
+        )
+
+
+def _list_cache_keys(subject: Subject) -> set[tuple[str, str]]:
+    """Return bucket and key pattern of what decides on the step cache: are the jobs' inputs outside
+    of the pipeline's own prefix as a cached step read them, and are its results still there?
+    """
+    return input_data(subject) | _jobs(subject).writes
+
+
+def input_data(subject: Subject) -> set[tuple[str, str]]:
+    """Return bucket and key pattern of the jobs' inputs outside of the pipeline's own prefix."""
+    own_prefix = f"{subject.root}/"
+    return {
+        (b, key) for b, key in _jobs(subject).reads if not f"s3://{b}/{key}".startswith(own_prefix)
+    }
+
+
+def _jobs(subject: Subject) -> Needs:
+    """Return what the pipeline's jobs need; of what is beside it, nothing."""
+    job_needs = Needs()
+    for step, request in all_requests(replace(subject, extra_steps=())):
+        COLLECTORS[step.type](Collector(subject, step, job_needs), request.arguments)
+    return job_needs
+
+
+def below_root(subject: Subject, *names: str) -> set[tuple[str, str]]:
+    """Return bucket and key of what lies below the pipeline's prefix."""
+    if subject.root is None:
+        raise DefinitionError(
+            f"pipeline {subject.name}: give --root s3://bucket/prefix, under which an upsert writes"
+        )
+    bucket, prefix = split_uri(subject.root, "--root")
+    return {(bucket, f"{prefix}/{name}") for name in names}
+
+
+def ledger_keys(subject: Subject) -> set[tuple[str, str]]:
+    """Return the keys of the ledger of looks at a test split, which all pipelines below the prefix
+    share.
+    """
+    if all(entry["Name"] != PARAMETER for entry in subject.document.get("Parameters", ())):
+        return set()
+    return {(bucket, f"{key.rpartition('/')[0]}/looks/*") for bucket, key in below_root(subject, "")
+            for key in [key.rstrip("/")]}  # fmt: skip
+
+
+def own_keys(subject: Subject) -> set[str]:
+    return {key_arn(subject, subject.kms_key)} if subject.kms_key else set()
+
+
+# The subject of a recipe's roles: its pipeline, and the endpoint that serves its model.
+
+
+def from_recipe(path: Path, overrides: Sequence[str], environment: str | None = None) -> Subject:
+    """Return the subject of a recipe's roles; compiles the recipe, so it imports the SDK, which
+    takes a while.
+    """
+    from pipelines.definition import from_recipe as compile_recipe
+
+    recipe = load(path, overrides, environment)
+    return subject(compile_recipe(path, overrides, environment), recipe)
+
+
+def subject(definition: CompiledPipeline, recipe: Recipe) -> Subject:
+    """Return the subject of a compiled pipeline's roles, with the endpoint of its recipe."""
+    root = f"s3://{definition.assets[0].bucket}/{recipe.aws.prefix}/{definition.name}"
+    pipeline_subject = Subject(
+        name=definition.name,
+        region=definition.region,
+        role=definition.role,
+        document=json.loads(definition.body),
+        root=root,
+        kms_key=definition.kms_key,
+        read_keys=recipe.aws.input_keys,
+        tags=definition.tags,
+    )
+    if recipe.deploy is None:
+        return pipeline_subject
+    group = recipe.register_.model_package_group.rpartition("/")[2]
+    package = pipeline_subject.arn("sagemaker", f"model-package/{group}/*")
+    new = Release(recipe, package, job_roles(pipeline_subject)[0], f"{root}/{CAPTURE_FOLDER}")
+    return replace(
+        pipeline_subject,
+        extra_steps=tuple(_list_deployment_requests(pipeline_subject, new)),
+        application=new,
+    )
+
+
+def _list_deployment_requests(subject: Subject, new: Release) -> Iterator[dict[str, Any]]:
+    """Iterate over the requests of a deployment that the jobs' role does the work of."""
+    steps = [step for step in subject.values.steps if step.type == "RegisterModel"]
+    containers = [c for s in steps for c in s.arguments["InferenceSpecification"]["Containers"]]
+    if new.recipe.promotion:
+        copies = {"S3DataSource": {"S3Uri": f"{subject.root}/promoted/"}}
+        containers += [
+            container | {"ModelDataUrl": None, "ModelDataSource": copies}
+            for container in containers
+        ]
+    for container in containers:
+        model_request = model(new) | {"PrimaryContainer": container}
+        yield {"Name": "deploy", "Type": "Model", "Arguments": model_request}
+    shift = deployment(new.deploy, [alarm["AlarmName"] for alarm in alarms(new)])
+    model_request = configuration(new) | {"ExecutionRoleArn": new.role, "DeploymentConfig": shift}
+    yield {"Name": "deploy", "Type": "EndpointConfig", "Arguments": model_request}

@@ -1,1 +1,0 @@
-"""Compare what an endpoint was asked with a baseline, and name the features that drifted."""

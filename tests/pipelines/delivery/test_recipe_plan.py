@@ -1,0 +1,277 @@
+"""Plans against a deployed pipeline: drift, changed files, plan.json, and what is only read."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import boto3
+import pytest
+import typer
+
+from pipelines import plan as verb
+from pipelines.compile.compilation import Asset
+from pipelines.delivery import saved_plan, upsert_lock
+from pipelines.delivery.budget import changed_files, make
+from pipelines.upsert import main as upsert_main
+from pipelines.upsert import upsert
+from tests.pipelines.upserting import NAME, clean_aws, definition
+from tests.trainyard.plan.pictures import HERE
+from trainyard.common.errors import PlanError
+from trainyard.plan import deployed_pipeline
+from trainyard.plan.plan_display import headline, picture
+
+pytestmark = pytest.mark.long
+
+READING = ("Describe", "List", "Get", "Head")
+RECIPE = HERE / "recipe.yaml"
+
+
+@pytest.fixture(autouse=True)
+def aws(emulator, monkeypatch: pytest.MonkeyPatch):
+    return clean_aws(emulator.env, monkeypatch)
+
+
+def edited(value: str) -> dict:
+    """A request with which somebody changes the pipeline without us."""
+    return definition(value).state.request()
+
+
+def shown(plan) -> str:
+    return "\n".join(line.plain for line in picture(plan))
+
+
+def test_a_new_pipeline_in_a_bucket_that_does_not_exist(aws):
+    asset = replace(definition("1").assets[0], bucket="nobodys")
+    plan = make(replace(definition("1"), assets=(asset,)))
+    assert headline(plan) == "is new, with 2 steps"
+    assert plan.drift.kind == "none" and plan.current is None
+
+
+def test_a_plan_only_reads(aws, monkeypatch: pytest.MonkeyPatch):
+    upsert(definition("1"))
+    made: list[str] = []
+    events = boto3.DEFAULT_SESSION._session
+    events.register("before-call.*", lambda model, **_: made.append(model.name))
+    assert make(definition("2")).diff
+    assert make(definition("1")).diff == type(make(definition("1")).diff)()
+    assert made and all(name.startswith(READING) for name in made), made
+
+
+def test_the_files_of_a_code_folder_that_changed_are_named(aws):
+    upsert(definition("1"))
+    plan = make(definition("2"))
+    changes = [change for step in plan.diff.steps for change in step.changes]
+    assert {change.note for change in changes} == {"", "1 file: ~ a.txt"}
+    assert "1 file: ~ a.txt" in shown(plan)
+
+
+@pytest.mark.parametrize(
+    ("there", "files", "kms", "said"),
+    [
+        ({"a": b"1"}, {"a": b"2"}, None, "1 file: ~ a"),
+        ({"a": b"1", "b": b"1"}, {"a": b"1", "c": b"1"}, None, "2 files: - b, + c"),
+        (
+            {name: b"1" for name in "abcde"},
+            {name: b"2" for name in "abcde"},
+            None,
+            "5 files: ~ a, ~ b, ~ c, 2 more",
+        ),
+        (
+            {"a": b"1", "b": b"1"},
+            {"a": b"12", "b": b"2"},
+            "key",
+            "1 file: ~ a, compared by size only: ETags under KMS are not MD5",
+        ),
+    ],
+)
+def test_changed_files(aws, there: dict, files: dict, kms: str | None, said: str):
+    s3, _ = aws
+    old = Asset("bkt", "p", there)
+    for name, body in there.items():
+        s3.put_object(Bucket="bkt", Key=f"{old.key}/{name}", Body=body)
+    found = s3.list_objects_v2(Bucket="bkt", Prefix=old.key)["Contents"]
+    listed = {i["Key"].rpartition("/")[2]: (i["Size"], i["ETag"].strip('"')) for i in found}
+    assert changed_files(listed, files, kms) == said
+
+
+def test_what_was_edited_elsewhere_is_drift_with_its_difference(aws):
+    _, sagemaker = aws
+    upsert(definition("1"))
+    assert make(definition("2")).drift.kind == "none"
+    sagemaker.update_pipeline(**edited("9"))
+    plan = make(definition("2"))
+    assert plan.drift.kind == "edited"
+    environments = {
+        (change.old, change.new)
+        for step in plan.drift.diff.steps
+        for change in step.changes
+        if change.path == "Environment.VALUE"
+    }
+    assert environments == {("1", "9")}
+    assert "edited the pipeline at" in shown(plan) and "Environment.VALUE" in shown(plan)
+    upsert(definition("2"))
+    assert make(definition("3")).drift.kind == "none"
+
+
+def test_a_tag_that_somebody_set_is_drift(aws):
+    _, sagemaker = aws
+    upsert(definition("1"))
+    arn = sagemaker.describe_pipeline(PipelineName=NAME)["PipelineArn"]
+    sagemaker.add_tags(ResourceArn=arn, Tags=[{"Key": "theirs", "Value": "1"}])
+    plan = make(definition("1"))
+    assert plan.drift.kind == "edited"
+    assert [(c.sign, c.path) for c in plan.diff.pipeline] == [("-", "Tags[theirs]")]
+
+
+def test_a_pipeline_without_any_record_is_of_unknown_origin(aws):
+    _, sagemaker = aws
+    sagemaker.create_pipeline(**edited("1"))
+    plan = make(definition("2"))
+    assert plan.drift.kind == "unknown"
+    assert "drift: unknown, no upsert of this pipeline was recorded yet" in shown(plan)
+
+
+def test_a_state_that_was_recorded_before_the_last_one_is_no_drift(aws):
+    """An upsert was killed after its record, or somebody went back to an earlier state."""
+    s3, _ = aws
+    upsert(definition("1"))
+    upsert_lock.write(s3, upsert_lock.place(definition("2")), definition("2").state)
+    assert make(definition("3")).drift.kind == "none"
+
+
+def test_an_upsert_that_died_is_no_drift(aws):
+    s3, sagemaker = aws
+    upsert(definition("1"))
+    held = upsert_lock.Lock(s3, upsert_lock.place(definition("1")), NAME, 60)
+    held.take()
+    sagemaker.update_pipeline(**edited("9"))  # the tags were to follow
+    plan = make(definition("2"))
+    assert plan.drift.kind == "interrupted" and upsert_lock.whoami() == plan.drift.by
+    held.release()
+    assert make(definition("2")).drift.kind == "edited"
+
+
+# plan.json
+
+
+@pytest.fixture
+def plan_file(aws, tmp_path: Path) -> Path:
+    """The plan from definition 1, deployed, to definition 2."""
+    upsert(definition("1"))
+    path = tmp_path / "plan.json"
+    saved_plan.write(path, make(definition("2")), definition("2"), Path("recipe.yaml"), ["a.b=1"])
+    return path
+
+
+def test_a_plan_is_read_as_it_was_written(plan_file: Path):
+    read = saved_plan.read(plan_file)
+    assert (read.recipe, read.overrides) == (Path("recipe.yaml"), ("a.b=1",))
+    assert read.target_state == definition("2").state
+    assert read.previous_state == definition("1").state
+    assert [path.name for path in plan_file.parent.iterdir()] == ["plan.json"]
+
+
+def test_a_plan_is_applied_once_and_then_unchanged(plan_file: Path):
+    plan = saved_plan.read(plan_file)
+    plan.refuse_if_not_of(definition("2"))
+    assert upsert(definition("2"), plan=plan).change == "updated"
+    assert upsert(definition("2"), plan=plan).change == "unchanged"
+
+
+def test_a_pipeline_that_moved_refuses_the_plan_and_says_what_moved(aws, plan_file: Path):
+    _, sagemaker = aws
+    sagemaker.update_pipeline(**edited("9"))
+    before = deployed_pipeline.describe(sagemaker, NAME)
+    message = r"has moved since .*plan.json was made at .*PipelineDescription description 1 → .* 9"
+    with pytest.raises(PlanError, match=message):
+        upsert(definition("2"), plan=saved_plan.read(plan_file))
+    assert deployed_pipeline.describe(sagemaker, NAME) == before
+    sagemaker.delete_pipeline(PipelineName=NAME)
+    with pytest.raises(PlanError, match="was deleted since"):
+        upsert(definition("2"), plan=saved_plan.read(plan_file))
+
+
+def test_a_plan_of_a_new_pipeline_is_refused_when_somebody_made_one(aws, tmp_path: Path):
+    path = tmp_path / "plan.json"
+    saved_plan.write(path, make(definition("1")), definition("1"), Path("recipe.yaml"), [])
+    upsert(definition("3"))
+    with pytest.raises(PlanError, match="it was created"):
+        upsert(definition("1"), plan=saved_plan.read(path))
+
+
+def test_another_checkout_or_recipe_refuses_the_plan(plan_file: Path):
+    plan = saved_plan.read(plan_file)
+    with pytest.raises(PlanError, match=r"does not give what was planned.*Environment.VALUE"):
+        plan.refuse_if_not_of(definition("3"))
+    other = replace(definition("2").assets[0], files={"a.txt": b"changed"})
+    with pytest.raises(PlanError, match="since then changed: the code"):
+        plan.refuse_if_not_of(replace(definition("2"), assets=(other,)))
+    with pytest.raises(PlanError, match="is a plan of pipeline small, and recipe.yaml defines big"):
+        plan.refuse_if_not_of(replace(definition("2"), name="big"))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda text: text[: len(text) // 2], "is not a whole plan"),
+        (lambda text: "", "is not a whole plan"),
+        (lambda text: text.replace("role/pipeline", "role/admin", 1), "torn or edited"),
+        (lambda text: text.replace('"format": 1', '"format": 2'), "is not a plan of format 1"),
+        (lambda text: "[]", "is not a plan of format 1"),
+        (lambda text: json.dumps({"format": 1, "plan": {}}), "torn or edited"),
+    ],
+)
+def test_a_damaged_plan_is_refused(plan_file: Path, damage, message: str):
+    plan_file.write_text(damage(plan_file.read_text()))
+    with pytest.raises(PlanError, match=message):
+        saved_plan.read(plan_file)
+
+
+def test_a_plan_that_is_not_there():
+    with pytest.raises(PlanError, match="no such plan"):
+        saved_plan.read(Path("nowhere/plan.json"))
+
+
+# the verb, with the SDK
+
+
+def run(*overrides: str, **more) -> int:
+    """Exit status of ``python -m pipelines.plan``."""
+    with pytest.raises(typer.Exit) as ended:
+        verb.main(RECIPE, list(overrides), **more)
+    return ended.value.exit_code
+
+
+def test_the_verb_plans_and_upsert_applies_exactly_that(tmp_path: Path, capsys):
+    out = tmp_path / "plan.json"
+    rate = "train.loop.learning_rate=0.001"
+    assert run(rate, out=out) == 2
+    upsert_main(plan=out)
+    assert "trainyard-dev: created" in capsys.readouterr().out
+    assert run(rate, as_json=True) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["diff"] == {"pipeline": [], "parameters": [], "steps": []}
+    assert told["wanted"]["fingerprint"] == told["deployed"]["fingerprint"]
+    assert [step["step"] for step in told["steps"]][:2] == ["Shard", "Train"]
+    assert run("train.loop.learning_rate=0.002") == 2
+    assert "~ HyperParameters.learning_rate   0.001 → 0.002" in capsys.readouterr().out
+
+
+def test_a_plan_over_budget_is_shown_refused_and_not_written(tmp_path: Path, capsys):
+    out = tmp_path / "plan.json"
+    with pytest.raises(PlanError, match=r"budget: a run may cost \$\d+"):
+        verb.main(RECIPE, ["budget.usd_per_run=1"], out=out)
+    assert "the recipe allows $1.00" in capsys.readouterr().out
+    assert not out.exists()
+
+
+def test_a_plan_is_for_one_environment(aws, plan_file: Path):
+    assert saved_plan.read(plan_file).environment is None
+    prod = replace(definition("2"), environment="prod")
+    saved_plan.write(plan_file, make(prod), prod, Path("recipe.yaml"), [])
+    plan = saved_plan.read(plan_file)
+    plan.refuse_if_not_of(prod)
+    with pytest.raises(PlanError, match="is a plan for environment prod, .* to environment dev"):
+        plan.refuse_if_not_of(replace(prod, environment="dev"))
+    with pytest.raises(PlanError, match="is a plan for environment prod, .* to no environment"):
+        plan.refuse_if_not_of(definition("2"))

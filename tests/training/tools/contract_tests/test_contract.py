@@ -1,0 +1,126 @@
+"""Seeded faults are reported by the rule that they break; a sound workload breaks none.
+
+Those that only show in other processes are left to ``python -m benchmarks.contract``.
+"""
+
+import pyarrow as pa
+import pyarrow.json
+import pytest
+
+from benchmarks.contract.faults import FAULTS, lines, write
+from training.data.shard_writer import part, write_dataset
+from training.tools.contract_tests.contract import judge
+from training.tools.contract_tests.packing_rules import SPLITS
+from training.tools.contract_tests.trial import Trial
+from training.tools.contract_tests.try_command import rules
+from training.workloads import load_packing
+
+pytestmark = pytest.mark.long
+
+ELSEWHERE = {"imports", "packing", "trains", "deterministic", "resumes", "strategies"}
+HERE = [rule for rule in rules() if rule.name not in ELSEWHERE]
+
+
+@pytest.fixture(autouse=True)
+def _path(tmp_path, monkeypatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path / "code"))
+
+
+def trial(fault, package, folder) -> Trial:
+    """Create a workload with this fault, and its data, packed in this process."""
+    name = write(fault, folder / "code", package)
+    (folder / "lists.jsonl").write_text(lines())
+    packing = load_packing(name, {})
+    [records] = pa.json.read_json(folder / "lists.jsonl").to_batches()
+    colours = records.column("colour").dictionary_encode()
+    samples = packing.add(records.set_column(1, "colour", colours))
+    for number, split in enumerate(SPLITS):
+        piece = part(samples, packing.fields, number * 60, number * 60 + 60)
+        target = folder / "data" / split
+        write_dataset(target, piece, packing.fields, shard_bytes=400, workload=packing.info)
+    return Trial(name, {}, folder / "data", folder / "lists.jsonl")
+
+
+def test_a_sound_workload_breaks_no_rule(tmp_path):
+    verdicts = list(judge(trial(None, "sound", tmp_path), HERE))
+    assert {v.rule.name: v.why_not for v in verdicts if v.why_not} == {}
+    assert [fault for verdict in verdicts for fault in verdict.faults] == []
+
+
+@pytest.mark.parametrize(
+    "number", [n for n, fault in enumerate(FAULTS) if not ELSEWHERE & set(fault.rules)]
+)
+def test_a_fault_is_named_by_the_rule_that_it_breaks(number, tmp_path):
+    fault = FAULTS[number]
+    tried = trial(fault, f"seeded_{number}", tmp_path)
+    for verdict in judge(tried, HERE):
+        if verdict.faults:
+            break
+    assert verdict.rule.name in fault.rules
+    first = verdict.faults[0]
+    assert f"seeded_{number}" in first.location
+    assert first.observation
+    assert first.fix
+
+
+@pytest.mark.parametrize(
+    ("package", "what", "found", "fix"),
+    [
+        (
+            "wide",
+            "a layer in float64",
+            "weight head.weight is float64 and weight scale is float32",
+            "the recipe's precision: float64 makes",
+        ),
+        (
+            "pairs",
+            "a loss over the pairs of the batch",
+            "the loss of 8 samples is ",
+            "a sample's loss depends on those beside it, as with InfoNCE, so another micro_batch",
+        ),
+    ],
+)
+def test_types_and_losses_that_do_not_fit_are_said_in_our_words(
+    tmp_path, package, what, found, fix
+):
+    [fault] = [one for one in FAULTS if one.what == what]
+    verdicts = judge(trial(fault, package, tmp_path), HERE)
+    first = next(one for verdict in verdicts for one in verdict.faults)
+    assert first.observation.startswith(found) and fix in first.fix
+
+
+def test_a_loss_over_the_batch_that_is_declared_is_none(tmp_path):
+    [fault] = [one for one in FAULTS if one.what == "a loss over the pairs of the batch"]
+    tried = trial(fault, "declared", tmp_path)
+    type(tried.shared_workload).by_batch = True
+    [rule] = [one for one in HERE if one.name == "loss is a sum"]
+    assert list(rule.check(tried)) == []
+
+
+def test_faults_are_of_rules_that_there_are():
+    names = {rule.name for rule in rules()}
+    assert {name for fault in FAULTS for name in fault.rules} <= names
+    assert {name for rule in rules() for name in rule.needs} <= names
+    assert len(FAULTS) >= 20
+
+
+def test_what_a_broken_rule_is_needed_for_is_not_checked(tmp_path):
+    [fault] = [one for one in FAULTS if one.what == "the logarithm of zero"]
+    verdicts = list(judge(trial(fault, "unsound", tmp_path), HERE))
+    broken = [verdict.rule.name for verdict in verdicts if verdict.faults]
+    assert broken == ["runs"]
+    waiting = {v.rule.name for v in verdicts if "broken" in v.why_not}
+    assert waiting == {rule.name for rule in HERE} - {"shards", "runs"}
+
+
+def test_the_command_names_what_it_finds_and_ends_with_1(tmp_path, run_python):
+    [fault] = [one for one in FAULTS if one.what == "a mean over the samples"]
+    name = write(fault, tmp_path / "code", "mean")
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw/lists.jsonl").write_text(lines(100))
+    folders = ("--data", str(tmp_path / "raw"), "--source", str(tmp_path / "code"))
+    done = run_python("-m", "training.tools.try", name, *folders, "--only", "loss is a sum")
+    assert done.returncode == 1
+    assert "✗ loss is a sum" in done.stdout
+    assert "take reduction='sum'" in " ".join(done.stdout.split())
+    assert "mean/work.py" in "".join(done.stdout.split())

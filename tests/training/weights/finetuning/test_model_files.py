@@ -1,0 +1,96 @@
+"""A model in a channel: an archive, a train step's files, a Hugging Face folder."""
+
+import shutil
+import tarfile
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from steps.evaluate.model_archive import open_archive
+from steps.evaluate.model_folder import evidence
+from tests.training.export.test_sharded_export import SETTINGS, write
+from training.weights.finetuning import base_model, hugging_face_folder, model_files
+from training.weights.starting_weights import StartFrom, open_start
+from training.workloads import load
+from trainyard.common.errors import DataError, TrainingError
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """Train a model that is split into several files."""
+    return write(tmp_path_factory.mktemp("model"))
+
+
+def archived(folder: Path, target: Path) -> Path:
+    target.mkdir()
+    with tarfile.open(target / "model.tar.gz", "w:gz") as tar:
+        for path in sorted(folder.iterdir()):
+            tar.add(path, path.name)
+    return target
+
+
+def test_every_file_belongs_to_its_identity(folder, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    assert model_files.is_unpacked(copy)
+    assert evidence(copy) == evidence(folder) and evidence(copy)["bytes"] > 10_000
+    assert evidence(copy)["sha256"] == base_model.sha256(copy)
+    (copy / "code").mkdir()
+    (copy / "code/inference.py").write_text("")
+    assert evidence(copy)["sha256"] != evidence(folder)["sha256"]
+    again = base_model.sha256(copy)
+    (copy / "code/inference.py").rename(copy / "code/other.py")
+    assert base_model.sha256(copy) != again
+
+
+def test_its_files_and_its_archive_are_the_same_model(folder, tmp_path):
+    archive = archived(folder, tmp_path / "archive")
+    workload = load("language_model", SETTINGS)
+    both = [base_model.read(workload, "language_model", one, "s3://x") for one in (folder, archive)]
+    assert both[0].keys() == both[1].keys()
+    assert all(torch.equal(both[0][name], tensor) for name, tensor in both[1].items())
+    assert len({path for path in folder.glob("model-*.safetensors")}) > 3
+    one, other = (open_archive(one, "language_model") for one in (folder, archive))
+    tokens = torch.randint(0, 257, (2, 8))
+    assert torch.equal(one.model(tokens), other.model(tokens))
+    assert one.artifact == evidence(folder) and other.artifact == evidence(archive)
+    assert not (folder / "model").exists()
+
+
+def test_a_training_begins_with_either(folder, tmp_path):
+    uri = "s3://bucket/run/output/model"
+    asked = StartFrom(model=f"{uri}/")
+    assert asked.uri == StartFrom(model=uri).uri == f"{uri}/"
+    assert StartFrom(model=f"{uri}.tar.gz").uri == f"{uri}.tar.gz"
+    start = open_start(asked, folder)
+    assert start.sha256 == evidence(folder)["sha256"]
+    other = StartFrom(model=uri, model_sha256="0" * 64)
+    with pytest.raises(TrainingError, match="the file was replaced"):
+        open_start(other, folder)
+    with pytest.raises(DataError, match=r"model.tar.gz: is missing; .* or the folder with a train"):
+        open_start(asked, tmp_path)
+
+
+def test_a_file_that_the_index_names_and_that_is_gone_is_named(folder, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    lost = next(copy.glob("model-00002-*"))
+    lost.unlink()
+    with pytest.raises(DataError, match=lost.name):
+        open_archive(copy, "language_model")
+    workload = load("language_model", SETTINGS)
+    with pytest.raises(DataError, match=lost.name):
+        base_model.read(workload, "language_model", copy, "s3://x")
+
+
+def test_a_folder_of_hugging_faces_is_what_it_was(folder, tmp_path):
+    for path in (folder / "config.json", *folder.glob("model*")):
+        shutil.copy(path, tmp_path)
+    assert not model_files.is_unpacked(tmp_path)
+    assert model_files.sha256(tmp_path) == hugging_face_folder.sha256(tmp_path)
+    files = hugging_face_folder.weights(tmp_path)
+    assert sum(len(load_file(file)) for file in files) == len(
+        base_model.read(load("language_model", SETTINGS), "language_model", folder, None)
+    )

@@ -1,0 +1,274 @@
+"""Going on from another training, and starting from a model: exactly what was asked for."""
+
+import json
+import shutil
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from steps.train import job
+from tests.training import worlds
+from tests.training.trainings import TOYS, arguments, history, losses, write_ragged
+from training.identity import Parts
+from training.weights.starting_weights import DIFFERENT, open_start, read_start
+from trainyard.common.errors import TrainingError
+
+pytestmark = pytest.mark.long
+
+CONSTANT = {"warmup_steps": 0, "min_learning_rate_ratio": 1.0}
+"""Learning-rate schedule that does not depend on max_steps."""
+BUCKET = "s3://bucket/checkpoints/key/"
+
+
+@pytest.fixture(scope="module")
+def short(tmp_path_factory) -> Callable[[], Path]:
+    """Return a function that copies what a training of five steps left behind."""
+    made = tmp_path_factory.mktemp("short") / "ml"
+    write_ragged(made / "input/data/train", 100, seed=1)
+    write_ragged(made / "input/data/validation", 20, seed=2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(TOYS))
+        job.main(arguments(made, {"strategy": "single", "max_steps": 5}))
+
+    def copied() -> Path:
+        target = tmp_path_factory.mktemp("copy") / "ml"
+        shutil.copytree(made, target)
+        return target
+
+    return copied
+
+
+@pytest.fixture
+def own(monkeypatch) -> None:
+    """Make the toy workload importable."""
+    monkeypatch.syspath_prepend(str(TOYS))
+
+
+def copy_inputs(root: Path, name: str) -> Path:
+    shutil.copytree(root / "input", root.parent / name / "input")
+    return root.parent / name
+
+
+def after(root: Path, name: str, folder: str = "") -> Path:
+    """Create a container with the checkpoints of ``root``, or one ``folder`` of them."""
+    [training] = root.glob("checkpoints/*/")
+    made = copy_inputs(root, name)
+    shutil.copytree(training / folder, made / "input/data/start")
+    return made
+
+
+def with_model(root: Path, name: str) -> Path:
+    """Create a container with the model of ``root``."""
+    made = copy_inputs(root, name)
+    (made / "input/data/start").mkdir()
+    with tarfile.open(made / "input/data/start/model.tar.gz", "w:gz") as tar:
+        tar.add(root / "model", ".")
+    return made
+
+
+def checkpoint(*may_differ: str) -> str:
+    return json.dumps({"checkpoint": BUCKET, "may_differ": may_differ})
+
+
+MODEL = json.dumps({"model": "s3://bucket/model.tar.gz"})
+
+
+def told(root: Path) -> dict:
+    return json.loads((root / "model/config.json").read_text())["training"]
+
+
+def failure(root: Path, train, **settings) -> str:
+    with pytest.raises(SystemExit):
+        train(root, **settings)
+    return (root / "output/failure").read_text()
+
+
+@pytest.mark.parametrize("folder", ["", "step-00000005"])
+def test_a_training_that_is_extended_is_bitwise_the_longer_one(root, train, folder, caplog):
+    caplog.set_level("INFO", logger="training")
+    whole = train(copy_inputs(root, "whole"), **CONSTANT)
+    short = train(root, max_steps=5, **CONSTANT)
+    extended = after(short, "extended", folder)
+    train(extended, start_from=checkpoint("max_steps"), **CONSTANT)
+    weights = [load_file(one / "model/model.safetensors") for one in (whole, extended)]
+    assert all(weights[0][name].equal(weights[1][name]) for name in weights[0] | weights[1])
+    curve = {step: loss for step, loss in losses(whole).items() if step > 5 or not folder}
+    assert losses(extended) == curve
+    stretches = told(extended)["stretches"]
+    assert [s["since"] for s in stretches] == [0, 5]
+    assert [s["identity"] for s in stretches] == [told(short)["identity"],
+                                                  told(extended)["identity"]]  # fmt: skip
+    assert told(extended)["parts"]["start"] == {
+        "checkpoint": told(short)["identity"], "step": 5
+    }  # fmt: skip
+    assert "different since: max_steps 5 → 10" in caplog.text
+    assert len({told(one)["identity"] for one in (whole, short, extended)}) == 3
+
+
+def test_the_learning_rate_goes_on_by_the_new_schedule_and_that_is_said(root, train, caplog):
+    caplog.set_level("INFO", logger="training")
+    short = train(root, max_steps=5, min_learning_rate_ratio=0.0)
+    settings = {"min_learning_rate_ratio": 0.0, "start_from": checkpoint("max_steps")}
+    extended = train(after(short, "extended"), **settings)
+    rates = {line["step"]: line["learning_rate"] for line in history(extended) if "loss" in line}
+    assert rates[5] == 0 < rates[6]
+    assert (
+        f"learning rate 0 at step 5, then {rates[6]:g} by this training's schedule" in caplog.text
+    )
+
+
+def test_it_goes_on_from_its_own_checkpoints_when_it_is_started_again(short, train, own, caplog):
+    caplog.set_level("INFO", logger="training")
+    extended = after(short(), "extended")
+    settings = {"start_from": checkpoint("max_steps"), "checkpoint_interval": 2}
+    before = losses(train(extended, **settings))
+    [newest] = extended.glob("checkpoints/*/step-00000010")
+    shutil.rmtree(newest)
+    caplog.clear()
+    assert losses(train(extended, **settings)) == before
+    assert "resumed from the checkpoint of step 8" in caplog.text
+    assert [s["since"] for s in told(extended)["stretches"]] == [0, 5]
+
+
+def test_what_the_recipe_does_not_name_may_not_differ(short, train, own):
+    extended = after(short(), "extended")
+    said = failure(extended, train, start_from=checkpoint("max_steps"), learning_rate=0.02, seed=3)
+    assert "is of another training: learning_rate 0.01 → 0.02; seed 0 → 3" in said
+    assert said.endswith("or add learning_rate, seed to train.start_from.may_differ")
+
+
+def test_a_training_with_nothing_left_is_an_error(short, train, own):
+    again = after(short(), "again")
+    said = failure(again, train, start_from=checkpoint(), max_steps=5)
+    assert "is after step 5, and max_steps is 5: nothing is left to train; raise" in said
+
+
+def torn(folder: Path) -> None:
+    part = next(folder.glob("step-00000005/*.safetensors"))
+    part.write_bytes(part.read_bytes()[:-1] + b"!")
+
+
+def stray(folder: Path) -> None:
+    part = next(folder.glob("step-00000005/*.safetensors"))
+    shutil.copy(part, part.with_name("other.safetensors"))
+
+
+def without_lineage(folder: Path) -> None:
+    path = folder / "step-00000005/complete.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"lineage": None}))
+
+
+def of_another_form(folder: Path) -> None:
+    """Rewrite checkpoints without their format."""
+    path = folder / "step-00000005/complete.json"
+    said = json.loads(path.read_text())
+    path.write_text(json.dumps({name: said[name] for name in ("step", "files", "lineage")}))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [(torn, "is not as it was written: bytes 0 to "),
+     (stray, "other.safetensors does not belong to this checkpoint; remove it"),
+     (without_lineage, "does not say what it was trained with; begin with"),
+     (of_another_form, "complete.json is of form 1; this version reads 2"),
+     (lambda folder: shutil.rmtree(folder / "step-00000005"), 'but ["history.jsonl"]; name a')],
+)  # fmt: skip
+def test_a_checkpoint_that_cannot_be_gone_on_from_is_an_error(short, train, own, change, said):
+    extended = after(short(), "extended")
+    change(extended / "input/data/start")
+    assert said in failure(extended, train, start_from=checkpoint("max_steps"))
+
+
+def test_a_checkpoint_of_another_optimizers_state_says_so(short, train, own):
+    extended = after(short(), "extended")
+    said = failure(extended, train, start_from=checkpoint("max_steps", "ema_decay"), ema_decay=0.5)
+    assert "does not fit this model and optimizer" in said and "average." in said
+
+
+# a model
+
+
+def test_a_training_begins_with_a_models_weights(short, train, own, caplog):
+    caplog.set_level("INFO", logger="training")
+    trained = short()
+    settings = {"start_from": MODEL, "learning_rate": 1e-30, "max_steps": 1, "seed": 5}
+    begun = train(with_model(trained, "begun"), **settings)
+    before, now = (load_file(one / "model/model.safetensors") for one in (trained, begun))
+    assert all(before[name].equal(now[name]) for name in before | now)
+    start = told(begun)["parts"]["start"]
+    archive = begun / "input/data/start/model.tar.gz"
+    assert start == {"model": open_start(read_start(MODEL), archive.parent).sha256,
+                     "model_package": None}  # fmt: skip
+    assert "begins at step 1 with the weights of s3://bucket/model.tar.gz" in caplog.text
+    fresh = train(copy_inputs(trained, "fresh"), **settings | {"start_from": ""})
+    assert told(fresh)["identity"] != told(begun)["identity"]
+
+
+@pytest.mark.slow
+def test_so_it_does_when_the_weights_are_sharded(short):
+    trained = short()
+    settings = {"start_from": MODEL, "learning_rate": 1e-30, "max_steps": 1, "micro_batch": 4}
+    begun = worlds.train(with_model(trained, "begun"), 2, strategy="fsdp", **settings)
+    before, now = (load_file(one / "model/model.safetensors") for one in (trained, begun))
+    assert all(before[name].equal(now[name]) for name in before | now)
+
+
+def other_workload(model: Path) -> None:
+    path = model / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"workload": "tabular"}))
+
+
+def other_shape(model: Path) -> None:
+    save_file({"out.weight": torch.zeros(3, 3)}, model / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [(other_workload, "is a model of workload 'tabular'; this training is of 'toys.ragged'"),
+     (other_shape, "are not those of this training's model: Error(s) in loading state_dict"),
+     (lambda model: (model / "config.json").unlink(), "holds no config.json; it is not a model of"),
+     (lambda model: (model / "model.safetensors").write_bytes(b"{"), "are not those of this")],
+)  # fmt: skip
+def test_a_model_that_is_none_of_this_trainings_is_an_error(short, train, own, change, said):
+    trained = short()
+    change(trained / "model")
+    assert said in failure(with_model(trained, "begun"), train, start_from=MODEL)
+
+
+def test_a_replaced_model_and_a_damaged_one_are_errors(short, train, own):
+    begun = with_model(short(), "begun")
+    archive = begun / "input/data/start/model.tar.gz"
+    replaced = json.dumps(json.loads(MODEL) | {"model_sha256": "0" * 64})
+    assert "the file was replaced" in failure(begun, train, start_from=replaced)
+    archive.write_bytes(archive.read_bytes()[: archive.stat().st_size // 2])
+    assert "cannot be unpacked" in failure(begun, train, start_from=MODEL)
+    archive.unlink()
+    assert "model.tar.gz: is missing" in failure(begun, train, start_from=MODEL)
+
+
+def test_every_part_of_a_training_may_be_named():
+    """Otherwise an error would suggest a value that is refused."""
+    known = Parts(workload="v", workload_config={"a": 1}, settings={"seed": 0}, code={"f": "1"})
+    other = Parts(workload="w", workload_config={}, settings={}, code={}, data="f", torch="2")
+    parts = {name.partition(".")[0] for name in other.differences(known)}
+    assert parts == {"workload", "workload_config", "seed", "code", "data", "torch"} <= DIFFERENT
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [({}, "set one of the two"),
+     ({"checkpoint": BUCKET, "model": "s3://bucket/m"}, "set one of the two"),
+     ({"checkpoint": BUCKET, "may_differ": ["colour"]}, "colour is not a part of a training"),
+     ({"model": "s3://bucket/m", "may_differ": ["code"]}, "may_differ code is for checkpoint"),
+     ({"checkpoint": BUCKET, "model_sha256": "0" * 64}, "model_sha256 is for model"),
+     ({"checkpoint": "checkpoints/here"}, "start_from.checkpoint"),
+     ({"model_package": "trainyard/1"}, "start_from.model_package"),
+     ({"checkpoints": BUCKET}, "start_from.checkpoints")],
+)  # fmt: skip
+def test_a_setting_that_makes_no_sense_says_why(fields, said):
+    with pytest.raises(TrainingError, match=said):
+        read_start(json.dumps(fields))

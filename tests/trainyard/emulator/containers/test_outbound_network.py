@@ -1,0 +1,48 @@
+"""Jobs reach the internet only on request, and an impossible request is reported."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.trainyard.emulator.harness import Cloud, processing
+from trainyard.common.errors import EmulatorError
+from trainyard.emulator.containers.isolation import missing
+from trainyard.emulator.containers.outbound_network import WAYS, way
+from trainyard.emulator.server import serve
+
+THERE = [name for name in WAYS if shutil.which(name)]
+
+
+@pytest.mark.skipif(missing() is not None, reason=f"namespaces: {missing()}")
+def test_without_a_tool_it_is_refused_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert missing() is None  # cached now: which finds no unshare below
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with (
+        pytest.raises(EmulatorError, match="apt install slirp4netns"),
+        serve(tmp_path, internet=True),
+    ):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+def test_neither_tool_lets_a_job_reach_this_machines_loopback() -> None:
+    pasta, slirp = (found.command(7) for found in WAYS.values())
+    assert "--no-map-gw" in pasta and pasta.count("none") == 4
+    assert "--disable-host-loopback" in slirp
+
+
+@pytest.mark.skipif(not THERE or missing() is not None, reason="no pasta and no slirp4netns here")
+def test_a_job_has_a_way_out_unless_it_is_isolated(tmp_path: Path) -> None:
+    script = "cut -f2 /proc/net/route; tail -n 1 /etc/resolv.conf; aws s3 ls > /dev/null && echo s3"
+    with serve(tmp_path, internet=True) as endpoint:
+        aws = Cloud(endpoint, tmp_path)
+        done = aws.process("out", script)
+        assert done["ProcessingJobStatus"] == "Completed", done
+        assert aws.log("Processing", "out")[-2:] == [f"nameserver {way().nameserver}", "s3"]
+        assert "00000000" in aws.log("Processing", "out"), "there is a default route"
+        isolated = processing(script) | {"NetworkConfig": {"EnableNetworkIsolation": True}}
+        aws.process("in", "", **isolated)
+        assert "00000000" not in aws.log("Processing", "in")

@@ -1,0 +1,209 @@
+"""Multipart uploads: checksums are verified, stored and returned; completing twice is one
+completion.
+"""
+
+import base64
+import hashlib
+import io
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from botocore.exceptions import ClientError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainyard.emulator.s3.upload_body import ALGORITHMS, LINEAR, composite, encode_sum, full_object
+
+pytestmark = pytest.mark.long
+
+MIB = 1 << 20
+PARTS = [os.urandom(5 * MIB), b"tail"]
+
+
+def of(name: str, data: bytes) -> str:
+    found = ALGORITHMS[name]()
+    found.update(data)
+    return encode_sum(found)
+
+
+@pytest.mark.parametrize(
+    (
+        "name",
+        "check",
+    ),  # the check values of "123456789" in the RevEng catalogue, RFC 1321, FIPS 180
+    [
+        ("crc32", "cbf43926"),
+        ("crc32c", "e3069283"),
+        ("crc64nvme", "ae8b14860a799888"),
+        ("md5", "25f9e794323b453885f5181f1b624d0b"),
+    ],
+)
+def test_each_checksum_has_its_published_check_value(name: str, check: str):
+    assert base64.b64decode(of(name, b"123456789")).hex() == check
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.binary(max_size=40), repeat=st.integers(1, 300), cut=st.integers(0, 12_000))
+def test_a_crc_is_the_same_however_the_bytes_come_and_follows_from_its_parts(data, repeat, cut):
+    whole = data * repeat
+    for name in LINEAR:
+        steps = ALGORITHMS[name]()
+        for part in (whole[:cut], whole[cut:]):
+            steps.update(part)
+        plain = ALGORITHMS[name]()
+        for at in range(0, len(whole), 700):  # below the size that is taken in lanes
+            plain.update(whole[at : at + 700])
+        assert encode_sum(steps) == encode_sum(plain)
+        parts = [(of(name, p), len(p)) for p in (whole[:cut], whole[cut:])]
+        assert full_object(name, parts) == encode_sum(plain)
+
+
+@pytest.fixture
+def s3(client):
+    s3 = client("s3")
+    s3.create_bucket(Bucket="parts")
+    return s3
+
+
+def failure(call, **arguments) -> str:
+    with pytest.raises(ClientError) as failed:
+        call(**arguments)
+    return failed.value.response["Error"]["Code"]
+
+
+def upload(s3, key: str, **more) -> tuple[dict, list[dict]]:
+    """Upload parts; return (place, parts as CompleteMultipartUpload names them)."""
+    started = s3.create_multipart_upload(Bucket="parts", Key=key, **more)
+    at = {"Bucket": "parts", "Key": key, "UploadId": started["UploadId"]}
+    name = more.get("ChecksumAlgorithm", "CRC32")
+    parts = []
+    for number, data in enumerate(PARTS, 1):
+        # what botocore cannot compute without awscrt is given to it
+        own = {f"Checksum{name}": of(name.lower(), data)}
+        done = s3.upload_part(**at, PartNumber=number, Body=data, **own)
+        kept = f"Checksum{name}"
+        parts.append({"PartNumber": number, "ETag": done["ETag"], kept: done[kept]})
+    return at, parts
+
+
+@pytest.mark.parametrize("name", ["CRC32", "CRC32C", "CRC64NVME", "SHA1", "SHA256"])
+@pytest.mark.parametrize("kind", ["COMPOSITE", "FULL_OBJECT"])
+def test_checksums_of_parts_and_of_the_whole(s3, name: str, kind: str):
+    wanted = {"ChecksumAlgorithm": name, "ChecksumType": kind}
+    if (kind == "FULL_OBJECT") != (name == "CRC64NVME") and name in ("SHA1", "SHA256", "CRC64NVME"):
+        create = {"Bucket": "parts", "Key": "k", **wanted}
+        assert failure(s3.create_multipart_upload, **create) == "InvalidRequest"
+        return
+    at, parts = upload(s3, f"{name}-{kind}", **wanted)
+    of_parts = [of(name.lower(), part) for part in PARTS]
+    whole = (
+        of(name.lower(), b"".join(PARTS))
+        if kind == "FULL_OBJECT"
+        else composite(name.lower(), of_parts)
+    )
+    field, chosen = f"Checksum{name}", {"MultipartUpload": {"Parts": parts}}
+    wrong = {field: of(name.lower(), b"other")}
+    assert failure(s3.complete_multipart_upload, **at, **chosen, **wrong) == "BadDigest"
+    bad = [{**parts[0], **wrong}, parts[1]]
+    assert failure(s3.complete_multipart_upload, **at, MultipartUpload={"Parts": bad}) == (
+        "InvalidPart"
+    )
+    done = s3.complete_multipart_upload(**at, **chosen, **{field: whole})
+    assert done[field] == whole
+    where = {"Bucket": "parts", "Key": at["Key"]}
+    head = s3.head_object(**where, ChecksumMode="ENABLED")
+    assert (head[field], head["ChecksumType"]) == (whole, kind)
+    first = s3.head_object(**where, PartNumber=1, ChecksumMode="ENABLED")
+    assert (first[field], first["PartsCount"], first["ContentLength"]) == (
+        of_parts[0],
+        2,
+        len(PARTS[0]),
+    )
+    asked = ["Checksum", "ObjectParts", "ObjectSize"]
+    known = s3.get_object_attributes(**where, ObjectAttributes=asked)
+    assert known["Checksum"][field] == whole.partition("-")[0]
+    assert [p[field] for p in known["ObjectParts"]["Parts"]] == of_parts
+
+
+def test_a_part_with_another_checksum_than_the_upload_or_than_it_says_is_refused(s3):
+    started = s3.create_multipart_upload(Bucket="parts", Key="w", ChecksumAlgorithm="SHA256")
+    at = {"Bucket": "parts", "Key": "w", "UploadId": started["UploadId"], "PartNumber": 1}
+    other = of("crc32", b"x")
+    assert failure(s3.upload_part, **at, Body=b"x", ChecksumCRC32=other) == "InvalidRequest"
+    wrong = base64.b64encode(hashlib.sha256(b"y").digest()).decode()
+    assert failure(s3.upload_part, **at, Body=b"x", ChecksumSHA256=wrong) == "BadDigest"
+    copied = s3.put_object(Bucket="parts", Key="source", Body=b"0123456789")
+    assert copied["ETag"]
+    part = s3.upload_part_copy(
+        **at, CopySource={"Bucket": "parts", "Key": "source"}, CopySourceRange="bytes=2-4"
+    )["CopyPartResult"]
+    assert part["ChecksumSHA256"] == of("sha256", b"234")
+    for wrong in ("bytes=2-", "2-4", "bytes=4-2", "bytes=0-10"):
+        source = {"CopySource": {"Bucket": "parts", "Key": "source"}, "CopySourceRange": wrong}
+        assert failure(s3.upload_part_copy, **at, **source) in ("InvalidArgument", "InvalidRange")
+
+
+def test_a_repeated_complete_is_answered_again_and_does_not_undo_what_came_after(s3):
+    at, parts = upload(s3, "twice")
+    chosen = {"MultipartUpload": {"Parts": parts}}
+    first = s3.complete_multipart_upload(**at, **chosen)
+    assert s3.complete_multipart_upload(**at, **chosen)["ETag"] == first["ETag"]
+    s3.put_object(Bucket="parts", Key="twice", Body=b"newer")
+    assert failure(s3.complete_multipart_upload, **at, **chosen) == "NoSuchUpload"
+    assert s3.get_object(Bucket="parts", Key="twice")["Body"].read() == b"newer"
+
+
+def test_an_upload_that_is_ended_many_times_at_once_makes_one_version(s3):
+    versioned = {"Bucket": "parts", "VersioningConfiguration": {"Status": "Enabled"}}
+    at, parts = upload(s3, "once")
+    s3.put_bucket_versioning(**versioned)
+    try:
+        with ThreadPoolExecutor(6) as threads:
+            ends = threads.map(
+                lambda _: s3.complete_multipart_upload(**at, MultipartUpload={"Parts": parts}),
+                range(6),
+            )
+            assert len({end["VersionId"] for end in ends}) == 1
+    finally:
+        versioned["VersioningConfiguration"]["Status"] = "Suspended"
+        s3.put_bucket_versioning(**versioned)
+
+
+def test_a_condition_on_the_end_of_an_upload_holds_and_the_upload_can_still_end(s3):
+    s3.put_object(Bucket="parts", Key="cond", Body=b"1")
+    at, parts = upload(s3, "cond")
+    chosen = {"MultipartUpload": {"Parts": parts}}
+    assert failure(s3.complete_multipart_upload, **at, **chosen, IfMatch='"0"') == (
+        "PreconditionFailed"
+    )
+    assert failure(s3.complete_multipart_upload, **at, **chosen, IfNoneMatch="*") == (
+        "PreconditionFailed"
+    )
+    s3.complete_multipart_upload(**at, **chosen)
+    assert failure(s3.get_object, Bucket="parts", Key="cond", PartNumber=3) == "InvalidPartNumber"
+    got = s3.get_object(Bucket="parts", Key="cond", PartNumber=2)
+    assert (got["Body"].read(), got["ContentRange"]) == (
+        b"tail",
+        f"bytes {5 * MIB}-{5 * MIB + 3}/{5 * MIB + 4}",
+    )
+
+
+def test_what_is_said_of_an_object_comes_back(s3):
+    given = {
+        "StorageClass": "STANDARD_IA",
+        "WebsiteRedirectLocation": "/elsewhere",
+        "ServerSideEncryption": "AES256",
+    }
+    s3.upload_fileobj(io.BytesIO(b"1"), "parts", "said", ExtraArgs=given)
+    head = s3.head_object(Bucket="parts", Key="said")
+    assert {k: head[k] for k in given} == given
+    listed = s3.list_objects_v2(Bucket="parts", Prefix="said")["Contents"][0]
+    assert listed["StorageClass"] == "STANDARD_IA"
+    at = {"Bucket": "parts", "Key": "x", "Body": b"1"}
+    assert failure(s3.put_object, **at, StorageClass="GLACIER") == "NotImplemented"
+    assert failure(s3.put_object, **at, StorageClass="NONE") == "InvalidStorageClass"
+    assert failure(s3.put_object, **at, SSECustomerKey="0" * 32) == "NotImplemented"
+    lock = {"ObjectLockMode": "GOVERNANCE", "ObjectLockRetainUntilDate": "2030-01-01"}
+    assert failure(s3.put_object, **at, **lock) == "NotImplemented"
+    assert failure(s3.head_object, Bucket="parts", Key="x") == "404"

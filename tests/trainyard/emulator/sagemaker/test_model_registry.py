@@ -1,0 +1,226 @@
+"""The model registry through boto3: nothing is lost by updates and restarts."""
+
+import json
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+from botocore.exceptions import ClientError
+
+from tests.trainyard.emulator.standin import NoPipelines, make_client
+from trainyard.emulator.request_scope import ApiError
+from trainyard.emulator.server import serve
+
+SPECIFICATION = {
+    "Containers": [{"Image": "image:1", "ModelDataUrl": "s3://bucket/model.tar.gz"}],
+    "SupportedContentTypes": ["application/json"],
+    "SupportedResponseMIMETypes": ["application/json"],
+}
+METRICS = {
+    "ModelQuality": {
+        "Statistics": {"ContentType": "application/json", "S3Uri": "s3://bucket/evaluation.json"}
+    }
+}
+PREFIX = "arn:aws:sagemaker:us-east-1:123456789012:model-package/"
+GIVEN = {
+    "ModelPackageDescription": "from a test",
+    "InferenceSpecification": SPECIFICATION,
+    "ModelMetrics": METRICS,
+    "ModelApprovalStatus": "PendingManualApproval",
+    "CustomerMetadataProperties": {"commit": "abc", "fingerprint": "def"},
+    "MetadataProperties": {"CommitId": "abc"},
+}
+
+
+@pytest.fixture(scope="module")
+def sagemaker(client):
+    return client("sagemaker")
+
+
+@pytest.fixture
+def group(sagemaker, request) -> str:
+    name = request.node.name.replace("_", "-")[:60].strip("-")
+    sagemaker.create_model_package_group(ModelPackageGroupName=name, Tags=[tag("a", "1")])
+    return name
+
+
+def tag(key: str, value: str) -> dict[str, str]:
+    return {"Key": key, "Value": value}
+
+
+def refusal(call, **arguments) -> str:
+    with pytest.raises(ClientError) as failure:
+        call(**arguments)
+    assert failure.value.response["ResponseMetadata"]["HTTPStatusCode"] == 400
+    return str(failure.value)
+
+
+def test_a_package_is_described_as_it_was_created(sagemaker, group):
+    before = time.time()
+    arn = sagemaker.create_model_package(ModelPackageGroupName=group, **GIVEN)["ModelPackageArn"]
+    assert arn == f"arn:aws:sagemaker:us-east-1:123456789012:model-package/{group}/1"
+    package = sagemaker.describe_model_package(ModelPackageName=arn)
+    assert {key: package[key] for key in GIVEN} == GIVEN
+    assert (package["ModelPackageVersion"], package["ModelPackageStatus"]) == (1, "Completed")
+    assert before <= package["CreationTime"].timestamp() <= time.time()
+    batch = sagemaker.batch_describe_model_package(ModelPackageArnList=[arn, arn[:-1] + "9"])
+    assert batch["ModelPackageSummaries"][arn]["InferenceSpecification"] == SPECIFICATION
+    assert list(batch["BatchDescribeModelPackageErrorMap"]) == [arn[:-1] + "9"]
+
+
+def test_an_update_changes_what_it_names_and_nothing_else(sagemaker, group):
+    arn = sagemaker.create_model_package(ModelPackageGroupName=group, **GIVEN)["ModelPackageArn"]
+    sagemaker.update_model_package(
+        ModelPackageArn=arn,
+        ModelApprovalStatus="Approved",
+        ApprovalDescription="good",
+        CustomerMetadataProperties={"by": "me"},
+        CustomerMetadataPropertiesToRemove=["fingerprint"],
+    )
+    package = sagemaker.describe_model_package(ModelPackageName=arn)
+    changed = GIVEN | {
+        "ModelApprovalStatus": "Approved",
+        "CustomerMetadataProperties": {"commit": "abc", "by": "me"},
+    }
+    assert {key: package[key] for key in GIVEN} == changed
+    assert package["ApprovalDescription"] == "good"
+    assert package["LastModifiedTime"] >= package["CreationTime"]
+
+
+def test_lists_filter_sort_and_page(sagemaker, group):
+    for status in ("Approved", "Rejected", "Approved"):
+        sagemaker.create_model_package(ModelPackageGroupName=group, ModelApprovalStatus=status)
+    sagemaker.create_model_package_group(ModelPackageGroupName=f"{group}-2")
+    sagemaker.create_model_package(ModelPackageGroupName=f"{group}-2")
+
+    def versions(**arguments) -> list[int]:
+        pages = sagemaker.get_paginator("list_model_packages").paginate(
+            ModelPackageGroupName=group, PaginationConfig={"PageSize": 2}, **arguments
+        )
+        return [p["ModelPackageVersion"] for page in pages for p in page["ModelPackageSummaryList"]]
+
+    assert versions() == [1, 2, 3]
+    assert versions(SortBy="CreationTime", SortOrder="Descending") == [3, 2, 1]
+    assert versions(ModelApprovalStatus="Approved", SortOrder="Descending") == [3, 1]
+    groups = sagemaker.list_model_package_groups(NameContains=group)
+    assert len(groups["ModelPackageGroupSummaryList"]) == 2
+
+
+def test_deleting_frees_a_group_and_never_a_version_number(sagemaker, group):
+    first = sagemaker.create_model_package(ModelPackageGroupName=group)["ModelPackageArn"]
+    assert "contains model packages" in refusal(
+        sagemaker.delete_model_package_group, ModelPackageGroupName=group
+    )
+    sagemaker.delete_model_package(ModelPackageName=first)
+    assert "does not exist" in refusal(sagemaker.describe_model_package, ModelPackageName=first)
+    second = sagemaker.create_model_package(ModelPackageGroupName=group)["ModelPackageArn"]
+    assert second.endswith("/2")
+    sagemaker.delete_model_package(ModelPackageName=second)
+    sagemaker.delete_model_package_group(ModelPackageGroupName=group)
+    assert "does not exist" in refusal(
+        sagemaker.describe_model_package_group, ModelPackageGroupName=group
+    )
+
+
+def test_refuses_what_aws_refuses(sagemaker, group):
+    again = refusal(sagemaker.create_model_package_group, ModelPackageGroupName=group)
+    assert "ValidationException" in again and "Model Package Group already exists" in again
+    missing = refusal(sagemaker.create_model_package, ModelPackageGroupName="nobody")
+    assert "ValidationException" in missing and "does not exist" in missing
+    wrong = {"ModelPackageGroupName": group, "ModelApprovalStatus": "Aproved"}
+    assert "Member must satisfy enum value set: [Approved" in refusal(
+        sagemaker.create_model_package, **wrong
+    )
+    assert "Member must satisfy regular expression pattern" in refusal(
+        sagemaker.create_model_package_group, ModelPackageGroupName="a_b"
+    )
+
+
+def test_wrong_types_are_refused_also_without_a_client_that_checks(endpoint, group):
+    with pytest.raises(ApiError, match="CustomerMetadataProperties.a.*valid types"):
+        endpoint.app.forward(
+            "CreateModelPackage",
+            {"ModelPackageGroupName": group, "CustomerMetadataProperties": {"a": 1}},
+        )
+
+
+def test_arns_are_in_lower_case_and_found_in_any(sagemaker):
+    made = sagemaker.create_model_package_group(ModelPackageGroupName="Churn-Models")
+    assert made["ModelPackageGroupArn"].endswith(":model-package-group/churn-models")
+    why = refusal(sagemaker.create_model_package_group, ModelPackageGroupName="churn-MODELS")
+    assert "already exists" in why
+    arn = sagemaker.create_model_package(ModelPackageGroupName="Churn-Models", **GIVEN)[
+        "ModelPackageArn"
+    ]
+    assert arn == f"{PREFIX}churn-models/1"
+    found = sagemaker.describe_model_package(ModelPackageName=f"{PREFIX}Churn-Models/1")
+    assert found["ModelPackageGroupName"] == "Churn-Models"
+    [listed] = sagemaker.list_model_packages(ModelPackageGroupName=made["ModelPackageGroupArn"])[
+        "ModelPackageSummaryList"
+    ]
+    assert listed["ModelPackageArn"] == arn
+
+
+def test_tags(sagemaker, group):
+    arn = sagemaker.describe_model_package_group(ModelPackageGroupName=group)[
+        "ModelPackageGroupArn"
+    ]
+    sagemaker.add_tags(ResourceArn=arn, Tags=[tag("a", "2"), tag("b", "3")])
+    assert sagemaker.list_tags(ResourceArn=arn)["Tags"] == [tag("a", "2"), tag("b", "3")]
+    sagemaker.delete_tags(ResourceArn=arn, TagKeys=["a"])
+    assert sagemaker.list_tags(ResourceArn=arn)["Tags"] == [tag("b", "3")]
+
+
+def test_a_restart_keeps_everything(tmp_path: Path):
+    def described(endpoint):
+        client = make_client(endpoint, "sagemaker")
+        answer = client.describe_model_package(
+            ModelPackageName="arn:aws:sagemaker:us-east-1:123456789012:model-package/g/1"
+        )
+        del answer["ResponseMetadata"]
+        return answer
+
+    with serve(tmp_path, make_sagemaker=NoPipelines) as endpoint:
+        client = make_client(endpoint, "sagemaker")
+        client.create_model_package_group(ModelPackageGroupName="g")
+        client.create_model_package(ModelPackageGroupName="g", **GIVEN)
+        before = described(endpoint)
+    with serve(tmp_path, make_sagemaker=NoPipelines) as endpoint:
+        assert described(endpoint) == before
+        client = make_client(endpoint, "sagemaker")
+        second = client.create_model_package(ModelPackageGroupName="g")["ModelPackageArn"]
+        assert second.endswith("g/2")
+
+
+def _as_one_file(root: Path) -> None:
+    groups = [json.loads(path.read_text()) for path in root.glob("groups/*")]
+    packages = [json.loads(path.read_text()) for path in root.glob("packages/*/*")]
+    packages.sort(key=lambda package: package["CreationTime"])
+    old = {
+        "groups": {group["ModelPackageGroupName"]: group for group in groups},
+        "packages": {package["ModelPackageArn"]: package for package in packages},
+    }
+    shutil.rmtree(root)
+    root.with_suffix(".json").write_text(json.dumps(old))
+
+
+def everything(sagemaker) -> list[dict]:
+    listed = sagemaker.list_model_packages(ModelPackageGroupName="g")["ModelPackageSummaryList"]
+    arns = [package["ModelPackageArn"] for package in listed]
+    packages = [sagemaker.describe_model_package(ModelPackageName=arn) for arn in arns]
+    tags = sagemaker.list_tags(ResourceArn=PREFIX.replace("package/", "package-group/") + "g")
+    for answer in [tags, *packages]:
+        del answer["ResponseMetadata"]
+    return [*packages, tags]
+
+
+def test_a_group_is_found_by_its_arn_and_none_of_another_account_or_region(sagemaker, group):
+    arn = f"arn:aws:sagemaker:us-east-1:123456789012:model-package-group/{group}"
+    made = sagemaker.create_model_package(ModelPackageGroupName=arn)["ModelPackageArn"]
+    assert made == f"{PREFIX}{group}/1"
+    found = sagemaker.list_model_packages(ModelPackageGroupName=arn)["ModelPackageSummaryList"]
+    assert [one["ModelPackageArn"] for one in found] == [made]
+    for other in (arn.replace("123456789012", "1" * 12), arn.replace("us-east-1", "eu-west-1")):
+        for call in (sagemaker.create_model_package, sagemaker.list_model_packages):
+            assert f"{other} is in an" in refusal(call, ModelPackageGroupName=other)

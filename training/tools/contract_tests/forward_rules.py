@@ -1,0 +1,290 @@
+"""Rules of one forward and backward pass."""
+
+import random
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from training.microbatches import MicroBatches, by_batch
+from training.tools.contract_tests.contract import Fault, NotChecked, place, rule
+from training.tools.contract_tests.trial import SAMPLES, SEED, Trial, losses, mode
+
+CLOSE = 1e-4
+"""Relative tolerance: a float32 sum in another order differs by less."""
+
+
+@rule(
+    "runs",
+    "inputs, model, loss and units fit each other, also for one sample",
+    needs=("shards",),
+)
+def check_fit(trial: Trial) -> Iterator[Fault]:
+    for count in (SAMPLES, 1):
+        if faults := list(_fitting(trial, count)):
+            yield from faults
+            return
+
+
+def _fitting(trial: Trial, count: int) -> Iterator[Fault]:
+    workload, batch = trial.shared_workload, trial.batch(0, count)
+    model = trial.model()
+    inputs = workload.inputs(batch)
+    if not isinstance(inputs, tuple) or not all(isinstance(value, Tensor) for value in inputs):
+        yield Fault(
+            f"inputs() gives {type(inputs).__name__}, expected a tuple of tensors",
+            place(workload, "inputs"),
+            "return (tensor,), with the comma, also for one",
+        )
+        return
+    try:
+        outputs = model(*inputs)
+    except RuntimeError:
+        if not (types := _types(model, inputs)):
+            raise
+        yield Fault(
+            types,
+            place(workload, "model", "inputs"),
+            "give all one type: leave out double(); the recipe's precision: float64 makes weights "
+            "and samples wider together",
+        )
+        return
+    for label, tensor, method in [
+        *(("an input", value, "inputs") for value in inputs),
+        ("the outputs", outputs, "model"),
+    ]:
+        yield from _first_dimension(trial, label, tensor, method, count)
+    if not isinstance(outputs, Tensor) or not outputs.dim() or len(outputs) != count:
+        return
+    if not outputs.is_floating_point():
+        yield Fault(
+            f"the outputs are {outputs.dtype}", place(workload, "model"), "give floating-point ones"
+        )
+        return
+    _, loss = losses(workload, model, batch)
+    yield from _loss(trial, loss)
+    if count == SAMPLES:  # one sample may have no units
+        yield from _units(trial, workload.units(batch))
+
+
+def _types(model: nn.Module, inputs: Sequence[Tensor]) -> str:
+    """Return which weights or inputs are float64 beside narrower ones; "" if none are."""
+    every = [(f"weight {name}", parameter) for name, parameter in model.named_parameters()]
+    every += [("an input", tensor) for tensor in inputs]
+    kinds = {tensor.dtype: label for label, tensor in reversed(every) if tensor.is_floating_point()}
+    if torch.float64 not in kinds or len(kinds) == 1:
+        return ""
+    return " and ".join(f"{label} is {str(kind)[6:]}" for kind, label in kinds.items())
+
+
+def _first_dimension(
+    trial: Trial, label: str, tensor: object, method: str, count: int
+) -> Iterator[Fault]:
+    if not isinstance(tensor, Tensor):
+        yield Fault(
+            f"{label} are {type(tensor).__name__}, expected one tensor",
+            place(trial.shared_workload, method),
+            "join several by torch.cat or torch.stack, and take them apart in loss()",
+        )
+    elif not tensor.dim() or len(tensor) != count:
+        yield Fault(
+            f"the shape of {label} of {count} sample{'s' * (count > 1)} is {tuple(tensor.shape)}",
+            place(trial.shared_workload, method),
+            "let the first dimension be the sample; give squeeze() the dimension that it removes",
+        )
+
+
+def _loss(trial: Trial, loss: object) -> Iterator[Fault]:
+    location = place(trial.shared_workload, "loss")
+    if not isinstance(loss, Tensor) or loss.dim() or not loss.is_floating_point():
+        description = (
+            f"{tuple(loss.shape)} {loss.dtype}" if isinstance(loss, Tensor) else repr(loss)
+        )
+        yield Fault(
+            f"loss() gives {description}, expected one floating-point number, 0-dim",
+            location,
+            "sum over all samples and units: reduction='sum', or .sum()",
+        )
+    elif not torch.isfinite(loss):
+        yield Fault(
+            f"the loss of fresh weights is {float(loss.detach())}",
+            location,
+            "look for log(0), a division by 0, values that are missing (NaN)",
+        )
+    elif not loss.requires_grad:
+        yield Fault(
+            "the loss does not depend on any weight",
+            location,
+            "leave out detach(), item(), no_grad() and argmax()",
+        )
+
+
+def _units(trial: Trial, units: object) -> Iterator[Fault]:
+    if not isinstance(units, Tensor) or units.dim():
+        yield Fault(
+            f"units() gives {units!r:.80}, expected a tensor of one number, 0-dim",
+            place(trial.shared_workload, "units"),
+            "return torch.tensor(n, device=…), or a .sum()",
+        )
+    elif not float(units) > 0:
+        yield Fault(
+            f"units() counts {float(units):g} in {SAMPLES} samples",
+            place(trial.shared_workload, "units"),
+            "count what the loss is summed over",
+        )
+
+
+@rule("loss is a sum", "loss and units of samples add up over them")
+def check_additivity(trial: Trial) -> Iterator[Fault]:
+    workload, model = trial.shared_workload, trial.model()
+    with mode(model, training=False), torch.no_grad():
+        outputs, full_loss = losses(workload, model, trial.batch())
+        cut = 3  # unequal parts: a mean over halves would look like half a sum
+        parts = [
+            workload.loss(outputs[start:stop], trial.batch(start, stop))
+            for start, stop in ((0, cut), (cut, SAMPLES))
+        ]
+    counts = [float(workload.units(trial.batch(*bounds))) for bounds in ((0, cut), (cut, SAMPLES))]
+    units = float(workload.units(trial.batch()))
+    if abs(sum(counts) - units) > CLOSE * units:
+        yield Fault(
+            f"{SAMPLES} samples have {units:g} units, {cut} and {SAMPLES - cut} of them "
+            f"{counts[0]:g} and {counts[1]:g}",
+            place(workload, "units"),
+            "count the units of each sample by itself, and add them up",
+        )
+    total, (first, second) = float(full_loss), map(float, parts)
+    if abs(first + second - total) <= CLOSE * max(abs(total), 1e-6):
+        return
+    mean = (first * cut + second * (SAMPLES - cut)) / SAMPLES
+    fix = "it looks like a mean over the samples: take reduction='sum', or .sum() for .mean()"
+    if abs(mean - total) > 0.02 * abs(total):
+        if getattr(workload, "by_batch", False):  # the identity then has micro_batch
+            return
+        fix = (
+            "a sample's loss depends on those beside it, as with InfoNCE, so another micro_batch "
+            "is another training: make it depend on the sample by itself, or set by_batch = True "
+            "in the Workload, which says so"
+        )
+    yield Fault(
+        f"the loss of {SAMPLES} samples is {total:g}, those of {cut} and {SAMPLES - cut} of them "
+        f"are {first:g} and {second:g}",
+        place(workload, "loss"),
+        fix,
+    )
+
+
+@rule("evaluation is calm", "in evaluation the same sample gives the same outputs")
+def check_evaluation(trial: Trial) -> Iterator[Fault]:
+    model, passes = trial.model(), []
+    with mode(model, training=False), torch.no_grad():
+        for seed in (SEED, SEED + 1):
+            torch.manual_seed(seed)
+            passes.append(losses(trial.shared_workload, model, trial.batch())[0])
+    if not torch.equal(*passes):
+        difference = float((passes[0] - passes[1]).abs().max())
+        yield Fault(
+            f"two passes in evaluation differ by {difference:g}",
+            place(trial.shared_workload, "model"),
+            "give functional.dropout training=self.training; draw nothing where not self.training",
+        )
+
+
+@rule("samples stand alone", "in evaluation no sample's outputs depend on its neighbours")
+def check_independence(trial: Trial) -> Iterator[Fault]:
+    model = trial.model()
+    with mode(model, training=False), torch.no_grad():
+        together, _ = losses(trial.shared_workload, model, trial.batch())
+        single = [
+            losses(trial.shared_workload, model, trial.batch(n, n + 1))[0] for n in range(SAMPLES)
+        ]
+    if any(outputs.shape[1:] != together.shape[1:] for outputs in single):
+        raise NotChecked("the shape of the outputs depends on the batch")
+    difference = (torch.cat(single) - together).abs().max()
+    if not difference <= 1e-3 * max(1e-3, float(together.abs().max())):
+        yield Fault(
+            f"outputs of a sample alone and among {SAMPLES} differ by {float(difference):g}",
+            place(trial.shared_workload, "model"),
+            "normalise, softmax and pool over a sample's own dimensions; a BatchNorm obeys eval()",
+        )
+
+
+@rule("random numbers are torch's", "what is drawn is drawn from torch's generator, and said")
+def check_generators(trial: Trial) -> Iterator[Fault]:
+    states = _foreign()
+    model = trial.model()
+    micro = MicroBatches(model, SEED, SAMPLES)
+    micro.step(0, torch.device("cpu"))
+    micro.begin(0)
+    before = torch.get_rng_state()
+    losses(trial.shared_workload, model, trial.batch())
+    drew = not torch.equal(torch.get_rng_state(), before)
+    for name, state in _foreign().items():
+        if state != states[name]:
+            yield Fault(
+                f"model or loss draws from {name}, which the training's seed does not reach",
+                place(trial.shared_workload, "model"),
+                "draw by torch.rand, torch.randn, torch.randperm",
+            )
+    if drew and not by_batch(trial.shared_workload, model):
+        yield Fault(
+            "the forward pass draws torch's random numbers by no module that is known to",
+            place(trial.shared_workload, "model"),
+            "take training.dropout.Dropout, or set by_batch = True in the Workload",
+        )
+
+
+def _foreign() -> dict[str, str]:
+    return {
+        "Python's random": repr(random.getstate()),
+        "numpy's random": repr(np.random.get_state()),
+    }
+
+
+@rule("units fit the loss", "the units are what the loss looks at")
+def check_units(trial: Trial) -> Iterator[Fault]:
+    """Compare the units with the outputs that the loss depends on, found by its gradient."""
+    workload, model, batch = trial.shared_workload, trial.model(), trial.batch()
+    outputs = losses(workload, model, batch)[0].detach().requires_grad_()
+    gradient = torch.autograd.grad(workload.loss(outputs, batch), outputs)[0] != 0
+    units = float(workload.units(batch))
+    if units != int(units):
+        raise NotChecked(f"units are weights: {units:g}")
+    rest = range(1, gradient.dim())
+    counts = {SAMPLES}
+    for size in range(gradient.dim()):
+        for kept_dimensions in combinations(rest, size):
+            gone = [dimension for dimension in rest if dimension not in kept_dimensions]
+            counts.add(int((gradient.amax(gone) if gone else gradient).sum()))
+    if units not in counts:
+        yield Fault(
+            f"{SAMPLES} samples have {units:g} units, but the loss looks at "
+            f"{' or '.join(map(str, sorted(counts)))} places of outputs {tuple(outputs.shape)}",
+            place(workload, "units"),
+            "count with the very mask that the loss is masked with",
+        )
+
+
+@rule("gradients reach all weights", "each weight that is trained has a gradient")
+def check_gradients(trial: Trial) -> Iterator[Fault]:
+    model = trial.model()
+    trainable = {n: p for n, p in model.named_parameters() if p.requires_grad}
+    solver, missing = torch.optim.Adam(trainable.values(), 1e-3), set(trainable)
+    for _ in range(3):  # weights that begin at zero let gradients through after a step
+        solver.zero_grad()
+        losses(trial.shared_workload, model, trial.batch())[1].backward()
+        missing -= {n for n, p in trainable.items() if p.grad is not None and p.grad.any()}
+        solver.step()
+    if missing:
+        yield Fault(
+            f"no gradient for {_join_names(sorted(missing))}",
+            place(trial.shared_workload, "model"),
+            "use them, freeze them by requires_grad_(False), or leave them out; look for detach()",
+        )
+
+
+def _join_names(names: list[str], most: int = 3) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

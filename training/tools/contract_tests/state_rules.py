@@ -1,0 +1,148 @@
+"""Rules for what a checkpoint holds: everything that a training needs to resume."""
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from training.export import artifact
+from training.export.weight_location import LocalWeights
+from training.tools.contract_tests.contract import Fault, place, rule
+from training.tools.contract_tests.trial import SEED, Trial, losses, mode
+
+INTERNAL = {"training", "_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"}
+INSERT = "register it: nn.Parameter, nn.ModuleList, nn.ModuleDict, self.register_buffer(…)"
+
+
+@rule("fresh weights", "the same seed gives the same model")
+def check_fresh_weights(trial: Trial) -> Iterator[Fault]:
+    first, other = (trial.model().state_dict() for _ in range(2))
+    if first.keys() != other.keys():
+        names = ", ".join(sorted(first.keys() ^ other.keys())[:3])
+        yield Fault(
+            f"two models have other weights: {names}",
+            place(trial.shared_workload, "model"),
+            "build the same layers in the same order each time",
+        )
+        return
+    if differ := [name for name in first if not torch.equal(first[name], other[name])]:
+        yield Fault(
+            f"{differ[0]} differs between two models of one seed",
+            place(trial.shared_workload, "model"),
+            "initialise by torch's generator: nn.init, torch.randn; no numpy, no generator of its "
+            "own, no time",
+        )
+
+
+@rule("weights are registered", "every weight and layer is in state_dict()")
+def check_registration(trial: Trial) -> Iterator[Fault]:
+    model = trial.model()
+    registered_ids = {
+        id(member) for member in (*model.parameters(), *model.buffers(), *model.modules())
+    }
+    for path, module in model.named_modules():
+        for name, value in vars(module).items():
+            if name in INTERNAL or name.startswith("_"):
+                continue
+            for member in _hidden(value):
+                if id(member) in registered_ids:
+                    continue
+                kind = "layer" if isinstance(member, nn.Module) else "weight"
+                yield Fault(
+                    f"{f'{path}.{name}'.lstrip('.')} holds a {kind} that state_dict() has not",
+                    place(trial.shared_workload, "model"),
+                    INSERT,
+                )
+                break
+
+
+def _hidden(value: Any) -> Iterator[nn.Module | Tensor]:
+    """Yield weights and layers that a plain attribute holds."""
+    if isinstance(value, nn.Module) or (isinstance(value, Tensor) and value.requires_grad):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from (member for inner in value.values() for member in _hidden(inner))
+    elif isinstance(value, list | tuple):
+        yield from (member for inner in value for member in _hidden(inner))
+
+
+@rule("state is saved", "what a training step changes is in state_dict()")
+def check_saved_state(trial: Trial) -> Iterator[Fault]:
+    workload = trial.workload()
+    model = trial.model(workload)
+    before = _copy_unsaved(model, workload)
+    solver = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], 1e-3)
+    for _ in range(2):
+        torch.manual_seed(SEED)
+        losses(workload, model, trial.batch())[1].backward()
+        solver.step()
+    after = _copy_unsaved(model, workload)
+    for name in after:
+        if name not in before or not _equal(before[name], after[name]):
+            yield Fault(
+                f"a training step changes {name}, which no checkpoint has",
+                place(workload, "model" if name.startswith("model") else "loss"),
+                "make it a persistent buffer (self.register_buffer), or a function of the step's "
+                "samples alone",
+            )
+
+
+def _copy_unsaved(model: nn.Module, workload: Any) -> dict[str, Any]:
+    """Return copies of attributes and buffers that ``state_dict`` does not contain."""
+    values = {f"workload.{n}": v for n, v in vars(workload).items() if _plain(v)}
+    for path, module in model.named_modules():
+        buffer_names = module._non_persistent_buffers_set
+        attributes = {name: module._buffers[name] for name in buffer_names}
+        attributes |= {n: v for n, v in vars(module).items() if n not in INTERNAL and _plain(v)}
+        values |= {f"model.{path}.{n}".replace("..", "."): v for n, v in attributes.items()}
+    return {n: v.detach().clone() if isinstance(v, Tensor) else v for n, v in values.items()}
+
+
+def _plain(value: Any) -> bool:
+    return isinstance(value, int | float | str | Tensor) or (
+        isinstance(value, tuple) and all(map(_plain, value))
+    )
+
+
+def _equal(value: Any, other: Any) -> bool:
+    if isinstance(value, Tensor) and isinstance(other, Tensor):
+        return value.shape == other.shape and bool(torch.equal(value, other))
+    return type(value) is type(other) and bool(value == other)
+
+
+@rule("export and restore", "the exported model is the one that was trained")
+def check_export(trial: Trial) -> Iterator[Fault]:
+    model = trial.model()
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    weights, _ = trial.shared_workload.export(dict(state))
+    back = trial.shared_workload.restore(dict(weights))
+    wrong = [n for n in state if n not in back or not torch.equal(back[n], state[n])]
+    if wrong or back.keys() != state.keys():
+        names = ", ".join(sorted(wrong or back.keys() - state.keys())[:3])
+        yield Fault(
+            f"restore(export(weights)) has other {names}",
+            place(trial.shared_workload, "restore", "export"),
+            "let restore undo all that export does",
+        )
+        return
+    yield from _check_reopened(trial, model, state)
+
+
+def _check_reopened(trial: Trial, model: nn.Module, state: dict[str, Tensor]) -> Iterator[Fault]:
+    with tempfile.TemporaryDirectory() as name:
+        description = {"workload": trial.name, "workload_config": dict(trial.settings)}
+        artifact.save(Path(name), LocalWeights(state), trial.shared_workload, description, [])
+        workload, reopened_model, _ = artifact.open_artifact(Path(name))
+    with mode(model, training=False), torch.no_grad():
+        before, _ = losses(trial.shared_workload, model, trial.batch())
+        after, _ = losses(workload, reopened_model, trial.batch())
+    if not torch.equal(before, after):
+        difference = float((before - after).abs().max())
+        yield Fault(
+            f"the model that is read from its archive gives outputs that differ by {difference:g}",
+            place(trial.shared_workload, "model"),
+            "keep all that shapes outputs in state_dict(), or in files() as fit() learned it",
+        )

@@ -1,0 +1,129 @@
+"""One training process: ``python -m training.tools.contract_tests.trial_rank PLAN``, a JSON file.
+
+One process is started per rank that the plan's cases need, with the launcher's variables.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import sys
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from training.checkpoint.checkpoints import Checkpoints
+from training.config import TrainConfig
+from training.export.weight_location import gather_weights
+from training.loop import Loop
+from training.strategies import start_strategy
+from training.tools.contract_tests.contract import error_line, raised_at
+from training.tools.contract_tests.trial import Trial
+
+
+@dataclass(frozen=True)
+class Case:
+    """One training to run."""
+
+    name: str
+    config: dict[str, Any]
+    folder: str
+    """Folder of its checkpoints."""
+
+    stop_at: int = 0
+    """Step after which it is interrupted; 0: never."""
+
+    port: int = 0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The trainings that a process has to run."""
+
+    workload: str
+    settings: dict[str, Any]
+    data: str
+    cases: list[Case]
+    out: str
+    """JSON file that a rank writes (the rank's number is appended to the name): ``Result`` by
+    case."""
+
+
+@dataclass
+class Result:
+    """Outcome of a training."""
+
+    losses: dict[int, float] = field(default_factory=dict)
+    validation: dict[int, float] = field(default_factory=dict)
+    weights: str = ""
+    """SHA-256 of the trained model."""
+
+    error: str = ""
+    where: str = ""
+
+
+def weights(state: dict[str, torch.Tensor]) -> str:
+    """Return the SHA-256 of a model's state, independent of the order of its names."""
+    digest = hashlib.sha256()
+    for name in sorted(state):
+        digest.update(name.encode())
+        digest.update(state[name].reshape(-1).contiguous().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+class _TrainingInterrupt(Exception):
+    pass
+
+
+def main() -> None:
+    tree = json.loads(Path(sys.argv[1]).read_text())
+    plan = Plan(**tree | {"cases": [Case(**case) for case in tree["cases"]]})
+    logging.disable(logging.WARNING)
+    trial = Trial(plan.workload, plan.settings, Path(plan.data))
+    results: dict[str, Result] = {}
+    try:
+        for case in plan.cases:
+            if case.port:
+                os.environ["MASTER_PORT"] = str(case.port)
+            results[case.name] = Result()
+            _run_case(trial, case, results[case.name])
+    finally:
+        summary = {name: asdict(result) for name, result in results.items()}
+        Path(plan.out + os.environ.get("RANK", "0")).write_text(json.dumps(summary))
+
+
+def _run_case(trial: Trial, case: Case, result: Result) -> None:
+    try:
+        _train(trial, case, result)
+    except _TrainingInterrupt:
+        pass
+    except Exception as error:
+        result.error, result.where = error_line(error), raised_at(error)
+        raise
+
+
+def _train(trial: Trial, case: Case, result: Result) -> None:
+    config = TrainConfig(**case.config)
+    workload = trial.workload()
+    with start_strategy(config, workload) as strategy:
+        ranks, keep = strategy.ranks, config.keep_checkpoints
+        checkpoints = Checkpoints(Path(case.folder), "trial", keep, ranks)
+
+        def report(line: dict[str, float]) -> None:
+            step = int(line["step"])
+            if "loss" in line:
+                result.losses[step] = line["loss"]
+            if "validation_loss" in line:
+                result.validation[step] = line["validation_loss"]
+            if case.stop_at and step > case.stop_at:
+                raise _TrainingInterrupt
+
+        loop = Loop(config, workload, strategy, checkpoints, report)
+        loop.train(trial.train, trial.validation)
+        result.weights = weights(gather_weights(strategy))
+
+
+if __name__ == "__main__":
+    main()

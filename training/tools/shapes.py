@@ -1,0 +1,173 @@
+r"""The shapes that memory and time estimates need: JSON for ``trainyard advise --shapes``.
+
+python -m training.tools.shapes --workload my_package.my_workload --workload-config '{…}' \
+    [--data train/] [--samples 8] > shapes.json
+
+The model is traced without numbers, on one rank and on two that share its products, under each
+policy of recomputation; no weight takes memory. A workload that learns from its data (columns,
+classes), prepares its samples or has ragged ones needs a folder of its shards: ``--samples`` of
+them are the batch. Figures are per token: per unit of the workload, if a sample has
+several.
+"""
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import torch
+import typer
+from rich.console import Console
+from torch import Tensor
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+)
+from torch.distributed.device_mesh import init_device_mesh
+
+from training.data.dataset import Dataset
+from training.data.loader import Preparation
+from training.tools.forward_trace import ForwardTrace, standing_for, trace_forward
+from training.workloads import Workload, load, read_settings
+from trainyard.common.errors import TrainingError, TrainyardError
+
+POLICIES = ("none", "selective", "full")
+TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+DATA_DEPENDENT_ERRORS = (DataDependentOutputException, DynamicOutputShapeException)
+"""Torch's errors for a model that reads numbers which do not exist."""
+
+
+def main(
+    workload: Annotated[str, typer.Option(help="Workload, as in a recipe.")] = "language_model",
+    workload_config: Annotated[str, typer.Option(help="The workload's settings as JSON.")] = "{}",
+    data: Annotated[Path | None, typer.Option(help="Shards of the train split.")] = None,
+    samples: Annotated[int, typer.Option(min=1, help="Samples in the traced batch.")] = 2,
+    precision: Annotated[
+        Literal["bf16", "fp16", "fp32"], typer.Option(help="Type of the products.")
+    ] = "bf16",
+) -> None:
+    """Print the model's units, their work and sizes, as JSON."""
+    loaded_workload = load(workload, read_settings(workload_config), data)
+    print(
+        json.dumps(
+            shapes(loaded_workload, batch(loaded_workload, data, samples), samples, precision),
+            indent=1,
+        )
+    )
+
+
+def batch(workload: Workload, data: Path | None, samples: int) -> dict[str, Tensor]:
+    """Return the first samples of a folder of shards, or zeros.
+
+    Raises:
+        TrainingError: the folder is needed but not given.
+    """
+    if data is not None:
+        dataset = Dataset(data)
+        workload.fit(dataset)
+        return Preparation.from_workload(workload).batch(dataset.read(range(samples)))
+    fields = workload.packing.fields
+    ragged_names = [name for name, field in fields.items() if field.shape is None]
+    if ragged_names or hasattr(workload, "prepare"):
+        reason = (
+            f"{', '.join(ragged_names)} is of any width"
+            if ragged_names
+            else "it prepares its samples"
+        )
+        raise TrainingError(
+            f"the workload's samples have no one shape: {reason}; give --data FOLDER"
+        )
+    return {
+        name: torch.zeros(samples, *(field.shape or ()), dtype=getattr(torch, field.dtype))
+        for name, field in fields.items()
+    }
+
+
+def shapes(
+    workload: Workload, batch: Mapping[str, Tensor], samples: int, precision: str = "bf16"
+) -> dict[str, Any]:
+    """Return the tree that ``trainyard.foresight.model_shapes.read`` takes.
+
+    Raises:
+        TrainingError: the model needs data that it was not fitted on.
+    """
+    sequence = max(1, round(float(workload.units(batch)) / samples))
+    tokens = samples * sequence
+    alone = {policy: _trace(workload, batch, precision, policy) for policy in POLICIES}
+    shared_traces = {policy: _halves(workload, batch, precision, policy) for policy in POLICIES}
+    first = alone["none"]
+    units: list[dict[str, Any]] = []
+    for number, part in enumerate(first.parts):
+        half = shared_traces["none"].parts[number] if shared_traces["none"] else None
+        unit = {
+            "name": _name(number, len(first.parts)),
+            "parameters": part.parameters,
+            "trained": part.trainable,
+            "replicated": half.replicated_parameters if half else part.parameters,
+            "matmul_flops": part.matmul_flops / tokens,
+            "attention_flops": part.attention_flops / tokens,
+            "elementwise_bytes": part.elementwise_bytes / tokens,
+            "kept": {
+                p: _share_kept_bytes(alone[p], shared_traces[p], number, tokens) for p in POLICIES
+            },
+            "output_bytes": part.output / tokens,
+            "count": 1,
+        }
+        if units and unit | {"count": units[-1]["count"]} == units[-1]:
+            units[-1]["count"] += 1
+        else:
+            units.append(unit)
+    logits = max(1, first.outputs // tokens)
+    return {"units": units, "sequence": sequence, "logits": logits, "tied": first.tied}
+
+
+def _name(number: int, count: int) -> str:
+    if count == 1:
+        return "model"
+    return "embedding" if number == 0 else "head" if number == count - 1 else "block"
+
+
+def _share_kept_bytes(
+    alone: ForwardTrace, shared_trace: ForwardTrace | None, number: int, tokens: int
+) -> dict[str, float]:
+    """Return the bytes that two ranks keep whole, and those shared; one rank keeps both."""
+    alone_bytes = alone.parts[number].kept_bytes
+    two = shared_trace.parts[number].kept_bytes if shared_trace else alone_bytes
+    split = min(max(0, 2 * (alone_bytes - two)), alone_bytes)
+    return {"whole": (alone_bytes - split) / tokens, "split": split / tokens}
+
+
+def _trace(
+    workload: Workload, batch: Mapping[str, Tensor], precision: str, policy: str
+) -> ForwardTrace:
+    type_ = TYPES[precision]
+    try:
+        return trace_forward(workload, batch, precision=type_, policy=policy)
+    except DATA_DEPENDENT_ERRORS:
+        torch.manual_seed(0)
+        return trace_forward(workload, batch, real=True, precision=type_, policy=policy)
+
+
+def _halves(
+    workload: Workload, batch: Mapping[str, Tensor], precision: str, policy: str
+) -> ForwardTrace | None:
+    """Trace one of two tensor-parallel ranks; None for a workload whose model is not split."""
+    with standing_for(0, 2):
+        mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("tensor",))
+        try:
+            return trace_forward(
+                workload, batch, precision=TYPES[precision], policy=policy, mesh=mesh["tensor"]
+            )
+        except (TrainingError, *DATA_DEPENDENT_ERRORS):
+            return None
+
+
+if __name__ == "__main__":
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command()(main)
+    try:
+        app()
+    except TrainyardError as error:
+        Console(stderr=True).print(f"error: {error}", style="red", highlight=False, markup=False)
+        sys.exit(1)

@@ -1,8 +1,0 @@
-"""Try a workload: ``python -m training.try my_package.my_workload --data sample/``."""
-
-import typer
-
-from training.contract_tests.try_command import main
-
-if __name__ == "__main__":
-    typer.run(main)

@@ -1,0 +1,207 @@
+"""The model that a fine-tuning starts from: its weights, under the names that ``export`` gives.
+
+A train step's model, as a model.tar.gz or as its files; or a folder in Hugging Face's layout.
+"""
+
+import json
+import tarfile
+import zlib
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load
+from torch import Tensor, nn
+
+from training.export.safetensors_file import dequantise_weights
+from training.export.weight_location import fill as fill_exported
+from training.export.weight_location import retie_weights
+from training.weights.finetuning import hugging_face_folder, lora, model_files
+from training.weights.finetuning.model_files import ARCHIVE
+from training.weights.initial import build_model
+from training.workloads import Workload, spec
+from trainyard.common.errors import DataError, TrainingError
+
+IGNORED_WEIGHTS = ("lm_head.weight", "rotary_emb.inv_freq")
+"""Weights a folder may hold that are not read: a tied embedding's copy, and values derived from the
+config."""
+
+
+def sha256(folder: Path) -> str:
+    """Return the base's identity.
+
+    Raises:
+        DataError: the folder holds no model.
+    """
+    return model_files.sha256(folder)
+
+
+def fill(
+    model: nn.Module,
+    workload: Workload,
+    name: str,
+    folder: Path,
+    uri: str | None,
+    *,
+    asked_as_folder: bool = False,
+) -> None:
+    """Write the base's weights into ``model``.
+
+    Args:
+        name: name of the workload.
+        uri: where the folder's files come from, for messages.
+        asked_as_folder: whether the recipe calls it a folder in Hugging Face's layout; if so, its
+            config.json must agree with the settings, even for a train step's model.
+
+    Raises:
+        DataError: the base is damaged, of another workload, or its weights are another model's.
+    """
+    try:
+        weights = read(workload, name, folder, uri, model, asked_as_folder=asked_as_folder)
+        fill_exported(model, workload, weights)
+    except (ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
+        raise DataError(
+            f"start_from: the weights of {uri} are not those of this training's model: "
+            f"{' '.join(str(error).split())}; set workload.config as it was there"
+        ) from None
+
+
+def read(
+    workload: Workload,
+    name: str,
+    folder: Path,
+    uri: str | None,
+    model: nn.Module | None = None,
+    *,
+    asked_as_folder: bool = False,
+) -> dict[str, Tensor]:
+    """Return the base's weights by exported names, perhaps to be written into ``model``.
+
+    For a model on meta, weights in files are read later, each rank its part; those in an archive
+    now, since it must be unpacked from its beginning.
+
+    Raises:
+        DataError: as ``fill``.
+        ValueError, KeyError, TypeError, SafetensorError: the weights or settings do not fit.
+    """
+    if (folder / ARCHIVE).is_file():
+        return _read_archive(name, folder / ARCHIVE, uri)
+    if model_files.is_unpacked(folder):
+        return _read_unpacked(workload, name, folder, uri, model, asked_as_folder)
+    return _read_folder(workload, name, folder, uri, model)
+
+
+def _read_archive(name: str, archive: Path, uri: str | None) -> dict[str, Tensor]:
+    files = _members(archive)
+    description = _read_description(
+        name, archive, [*files], files.get(hugging_face_folder.CONFIG), uri
+    )
+    parts = [load(files[file]) for file in files if file.endswith(hugging_face_folder.SUFFIX)]
+    weights = dequantise_weights({n: tensor for part in parts for n, tensor in part.items()})
+    return retie_weights(weights, description)
+
+
+def _read_unpacked(
+    workload: Workload,
+    name: str,
+    folder: Path,
+    uri: str | None,
+    model: nn.Module | None,
+    asked_as_folder: bool,
+) -> dict[str, Tensor]:
+    config = folder / hugging_face_folder.CONFIG
+    content = config.read_bytes() if config.is_file() else None
+    description = _read_description(name, folder, [*model_files.files(folder)], content, uri)
+    if asked_as_folder:
+        _check_same_model(workload, name, description, uri)
+    return retie_weights(build_model.read(model, hugging_face_folder.weights(folder)), description)
+
+
+def _read_description(
+    name: str, place: Path, files: Collection[str], config: bytes | None, uri: str | None
+) -> dict[str, Any]:
+    """Return the config.json of a train step's model that has these files.
+
+    Raises:
+        DataError: it holds no whole model, or one of another workload.
+    """
+    weighs = any(file.endswith(hugging_face_folder.SUFFIX) and "/" not in file for file in files)
+    if config is not None and lora.SETTINGS in files and not weighs:
+        raise DataError(
+            f"start_from: {uri} holds adapters alone; begin with their base, or with a model that "
+            "was trained with train.adapters.merge"
+        )
+    if config is None or not weighs:
+        missing = hugging_face_folder.CONFIG if config is None else hugging_face_folder.WEIGHTS
+        raise DataError(f"{place}: holds no {missing}; it is not a model of one of our train steps")
+    description: dict[str, Any] = json.loads(config)
+    if description["workload"] != name:
+        raise DataError(
+            f"start_from: {uri} is a model of workload {description['workload']!r}; this training "
+            f"is of {name!r}"
+        )
+    return description
+
+
+def _check_same_model(
+    workload: Workload, name: str, description: dict[str, Any], uri: str | None
+) -> None:
+    """Compare config.json and settings. Raises: DataError: they describe different models."""
+    differences = spec(name).base_differences
+    if differences is None:
+        raise DataError(f"start_from: workload {name} takes no model in Hugging Face's layout")
+    try:
+        mismatches = differences(workload.packing.config, description)
+    except TrainingError as error:
+        raise DataError(f"start_from: {uri}: {error}") from None
+    if mismatches:
+        raise DataError(f"start_from: {uri} is another model: {'; '.join(mismatches)}")
+
+
+def _read_folder(
+    workload: Workload, name: str, folder: Path, uri: str | None, model: nn.Module | None
+) -> dict[str, Tensor]:
+    description = hugging_face_folder.description(folder)
+    _check_same_model(workload, name, description, uri)
+    tensors = build_model.read(model, hugging_face_folder.weights(folder))
+    with build_model.changing(model):
+        _check_all_used(workload, tensors)
+    _check_tokenizer(workload, folder)
+    return tensors
+
+
+def _check_all_used(workload: Workload, tensors: dict[str, Tensor]) -> None:
+    """Refuse a weight that the model has no place for; it would be lost silently."""
+    used = {*workload.export(workload.restore(tensors))[0]}
+    if leftover := [n for n in tensors if n not in used and not n.endswith(IGNORED_WEIGHTS)]:
+        raise ValueError(f"{leftover[0]} has no place in it")
+
+
+def _check_tokenizer(workload: Workload, folder: Path) -> None:
+    """Raises: DataError: the data were prepared with another tokenizer than the base's."""
+    own_content, base_path = (
+        workload.files().get(hugging_face_folder.TOKENIZER),
+        folder / hugging_face_folder.TOKENIZER,
+    )
+    if own_content is not None and base_path.is_file() and base_path.read_bytes() != own_content:
+        raise DataError(
+            f"{base_path}: is another tokenizer than that of the shards; set workload.tokenizer to "
+            "the base's folder, and shard again"
+        )
+
+
+def _members(archive: Path) -> dict[str, bytes]:
+    """Read weights and settings from a tar.gz; nothing is unpacked onto the disk."""
+    contents: dict[str, bytes] = {}
+    try:
+        with tarfile.open(archive, "r|gz") as tar:
+            for entry in tar:
+                name = entry.name.removeprefix("./")
+                weights = name.endswith(hugging_face_folder.SUFFIX) and "/" not in name
+                is_needed = weights or name in (hugging_face_folder.CONFIG, lora.SETTINGS)
+                if is_needed and (file := tar.extractfile(entry)):
+                    contents[name] = file.read()
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+        raise DataError(f"{archive}: cannot be unpacked: {error}") from None
+    return contents

@@ -1,0 +1,189 @@
+"""Adapters of a model: injected by peft, taken from its state, written in peft's format, merged.
+
+adapter/adapter_model.safetensors   A and B of each layer, under its name in the exported model
+        adapter_config.json         what ``peft.PeftModel.from_pretrained`` reads them with
+
+They have their own folder: beside a whole model transformers would add them again.
+"""
+
+import json
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from training.dropout import Dropout
+from training.export.safetensors_file import SafeFile
+from training.weights.finetuning.adapters import Adapters, Tuning
+from training.weights.initial.build_model import changing
+from training.workloads import Workload
+from trainyard.common import atomic_file
+from trainyard.common.errors import DataError, TrainingError
+
+WEIGHTS, SETTINGS = "adapter/adapter_model.safetensors", "adapter/adapter_config.json"
+PREFIX = "base_model.model."
+"""Prefix of each name in WEIGHTS (peft: utils/save_and_load.py)."""
+NAME = "default"
+"""The adapter's name; peft gives this name to a single adapter."""
+T = TypeVar("T")
+
+
+def tune(model: nn.Module, workload: Workload, tuning: Tuning, seed: int) -> None:
+    """Freeze what is not trained, in place; adapters draw their weights from ``seed``.
+
+    Raises:
+        TrainingError: a pattern or target names nothing of this model.
+    """
+    freeze(model, tuning.freeze)
+    if tuning.adapters:
+        inject(model, workload, tuning.adapters, seed)
+
+
+def freeze(model: nn.Module, patterns: tuple[str, ...]) -> None:
+    """Freeze the weights whose names match; ``*`` stands for any characters."""
+    parameters = dict(model.named_parameters())
+    for pattern in patterns:
+        matches = [name for name in parameters if fnmatchcase(name, pattern)]
+        if not matches:
+            raise TrainingError(
+                f"train.freeze: {pattern!r} matches none of the model's weights, which are "
+                f"{_some(parameters)}; * stands for any characters, as in blocks.0.*"
+            )
+        for name in matches:
+            parameters[name].requires_grad_(False)
+
+
+def inject(model: nn.Module, workload: Workload, adapters: Adapters, seed: int) -> None:
+    """Add adapters to the targets, and freeze all else; A is drawn, B is 0 (Hu et al., 4.1).
+
+    ``model.from_base`` then names the base's part of its state, which is not saved.
+    """
+    from peft import LoraConfig, inject_adapter_in_model
+    from peft.tuners.lora import LoraLayer
+
+    target_names = targets(model, workload, adapters.targets)
+    config = LoraConfig(
+        r=adapters.rank,
+        lora_alpha=adapters.alpha,  # type: ignore[arg-type]  # any number
+        lora_dropout=adapters.dropout,
+        target_modules=target_names,
+    )
+    torch.manual_seed(seed)  # for a real model; on meta draws follow from the training's seed
+    with changing(model):
+        inject_adapter_in_model(config, model, NAME)
+    for module in model.modules():
+        if isinstance(module, LoraLayer) and adapters.dropout:
+            module.lora_dropout[NAME] = Dropout(adapters.dropout)  # by sample, not by micro-batch
+    base = frozenset(n for n, p in model.named_parameters() if not p.requires_grad)
+    model.from_base = base  # type: ignore[assignment]  # torch's modules take any attribute
+
+
+def targets(model: nn.Module, workload: Workload, ends: tuple[str, ...]) -> list[str]:
+    """Return the names of the linear layers that get adapters.
+
+    Raises:
+        TrainingError: a target names no linear layer of the blocks, or they have none.
+    """
+    inside = {id(m) for block in workload.blocks(model) for m in block.modules()}
+    linear = [
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear) and id(module) in inside
+    ]
+    for end in ends or ("",):
+        if not any(_ends(name, end) for name in linear):
+            raise TrainingError(
+                f"train.adapters.targets: {end!r} is not a linear layer of the model's blocks; "
+                f"theirs are {_some({name.rpartition('.')[2]: 0 for name in linear})}"
+            )
+    return [name for name in linear if not ends or any(_ends(name, end) for end in ends)]
+
+
+def split_adapters(weights: Mapping[str, T]) -> tuple[dict[str, T], dict[str, T]]:
+    """Split into (the base's state by the model's names, adapters by ``<layer>.lora_A``/``B``)."""
+    base, adapters = {}, {}
+    for name, tensor in weights.items():
+        layer, separator, _ = name.rpartition(f".{NAME}.weight")
+        if separator and layer.endswith((".lora_A", ".lora_B")):
+            adapters[layer] = tensor
+        else:
+            base[name.replace(".base_layer.", ".")] = tensor
+    return base, adapters
+
+
+def add_adapters(
+    tensors: Mapping[str, Tensor], adapters: Mapping[str, Tensor], scale: float
+) -> dict[str, Tensor]:
+    """Return ``tensors`` with scale × B A added to each layer's weight (Hu et al., section 4.1).
+
+    Raises:
+        KeyError: an adapter's layer is missing.
+    """
+    result = dict(tensors)
+    for name, a in adapters.items():
+        layer, _, kind = name.rpartition(".")
+        if kind == "lora_A":
+            weight, b = result[f"{layer}.weight"], adapters[f"{layer}.lora_B"]
+            wide = weight.to(torch.promote_types(weight.dtype, a.dtype))
+            result[f"{layer}.weight"] = wide + scale * (b @ a).to(wide)
+    return result
+
+
+def rename_adapters(workload: Workload, adapters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return adapters under the exported model's names, or the model's own if none are renamed."""
+    rename = getattr(workload, "export_adapters", dict)
+    return dict(rename(adapters))
+
+
+def write(
+    folder: Path, adapters: Mapping[str, Tensor], settings: Adapters, base: Mapping[str, Any]
+) -> None:
+    """Write both files; ``adapters`` as named by ``rename_adapters``, ``base``: where the base
+    is.
+    """
+    tensors = {f"{PREFIX}{n}.weight": t.contiguous().clone() for n, t in sorted(adapters.items())}
+    file = SafeFile(folder / WEIGHTS, tensors)
+    for name, tensor in tensors.items():
+        file.put(name, tensor)
+    file.finish()
+    content = {
+        "peft_type": "LORA",
+        "base_model_name_or_path": base.get("uri"),
+        "revision": base.get("sha256"),
+        "r": settings.rank,
+        "lora_alpha": settings.alpha,
+        "lora_dropout": settings.dropout,
+        "target_modules": sorted({name.rpartition(".")[0] for name in adapters}),
+        "bias": "none",
+        "fan_in_fan_out": False,
+        "inference_mode": True,
+    }
+    atomic_file.write(folder / SETTINGS, json.dumps(content, indent=1))
+
+
+def read(folder: Path) -> tuple[dict[str, Tensor], float]:
+    """Return (the adapters as given to ``write``, their scale).
+
+    Raises:
+        DataError: a file is missing.
+    """
+    for name in (WEIGHTS, SETTINGS):
+        if not (folder / name).is_file():
+            raise DataError(f"{folder / name}: is missing; the training did not finish its model")
+    content = json.loads((folder / SETTINGS).read_bytes())
+    tensors = load_file(folder / WEIGHTS)
+    names = {n: n.removeprefix(PREFIX).removesuffix(".weight") for n in tensors}
+    return {names[n]: tensor for n, tensor in tensors.items()}, content["lora_alpha"] / content["r"]
+
+
+def _ends(name: str, end: str) -> bool:
+    return not end or name == end or name.endswith(f".{end}")
+
+
+def _some(names: Mapping[str, object], most: int = 8) -> str:
+    head = list(names)[:most]
+    return ", ".join(head) + (f" and {len(names) - most} more" if len(names) > most else "")

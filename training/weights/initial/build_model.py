@@ -1,0 +1,331 @@
+"""A workload's model on meta, with the known initial values of its tensors.
+
+``Workload.restore`` joins queries, keys and values into one matrix (``torch.cat``); built
+whole on each rank, one of 70B would take 1 GB, more than a rank's share of the model has on 512.
+"""
+
+import gc
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from training.export.safetensors_file import SCALE, dequantise_weights
+from training.weights.initial.element_values import ByElement, obstacle
+from training.weights.initial.initial_values import (
+    ExistingValue,
+    Part,
+    Value,
+    fill,
+    list_values,
+    named_tensors,
+    replace,
+)
+from training.weights.initial.recorder import NotRecordable, Recorder
+from training.weights.initial.replay import RecorderProtocol, Step, View, WholeValue, name_draws
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """``count`` rows of the weight from ``first`` on: those of ``value`` from ``start`` on."""
+
+    first: int
+    count: int
+    value: Value
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedValue:
+    """A value whose rows come from other values."""
+
+    rows: Sequence[Rows]
+
+    def write(self, part: Part, into: Tensor) -> None:
+        begin, end = part[0].start, part[0].stop
+        for rows in self.rows:
+            first, last = max(begin, rows.first), min(end, rows.first + rows.count)
+            if first < last:
+                shift = rows.start - rows.first
+                source_part = (slice(first + shift, last + shift), *part[1:])
+                rows.value.write(source_part, into[first - begin : last - begin])
+
+
+def copied_value(recorder: RecorderProtocol, target: View, steps: Sequence[Step]) -> Value | None:
+    """Return the value that ``steps`` copy or join by rows; None if they do anything else."""
+    source, rest = _source(recorder, target, steps)
+    if not rest:
+        leaf = recorder.leaves.get(source.storage)
+        is_whole = leaf is not None and _has_matching_rows(recorder, source, leaf, target)
+        return leaf[0] if leaf and is_whole and leaf[1].size == target.size else None
+    [*_, cat] = rest
+    output = cat.makes[0] if cat.func is aten.cat.default else None
+    if len(rest) > 1 or output is None or output.storage != source.storage:
+        return None
+    return _join_rows(recorder, target, cat)
+
+
+def _source(
+    recorder: RecorderProtocol, target: View, steps: Sequence[Step]
+) -> tuple[View, Sequence[Step]]:
+    """Return the view that the whole target is copied from, and the steps that lead to it."""
+    if not steps or steps[-1].func is not aten.copy_.default:
+        return target, steps
+    into, source = (view for view in steps[-1].flat if isinstance(view, View))
+    same = into.storage == target.storage and into.count == source.count
+    if same and all(_all(recorder, view) for view in (into, source)):
+        return source, steps[:-1]
+    return target, steps
+
+
+def _join_rows(recorder: RecorderProtocol, target: View, cat: Step) -> JoinedValue | None:
+    """Return the result of torch.cat if it joins whole rows of the target, else None."""
+    arguments = cat.named_arguments()
+    pieces: list[View] = arguments["tensors"]
+    leaves = [recorder.leaves.get(piece.storage) for piece in pieces]
+    if not all(
+        _has_matching_rows(recorder, *pair, target) for pair in zip(pieces, leaves, strict=True)
+    ):
+        return None
+    if len({piece.dtype for piece in pieces}) > 1:  # torch.cat converts them
+        return None
+    dimension, width = arguments.get("dim", 0) % len(pieces[0].size), prod(target.size[1:])
+    lengths = [prod(piece.size[dimension:]) for piece in pieces]
+    if not width or any(length % width for length in lengths):
+        return None
+    rows: list[Rows] = []
+    first = 0
+    for outer in range(prod(pieces[0].size[:dimension])):
+        for (value, _), length in zip(filter(None, leaves), lengths, strict=True):
+            count = length // width
+            rows.append(Rows(first, count, value, outer * count))
+            first += count
+    return JoinedValue(rows)
+
+
+def _has_matching_rows(
+    recorder: RecorderProtocol, piece: View, leaf: tuple[Value, View] | None, target: View
+) -> bool:
+    """Return whether a piece is a whole value, and its rows fit the target, which is a whole
+    weight.
+    """
+    if leaf is None or not piece.size or not target.size or not _all(recorder, target):
+        return False
+    lies = leaf[1]
+    same_shape = lies.size[1:] == target.size[1:] and len(lies.size) == len(target.size)
+    return (
+        same_shape and lies.dtype == piece.dtype and all(_all(recorder, x) for x in (piece, lies))
+    )
+
+
+def _all(recorder: RecorderProtocol, view: View) -> bool:
+    return view.is_all(recorder.bytes_of(view.storage))
+
+
+log = logging.getLogger(__name__)
+
+ATTRIBUTE = "initial_recorder"
+
+
+def build_on_meta(make: Callable[[], nn.Module], seed: int) -> nn.Module:
+    """Return the model that ``make`` gives, on meta; a real one if that is impossible.
+
+    Either way its initial numbers depend on ``seed``, not on the sharding.
+    """
+    torch.manual_seed(seed)
+    recorder = Recorder(seed)
+    try:
+        with recorder.recording():
+            model = make()
+        setattr(model, ATTRIBUTE, recorder)
+        _settle(model)
+        return model
+    except Exception as error:  # noqa: BLE001  errors of the model itself are raised below
+        failure = error
+    torch.manual_seed(seed)
+    model = make()
+    log.warning(
+        "the model cannot be built on meta (%s: %s): every rank builds all of it in its host's "
+        "memory, and shards it then",
+        type(failure).__name__,
+        failure,
+    )
+    return model
+
+
+@contextmanager
+def changing(model: nn.Module | None) -> Iterator[None]:
+    """Context in which the model may be changed and weights written; on meta that is recorded.
+
+    Raises:
+        NotRecordable: the change cannot be recorded.
+    """
+    recorder = recorder_of(model)
+    if recorder is None or model is None:
+        yield
+        return
+    with recorder.recording():
+        yield
+    _settle(model)
+
+
+def read(model: nn.Module | None, paths: Iterable[Path]) -> dict[str, Tensor]:
+    """Return the tensors of safetensors files, to be written into ``model`` within ``changing``.
+
+    For a model on meta they are on meta: a rank reads its part of them when it fills the model.
+    Weights stored as int8 are read at once.
+    """
+    recorder, paths = recorder_of(model), [*paths]
+    if recorder is not None:
+        every = [entry for path in paths for entry in list_values(path)]
+        if not any(value.name.endswith(SCALE) for value, _, _ in every):
+            return {value.name: recorder.leaf(value, size, dtype) for value, size, dtype in every}
+    return dequantise_weights(
+        {n: tensor for path in paths for n, tensor in load_file(path).items()}
+    )
+
+
+def values(model: nn.Module) -> dict[str, Value] | None:
+    """Return name → initial value of every tensor on meta; None for a real model."""
+    recorder = recorder_of(model)
+    if recorder is None:
+        return None
+    tensors = named_tensors(model)
+    return {
+        name: _value(recorder, name, tensor) for name, tensor in tensors.items() if tensor.is_meta
+    }
+
+
+def real(model: nn.Module, device: torch.device | None = None) -> nn.Module:
+    """Return the model with all its initial values, on the CPU by default."""
+    initial_values = values(model)
+    if initial_values is not None:
+        fill(model, initial_values, device or torch.device("cpu"))
+        delattr(model, ATTRIBUTE)
+    return model
+
+
+def describe_costly(initial_values: Mapping[str, Value]) -> str | None:
+    """Describe the weights that are not drawn element by element, and cost memory temporarily."""
+    costs = {id(value): (name, value) for name, value in reversed(list(initial_values.items()))}
+    whole_values = [
+        (name, value) for name, value in costs.values() if isinstance(value, WholeValue)
+    ]
+    if not whole_values:
+        return None
+    name, largest = max(whole_values, key=lambda entry: entry[1].bytes)
+    return (
+        f"{len(whole_values)} weights and buffers are not a function of each element alone, so "
+        "each rank "
+        f"makes all of one after the other and keeps its part: the largest is {name} "
+        f"({largest.bytes / 1e6:.3g} MB, by {largest.reason})"
+    )
+
+
+def recorder_of(model: nn.Module | None) -> Recorder | None:
+    """Return the recorder of a model on meta; None for a real model."""
+    return getattr(model, ATTRIBUTE, None)
+
+
+def _value(recorder: Recorder, name: str, tensor: Tensor) -> Value:
+    view = recorder.view(tensor)
+    steps = recorder.find_steps(view.storage)
+    if not steps and view.storage in recorder.leaves:
+        value, lies = recorder.leaves[view.storage]
+        if lies == view:
+            return value
+    if read := copied_value(recorder, view, steps):
+        return read
+    name_draws(steps, name)
+    reason = obstacle(recorder, view, steps)
+    return (
+        ByElement(recorder, view, steps)
+        if reason is None
+        else WholeValue(recorder, view, steps, reason)
+    )
+
+
+def _settle(model: nn.Module) -> None:
+    """Finish recording: registered tensors are on meta, all others become real.
+
+    Raises:
+        NotRecordable: two tensors share memory, or a tensor is held where it cannot be found.
+    """
+    recorder = recorder_of(model)
+    assert recorder is not None  # noqa: S101
+    replace(model, lambda tensor: tensor if tensor.is_meta else _on_meta(recorder, tensor))
+    places: dict[int, tuple[str, Tensor]] = {}
+    for name, tensor in named_tensors(model).items():
+        if not recorder.knows(tensor):
+            raise NotRecordable(f"{name} was made on meta by the model itself")
+        first, other = places.setdefault(recorder.view(tensor).storage, (name, tensor))
+        if other is not tensor:
+            raise NotRecordable(f"{name} and {first} are two tensors in one memory")
+    registered_ids = {id(tensor) for _, tensor in places.values()}
+    for module in model.modules():
+        for name, value in [*vars(module).items()]:
+            if name not in ("_parameters", "_buffers", "_modules"):
+                vars(module)[name] = _make_real(recorder, value, registered_ids, places)
+    _check_strays(recorder, registered_ids)
+
+
+def _on_meta(recorder: Recorder, tensor: Tensor) -> Tensor:
+    return recorder.leaf(ExistingValue(tensor.detach()), tensor.shape, tensor.dtype)
+
+
+def _make_real(
+    recorder: Recorder, value: Any, registered_ids: set[int], places: Mapping[int, Any]
+) -> Any:
+    """Return an attribute with its unregistered tensors made real."""
+    if isinstance(value, Tensor):
+        if id(value) in registered_ids or not recorder.knows(value):
+            return value
+        if recorder.view(value).storage in places:
+            raise NotRecordable("an attribute is a view of a weight")
+        return recorder.real(value)
+    if type(value) in (list, tuple):
+        inner = [_make_real(recorder, item, registered_ids, places) for item in value]
+        return value if all(map(_same, inner, value)) else type(value)(inner)
+    if type(value) is dict:
+        entries = {
+            k: _make_real(recorder, item, registered_ids, places) for k, item in value.items()
+        }
+        return value if all(map(_same, entries.values(), value.values())) else entries
+    return value
+
+
+def _same(first: Any, other: Any) -> bool:
+    return first is other
+
+
+def _check_strays(recorder: Recorder, registered_ids: set[int]) -> None:
+    """Raises: NotRecordable: a tensor on meta survives in a closure, or in another object."""
+
+    def strays() -> list[Tensor]:
+        every = [tensor for tensor in gc.get_objects() if issubclass(type(tensor), Tensor)]
+        # A buffer that is a view (``tril(ones).view(…)``) keeps its base alive.
+        bases = {id(tensor._base) for tensor in every if id(tensor) in registered_ids}
+        known_ids = registered_ids | bases
+        suspects = [
+            tensor for tensor in every if id(tensor) not in known_ids and recorder.knows(tensor)
+        ]
+        return [
+            tensor for tensor in suspects if recorder.view(tensor).storage not in recorder.leaves
+        ]
+
+    if strays():
+        gc.collect()
+        if stray_tensors := strays():
+            raise NotRecordable(
+                f"a tensor {tuple(stray_tensors[0].shape)} is kept where no module has it: "
+                "register it"
+            )

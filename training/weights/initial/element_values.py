@@ -1,0 +1,185 @@
+"""Results of recorded steps for some elements of a tensor, without the others.
+
+Steps work element by element where each takes tensors of as many elements as the result has, and
+the same operation gives each element of it from those in its place.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from training.weights.initial.initial_values import Part
+from training.weights.initial.random_draws import DRAW_FUNCTIONS, Runs, bits, key_of
+from training.weights.initial.replay import EMPTY, OVERWRITING, RecorderProtocol, Step, View
+
+aten = torch.ops.aten
+CONSTANT = {
+    aten.zeros.default: lambda arguments: 0,
+    aten.ones.default: lambda arguments: 1,
+    aten.full.default: lambda arguments: arguments["fill_value"],
+    aten.zeros_like.default: lambda arguments: 0,
+    aten.ones_like.default: lambda arguments: 1,
+    aten.full_like.default: lambda arguments: arguments["fill_value"],
+}
+"""Operation that makes a constant → the constant."""
+COPIES = {aten.clone.default, aten._to_copy.default, aten.copy_.default}
+
+
+def obstacle(recorder: RecorderProtocol, target: View, steps: Sequence[Step]) -> str | None:
+    """Return what prevents computing the steps element by element; None if nothing does."""
+    lies = {view.storage: view for _, view in recorder.leaves.values()}
+    if not _is_whole(recorder, target, target):
+        return "it is a view of another tensor"
+    for step in steps:
+        if not _by_element(step):
+            return str(step.func)
+        for operand in (x for x in [*step.flat, *step.makes] if isinstance(x, View)):
+            if operand.storage in lies and operand.count == 1 and not operand.size:
+                continue  # a real number
+            leaf = lies.get(operand.storage)
+            if leaf is not None and leaf.size != target.size:
+                return f"{step.func} with a tensor of another shape"
+            if operand in step.writes and _region(recorder, operand, target) is not None:
+                continue
+            if not _is_whole(recorder, operand, target):
+                return f"{step.func} with a tensor of another shape"
+    return None
+
+
+def _by_element(step: Step) -> bool:
+    if step.func in DRAW_FUNCTIONS or step.func in EMPTY or step.func in CONSTANT:
+        return True
+    is_copy = step.func in COPIES or step.func in OVERWRITING
+    return is_copy or (torch.Tag.pointwise in step.func.tags and not step.draws)
+
+
+def _is_whole(recorder: RecorderProtocol, view: View, target: View) -> bool:
+    return view.count == target.count and view.is_all(recorder.bytes_of(view.storage))
+
+
+def _region(recorder: RecorderProtocol, view: View, target: View) -> list[range] | None:
+    """Return a view's index range in each dimension of the target; None if it is not a box."""
+    if recorder.bytes_of(view.storage) != target.count * view.dtype.itemsize:
+        return None
+    ranges, rest = [], view.offset
+    for stride, size in zip(target.stride, target.size, strict=True):
+        first = rest // stride if stride else 0
+        ranges.append(range(first, first + 1))
+        rest -= first * stride
+        if first >= size:
+            return None
+    for size, stride in zip(view.size, view.stride, strict=True):
+        if size == 1:
+            continue
+        along = [n for n, s in enumerate(target.stride) if s and s <= stride and stride % s == 0]
+        place = max(along, key=lambda n: target.stride[n], default=None)
+        if place is None or len(ranges[place]) > 1:
+            return None
+        step, first = stride // target.stride[place], ranges[place].start
+        if first + step * (size - 1) >= target.size[place]:
+            return None
+        ranges[place] = range(first, first + step * (size - 1) + 1, step)
+    return ranges
+
+
+def runs_of(size: Sequence[int], part: Part) -> Runs:
+    """Return the indices of a part's elements in the whole tensor, in the order of the part."""
+    length, starts = 1, np.zeros(1, np.int64)
+    dense, is_joined = 1, True  # joined: the dimensions after this one are held whole
+    for full_size, bounds in reversed([*zip(size, part, strict=True)]):
+        span = bounds.stop - bounds.start
+        if is_joined:
+            starts, length = starts + bounds.start * dense, length * span
+            is_joined = span == full_size
+        else:
+            steps = np.arange(bounds.start, bounds.stop, dtype=np.int64) * dense
+            starts = (steps[:, None] + starts).ravel()
+        dense *= full_size
+    return Runs(starts if length else starts[:0], length)
+
+
+class ByElement:
+    """A value of which any part can be computed alone, with the same numbers as in the whole."""
+
+    def __init__(self, recorder: RecorderProtocol, view: View, steps: Sequence[Step]) -> None:
+        self._recorder, self._view, self._steps = recorder, view, steps
+
+    @torch.no_grad()
+    def write(self, part: Part, into: Tensor) -> None:
+        leaves, offset = self._leaves(part), 0
+        flat = into.view(-1) if into.is_contiguous() else torch.empty_like(into).flatten()
+        for chunk in runs_of(self._view.size, part).chunks():
+            until = offset + chunk.count
+            pieces = {
+                n: _pad_piece(t[offset:until] if t.dim() else t, chunk) for n, t in leaves.items()
+            }
+            result = self._compute_chunk(chunk, pieces).expand(
+                chunk.padded_count
+            )  # numbers alone give one number
+            flat[offset:until] = result[: chunk.count]
+            offset = until
+        if not into.is_contiguous():
+            into.copy_(flat.view(into.shape))
+
+    def _leaves(self, part: Part) -> dict[int, Tensor]:
+        """Return this part of the values from outside, flat; a number is whole."""
+        pieces = {}
+        for storage in {s for step in self._steps for s in step.reads} & {*self._recorder.leaves}:
+            value, lies = self._recorder.leaves[storage]
+            leaf_part = part if lies.size else ()
+            shape = [bounds.stop - bounds.start for bounds in leaf_part]
+            pieces[storage] = torch.empty(shape, dtype=lies.dtype)
+            value.write(leaf_part, pieces[storage])
+            pieces[storage] = pieces[storage].flatten() if lies.size else pieces[storage]
+        return pieces
+
+    def _compute_chunk(self, chunk: Runs, pieces: dict[int, Tensor]) -> Tensor:
+        for step in self._steps:
+            target = (step.writes or step.makes)[0]
+            assert target is not None  # noqa: S101 (``needed`` keeps steps that write it)
+            before = pieces.get(target.storage)
+            if before is None:
+                before = torch.zeros(chunk.padded_count, dtype=target.dtype)
+            pieces[target.storage] = result = self._step(step, target, chunk, {**pieces}, before)
+            if step.writes and not _is_whole(self._recorder, target, self._view):
+                pieces[target.storage] = torch.where(self._mask(target, chunk), result, before)
+        return pieces[self._view.storage]
+
+    def _step(
+        self, step: Step, target: View, chunk: Runs, pieces: dict[int, Tensor], before: Tensor
+    ) -> Tensor:
+        if step.func in EMPTY:
+            return before
+        if step.func in CONSTANT:
+            return torch.full_like(before, CONSTANT[step.func](step.named_arguments()))
+        if step.func in DRAW_FUNCTIONS:
+            words = bits(key_of(self._recorder.seed, str(step.key)), chunk)
+            return DRAW_FUNCTIONS[step.func](step.named_arguments())(words, target.dtype)
+        if step.writes:  # elements outside the view are needed afterwards
+            pieces[target.storage] = before.clone()
+        flat = [pieces[x.storage] if isinstance(x, View) else x for x in step.flat]
+        args, kwargs = step.arguments(flat)
+        result = step.func(*args, **kwargs)
+        return result[0] if isinstance(result, list | tuple) else result
+
+    def _mask(self, view: View, chunk: Runs) -> Tensor:
+        """Return which of the chunk's elements lie in a view of the target."""
+        indices = np.zeros(chunk.padded_count, np.int64)
+        indices[: chunk.count] = chunk.indices()
+        inside = np.ones(chunk.padded_count, bool)
+        region = _region(self._recorder, view, self._view) or []
+        for places, stride, size in zip(region, self._view.stride, self._view.size, strict=True):
+            coordinates = indices // stride % size
+            inside &= (coordinates >= places.start) & (coordinates < places.stop)
+            inside &= (coordinates - places.start) % places.step == 0
+        return torch.from_numpy(inside)
+
+
+def _pad_piece(piece: Tensor, chunk: Runs) -> Tensor:
+    if not piece.dim():
+        return piece
+    result = torch.zeros(chunk.padded_count, dtype=piece.dtype)
+    result[: len(piece)] = piece
+    return result

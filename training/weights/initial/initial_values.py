@@ -1,0 +1,234 @@
+"""Initial value of a tensor; any part of it can be requested, whatever the sharding."""
+
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from safetensors import safe_open
+from torch import Tensor, nn
+
+from trainyard.common.errors import TrainingError
+
+Part = tuple[slice, ...]
+"""Range held along each dimension of the whole tensor: contiguous, step 1."""
+
+
+def whole_part(shape: Sequence[int]) -> Part:
+    """Return the part that is the whole tensor."""
+    return tuple(slice(0, size) for size in shape)
+
+
+def local_part(tensor: Tensor) -> Part:
+    """Return the part of a tensor that this rank holds: all of it if it is not distributed.
+
+    Raises:
+        TrainingError: its layout is not supported.
+    """
+    placements = getattr(tensor, "placements", None)
+    if placements is None:
+        return whole_part(tensor.shape)
+    dtensor: Any = tensor  # a DTensor, whose module takes long to load
+    mesh = dtensor.device_mesh
+    part = part_at(tensor.shape, placements, mesh.mesh.shape, mesh.get_coordinate())
+    shape = tuple(bounds.stop - bounds.start for bounds in part)
+    if shape != tuple(dtensor.to_local().shape):
+        raise TrainingError(
+            f"a tensor {tuple(tensor.shape)} with placements {placements} has a part "
+            f"{tuple(dtensor.to_local().shape)} on this rank, expected {shape}: it was sharded by "
+            "other means than distribute_tensor and fully_shard; set train.loop.strategy to ddp"
+        )
+    return part
+
+
+def part_at(
+    shape: torch.Size, placements: Sequence, sizes: Sequence[int], coordinate: Sequence[int]
+) -> Part:
+    """Return the part of a DTensor held by the rank at a coordinate, on a mesh of these sizes."""
+    part = [*whole_part(shape)]
+    for dimension in _order(placements):
+        cut, along = placements[dimension].dim, coordinate[dimension]
+        part[cut] = _chunk(part[cut], along, sizes[dimension])
+    return tuple(part)
+
+
+def _order(placements: Sequence) -> list[int]:
+    """Return the mesh's dimensions in the order in which they cut the tensor.
+
+    fully_shard cuts what tensor parallelism has cut before it, though its dimension of the mesh
+    comes first: torch calls such a placement a strided shard.
+    """
+    shards = [n for n, placement in enumerate(placements) if hasattr(placement, "dim")]
+    strided_shards = [n for n in shards if hasattr(placements[n], "split_factor")]
+    return [n for n in shards if n not in strided_shards] + strided_shards[::-1]
+
+
+def _chunk(bounds: slice, index: int, count: int) -> slice:
+    """Cut as torch.chunk does: pieces of equal length, the last ones shorter or empty."""
+    size = bounds.stop - bounds.start
+    length = -(-size // count)
+    start, stop = (bounds.start + min(size, length * n) for n in (index, index + 1))
+    return slice(start, stop)
+
+
+def local(tensor: Tensor) -> Tensor:
+    """Return this rank's part of a DTensor, or any other tensor whole.
+
+    DTensor is not imported for this: evaluation and serving do not use it, and it imports SymPy,
+    together a second of CPU time in each process.
+    """
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+class Value(Protocol):
+    """The initial value of one tensor."""
+
+    def write(self, part: Part, into: Tensor) -> None:
+        """Write ``part`` of the value ``into`` a tensor of the part's shape, on any device."""
+
+
+@dataclass(frozen=True)
+class ExistingValue:
+    """The value of a tensor that already exists."""
+
+    tensor: Tensor
+
+    def write(self, part: Part, into: Tensor) -> None:
+        into.copy_(self.tensor[part] if part else self.tensor)
+
+
+DTYPES = {
+    **{"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16},
+    **{"I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8},
+    **{"U8": torch.uint8, "BOOL": torch.bool},
+}
+"""Types by their safetensors names (https://huggingface.co/docs/safetensors, "Format")."""
+
+AT_ONCE = 2**20
+"""Elements read from a file at once, unless a row has more."""
+
+
+@dataclass(frozen=True)
+class StoredValue:
+    """A tensor in a safetensors file, of which only the requested part is read, a few rows at a
+    time, since what is read is in memory twice.
+    """
+
+    path: Path
+    name: str
+
+    def write(self, part: Part, into: Tensor) -> None:
+        if not into.numel():
+            return
+        with safe_open(self.path, framework="pt") as file:
+            if not part:
+                into.copy_(file.get_tensor(self.name))
+                return
+            content, (rows, *columns) = file.get_slice(self.name), part
+            count = max(1, AT_ONCE * len(into) // into.numel())
+            for first in range(0, len(into), count):
+                block = into[first : first + count]
+                begin = rows.start + first
+                block.copy_(content[(slice(begin, begin + len(block)), *columns)])
+
+
+def list_values(path: Path) -> Iterator[tuple[StoredValue, torch.Size, torch.dtype]]:
+    """Yield each tensor of a safetensors file with its shape and type; reads no values.
+
+    Raises:
+        ValueError: a tensor is of an unsupported type.
+    """
+    with safe_open(path, framework="pt") as file:
+        for name in file.keys():  # noqa: SIM118  it is not a dictionary
+            tensor_slice = file.get_slice(name)
+            if tensor_slice.get_dtype() not in DTYPES:
+                raise ValueError(
+                    f"{path}: {name} is {tensor_slice.get_dtype()}, known {', '.join(DTYPES)}"
+                )
+            yield (
+                StoredValue(path, name),
+                torch.Size(tensor_slice.get_shape()),
+                DTYPES[tensor_slice.get_dtype()],
+            )
+
+
+# Allocates memory for a model on meta, and fills in its initial values.
+
+Values = Mapping[str, Value]
+"""Name of a parameter or buffer (each of its names) → its initial value."""
+
+
+@torch.no_grad()
+def fill(
+    model: nn.Module, values: Values, device: torch.device, weights: torch.device | None = None
+) -> None:
+    """Allocate memory on ``device`` for every tensor on meta, and write its part of its value.
+
+    ``weights``: device of the parameters, if different (``cpu_offload``).
+
+    Raises:
+        TrainingError: a tensor on meta has a name that the whole model lacks.
+    """
+    waiting = {name: tensor for name, tensor in named_tensors(model).items() if tensor.is_meta}
+    places = {id(tensor): name for name, tensor in reversed(waiting.items())}
+    for name in places.values():
+        if name not in values:
+            raise TrainingError(
+                f"{name} of the split model is not a weight or buffer of the whole one, so nothing "
+                "is known of its value: let Workload.stage and Workload.tensor_parallel keep names"
+            )
+
+    def allocate_tensor(tensor: Tensor) -> Tensor:
+        target_device = weights if weights and isinstance(tensor, nn.Parameter) else device
+        return torch.empty_like(tensor, device=target_device) if tensor.is_meta else tensor
+
+    replace(model, allocate_tensor)
+    now = named_tensors(model)
+    for name in places.values():
+        tensor = now[name]
+        values[name].write(local_part(tensor), getattr(tensor, "_local_tensor", tensor))
+
+
+def named_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Return parameters and buffers under all their names, including those that are not saved."""
+    parameters = model.named_parameters(remove_duplicate=False)
+    return {**dict(parameters), **dict(model.named_buffers(remove_duplicate=False))}
+
+
+def replace(model: nn.Module, convert: Callable[[Tensor], Tensor]) -> None:
+    """Replace every parameter and buffer by ``allocate_tensor`` of it; tied ones only once.
+
+    A parameter stays the same object, since modules may also keep it in attributes.
+    """
+    replacements: dict[int, Tensor] = {}
+    originals: list[Tensor] = []  # so that no new object reuses the id of a freed one
+    for module in model.modules():
+        for name, parameter in module._parameters.items():
+            if parameter is not None:
+                originals.append(parameter)
+                if id(parameter) not in replacements:
+                    replacements[id(parameter)] = _swap_content(parameter, convert(parameter))
+                if replacements[id(parameter)] is not parameter:
+                    setattr(module, name, replacements[id(parameter)])
+        for name, buffer in module._buffers.items():
+            if buffer is not None:
+                originals.append(buffer)
+                if id(buffer) not in replacements:
+                    replacements[id(buffer)] = convert(buffer)
+                module._buffers[name] = replacements[id(buffer)]
+    model._apply(lambda tensor: tensor)  # makes FSDP2 look up its parameters again
+
+
+def _swap_content(parameter: Tensor, content: Tensor) -> Tensor:
+    """Return the parameter with other content; a new object if it cannot be the same one."""
+    if content is parameter:
+        return parameter
+    new = nn.Parameter(content, requires_grad=parameter.requires_grad)
+    new.__class__ = parameter.__class__  # type: ignore[assignment]  # a Parameter's, or DTensor's
+    new.__dict__.update(parameter.__dict__)
+    if weakref.getweakrefs(parameter):  # nn.LSTM holds such references, which setattr renews
+        return new
+    torch.utils.swap_tensors(parameter, new)
+    return parameter

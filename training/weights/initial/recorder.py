@@ -1,0 +1,279 @@
+"""Records the initial values of a model's tensors while the model is built on meta.
+
+``Workload.model`` is written as for any other model. What would allocate memory for weights
+allocates none here, and every operation on them is recorded; what is real stays real (tables,
+statistics, files). Code that reads a number (``.item()``, ``.tolist()``, an ``if``) gets the right
+one: the steps that lead to it are computed then. What cannot be recorded raises.
+"""
+
+import heapq
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_unflatten
+
+from training.weights.initial.initial_values import ExistingValue, Value
+from training.weights.initial.replay import (
+    Step,
+    View,
+    flatten_arguments,
+    name_draws,
+    replay_steps,
+    tensors,
+)
+
+aten = torch.ops.aten
+META = torch.device("meta")
+TO_META = {
+    aten.empty.memory_format,
+    aten.empty_strided.default,
+    aten.full.default,
+    aten.normal.float_float,
+    aten.ones.default,
+    aten.rand.default,
+    aten.randn.default,
+    aten.zeros.default,
+}
+"""Operations that create the tensors of weights; those that create tables (arange) stay real."""
+FAKE_PROPERTIES = {
+    torch.Tensor.is_meta.__get__: False,  # type: ignore[attr-defined]  # a property,
+    torch.Tensor.is_cpu.__get__: True,  # type: ignore[attr-defined]  # for the stubs a value
+    torch.Tensor.device.__get__: torch.device("cpu"),
+}
+READS = {torch.Tensor.numpy, torch.Tensor.tolist, torch.Tensor.__array__}
+"""Functions that read numbers without being a torch operation."""
+
+
+class NotRecordable(Exception):
+    """The model cannot be built on meta; the message says why."""
+
+
+class Recorder:
+    """The operations on tensors on meta, in their order.
+
+    Attributes:
+        seed: seed of the training; every random number depends on it.
+        busy: whether the recorder itself is running operations.
+        leaves: storage → (value from outside, view of the storage that holds it).
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.steps: list[Step] = []
+        self.leaves: dict[int, tuple[Value, View]] = {}
+        self._storages: list[torch.UntypedStorage] = []
+        self._numbers: dict[int, int] = {}
+        self._writers: dict[int, list[int]] = {}
+        self._real_inputs: list[tuple[Tensor, int]] = []
+        self.busy = False
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Context in which weights are created on meta, and operations on them are recorded."""
+        before = nn.init._no_grad_trunc_normal_
+        nn.init._no_grad_trunc_normal_ = _trunc_normal
+        try:
+            with _RealAppearance(self), _Operations(self):
+                yield
+        finally:
+            nn.init._no_grad_trunc_normal_ = before
+        if any(tensor._version != version for tensor, version in self._real_inputs):
+            raise NotRecordable("a tensor was changed after a weight was set from it")
+
+    def leaf(self, value: Value, size: torch.Size, dtype: torch.dtype) -> Tensor:
+        """Return a tensor on meta that has this value."""
+        meta = torch.empty(size, dtype=dtype, device=META)
+        lies = self.view(meta)
+        self.leaves[lies.storage] = value, lies
+        return meta
+
+    def view(self, tensor: Tensor) -> View:
+        """Return the view (storage and layout) of a tensor on meta."""
+        storage = tensor.untyped_storage()
+        number = self._numbers.setdefault(storage._cdata, len(self._storages))
+        if number == len(self._storages):
+            self._storages.append(storage)  # kept, so that no other storage gets its address
+        size, stride = tuple(tensor.shape), tensor.stride()
+        return View(number, tensor.dtype, size, stride, int(tensor.storage_offset()))
+
+    def knows(self, tensor: Tensor) -> bool:
+        """Return whether the tensor's content was recorded."""
+        return tensor.is_meta and tensor.untyped_storage()._cdata in self._numbers
+
+    def bytes_of(self, storage: int) -> int:
+        return self._storages[storage].nbytes()
+
+    def find_steps(self, storage: int, until: int | None = None) -> list[Step]:
+        """Return the steps that determine a storage's content: before step ``until``, or all."""
+        until = len(self.steps) if until is None else until
+        numbers: list[int] = []
+        live = {storage}
+        waiting = [-n for n in self._writers.get(storage, ()) if n < until]
+        heapq.heapify(waiting)
+        while waiting:
+            number = -heapq.heappop(waiting)
+            step = self.steps[number]
+            if (numbers and numbers[-1] == number) or not step.changed_storages & live:
+                continue
+            numbers.append(number)
+            read = step.needs(self.bytes_of)
+            live = (live - step.changed_storages) | read
+            for source in read:
+                waiting += [-n for n in self._writers.get(source, ()) if n < number]
+            heapq.heapify(waiting)
+        return [self.steps[number] for number in reversed(numbers)]
+
+    def real(self, tensor: Tensor) -> Tensor:
+        """Return the current content of a tensor on meta."""
+        view = self.view(tensor)
+        steps = self.find_steps(view.storage)
+        name_draws(steps, f"looked at after {len(self.steps)}")
+        with self._alone():
+            return replay_steps(self, view, steps)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Context in which nothing is recorded."""
+        before, self.busy = self.busy, True
+        try:
+            yield
+        finally:
+            self.busy = before
+
+    def run(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """Run an operation while a model is built."""
+        if self.busy:
+            return func(*args, **kwargs)
+        with self._alone():
+            return self._run(func, args, kwargs)
+
+    def _run(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        if func in TO_META:
+            kwargs = {**kwargs, "device": META}
+        inputs = list(tensors((args, kwargs)))
+        if kwargs.get("device") != META and not any(tensor.is_meta for tensor in inputs):
+            return func(*args, **kwargs)
+        if kwargs.get("generator") is not None:
+            raise NotRecordable(f"{func} draws from a generator of its own")
+        if not self._is_recordable(func, args, kwargs):
+            return self._run_real(func, args, kwargs)
+        try:
+            return self._record_step(func, args, kwargs)
+        except NotImplementedError:  # the result's shape depends on the numbers
+            return self._run_real(func, args, kwargs)
+
+    def _is_recordable(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> bool:
+        """Return whether an operation can be recorded: it returns tensors, and writes into no real
+        one.
+        """
+        real_targets = [
+            target for target in _find_targets(func, args, kwargs) if not target.is_meta
+        ]
+        gives = any("Tensor" in str(result.type) for result in func._schema.returns)
+        return not real_targets and (gives or bool(_find_targets(func, args, kwargs)))
+
+    def _run_real(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        if any(target.is_meta for target in _find_targets(func, args, kwargs)):
+            raise NotRecordable(f"{func} changes a weight by what depends on numbers")
+        flat, spec = flatten_arguments(args, kwargs)
+        flat = [self.real(x) if isinstance(x, Tensor) and x.is_meta else x for x in flat]
+        args, kwargs = tree_unflatten(flat, spec)
+        if kwargs.get("device") == META:
+            kwargs["device"] = torch.device("cpu")
+        return func(*args, **kwargs)
+
+    def _record_step(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        if "device" in kwargs:
+            kwargs = {**kwargs, "device": META}
+        flat, spec = flatten_arguments(args, kwargs)
+        flat = [
+            self._lift_to_meta(x) if isinstance(x, Tensor) and not x.is_meta else x for x in flat
+        ]
+        args, kwargs = tree_unflatten(flat, spec)
+        for tensor in tensors(flat):
+            self.view(tensor)  # registered before the results
+        storage_count = len(self._storages)
+        out = func(*args, **kwargs)
+        results = [self.view(output) for output in tensors(out)]
+        makes = [view if view.storage >= storage_count else None for view in results]
+        writes = [self.view(target) for target in _find_targets(func, args, kwargs)]
+        if writes or any(makes):
+            recorded_args = [self.view(x) if isinstance(x, Tensor) else x for x in flat]
+            recorded_args = [torch.device("cpu") if x == META else x for x in recorded_args]
+            step = Step(func, recorded_args, spec, writes, makes)
+            for storage in {view.storage for view in [*writes, *makes] if view is not None}:
+                self._writers.setdefault(storage, []).append(len(self.steps))
+            self.steps.append(step)
+        return out
+
+    def _lift_to_meta(self, tensor: Tensor) -> Tensor:
+        """Return a tensor on meta that has a real tensor's value."""
+        self._real_inputs.append((tensor, tensor._version))
+        return self.leaf(ExistingValue(tensor.detach()), tensor.shape, tensor.dtype)
+
+
+def _find_targets(func: Any, args: tuple, kwargs: dict[str, Any]) -> list[Tensor]:
+    """Return the arguments that an operation changes."""
+    targets: list[Tensor] = []
+    for number, argument in enumerate(func._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            value = args[number] if number < len(args) else kwargs.get(argument.name)
+            targets += tensors(value)
+    return targets
+
+
+class _Operations(TorchDispatchMode):
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Return False; True would make torch load dynamo: 2 s of CPU time."""
+        return False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        return self._recorder.run(func, args, kwargs or {})
+
+
+class _RealAppearance(TorchFunctionMode):
+    """Makes recorded tensors look real: several of torch's initialisers skip tensors on meta (2.13:
+    orthogonal_, trunc_normal_), and so does other people's model code.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+
+    def __torch_function__(
+        self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        recorder = self._recorder
+        if not recorder.busy and args and isinstance(args[0], Tensor) and recorder.knows(args[0]):
+            if func in FAKE_PROPERTIES:
+                return FAKE_PROPERTIES[func]
+            if func in READS:
+                args = (recorder.real(args[0].detach()), *args[1:])
+        return func(*args, **(kwargs or {}))
+
+
+def _trunc_normal(
+    tensor: Tensor, mean: float, std: float, a: float, b: float, generator: Any = None
+) -> Tensor:
+    """Replace torch's own, using the inverse distribution function: from 2.13 on torch reads each
+    draw, and draws again what is outside.
+    """
+    if generator is not None:
+        raise NotRecordable("trunc_normal_ draws from a generator of its own")
+    low, high = (math.erf((edge - mean) / std / 2**0.5) for edge in (a, b))
+    with torch.no_grad():
+        wide = torch.empty_like(tensor, dtype=torch.float64).uniform_(low, high).erfinv_()
+        return tensor.copy_(wide.mul_(std * 2**0.5).add_(mean).clamp_(a, b))

@@ -1,0 +1,226 @@
+"""Results of recorded steps for a whole tensor: they are run again, with real memory."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from training.weights.initial.initial_values import Part, Value, whole_part
+from training.weights.initial.random_draws import DRAW_FUNCTIONS, Runs, bits, key_of
+
+# A tensor is identified by its storage, size, strides and offset. So views need no steps
+# of their own, and what writes into a view writes into what it is a view of.
+
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True)
+class View:
+    """Location of a tensor: its storage and layout."""
+
+    storage: int
+    dtype: torch.dtype
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+
+    @property
+    def count(self) -> int:
+        """Number of elements."""
+        return torch.Size(self.size).numel()
+
+    def as_tensor(self, storage: torch.UntypedStorage) -> Tensor:
+        """Return the tensor at this location in a real storage."""
+        return torch.empty(0, dtype=self.dtype).set_(storage, self.offset, self.size, self.stride)
+
+    def is_all(self, bytes_: int) -> bool:
+        """Return whether the view covers a whole storage of ``bytes_`` bytes in order."""
+        dense = 1
+        strides: list[int] = []
+        for size in reversed(self.size):
+            strides.insert(0, dense)
+            dense *= size
+        in_order = all(
+            size == 1 or stride == expected_stride
+            for size, stride, expected_stride in zip(self.size, self.stride, strides, strict=True)
+        )
+        return self.offset == 0 and in_order and self.count * self.dtype.itemsize == bytes_
+
+
+@dataclass(eq=False)
+class Step:
+    """One operation that created or changed a storage."""
+
+    func: Any
+    flat: list[Any]
+    """The call's arguments, flattened; a tensor is a View."""
+    spec: Any
+    writes: list[View]
+    """Views that the operation changes in place."""
+    makes: list[View | None]
+    """Results that lie in new storages; None for others."""
+    key: str | None = None
+    """Name that the operation's random numbers depend on, beside the seed."""
+
+    changed_storages: set[int] = field(init=False)
+    """Storages that the operation creates or changes."""
+
+    def __post_init__(self) -> None:
+        self.changed_storages = {
+            view.storage for view in [*self.writes, *self.makes] if view is not None
+        }
+
+    @property
+    def reads(self) -> set[int]:
+        """Storages of the operation's arguments."""
+        return {argument.storage for argument in self.flat if isinstance(argument, View)}
+
+    @property
+    def draws(self) -> bool:
+        """True if the operation draws random numbers."""
+        return torch.Tag.nondeterministic_seeded in self.func.tags
+
+    def arguments(self, flat: list[Any]) -> tuple[tuple, dict[str, Any]]:
+        """Return the call's arguments, with ``flat`` in place of the recorded ones."""
+        return tree_unflatten(flat, self.spec)
+
+    def named_arguments(self) -> dict[str, Any]:
+        """Return the arguments by the operation's names for them."""
+        args, kwargs = self.arguments(self.flat)
+        names = [argument.name for argument in self.func._schema.arguments]
+        return dict(zip(names, args, strict=False)) | kwargs
+
+    def needs(self, bytes_of: Callable[[int], int]) -> set[int]:
+        """Return the storages whose previous content the operation needs."""
+        views = [argument for argument in self.flat if isinstance(argument, View)]
+        if self.func in OVERWRITING or self.func in DRAW_FUNCTIONS:
+            for view in self.writes:
+                if view.is_all(bytes_of(view.storage)):
+                    views.remove(view)
+        return {view.storage for view in views}
+
+
+OVERWRITING = {
+    aten.fill_.Scalar,
+    aten.fill_.Tensor,
+    aten.zero_.default,
+    aten.copy_.default,
+}
+"""In-place operations that do not read their target."""
+EMPTY = {aten.empty.memory_format, aten.empty_strided.default, aten.empty_like.default}
+
+
+def flatten_arguments(args: tuple, kwargs: dict[str, Any]) -> tuple[list[Any], Any]:
+    """Return (flattened arguments, their structure)."""
+    return tree_flatten((args, kwargs))
+
+
+def name_draws(steps: Iterable[Step], name: str) -> None:
+    """Give the random draws of steps a name, unless they have one.
+
+    A draw belongs to the first name that needs it: two weights that are copies of one draw stay
+    equal, and what else the model holds changes no weight's numbers.
+    """
+    for number, step in enumerate(candidate for candidate in steps if candidate.draws):
+        step.key = step.key or (f"{name}#{number}" if number else name)
+
+
+def tensors(structure: Any) -> Iterator[Tensor]:
+    """Yield the tensors in any nested structure."""
+    yield from (leaf for leaf in tree_flatten(structure)[0] if isinstance(leaf, Tensor))
+
+
+class RecorderProtocol(Protocol):
+    """Interface of ``training.weights.initial.recorder.Recorder``."""
+
+    @property
+    def seed(self) -> int: ...
+
+    @property
+    def leaves(self) -> Mapping[int, tuple[Value, View]]: ...
+
+    def bytes_of(self, storage: int) -> int: ...
+
+
+@torch.no_grad()
+def replay_steps(recorder: RecorderProtocol, view: View, steps: Sequence[Step]) -> Tensor:
+    """Return the tensor at ``view`` after ``steps``, which are all the steps that it needs."""
+    memory: dict[int, torch.UntypedStorage] = {}
+
+    def real(location: View) -> Tensor:
+        if location.storage not in memory:
+            # Zeros, so that unset values are the same on every rank.
+            zeros = torch.zeros(recorder.bytes_of(location.storage), dtype=torch.uint8)
+            memory[location.storage] = zeros.untyped_storage()
+            if location.storage in recorder.leaves:
+                value, lies = recorder.leaves[location.storage]
+                value.write(whole_part(lies.size), lies.as_tensor(memory[location.storage]))
+        return location.as_tensor(memory[location.storage])
+
+    for step in steps:
+        if step.func in EMPTY:
+            continue
+        if step.func in DRAW_FUNCTIONS:
+            target = step.writes[0] if step.writes else step.makes[0]
+            assert target is not None  # numbers are drawn into memory of their own
+            _draw(recorder, step, target, real(target))
+            continue
+        for output, result in zip(step.makes, _run_step(recorder, step, real), strict=True):
+            if output is not None:
+                real(output).copy_(result)
+    return real(view)
+
+
+def _run_step(recorder: RecorderProtocol, step: Step, real: Any) -> list[Tensor]:
+    flat = [real(x) if isinstance(x, View) else x for x in step.flat]
+    args, kwargs = step.arguments(flat)
+    if not step.draws:
+        results = step.func(*args, **kwargs)
+    else:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(key_of(recorder.seed, str(step.key)) % 2**63)
+            results = step.func(*args, **kwargs)
+    outputs = results if isinstance(results, list | tuple) else [results]
+    return [output for output in outputs if isinstance(output, Tensor)]
+
+
+def _draw(recorder: RecorderProtocol, step: Step, lies: View, into: Tensor) -> None:
+    """Draw numbers into a view; an element's number depends on its place in the storage alone."""
+    key, numbers = (
+        key_of(recorder.seed, str(step.key)),
+        DRAW_FUNCTIONS[step.func](step.named_arguments()),
+    )
+    if not lies.is_all(recorder.bytes_of(lies.storage)):
+        count = recorder.bytes_of(lies.storage) // lies.dtype.itemsize
+        words = bits(key, Runs(np.zeros(1, np.int64), count))
+        places = torch.arange(count).as_strided(lies.size, lies.stride, lies.offset).flatten()
+        draws = numbers(words[places.numpy()], lies.dtype)
+        into.copy_(draws.view(lies.size))
+        return
+    flat, offset = into.view(-1), 0
+    for chunk in Runs(np.zeros(1, np.int64), lies.count).chunks():
+        flat[offset : offset + chunk.count] = numbers(bits(key, chunk), lies.dtype)[: chunk.count]
+        offset += chunk.count
+
+
+class WholeValue:
+    """A value of which no part can be computed alone: all of it is computed, and the part is kept.
+
+    Attributes:
+        why: the operation that mixes elements.
+        bytes: least memory that it needs temporarily.
+    """
+
+    def __init__(
+        self, recorder: RecorderProtocol, view: View, steps: Sequence[Step], reason: str
+    ) -> None:
+        self._recorder, self._view, self._steps = recorder, view, steps
+        self.reason, self.bytes = reason, view.count * view.dtype.itemsize
+
+    def write(self, part: Part, into: Tensor) -> None:
+        into.copy_(replay_steps(self._recorder, self._view, self._steps)[part])

@@ -1,0 +1,250 @@
+"""Metric alarms: kept on disk, evaluated twice a second. Nothing is done when one goes off.
+
+A period ends at the present moment, not at a full minute as on AWS: an alarm goes off as soon as
+its data require it, and a period later it is as quiet as on AWS.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from trainyard.emulator.cloudwatch.metric_store import (
+    Metric,
+    Metrics,
+    compute_statistic,
+    is_supported,
+)
+from trainyard.emulator.json_documents import read_json, write_json
+from trainyard.emulator.request_scope import ApiError, Thread, make_arn
+
+log = logging.getLogger(__name__)
+
+EXTRA_PERIODS = 2
+"""Number of periods beyond EvaluationPeriods that are searched for data: the guide's example has
+five for three."""
+
+COMPARISONS: dict[str, Callable[[float, float], bool]] = {
+    "GreaterThanOrEqualToThreshold": lambda value, threshold: value >= threshold,
+    "GreaterThanThreshold": lambda value, threshold: value > threshold,
+    "LessThanThreshold": lambda value, threshold: value < threshold,
+    "LessThanOrEqualToThreshold": lambda value, threshold: value <= threshold,
+}
+MISSING = ("missing", "breaching", "notBreaching", "ignore")
+
+
+def evaluate_alarm(
+    breaches: Sequence[bool | None], periods: int, to_alarm: int, missing: str, now: str
+) -> str:
+    """Return the alarm's state for these data.
+
+    ``breaches``: for each period of the evaluation range, the latest first, whether its data point
+    breaches; None without data. ``periods``, ``to_alarm``, ``missing``: EvaluationPeriods,
+    DatapointsToAlarm, TreatMissingData. ``now``: the state so far.
+    """
+    real = [breach for breach in breaches if breach is not None][:periods]
+    gaps = periods - len(real)
+    bad = sum(real) + (gaps if missing == "breaching" else 0)
+    if missing in ("breaching", "notBreaching") or not gaps:
+        return "ALARM" if bad >= to_alarm else "OK"
+    if not real:
+        return "INSUFFICIENT_DATA" if missing == "missing" else now
+    if bad >= to_alarm:
+        return "ALARM"
+    if not all(real):
+        return "OK"
+    if missing == "ignore":
+        return now
+    oldest = max(age for age, breach in enumerate(breaches, start=1) if breach)
+    return "ALARM" if oldest >= to_alarm else now  # the newest data alone are no alarm
+
+
+TICK = 0.5  # seconds between evaluations
+REQUIRED_MEMBERS = ("MetricName", "Namespace", "Period", "EvaluationPeriods", "ComparisonOperator")
+NOT_RUN = (
+    *("ThresholdMetricId", "EvaluationCriteria", "EvaluationWindow", "WarmUpConfiguration"),
+    *("OKActions", "AlarmActions", "InsufficientDataActions"),
+)
+
+
+class Alarms:
+    """The metric alarms. Its methods are thread-safe."""
+
+    def __init__(self, path: Path, metrics: Metrics) -> None:
+        self._path, self._metrics = path, metrics
+        self._lock = threading.RLock()
+        self._all: dict[str, dict] = read_json(path) if path.exists() else {}
+        self._closing = threading.Event()
+        self._thread = Thread(target=self._watch, name="alarms", daemon=True)
+
+    def begin(self) -> None:
+        """Start evaluating the alarms."""
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closing.set()
+        if self._thread.ident:
+            self._thread.join()
+
+    def put(self, request: dict) -> dict:
+        """Answer PutMetricAlarm. A changed alarm keeps its state until it is evaluated."""
+        check(request)
+        name, now = request["AlarmName"], time.time()
+        with self._lock:
+            old = self._all.get(name, {})
+            first = {
+                "StateValue": "INSUFFICIENT_DATA",
+                "StateReason": "Unchecked: Initial alarm creation",
+                "StateUpdatedTimestamp": now,
+                "StateTransitionedTimestamp": now,
+            }
+            self._all[name] = {
+                "AlarmArn": make_arn("cloudwatch", f"alarm:{name}"),
+                "ActionsEnabled": True,
+                **{k: v for k, v in request.items() if k != "Tags"},
+                "AlarmConfigurationUpdatedTimestamp": now,
+                **{key: old.get(key, value) for key, value in first.items()},
+            }
+            self._save()
+        return {}
+
+    def describe(self, request: dict) -> list[dict]:
+        """Return the alarms that DescribeAlarms asks for, sorted by name."""
+        names, prefix = request.get("AlarmNames"), request.get("AlarmNamePrefix", "")
+        with self._lock:
+            return [
+                dict(alarm)
+                for name, alarm in sorted(self._all.items())
+                if (names is None or name in names)
+                and name.startswith(prefix)
+                and request.get("StateValue") in (None, alarm["StateValue"])
+            ]
+
+    def states(self, names: Iterable[str]) -> dict[str, str]:
+        """Return name → state of those alarms that exist."""
+        with self._lock:
+            return {n: self._all[n]["StateValue"] for n in names if n in self._all}
+
+    def delete(self, request: dict) -> dict:
+        """Answer DeleteAlarms."""
+        with self._lock:
+            for name in request["AlarmNames"]:
+                self._all.pop(name, None)
+            self._save()
+        return {}
+
+    # evaluation
+
+    def _watch(self) -> None:
+        while not self._closing.wait(TICK):
+            for alarm in list(self._all.values()):
+                try:
+                    self._evaluate(alarm)
+                except OSError as failure:  # a full disk: the state is known, but not written
+                    log.warning("alarm %s: %s", alarm["AlarmName"], failure)
+
+    def _evaluate(self, alarm: dict) -> None:
+        values = self._values(alarm)
+        compare, threshold = COMPARISONS[alarm["ComparisonOperator"]], alarm["Threshold"]
+        breaches = [None if value is None else compare(value, threshold) for value in values]
+        periods = alarm["EvaluationPeriods"]
+        state = evaluate_alarm(
+            breaches,
+            periods,
+            alarm.get("DatapointsToAlarm", periods),
+            alarm.get("TreatMissingData", "missing"),
+            alarm["StateValue"],
+        )
+        if state != alarm["StateValue"]:
+            self._become(alarm, state, _reason(alarm, values, state))
+
+    def _values(self, alarm: dict) -> list[float | None]:
+        """Return the statistic of each period of the evaluation range, the latest first."""
+        metric = metric_of(alarm)
+        statistic = alarm.get("Statistic") or alarm["ExtendedStatistic"]
+        period, now = alarm["Period"], time.time()
+        count = alarm["EvaluationPeriods"] + EXTRA_PERIODS
+        unit = alarm.get("Unit", "")
+        points = self._metrics.points(metric, now - count * period, now + 1e-6, unit)
+        windows: list[list] = [[] for _ in range(count)]
+        for point in points:
+            windows[min(count - 1, int((now - point.t) // period))].append(point)
+        return [compute_statistic(statistic, window) for window in windows]
+
+    def _become(self, alarm: dict, state: str, reason: str) -> None:
+        now, name = time.time(), alarm["AlarmName"]
+        with self._lock:
+            if self._all.get(name) is not alarm:
+                return  # it was changed or deleted meanwhile
+            before = alarm["StateValue"]
+            alarm |= {"StateValue": state, "StateReason": reason}
+            alarm |= {"StateUpdatedTimestamp": now, "StateTransitionedTimestamp": now}
+            self._save()
+        level = logging.WARNING if state == "ALARM" else logging.INFO
+        log.log(level, "alarm %s: %s after %s: %s", name, state, before, reason)
+
+    def _save(self) -> None:
+        write_json(self._path, self._all)
+
+
+def metric_of(document: dict) -> Metric:
+    """Return the metric of a document with Namespace, MetricName and Dimensions."""
+    dimensions = {d["Name"]: d["Value"] for d in document.get("Dimensions") or []}
+    return Metric.from_dimensions(document["Namespace"], document["MetricName"], dimensions)
+
+
+def check(request: dict) -> None:
+    """Raise ``ValidationError`` for an alarm that AWS refuses, or that is not evaluated here."""
+    if request.get("Metrics"):
+        raise _invalid("Metrics: alarms on metric math are not evaluated here: name a MetricName")
+    for member in NOT_RUN:
+        if request.get(member):
+            raise _invalid(f"{member}: only the state is evaluated here; leave it out")
+    for member in (*REQUIRED_MEMBERS, "Threshold"):
+        if request.get(member) is None:
+            raise _invalid(f"{member} is missing")
+    statistics = [s for s in (request.get("Statistic"), request.get("ExtendedStatistic")) if s]
+    if len(statistics) != 1 or not is_supported(statistics[0]):
+        raise _invalid(
+            f"Statistic or ExtendedStatistic, {statistics}: expected one of SampleCount, Average, "
+            "Sum, Minimum, Maximum, or a percentile such as p99"
+        )
+    _one_of(request, "ComparisonOperator", tuple(COMPARISONS))
+    _one_of(request, "TreatMissingData", MISSING)
+    _one_of(request, "EvaluateLowSampleCountPercentile", ("evaluate",))
+    period, periods = request["Period"], request["EvaluationPeriods"]
+    if period not in (10, 20, 30) and (period <= 0 or period % 60):
+        raise _invalid(f"Period {period}: expected 10, 20, 30 or a multiple of 60 seconds")
+    if periods < 1 or not 1 <= request.get("DatapointsToAlarm", 1) <= periods:
+        raise _invalid(f"EvaluationPeriods {periods}: expected 1, DatapointsToAlarm or more")
+
+
+def _one_of(request: dict, member: str, values: tuple[str, ...]) -> None:
+    if request.get(member, values[0]) not in values:
+        raise _invalid(f"{member} {request[member]!r}: expected one of {', '.join(values)}")
+
+
+def _reason(alarm: dict, values: list[float | None], state: str) -> str:
+    """Return the reason of the state in AWS's words."""
+    datapoints = [f"{value:g}" for value in values if value is not None][
+        : alarm["EvaluationPeriods"]
+    ]
+    if not datapoints:
+        return f"Insufficient Data: {alarm['EvaluationPeriods']} datapoints were unknown."
+    relation = "was" if state == "ALARM" else "was not"
+    words = {
+        "GreaterThanOrEqualToThreshold": "greater than or equal to",
+        "GreaterThanThreshold": "greater than",
+        "LessThanThreshold": "less than",
+        "LessThanOrEqualToThreshold": "less than or equal to",
+    }[alarm["ComparisonOperator"]]
+    return (
+        f"Threshold Crossed: {len(datapoints)} datapoints [{', '.join(datapoints)}] {relation} "
+        f"{words} the "
+        f"threshold ({alarm['Threshold']})."
+    )
+
+
+def _invalid(message: str) -> ApiError:
+    return ApiError("ValidationError", message)

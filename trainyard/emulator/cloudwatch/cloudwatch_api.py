@@ -1,0 +1,308 @@
+"""CloudWatch's operations, in both protocols of its clients: JSON and the query protocol.
+
+Metrics are stored and read, and alarms on them evaluated. All else is refused by name.
+"""
+
+import functools
+import gzip
+import json
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from botocore.loaders import Loader
+from botocore.utils import parse_timestamp
+from moto.core.model import ServiceModel
+from moto.core.parse import QueryParser
+from moto.core.serialize import QuerySerializer
+from werkzeug import Request, Response
+
+from trainyard.emulator.cloudwatch.alarms import Alarms, metric_of
+from trainyard.emulator.cloudwatch.metric_store import (
+    Metric,
+    Metrics,
+    Point,
+    compute_statistic,
+    is_supported,
+)
+from trainyard.emulator.request_scope import ApiError, page
+from trainyard.emulator.request_shapes import report
+from trainyard.emulator.rest_requests import json_object
+from trainyard.emulator.services.moto_app import query_error
+
+
+class CloudWatch:
+    """CloudWatch. ``answer`` a request; ``begin`` to evaluate alarms. Both from any thread."""
+
+    def __init__(self, root: Path) -> None:
+        self.metrics = Metrics(root / "metrics.sqlite")
+        self.alarms = Alarms(root / "alarms.json", self.metrics)
+        self._operations = self._table() | Queries(self.metrics).operations()
+
+    def begin(self) -> None:
+        self.alarms.begin()
+
+    def close(self) -> None:
+        self.alarms.close()
+        self.metrics.close()
+
+    def answer(self, request: Request) -> Response:
+        """Return the answer; what is not done here is refused by name."""
+        if request.headers.get("Smithy-Protocol", "").startswith("rpc-v2-cbor"):
+            return Response("CloudWatch speaks JSON and the query protocol here, not CBOR", 501)
+        target = request.headers.get("X-Amz-Target", "").rpartition(".")[2]
+        operation = target or request.values.get("Action", "")
+        try:
+            model = _model().operation_model(operation) if operation in _names() else None
+            if not model or operation not in self._operations:
+                raise ApiError("InvalidAction", f"The emulator does not implement {operation}.")
+            parameters = _body(request) if target else _form(model, request)
+            if reason := report(model.input_shape, parameters):
+                raise ApiError("ValidationError", f"{operation}: {reason}")
+            result = self._operations[operation](parameters)
+            return _json(200, result) if target else _xml(model, result)
+        except ApiError as failure:
+            return _json_error(failure) if target else _xml_error(failure)
+
+    def _table(self) -> dict[str, Callable[[dict], dict]]:
+        alarms = self.alarms
+
+        return {
+            "PutMetricAlarm": alarms.put,
+            "DescribeAlarms": self._describe,
+            "DeleteAlarms": alarms.delete,
+        }
+
+    def _describe(self, request: dict) -> dict:
+        alarms = self.alarms.describe(request)
+        if "MetricAlarm" not in request.get("AlarmTypes", ["MetricAlarm"]):
+            alarms = []
+        paging_request = request | {"MaxResults": request.get("MaxRecords", 50)}
+        return page("MetricAlarms", alarms, paging_request, 50) | {"CompositeAlarms": []}
+
+
+@functools.cache
+def _model() -> ServiceModel:
+    document = Loader().load_service_model("cloudwatch", "service-2")
+    metadata = document["metadata"] | {"protocol": "query", "protocols": ["query"]}
+    return ServiceModel(document | {"metadata": metadata}, "cloudwatch")
+
+
+@functools.cache
+def _names() -> frozenset[str]:
+    return frozenset(_model().operation_names)
+
+
+def _body(request: Request) -> dict:
+    data = request.get_data()
+    if request.headers.get("Content-Encoding") == "gzip":
+        data = gzip.decompress(data)
+    return json_object(data)
+
+
+def _form(model: Any, request: Request) -> dict:
+    return dict(QueryParser(model).parse({"values": request.values}))  # type: ignore[typeddict-item]
+
+
+def _json(status: int, document: dict) -> Response:
+    return Response(json.dumps(document), status, content_type="application/x-amz-json-1.0")
+
+
+def _json_error(failure: ApiError) -> Response:
+    response = _json(failure.status, {"__type": failure.code, "message": failure.message})
+    response.headers["x-amzn-query-error"] = f"{failure.code};Sender"
+    return response
+
+
+def _xml(model: Any, result: dict) -> Response:
+    response = QuerySerializer(model).serialize(result)
+    return Response(response["body"], 200, content_type="text/xml")
+
+
+def _xml_error(failure: ApiError) -> Response:
+    return query_error(failure.code, failure.message, failure.status)
+
+
+MOST = 1440  # data points of an answer to GetMetricStatistics: its documentation
+
+
+class Queries:
+    """Operations on metric data. Request times are numbers, ISO 8601 or datetimes; answers have
+    seconds since the epoch.
+    """
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def operations(self) -> dict[str, Callable[[dict], dict]]:
+        return {
+            "PutMetricData": self.put,
+            "ListMetrics": self.list_metrics,
+            "GetMetricStatistics": self.statistics,
+            "GetMetricData": self.data,
+        }
+
+    def put(self, request: dict) -> dict:
+        """Raise ``InvalidParameterValue`` for data that AWS refuses; then none of it is stored."""
+        if request.get("EntityMetricData"):
+            raise _invalid("EntityMetricData is not kept here: use MetricData")
+        for number, datum in enumerate(request.get("MetricData", []), 1):
+            _check_values(datum, f"MetricData.member.{number}")
+        points = [
+            (metric_of(datum | {"Namespace": request["Namespace"]}), point)
+            for datum in request.get("MetricData", [])
+            for point in _points(datum)
+        ]
+        self._metrics.put(points)
+        return {}
+
+    def list_metrics(self, request: dict) -> dict:
+        dimensions = [(d["Name"], d.get("Value")) for d in request.get("Dimensions", [])]
+        metrics = [
+            {
+                "Namespace": metric.namespace,
+                "MetricName": metric.name,
+                "Dimensions": _list_dimensions(metric),
+            }
+            for metric in self._metrics.list_metrics()
+            if request.get("Namespace") in (None, metric.namespace)
+            and request.get("MetricName") in (None, metric.name)
+            and all(
+                any(n == name and value in (None, v) for n, v in metric.dimensions)
+                for name, value in dimensions
+            )
+        ]
+        return page("Metrics", metrics, request, 500)
+
+    def statistics(self, request: dict) -> dict:
+        plain, percentiles = request.get("Statistics", []), request.get("ExtendedStatistics", [])
+        if not plain and not percentiles:
+            raise _invalid("Statistics or ExtendedStatistics: name at least one")
+        _check([*plain, *percentiles])
+        start, end, period = _span(request)
+        if (end - start) / period > MOST:
+            message = (
+                f"You have requested up to {int((end - start) / period)} datapoints, which exceeds "
+                f"the limit of {MOST}. You may reduce the datapoints requested by increasing "
+                "Period, or decreasing the time range."
+            )
+            raise ApiError("InvalidParameterCombination", message)
+        points = self._metrics.points(metric_of(request), start, end, request.get("Unit", ""))
+        datapoints = []
+        for t, group in _periods(points, start, period):
+            entry: dict[str, Any] = {"Timestamp": t, "Unit": group[0].unit}
+            entry |= {name: compute_statistic(name, group) for name in plain}
+            values = {
+                n: value for n in percentiles if (value := compute_statistic(n, group)) is not None
+            }
+            datapoints.append(entry | ({"ExtendedStatistics": values} if percentiles else {}))
+        return {"Label": request["MetricName"], "Datapoints": datapoints}
+
+    def data(self, request: dict) -> dict:
+        results = [
+            self._result(query, request)
+            for query in request["MetricDataQueries"]
+            if query.get("ReturnData", True)
+        ]
+        return {"MetricDataResults": results, "Messages": []}
+
+    def _result(self, query: dict, request: dict) -> dict:
+        if query.get("Expression") or "MetricStat" not in query:
+            raise _invalid(f"query {query['Id']!r}: metric math and SEARCH are not evaluated here")
+        stat = query["MetricStat"]
+        _check([stat["Stat"]])
+        start, end, period = _span(request | {"Period": stat["Period"]})
+        points = self._metrics.points(metric_of(stat["Metric"]), start, end, stat.get("Unit", ""))
+        values = [
+            (t, compute_statistic(stat["Stat"], f)) for t, f in _periods(points, start, period)
+        ]
+        pairs = [(t, value) for t, value in values if value is not None]
+        if request.get("ScanBy", "TimestampDescending") == "TimestampDescending":
+            pairs.reverse()
+        return {
+            "Id": query["Id"],
+            "Label": query.get("Label") or stat["Metric"]["MetricName"],
+            "Timestamps": [t for t, _ in pairs],
+            "Values": [value for _, value in pairs],
+            "StatusCode": "Complete",
+        }
+
+
+def seconds(value: Any) -> float:
+    """Return a request's time as seconds since the epoch."""
+    return value.timestamp() if isinstance(value, datetime) else parse_timestamp(value).timestamp()
+
+
+def _check_values(datum: dict, location: str) -> None:
+    """Raise for values that are said in two ways, or counted wrongly, in CloudWatch's words."""
+    for other in ("Values", "StatisticValues"):
+        if "Value" in datum and datum.get(other):
+            message = (
+                f"The parameters {location}.Value and {location}.{other} are mutually exclusive "
+                "and "
+                "you have specified both."
+            )
+            raise ApiError("InvalidParameterCombination", message)
+    if datum.get("Counts") and len(datum["Counts"]) != len(datum.get("Values", [])):
+        message = (
+            f"The parameters {location}.Values and {location}.Counts must be of the same size."
+        )
+        raise _invalid(message)
+
+
+def _points(datum: dict) -> Iterator[Point]:
+    t = seconds(datum["Timestamp"]) if "Timestamp" in datum else time.time()
+    unit, statistics = datum.get("Unit", "None"), datum.get("StatisticValues")
+    if statistics:
+        count, total = statistics["SampleCount"], statistics["Sum"]
+        yield Point(t, count, total, statistics["Minimum"], statistics["Maximum"], unit)
+        return
+    values = datum.get("Values", [datum["Value"]] if "Value" in datum else [])
+    counts = datum.get("Counts", [1] * len(values))
+    if not values:
+        raise _invalid(f"{datum['MetricName']}: expected Value, StatisticValues or Values")
+    for value, count in zip(values, counts, strict=True):
+        if not math.isfinite(value):
+            raise _invalid(f"{datum['MetricName']}: {value} is not a finite number")
+        yield Point.from_value(value, unit, t, count)
+
+
+def _span(request: dict) -> tuple[float, float, int]:
+    """Return (start, end, period), in seconds; ``start`` is the start of a period."""
+    start, end, period = (
+        seconds(request["StartTime"]),
+        seconds(request["EndTime"]),
+        request["Period"],
+    )
+    if period < 1 or (period not in (1, 5, 10, 20, 30) and period % 60):
+        raise _invalid(f"Period {period}: expected 1, 5, 10, 20, 30 or a multiple of 60")
+    if end <= start:
+        raise _invalid("The parameter StartTime must be less than the parameter EndTime.")
+    return start // period * period, end, period
+
+
+def _periods(points: list[Point], start: float, period: int) -> list[tuple[float, list[Point]]]:
+    """Return (start, points) of each period that has data."""
+    groups: dict[float, list[Point]] = defaultdict(list)
+    for point in points:
+        groups[start + (point.t - start) // period * period].append(point)
+    return sorted(groups.items())
+
+
+def _check(statistics: list[str]) -> None:
+    if unknown := [name for name in statistics if not is_supported(name)]:
+        raise _invalid(
+            f"statistic {unknown[0]!r} is not computed here: use one of the plain five, or p99"
+        )
+
+
+def _list_dimensions(metric: Metric) -> list[dict]:
+    return [{"Name": name, "Value": value} for name, value in metric.dimensions]
+
+
+def _invalid(message: str) -> ApiError:
+    return ApiError("InvalidParameterValue", message)

@@ -1,0 +1,296 @@
+"""Runs a job's nodes together: starts them, reads their logs, stops all when one fails."""
+
+import contextlib
+import json
+import os
+import queue
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, cast
+
+import psutil
+
+from trainyard.common.errors import EmulatorError
+from trainyard.emulator.containers.isolation import Isolation
+from trainyard.emulator.containers.node import SYSTEM_PATH, Node
+from trainyard.emulator.containers.proxy import Doors, Route
+from trainyard.emulator.json_documents import write_json
+
+SUPERVISOR = {"PATH": os.environ.get("PATH", SYSTEM_PATH), "LANG": "C.UTF-8"}
+"""Complete environment of the supervisor: it is the job's process 1, and a job can read the
+environment of any process of its user that it sees."""
+PEER_GRACE = 1.0  # seconds between SIGTERM and SIGKILL for the nodes beside a failed one
+DRAIN = 10.0  # seconds to wait for a log's end when all processes have ended
+UNHEARD = (
+    "SIGTERM reaches the first process of this container alone. That one does not handle it, and "
+    "passes it on to no script, as on AWS (aws/sagemaker-training-toolkit#125). All are killed "
+    "{}: save checkpoints while the job runs."
+)
+OnLine = Callable[[str, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """The end of a node's main process. ``status``: the exit status, or minus the signal.
+
+    ``started``: False for a container whose first process could not be started.
+    """
+
+    node: str
+    status: int
+    started: bool = True
+
+
+@dataclass(slots=True)
+class Outcome:
+    """The result of a run. ``exits`` are in order of time: the first failure is the cause."""
+
+    exits: list[Exit] = field(default_factory=list)
+    is_stopped: bool = False
+    timed_out: bool = False
+
+    @property
+    def failure(self) -> Exit | None:
+        """The end of the first node that failed by itself; None if all succeeded or were
+        stopped.
+        """
+        return next((end for end in self.exits if end.status != 0), None)
+
+
+class Cluster:
+    """The nodes of one job. ``on_line(node, line)`` gets each log line, from several threads.
+
+    ``route``: their way to the endpoint if they have their own network; None: they cannot reach it.
+    ``report(node, text)`` gets what is to be known about a stop.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        nodes: list[Node],
+        isolation: Isolation,
+        on_line: OnLine,
+        route: Route | None = None,
+        report: OnLine = lambda node, text: None,
+    ) -> None:
+        self._directory = directory
+        self._nodes = nodes
+        self._isolation = isolation
+        self._on_line, self._report = on_line, report
+        self._doors = Doors(route, directory) if route and isolation.loopback else None
+        self._events: queue.SimpleQueue[dict] = queue.SimpleQueue()
+        self._outcome = Outcome()
+        self._kill_at: float | None = None
+        self._unheard_grace = 0.0
+        self._terminating = False
+        self._deaf: set[str] = set()
+        self._waiting = {node.name for node in nodes}
+
+    def stop(self, grace: float, unheard: float | None = None) -> None:
+        """Send SIGTERM to each node's first process, SIGKILL to all after ``grace`` seconds.
+
+        ``unheard``: seconds in its place if none of the processes handles SIGTERM.
+        """
+        self._events.put({"stop": grace, "unheard_grace": grace if unheard is None else unheard})
+
+    def run(self, limit: float | None, grace: float) -> Outcome:
+        """Run the nodes to their end; return when none of their processes is left.
+
+        ``limit``: seconds until they are stopped as by :meth:`stop` with ``grace``.
+        Raises :class:`EmulatorError` when they cannot be started.
+        """
+        with contextlib.closing(self._doors) if self._doors else contextlib.nullcontext():
+            return self._run(limit, grace)
+
+    def _run(self, limit: float | None, grace: float) -> Outcome:
+        readers = self._start()
+        deadline = None if limit is None else time.monotonic() + limit
+        try:
+            while (event := self._next(deadline)) is not None:
+                if event.get("timeout"):
+                    deadline = None
+                    self._outcome.timed_out = True
+                    self._terminate(grace, grace)
+                else:
+                    self._react(event)
+        finally:
+            self._commands.close()  # the supervisor kills what is left, and ends
+            self._process.wait()
+            for reader in readers:
+                reader.join(DRAIN)
+        return self._outcome
+
+    # starting
+
+    def _start(self) -> list[threading.Thread]:
+        with contextlib.ExitStack() as child_ends, contextlib.ExitStack() as own_ends:
+            pipes = {node.name: _pipe(own_ends, child_ends) for node in self._nodes}
+            spec = self._directory / "spec.json"
+            write_json(spec, self._spec(pipes))
+            descriptors = [write for _, write in pipes.values()]
+            self._process = subprocess.Popen(
+                self._isolation.supervisor(spec),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env=SUPERVISOR,
+                pass_fds=[*descriptors, *([self._doors.descriptor] if self._doors else [])],
+                start_new_session=True,  # the emulator itself handles a Ctrl-C
+            )
+            self._commands = cast(IO[str], self._process.stdin)
+            own_ends.pop_all()  # the readers close them
+        if self._doors:
+            self._doors.open(self._process.pid)
+        readers = [_thread(self._read, name, read) for name, (read, _) in pipes.items()]
+        return [*readers, _thread(self._listen)]
+
+    def _spec(self, pipes: dict[str, tuple[int, int]]) -> dict:
+        nodes = [
+            {
+                "name": node.name,
+                "argv": node.command,
+                "env": node.environment,
+                "cwd": str(node.ml),
+                "log": pipes[node.name][1],
+            }
+            for node in self._nodes
+        ]
+        setup = self._isolation.setup(self._directory)
+        setup += self._doors.setup() if self._doors else []
+        return {
+            "setup": setup,
+            "loopback": self._isolation.loopback,
+            "doors": self._doors.spec() if self._doors else None,
+            "nodes": nodes,
+        }
+
+    def _read(self, node: str, descriptor: int) -> None:
+        r"""Pass on the node's log line by line; a progress bar's ``\r`` also ends a line."""
+        with open(descriptor, encoding="utf-8", errors="replace", newline=None) as file:
+            for line in file:
+                self._on_line(node, line.rstrip("\n"))
+
+    def _listen(self) -> None:
+        streams = self._process.stdout, self._process.stderr
+        with cast(IO[str], streams[0]) as events, cast(IO[str], streams[1]) as errors:
+            for line in events:
+                self._events.put(json.loads(line))
+            self._events.put({"end": errors.read()})
+
+    # running
+
+    def _next(self, deadline: float | None) -> dict | None:
+        """Return the next event; None when the supervisor has ended."""
+        while True:
+            limits = [limit for limit in (self._kill_at, deadline) if limit is not None]
+            try:
+                wait = max(0.0, min(limits) - time.monotonic()) if limits else None
+                event = self._events.get(timeout=wait)
+            except queue.Empty:
+                if self._kill_at is not None and time.monotonic() >= self._kill_at:
+                    self._kill_at = None
+                    self._send_command("kill")
+                    continue
+                return {"timeout": True}
+            if "end" not in event:
+                return event
+            if self._waiting and not self._outcome.is_stopped:
+                self._lost(event["end"])
+            return None
+
+    def _react(self, event: dict) -> None:
+        if "error" in event:
+            raise EmulatorError(f"cannot start the job's nodes: {event['error']}")
+        if "stop" in event:
+            self._outcome.is_stopped = True
+            self._terminate(event["stop"], event["unheard_grace"])
+        elif "pid" in event:
+            self._record_start(event["node"], event["pid"])
+        elif "unheard" in event:
+            self._not_heard(event["node"])
+        elif "status" in event:
+            self._record_end(Exit(event["node"], event["status"], event.get("started", True)))
+
+    def _record_start(self, name: str, pid: int) -> None:
+        path = self._directory / "nodes.json"
+        pids = json.loads(path.read_text()) if path.exists() else {}
+        host = _host_pid(self._process.pid, pid) if self._isolation.loopback else pid
+        write_json(path, pids | {name: host})
+
+    def _record_end(self, end: Exit) -> None:
+        self._waiting.discard(end.node)
+        if not self._terminating:  # we caused later ends
+            self._outcome.exits.append(end)
+            if end.status != 0 and self._waiting:
+                self._terminate(PEER_GRACE, PEER_GRACE)
+
+    def _terminate(self, grace: float, unheard: float) -> None:
+        """Send SIGTERM; a second call can only bring SIGKILL nearer."""
+        kill_at = time.monotonic() + grace
+        if not self._terminating:
+            self._terminating = True
+            self._kill_at, self._unheard_grace = kill_at, unheard
+            self._send_command("terminate")
+        elif self._kill_at is not None:
+            self._kill_at = min(self._kill_at, kill_at)
+
+    def _not_heard(self, node: str) -> None:
+        self._deaf.add(node)
+        seconds = self._unheard_grace
+        if self._outcome.is_stopped or self._outcome.timed_out:  # else a node beside it has failed
+            when = f"in {seconds:g} s" if seconds else "at once, on AWS 120 s later"
+            self._report(node, UNHEARD.format(when))
+        if self._waiting <= self._deaf and self._kill_at is not None:
+            self._kill_at = min(self._kill_at, time.monotonic() + seconds)
+
+    def _send_command(self, word: str) -> None:
+        with contextlib.suppress(BrokenPipeError):  # it has ended: the event is on its way
+            # Unbuffered: close() must not try to write a failed word again.
+            os.write(self._commands.fileno(), f"{word}\n".encode())
+
+    def _lost(self, errors: str) -> None:
+        """Raise EmulatorError: the supervisor was killed, or crashed, before its nodes had
+        ended.
+        """
+        if not self._outcome.exits or not self._outcome.failure:
+            status = self._process.wait()
+            detail = errors.strip() or f"exit status {status}"
+            raise EmulatorError(f"the job's supervisor ended before its nodes: {detail}")
+
+
+def _pipe(own_ends: contextlib.ExitStack, child_ends: contextlib.ExitStack) -> tuple[int, int]:
+    """Return a pipe whose reading end ``own_ends`` closes, and whose writing end ``child_ends``."""
+    read, write = os.pipe()
+    own_ends.callback(os.close, read)
+    child_ends.callback(os.close, write)
+    return read, write
+
+
+def _thread(target: Callable[..., None], *args: object) -> threading.Thread:
+    thread = threading.Thread(target=target, args=args, daemon=True)
+    thread.start()
+    return thread
+
+
+def _host_pid(supervisor: int, inner: int) -> int | None:
+    """Return this machine's process number of the process ``inner`` in its pid namespace.
+
+    None if it has ended meanwhile: a short job may do so at any moment.
+    """
+    try:
+        family = psutil.Process(supervisor).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return None
+    for process in family:
+        try:
+            status = Path(f"/proc/{process.pid}/status").read_text()
+        except (FileNotFoundError, ProcessLookupError):  # before it was opened, or read
+            continue
+        if f"\t{inner}\n" in status.partition("NSpid:")[2].partition("\n")[0] + "\n":
+            return process.pid
+    return None

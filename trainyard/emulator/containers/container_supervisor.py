@@ -1,0 +1,115 @@
+"""``main`` with arguments SPEC.json ENGINE: runs a job's nodes as containers, and removes them.
+
+The same words and events as :mod:`supervisor`'s. ENGINE is JSON: ``command``, the engine's client;
+``containers``, node → container; ``after``, commands for when all have ended; ``removal``;
+``environment`` of all of these. A node's process here is the client in the foreground, which passes
+on the container's output and exit status. Standard library only.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from trainyard.emulator.containers.supervisor import catches, print_event, start_node
+
+DRAIN = 5.0  # seconds for a client to end after its container
+PATIENCE = 60.0  # seconds for an answer of the engine, after which it counts as a failure
+RETRY = 0.2  # seconds until a container that did not exist yet is sent SIGTERM again
+
+
+class Containers:
+    """The containers of one job, from their clients' start to their removal."""
+
+    def __init__(self, engine: dict, nodes: list[dict]) -> None:
+        self._engine = engine
+        self._clients = {node["name"]: start_node(node) for node in nodes}
+        self._lock = threading.Lock()
+        for name, client in self._clients.items():
+            print_event(node=name, pid=client.pid)
+        self._waits = [self._thread(self._wait, name) for name in self._clients]
+
+    def join(self) -> None:
+        for wait in self._waits:
+            wait.join()
+
+    def terminate(self) -> None:
+        """Send SIGTERM to each container's first process, as ``docker stop`` does."""
+        for name in self._running():
+            pid = self._inspect(name, "{{.State.Pid}}")
+            visible = pid.isdecimal() and int(pid) and Path(f"/proc/{pid}").exists()
+            if visible and not catches(int(pid)):
+                print_event(node=name, unheard=True)
+            self._thread(self._send_term, name)
+
+    def kill(self) -> None:
+        if names := [self._engine["containers"][name] for name in self._running()]:
+            self._call("kill", "--signal", "KILL", *names)
+
+    def finish(self) -> None:
+        """Kill what runs, remove every container, exit."""
+        self._lock.acquire()  # never released: the process ends
+        self.kill()
+        for client in self._clients.values():
+            try:
+                client.wait(DRAIN)
+            except subprocess.TimeoutExpired:  # the engine does not answer, or is starting it
+                client.kill()
+        for command in self._engine["after"]:
+            self._run(command)
+        self._run([*self._engine["removal"], *self._engine["containers"].values()])
+        os._exit(0)
+
+    def _running(self) -> list[str]:
+        return [name for name, client in self._clients.items() if client.poll() is None]
+
+    def _send_term(self, name: str) -> None:
+        container = self._engine["containers"][name]
+        while name in self._running() and self._call("kill", "--signal", "TERM", container):
+            threading.Event().wait(RETRY)
+
+    def _wait(self, name: str) -> None:
+        status = self._clients[name].wait()
+        began = self._inspect(name, "{{.State.StartedAt}}") if status > 0 else "with success"
+        print_event(node=name, status=status, started=bool(began) and not began.startswith("0001-"))
+
+    def _inspect(self, name: str, form: str) -> str:
+        inspect = ["inspect", "--type", "container", "--format", form]
+        command = [*self._engine["command"], *inspect, self._engine["containers"][name]]
+        return self._run(command).stdout.strip()
+
+    def _call(self, *arguments: str) -> int:
+        return self._run([*self._engine["command"], *arguments]).returncode
+
+    def _run(self, command: list[str]) -> subprocess.CompletedProcess[str]:
+        settings = {"env": self._engine["environment"], "capture_output": True, "text": True}
+        try:
+            return subprocess.run(command, **settings, timeout=PATIENCE, check=False)
+        except subprocess.TimeoutExpired:
+            return subprocess.CompletedProcess(command, 1, "", "")
+
+    def _thread(self, target: Callable[[str], None], *arguments: str) -> threading.Thread:
+        thread = threading.Thread(target=target, args=arguments, daemon=True)
+        thread.start()
+        return thread
+
+
+def obey(containers: Containers) -> None:
+    for line in sys.stdin:
+        containers.terminate() if line.strip() == "terminate" else containers.kill()
+    containers.finish()
+
+
+def main() -> None:
+    spec = json.loads(Path(sys.argv[1]).read_text())
+    try:
+        containers = Containers(json.loads(sys.argv[2]), spec["nodes"])
+    except OSError as error:
+        print_event(error=str(error))
+        sys.exit(1)
+    threading.Thread(target=obey, args=(containers,), daemon=True).start()
+    containers.join()
+    containers.finish()

@@ -1,0 +1,194 @@
+"""A job's nodes as containers of the user's engine: one network a job, one container a node.
+
+The network has no way out (``--internal``) but the endpoint, which listens at its gateway. The
+nodes' addresses are chosen here and stand in each one's /etc/hosts, so that names resolve from the
+first moment and no engine's name server is needed. Only SageMaker's folders are mounted, so what an
+image has elsewhere in /opt/ml stays visible, as on AWS.
+"""
+
+import contextlib
+import errno
+import json
+import os
+import random
+import socket
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from trainyard.common.errors import EmulatorError
+from trainyard.emulator.client_environment import Access
+from trainyard.emulator.containers.container_engine import (
+    LABEL,
+    MARK,
+    Engine,
+    find_engine,
+    resource_limits,
+    said,
+    settings,
+)
+from trainyard.emulator.containers.isolation import program, state_of
+from trainyard.emulator.containers.node import Node
+
+IP_FREEBIND = 15  # linux/in.h: the gateway is there only when the first container starts
+FIRST = 2  # last number of algo-1's address; the gateway has 1
+TRIES = 50  # subnets of which one must be free
+GPU = Path("/dev/nvidiactl")
+
+
+class Containers:
+    """Runs nodes as containers; see :class:`~trainyard.emulator.containers.isolation.Isolation`.
+
+    ``subnet``: the first three numbers of its network's addresses; empty: no network at all.
+    ``url``: the endpoint's URL inside; empty without a way to it.
+    """
+
+    notice = None
+    loopback = False
+
+    def __init__(
+        self, engine: Engine, name: str, label: str, gpus: bool, subnet: str = "", url: str = ""
+    ) -> None:
+        self._engine, self._name, self._label, self._gpus = engine, name, label, gpus
+        self._subnet, self.url = subnet, url
+        self._after: list[list[str]] = []
+        self._nodes: list[str] = []
+
+    @property
+    def interface(self) -> str:
+        return "eth0" if self._subnet else "lo"
+
+    def supervisor(self, spec: Path) -> list[str]:
+        engine = {
+            "command": [self._engine.command],
+            "containers": {node: f"{self._name}-{node}" for node in self._nodes},
+            "after": self._after,
+            "removal": self._engine.removal,
+            "environment": settings(),
+        }
+        return [*program("container_supervisor"), str(spec), json.dumps(engine)]
+
+    def setup(self, job: Path) -> list[list[str]]:
+        return []
+
+    def prepare(self, node: Node, hosts: list[str]) -> None:
+        """Change the node's command to the engine's that runs it in its image, which is here
+        afterwards. Raises :class:`EmulatorError` if it cannot be had.
+        """
+        self._nodes.append(node.name)
+        image = self._engine.pull(node.image)
+        node.digest = image.digest
+        mounts = self._mounts(node)
+        if image.user not in ("", "0", "root"):
+            for folder, _, _ in os.walk(node.ml):
+                os.chmod(folder, 0o777)  # else the image's user could not write its results
+        options = [
+            *("--name", f"{self._name}-{node.name}", "--label", self._label),
+            *("--hostname", node.name, *self._network(node, hosts)),
+            *("--log-driver", "none", "--security-opt", "label=disable"),
+            *("--shm-size", str(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)),
+            *self._limits(),
+            *mounts,
+        ]
+        for name, value in node.environment.items():
+            secret = name.startswith("AWS_")  # taken from the client's: others see its arguments
+            options += ["--env", name if secret else f"{name}={value}"]
+        secrets = {k: v for k, v in node.environment.items() if k.startswith("AWS_")}
+        command = [image.name, *node.command]
+        if not node.own_entrypoint:
+            command = ["--entrypoint", node.command[0], image.name, *node.command[1:]]
+        node.command = [self._engine.command, "run", *options, *command]
+        node.environment = settings() | secrets
+        if os.geteuid() and not self._engine.is_podman:  # root's files, in a container as root
+            owner = f"{os.geteuid()}:{os.getegid()}"
+            run = [self._engine.command, "run", "--rm", "--network", "none", "--user", "0"]
+            chown = ["--entrypoint", "chown", image.name, "-R", owner, "/opt/ml"]
+            self._after.append([*run, *mounts, *chown])
+
+    def _network(self, node: Node, hosts: list[str]) -> list[str]:
+        if not self._subnet:
+            return ["--network", "none", "--add-host", f"{node.name}:127.0.0.1"]
+        addresses = {host: f"{self._subnet}.{FIRST + n}" for n, host in enumerate(hosts)}
+        node.address = addresses[node.name]
+        known = [f"--add-host={host}:{address}" for host, address in addresses.items()]
+        return ["--network", self._name, "--ip", node.address, *known]
+
+    def _limits(self) -> list[str]:
+        """Return options that ask for no more than this process may give; and for GPUs."""
+        gpus = self._gpus and GPU.exists()
+        if not self._engine.is_podman:
+            return ["--gpus", "all"] if gpus else []
+        return [*resource_limits(), *(["--device", "nvidia.com/gpu=all"] if gpus else [])]
+
+    def _mounts(self, node: Node) -> list[str]:
+        mounts = [(child, f"/opt/ml/{child.name}", "") for child in sorted(node.ml.iterdir())]
+        for mount in node.mounts:
+            Path(mount.target).mkdir(exist_ok=True)
+            inside = f"/opt/ml/{Path(mount.target).relative_to(node.ml)}"
+            mounts.append((Path(mount.source), inside, ",readonly" if mount.read_only else ""))
+        bind = [f'type=bind,"source={path}",target={inside}{way}' for path, inside, way in mounts]
+        return [word for text in bind for word in ("--mount", text)]
+
+
+@contextlib.contextmanager
+def container_network(
+    directory: Path,
+    access: Access | None,
+    *,
+    alone: bool = False,
+    internet: bool = False,
+    gpus: bool = False,
+) -> Iterator[Containers]:
+    """Yield the runtime of a job in ``directory``, with a network that ends with the block.
+
+    ``alone``: nobody needs to reach its only node; without ``access`` it gets no network then.
+    Raises :class:`EmulatorError` without an engine, or if the network cannot be made.
+    """
+    engine, state = find_engine(), state_of(directory) or directory
+    (state / MARK).touch()
+    name, label = f"trainyard-{uuid.uuid4().hex[:12]}", f"{LABEL}={state}"
+    subnet = url = ""
+    with contextlib.ExitStack() as stack:
+        if access or not alone:
+            subnet = _create_network(engine, name, label, internet)
+            stack.callback(engine.call, "network", "rm", name)
+        if access:
+            door = _listen(f"{subnet}.1", urlsplit(access.route.url).port or 0)
+            stack.callback(door.close)
+            stack.callback(_shut, door)
+            access.route.admit(door)
+            url = f"http://{subnet}.1:{door.getsockname()[1]}"
+        yield Containers(engine, name, label, gpus, subnet, url)
+
+
+def _create_network(engine: Engine, name: str, label: str, internet: bool) -> str:
+    """Return the subnet of a new network, a free one of 10.128.0.0/9."""
+    closed = [] if internet else ["--internal"]
+    for _ in range(TRIES):
+        subnet = f"10.{random.randrange(128, 256)}.{random.randrange(256)}"
+        options = ["--label", label, "--subnet", f"{subnet}.0/24", "--gateway", f"{subnet}.1"]
+        done = engine.call("network", "create", *closed, *options, name)
+        if done.returncode == 0:
+            return subnet
+        if "overlap" not in done.stderr and "already used" not in done.stderr:
+            break
+    raise EmulatorError(f"{engine.name} network create: {said(done)}")
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Listen at an address that this machine will have; on another port if that one is taken."""
+    door = socket.socket()
+    door.setsockopt(socket.IPPROTO_IP, IP_FREEBIND, 1)
+    try:
+        door.bind((host, port))
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        door.bind((host, 0))
+    door.listen(128)
+    return door
+
+
+def _shut(door: socket.socket) -> None:
+    door.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits in accept()

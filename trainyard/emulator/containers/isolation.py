@@ -1,0 +1,285 @@
+"""Two ways to give a job the container's ``/opt/ml``: namespaces, or relocation without them.
+
+With namespaces (Linux) a job gets its own user, network, pid and mount namespaces, and each node
+a mount and UTS namespace: ``/opt/ml`` and ``/etc/hosts`` are bound there, so AWS's drivers and
+anyone's scripts run unmodified, port 7777 never collides and nothing outlives the job. The
+emulator's state is covered, and its environment does not come in. What is not the job's own is
+read-only.
+"""
+
+import contextlib
+import functools
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple
+from pathlib import Path
+from typing import Protocol
+
+from trainyard.common.errors import EmulatorError
+from trainyard.emulator.containers.container_entry import SHARED_MEMORY
+from trainyard.emulator.containers.install_layer import (
+    add_layer,
+    folders_of,
+    keep_path,
+    packages_below,
+)
+from trainyard.emulator.containers.interpreter import OWN_PYTHON
+from trainyard.emulator.containers.node import LOOPBACK, OWN_FOLDERS, Mount, Node
+from trainyard.emulator.containers.outbound_network import way
+from trainyard.emulator.containers.relocation import Relocation, remove_scratch
+from trainyard.emulator.iam import access_keys
+
+VARIABLE = "TRAINYARD_EMULATOR_ISOLATION"
+"""Variable that forces ``namespaces`` or ``relocate``; unset: namespaces if they work."""
+MODULE_FOLDER = Path(__file__).parent
+PACKAGE = MODULE_FOLDER.parent.parent
+PYTHON = [str(OWN_PYTHON), "-I", "-S"]  # isolated, no site: starts in some 15 ms
+JOB = ["unshare", "--user", "--map-root-user", "--net", "--pid", "--mount", "--mount-proc"]
+NODE = ["unshare", "--mount", "--uts", "--ipc", "--"]
+COVERED_FOLDERS = (*OWN_FOLDERS.values(), SHARED_MEMORY)
+"""Folders of this machine that a job does not see: it has its own there."""
+
+
+class Isolation(Protocol):
+    """A way to isolate jobs. ``notice``: text for the job's log, or None. See
+    :class:`Namespaces`.
+
+    ``loopback``: its network is one of the job's own, with a loopback only. ``interface``: the
+    network interface of its nodes. ``url``: the endpoint's inside, if it is another there.
+    """
+
+    @property
+    def notice(self) -> str | None: ...
+
+    @property
+    def loopback(self) -> bool: ...
+
+    @property
+    def interface(self) -> str: ...
+
+    @property
+    def url(self) -> str: ...
+
+    def supervisor(self, spec: Path) -> list[str]: ...
+
+    def setup(self, job: Path) -> list[list[str]]: ...
+
+    def prepare(self, node: Node, hosts: list[str]) -> None: ...
+
+
+class Namespaces:
+    """Runs a job in its own namespaces."""
+
+    notice = None
+    loopback = True
+    interface, url = LOOPBACK, ""
+
+    def supervisor(self, spec: Path) -> list[str]:
+        """Return the command that runs the supervisor on ``spec``."""
+        fork = ["--fork", "--kill-child=SIGKILL", "--"]
+        return [*JOB, *fork, *PYTHON, str(MODULE_FOLDER / "supervisor.py"), str(spec)]
+
+    def setup(self, job: Path) -> list[list[str]]:
+        """Return mounts that put ``/opt/ml`` and ``/opt/home`` beside the contents of this
+        machine's /opt.
+
+        We may not create /opt/ml there; so /opt becomes a folder of the job with all of /opt
+        bound into it. The user's ~/.aws is covered: a job must not find credentials by its path.
+        Folders may be there, of a container that is started again.
+        """
+        opt = job / "opt"
+        for name in ("ml", "home"):
+            (opt / name).mkdir(parents=True, exist_ok=True)
+        mounts = []
+        for entry in Path("/opt").iterdir():
+            target = opt / entry.name
+            if entry.is_symlink() and not target.is_symlink():
+                target.symlink_to(os.readlink(entry))
+            elif not entry.is_symlink() and entry.name not in ("ml", "home"):
+                target.mkdir(exist_ok=True) if entry.is_dir() else target.touch()
+                mounts.append(["mount", "--rbind", str(entry), str(target)])
+        mounts.append(["mount", "--rbind", str(opt), "/opt"])
+        if (credentials := Path.home() / ".aws").is_dir():
+            (job / "empty").mkdir(exist_ok=True)
+            mounts.append(["mount", "--bind", str(job / "empty"), str(credentials)])
+        return mounts
+
+    def prepare(self, node: Node, hosts: list[str]) -> None:
+        """Change ``node``'s command so that it starts in namespaces of the node's own."""
+        table, names = node.root / "hosts", " ".join(hosts)
+        table.write_text(
+            f"127.0.0.1 localhost {names}\n::1 localhost\n::ffff:127.0.0.1 localhost\n"
+        )
+        for mount in node.mounts:
+            Path(mount.target).mkdir()
+        enter = [*program("container_entry"), json.dumps(_file_system(node, table))]
+        node.command = [*NODE, *mounting(node.mounts), *enter, *node.command]
+        node.environment |= {"HOME": "/opt/home"}
+        add_layer(node, "/opt/home")
+        prefix = node.python.parent.parent
+        if unfit(prefix):
+            (node.home / "python").symlink_to(prefix)
+            path = node.environment["PATH"].replace(f"{prefix}/", "/opt/home/python/")
+            node.environment["PATH"] = path
+        keep_path(node)
+
+
+def _file_system(node: Node, hosts: Path) -> dict:
+    """Return :mod:`container_entry`'s SPEC for the node."""
+    environment, empty, state = node.root / "environment", node.root / "empty", state_of(node.root)
+    environment.touch()  # AWS's MPI driver writes it, with the job's credentials
+    empty.mkdir()
+    own_binds = {node.root / name: folder for name, folder in OWN_FOLDERS.items()}
+    own_binds |= {hosts: "/etc/hosts", environment: "/etc/environment"}
+    binds = {node.home: "/opt/home"} | {
+        k: path for k, path in own_binds.items() if Path(path).exists()
+    }
+    writable = (Path(mount.target) for mount in node.mounts if not mount.read_only)
+    return {
+        "host": node.name,
+        "folder": "/opt/ml",
+        "cover": [(str(empty), str(state))] if state else [],
+        "bind": [
+            (str(node.ml), "/opt/ml", node.may_write),
+            *((str(source), target, True) for source, target in binds.items()),
+        ],
+        "keep": _hidden_but_needed(node.python),
+        "writable": [f"/opt/ml/{target.relative_to(node.ml)}" for target in writable],
+    }
+
+
+def _hidden_but_needed(python: Path) -> list[str]:
+    """Return what a job needs of the folders that its own ones hide, each without what is in it."""
+    folders = [PACKAGE, python.parent.parent, *folders_of(python), "/etc/resolv.conf"]
+    names = {Path(form(path)) for path in folders for form in (os.path.abspath, os.path.realpath)}
+    paths = {
+        path for path in names if any(Path(folder) in path.parents for folder in COVERED_FOLDERS)
+    }
+    return sorted(str(path) for path in paths if not paths.intersection(path.parents))
+
+
+def program(name: str) -> list[str]:
+    """Return the command that runs a module of this room before the job's own command."""
+    start = "import sys, importlib; sys.path.append(sys.argv.pop(1)); "
+    start += "importlib.import_module(sys.argv.pop(1)).main()"
+    return [*PYTHON, "-c", start, str(PACKAGE.parent), f"{__package__}.{name}"]
+
+
+def mounting(mounts: Sequence[Mount]) -> list[str]:
+    """Return the command that mounts the folders and becomes the command behind it."""
+    text = json.dumps([astuple(mount) for mount in mounts])
+    return [*program("mounted_folders"), text] if mounts else []
+
+
+def state_of(directory: Path) -> Path | None:
+    """Return the state directory that ``directory`` lies in, with the emulator's credentials."""
+    folders = [path for path in directory.resolve().parents if (path / access_keys.FILE).exists()]
+    return folders[-1] if folders else None
+
+
+def unfit(path: str | Path) -> bool:
+    """Return whether AWS's scripts, which do not quote their paths, would split ``path``."""
+    return bool(re.search(r"[\s*?[]", str(path)))
+
+
+def refuse(state: Path, python: Path = OWN_PYTHON, internet: bool = False) -> None:
+    """Raise :class:`EmulatorError` if no job of ``python`` could run in ``state``.
+
+    ``internet``: also raise if no job could reach the internet.
+    """
+    isolation = choose()
+    if internet and isolation.loopback:
+        way()
+    if python.parent.is_relative_to(state) and not isolation.notice:
+        raise EmulatorError(
+            f"{python} lies in the state directory {state}, which no job sees: name another "
+            "--python, or another --state"
+        )
+    wrong = [path for path in (state, python.parent.parent) if unfit(path)]
+    if wrong and isolation.notice:
+        raise EmulatorError(
+            f"{str(wrong[0])!r} holds a space or a wildcard, which AWS's scripts do not allow. "
+            f"{isolation.notice} Move it (a checkout with its .venv: clone it elsewhere)"
+        )
+
+
+def choose() -> Isolation:
+    """Return the isolation for a new job. Raises :class:`EmulatorError` if a forced one is
+    unavailable.
+    """
+    choice = os.environ.get(VARIABLE, "")
+    if choice not in ("", "namespaces", "relocate"):
+        raise EmulatorError(f"{VARIABLE}={choice}: expected 'namespaces' or 'relocate'")
+    if choice == "relocate":
+        return Relocation(f"{VARIABLE}=relocate")
+    reason = missing()
+    if reason and choice:
+        raise EmulatorError(f"{VARIABLE}=namespaces, but this machine has none: {reason}")
+    return Relocation(reason) if reason else Namespaces()
+
+
+@functools.cache
+def missing() -> str | None:
+    """Return why namespaces do not work here, or None when they do. Tried once, some 20 ms."""
+    if sys.platform != "linux":
+        return f"{sys.platform} has no namespaces"
+    tools = [name for name in ("unshare", "mount") if not shutil.which(name)]
+    if tools:
+        return f"{' and '.join(tools)} (util-linux) not found on PATH"
+    if not Path("/opt").is_dir():
+        return "there is no /opt to put /opt/ml in"
+    command = [*_enter_with(["/opt"]), "true"]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    return f"{process.stderr.strip() or process.returncode}" if process.returncode else None
+
+
+def clear(directory: Path) -> None:
+    """Remove all files of the job in ``directory`` except its record.
+
+    Nothing behind a mount is deleted: the job's namespaces are not visible here, so its targets in
+    ``opt`` and ``empty`` are plain empty folders, and a folder with contents stays.
+    """
+    for root in directory.glob("algo-*"):
+        remove_scratch(Node(root.name, root))
+        shutil.rmtree(root, ignore_errors=True)
+    for path in [*directory.glob("opt/*"), directory / "opt", directory / "empty"]:
+        with contextlib.suppress(OSError):
+            path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+    for path in directory.iterdir():
+        if path.is_file() and path.name != "job.json":
+            path.unlink()
+
+
+def _enter_with(writable: Iterable[str], visible: list[str] | None = None) -> list[str]:
+    """Return the command that runs another where only the ``writable`` folders can be changed.
+
+    ``visible``: folders that it needs of those that it has its own of, such as /dev/shm.
+    """
+    bind, keep = [(folder, folder, True) for folder in writable], visible or []
+    spec = {"host": "none", "folder": "/", "cover": [], "bind": bind, "keep": keep, "writable": []}
+    return [*JOB, "--fork", "--", *NODE, *program("container_entry"), json.dumps(spec)]
+
+
+_COMPILED_MODULES: set[tuple[Path, str]] = set()
+
+
+def keep_bytecode(python: Path, modules: Iterable[str]) -> None:
+    """Import the interpreter's ``modules`` so that their bytecode is kept.
+
+    A job cannot write it, and would compile them in each of its processes. This is no job: nothing
+    of the user's but those packages runs, and it can change nothing but their folders.
+    """
+    names = [name for name in modules if (python, name) not in _COMPILED_MODULES]
+    if not names or choose().notice:
+        return
+    _COMPILED_MODULES.update((python, name) for name in names)
+    tries = (f"try: import {name}\nexcept Exception: pass\n" for name in names)
+    enter = _enter_with(packages_below(python), _hidden_but_needed(python))
+    command = [*enter, str(python), "-I", "-c", "".join(tries)]
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        subprocess.run(command, capture_output=True, timeout=60, check=False)

@@ -1,0 +1,25 @@
+"""``main`` with arguments MOUNTS COMMAND...: mounts a node's folders, becomes COMMAND.
+
+MOUNTS is JSON, ``[[source, target, read only], ...]``. Standard library only.
+"""
+
+import json
+import os
+import sys
+
+from trainyard.emulator.containers.container_entry import BIND, RECURSIVE, mount
+
+READ_ONLY, REMOUNT = 1, 32  # linux/mount.h, MS_...
+LOCKED_FLAGS = (
+    2 | 4 | 8
+)  # nosuid, nodev, noexec: the same bits in statvfs; they cannot be taken away
+
+
+def main() -> None:
+    """Mount, and become COMMAND."""
+    for source, target, read_only in json.loads(sys.argv[1]):
+        mount(source, target, BIND | RECURSIVE)
+        if read_only:
+            flags = os.statvfs(target).f_flag & LOCKED_FLAGS
+            mount(source, target, REMOUNT | BIND | READ_ONLY | flags)
+    os.execv(sys.argv[2], sys.argv[2:])

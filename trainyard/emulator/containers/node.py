@@ -1,0 +1,132 @@
+"""A node of a job: its directory, which the job sees as ``/opt/ml``, and its environment."""
+
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from trainyard.emulator.containers.interpreter import OWN_PYTHON
+
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
+OWN_FOLDERS = {"tmp": "/tmp", "var-tmp": "/var/tmp", "run": "/run"}
+"""Folder below a node's root → which of this machine's it hides from the job. ``/run`` holds
+sockets of services that do what they are asked, such as Docker's."""
+PROCESSOR = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_CBWR")
+"""Variables that limit PyTorch and its libraries to a part of the processor's instructions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A folder of this machine that a node sees at another place.
+
+    ``target``: this machine's path of that place.
+    """
+
+    source: str
+    target: str
+    read_only: bool
+
+
+@dataclass(slots=True)
+class Node:
+    """A node. ``name`` is SageMaker's (``algo-1``); ``root`` holds ``ml/`` (= /opt/ml) and the
+    other folders of its own.
+
+    ``python``: the interpreter that replaces the image.
+    """
+
+    name: str
+    root: Path
+    command: list[str] = field(default_factory=list)
+    environment: dict[str, str] = field(default_factory=dict)
+    python: Path = OWN_PYTHON
+    mounts: list[Mount] = field(default_factory=list)
+    may_write: bool = True
+    """Whether it may write to ``/opt/ml``."""
+
+    image: str = ""
+    """The image of its container in an engine; empty: a process of ``python``."""
+
+    digest: str = ""
+    """The image's, when it is prepared."""
+
+    own_entrypoint: bool = False
+    """Whether ``command`` holds only arguments of the image's own entrypoint."""
+
+    address: str = ""
+    """Its container's address, which this machine reaches."""
+
+    @property
+    def ml(self) -> Path:
+        return self.root / "ml"
+
+    @property
+    def home(self) -> Path:
+        return self.root / "home"
+
+    @property
+    def tmp(self) -> Path:
+        return self.root / "tmp"
+
+    def inside(self, path: str) -> Path:
+        """Return this machine's path of the file that the job sees as ``path``, e.g.
+        ``/opt/ml/model``.
+
+        Raises ValueError if ``path`` is outside ``/opt/ml``.
+        """
+        target = Path(os.path.normpath(path))
+        return self.ml / target.relative_to("/opt/ml")
+
+    def make_directories(self, *paths: str) -> None:
+        for name in ("home", *OWN_FOLDERS):
+            self.root.joinpath(name).mkdir(parents=True, exist_ok=True)
+        for path in paths:
+            self.inside(path).mkdir(parents=True, exist_ok=True)
+
+
+def host_names(count: int) -> list[str]:
+    return [f"algo-{number}" for number in range(1, count + 1)]
+
+
+def base_environment(
+    region: str, nodes: int, python: Path | None = OWN_PYTHON, interface: str = LOOPBACK
+) -> dict[str, str]:
+    """Return the variables of every container, before the job's own Environment.
+
+    The user's environment is not passed on: no credentials, no HOME, no virtual environment but the
+    interpreter ``python``, whose folder is first on PATH; only the variables in PROCESSOR. None: an
+    image has its own PATH. ``interface``: the network's, on which the nodes reach each other.
+
+    The nodes share this machine's cores, so OpenMP gets an equal share of them on each node. The
+    share depends only on the job's own nodes: results differ in their last digits with the number
+    of threads, and must not depend on other work. Yet other jobs, or another emulator, may run. So
+    a thread that waits for its team sleeps. By default it would spin, which keeps the very thread
+    that it waits for from its core, and made work on a shared machine some 20 times slower. On
+    quiet cores sleeping costs 7 % of a batch of 16 small samples, and for a single sample the whole
+    gain of a second thread. OpenBLAS, which NumPy and SciPy bring, has its own threads that cannot
+    be put to sleep: it gets one.
+    """
+    path = {"PATH": f"{python.parent}:{SYSTEM_PATH}"} if python else {}
+    return (
+        path
+        | {name: os.environ[name] for name in PROCESSOR if name in os.environ}
+        | {
+            "LANG": "C.UTF-8",
+            "PYTHONUNBUFFERED": "1",  # else a script's log arrives only at its end
+            "AWS_REGION": region,
+            "AWS_DEFAULT_REGION": region,
+            "AWS_EC2_METADATA_DISABLED": "true",  # boto3 would wait for a metadata service
+            "GLOO_SOCKET_IFNAME": interface,
+            "OMP_NUM_THREADS": str(max(1, cores() // nodes)),
+            "OMP_WAIT_POLICY": "passive",
+            "OPENBLAS_NUM_THREADS": "1",
+        }
+    )
+
+
+def cores() -> int:
+    """Return the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,0 +1,221 @@
+"""``python -I supervisor.py SPEC.json``: starts a job's nodes and outlives none of them.
+
+It is the first process of a job, started by ``trainyard.emulator.containers.cluster``. In
+namespaces it is process 1, so the kernel kills all remaining processes when it exits. Standard
+library only.
+
+SPEC    {"setup": [argv, ...], "loopback": bool, "nodes": [{name, argv, env, cwd, log}, ...],
+        "doors": {"channel": descriptor, "addresses": [[host, port], ...],
+                  "internet": bool} or null}
+stdin   ``terminate`` (SIGTERM, see ``terminate``) or ``kill`` (SIGKILL of all), a word a line.
+        End of file means that the emulator ended, even by SIGKILL: kill all, exit.
+stdout  one JSON object a line: {"node", "pid"} started, {"node", "status"} ended (negative:
+        the signal), {"node", "unheard"} SIGTERM would not have been handled, {"error"} could not
+        start.
+"""
+
+import contextlib
+import ctypes
+import fcntl
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+SIOCSIFFLAGS, IFF_UP = 0x8914, 0x1  # linux/sockios.h, linux/if.h
+SIOCSIFADDR, SIOCSIFNETMASK = 0x8916, 0x891C  # linux/sockios.h
+WAY_OUT = 10.0  # longest wait for the way to the internet, in seconds
+TRACK_INTERVAL = 0.5  # seconds between checks of the process tree, without namespaces
+
+
+class Everyone:
+    """The processes of the job but this one, which the kernel knows by the pid namespace."""
+
+    def signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):  # nobody left
+            os.kill(-1, number)
+
+
+class Tree:
+    """The processes without a pid namespace: descendants, also of parents that have died."""
+
+    def __init__(self) -> None:
+        import psutil  # not in the standard library: only where there are no namespaces
+
+        self._psutil, self._lock = psutil, threading.Lock()
+        self._processes: set[psutil.Process] = set()
+        if sys.platform == "linux":  # orphans become our children
+            ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        threading.Thread(target=self._track, daemon=True).start()
+
+    def _scan_processes(self) -> None:
+        with self._lock:
+            self._processes |= set(self._psutil.Process().children(recursive=True))
+            self._processes = {process for process in self._processes if process.is_running()}
+
+    def _track(self) -> None:
+        """Observe the process tree: on macOS, a worker that leaves its parent is only found if seen
+        before.
+        """
+        while not threading.Event().wait(TRACK_INTERVAL):
+            self._scan_processes()
+
+    def signal(self, number: int) -> None:
+        self._scan_processes()
+        for process in self._processes:
+            with contextlib.suppress(self._psutil.NoSuchProcess):  # ended meanwhile
+                process.send_signal(number)
+
+
+def main() -> None:
+    spec = json.loads(Path(sys.argv[1]).read_text())
+    everyone = Everyone() if os.getpid() == 1 else Tree()
+    try:
+        running = start(spec)
+    except (OSError, subprocess.CalledProcessError) as error:
+        print_event(error=f"{error} {getattr(error, 'stderr', '') or ''}".strip())
+        sys.exit(1)
+    threading.Thread(target=obey, args=(everyone, running), daemon=True).start()
+    reap(running)
+    finish(everyone)
+
+
+def start(spec: dict) -> dict[int, str]:
+    """Start every node; return process id -> node name."""
+    if spec["loopback"]:
+        loopback_up()
+    if spec["doors"]:
+        open_doors(spec["doors"]["addresses"], spec["doors"]["channel"])
+        if spec["doors"]["internet"]:
+            wait_for_the_way_out()
+    for argv in spec["setup"]:
+        subprocess.run(argv, check=True, capture_output=True, text=True)
+    running = {}
+    for node in spec["nodes"]:
+        process = start_node(node)
+        process.returncode = 0  # reap() collects it: subprocess must not
+        running[process.pid] = node["name"]
+        print_event(node=node["name"], pid=process.pid)
+    return running
+
+
+def start_node(node: dict) -> subprocess.Popen:
+    process = subprocess.Popen(
+        node["argv"],
+        env=node["env"],
+        cwd=node["cwd"],
+        stdin=subprocess.DEVNULL,
+        stdout=node["log"],
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    os.close(node["log"])  # so that the reader sees the end when the node's processes are gone
+    return process
+
+
+def loopback_up() -> None:
+    """Set the loopback interface up, which is down in a new network namespace.
+
+    Also open the ports below 1024, which otherwise only the namespace's owner may use: not a job.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        fcntl.ioctl(sock, SIOCSIFFLAGS, struct.pack("16sh", b"lo", IFF_UP))
+    with contextlib.suppress(OSError):  # a read-only /proc/sys: ports below 1024 stay closed
+        Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").write_text("0")
+
+
+def open_doors(addresses: list[tuple[str, int]], channel: int) -> None:
+    """Listen at each of the addresses in this network, and pass the sockets to the emulator.
+
+    The emulator accepts on them although it is in another network: no process is in between.
+    """
+    with contextlib.ExitStack() as stack:
+        for number, (host, _) in enumerate(addresses):
+            if not host.startswith("127."):
+                add_address(f"lo:{number}", host)
+        doors = [stack.enter_context(socket.create_server((h, p))) for h, p in addresses]
+        out = stack.enter_context(socket.socket(fileno=channel))
+        socket.send_fds(out, [b"doors"], [door.fileno() for door in doors])
+
+
+def wait_for_the_way_out() -> None:
+    """Wait for the default route, which the emulator's tool creates when it has the sockets."""
+    end = time.monotonic() + WAY_OUT
+    routes = Path("/proc/net/route")
+    while not any(line.split()[1] == "00000000" for line in routes.read_text().splitlines()):
+        if time.monotonic() > end:
+            raise OSError("the way to the internet did not come up, see the job's internet.log")
+        time.sleep(0.01)
+
+
+def add_address(label: str, host: str) -> None:
+    """Add an address to an interface. ``label``: its name and an unused suffix, as in ``lo:1``."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        for request, address in ((SIOCSIFADDR, host), (SIOCSIFNETMASK, "255.255.255.255")):
+            socket_address = struct.pack("HH4s8x", socket.AF_INET, 0, socket.inet_aton(address))
+            fcntl.ioctl(sock, request, struct.pack("16s16s", label.encode(), socket_address))
+
+
+def obey(everyone: Everyone | Tree, running: dict[int, str]) -> None:
+    for line in sys.stdin:
+        if line.strip() == "terminate":
+            terminate(running)
+        else:
+            everyone.signal(signal.SIGKILL)
+    finish(everyone)
+
+
+def terminate(running: dict[int, str]) -> None:
+    """Send SIGTERM to each node's first process, and to no other, as a container engine does.
+
+    It is process 1 of its container there, to which the kernel passes no signal that it does not
+    handle (pid_namespaces(7)): a shell neither ends nor passes it on, and what it runs goes on.
+    """
+    for pid, name in list(running.items()):
+        if not catches(pid):
+            print_event(node=name, unheard=True)
+            continue
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+
+
+def catches(pid: int) -> bool:
+    """Return whether the process has a handler for SIGTERM; False if this is not known."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("SigCgt:"):
+                return bool(int(line.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
+    return False
+
+
+def reap(running: dict[int, str]) -> None:
+    """Wait until every node's main process has ended; reap orphans meanwhile."""
+    with contextlib.suppress(ChildProcessError):  # finish() in the other thread was faster
+        while running:
+            pid, status = os.wait()
+            if pid in running:
+                print_event(node=running.pop(pid), status=os.waitstatus_to_exitcode(status))
+
+
+def finish(everyone: Everyone | Tree) -> None:
+    everyone.signal(signal.SIGKILL)
+    with contextlib.suppress(ChildProcessError):  # none left: buried
+        while True:
+            os.wait()
+    os._exit(0)
+
+
+def print_event(**event: object) -> None:
+    with contextlib.suppress(BrokenPipeError):  # the emulator is gone: stdin will end
+        print(f"{json.dumps(event)}\n", end="", flush=True)  # one write: several threads
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,283 @@
+"""Event patterns: what one may say, and whether an event matches it.
+
+As aws/event-ruler does, a pattern and an event are compared by flat paths (``detail.status``), and
+the messages are its parser's. An event's path has all values below it, of each entry of a list.
+"""
+
+import functools
+import ipaddress
+import json
+import operator
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from trainyard.emulator.request_scope import ApiError
+
+Test = Callable[[list[Any]], bool]
+"""Whether one of the values at a path is meant; a path that the event lacks has none."""
+Alternative = dict[str, list[Test]]
+"""Path -> its tests, of which one must hold; every path's must."""
+_COMPARE = {
+    **{"<": operator.lt, "<=": operator.le, "=": operator.eq},
+    **{">": operator.gt, ">=": operator.ge},
+}
+_TEXT = "{} match pattern must be a string"
+_AFFIX = "prefix/suffix match pattern must be a string"
+_COSTLY = re.compile(r"\*[^*]+\*[^*]+\*[^*]+\*")
+
+
+class WrongPattern(ValueError):
+    """The pattern says what EventBridge does not take."""
+
+
+@functools.lru_cache(256)
+def parse(text: str) -> Callable[[Any], bool]:
+    """Return whether an event matches. Raises ``InvalidEventPatternException``."""
+    try:
+        pattern = json.loads(text)
+        if not isinstance(pattern, dict):
+            raise WrongPattern("Filter is not an object")
+        alternatives = list(_alternatives(pattern, ""))
+    except json.JSONDecodeError:
+        raise _invalid("Filter is not valid JSON") from None
+    except WrongPattern as wrong:
+        raise _invalid(str(wrong)) from None
+
+    def matches(event: Any) -> bool:
+        values: dict[str, list[Any]] = {}
+        for path, value in _leaves(event, ""):
+            values.setdefault(path, []).append(value)
+        return any(
+            all(
+                any(test(values.get(path, [])) for test in tests)
+                for path, tests in alternative.items()
+            )
+            for alternative in alternatives
+        )
+
+    return matches
+
+
+def _invalid(reason: str) -> ApiError:
+    message = f"Event pattern is not valid. Reason: {reason}"
+    return ApiError("InvalidEventPatternException", message)
+
+
+def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _leaves(inner, f"{path}.{name}" if path else name)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _leaves(inner, path)
+    else:
+        yield path, value
+
+
+def _alternatives(pattern: dict[str, Any], path: str) -> Iterator[Alternative]:
+    """Iterate over what the event may be: one alternative, but for each entry of an ``$or``."""
+    alternatives: list[Alternative] = [{}]
+    for name, value in pattern.items():
+        inner = f"{path}.{name}" if path else name
+        if name == "$or" and _is_or(value):
+            more = [alternative for entry in value for alternative in _alternatives(entry, path)]
+        elif isinstance(value, dict):
+            more = list(_alternatives(value, inner))
+        elif isinstance(value, list):
+            more = [{inner: _tests(value)}]
+        else:
+            raise WrongPattern(f'"{name}" must be an object or an array')
+        alternatives = [_both(base, other) for base in alternatives for other in more]
+    yield from alternatives
+
+
+def _both(base: Alternative, other: Alternative) -> Alternative:
+    return {**base, **{path: base.get(path, []) + tests for path, tests in other.items()}}
+
+
+def _is_or(value: Any) -> bool:
+    return isinstance(value, list) and len(value) > 1 and all(isinstance(v, dict) for v in value)
+
+
+def _tests(entries: list[Any]) -> list[Test]:
+    if not entries:
+        raise WrongPattern("Empty arrays are not allowed")
+    return [_filter(entry) if isinstance(entry, dict) else _equal(entry) for entry in entries]
+
+
+def _equal(operand: Any) -> Test:
+    return _of_one(lambda value: type_of(value) == type_of(operand) and value == operand)
+
+
+def type_of(value: Any) -> str:
+    """Return the name of a value's JSON type; in Python, a boolean would pass for a number."""
+    kinds = {bool: "boolean", int: "number", float: "number", str: "string"}
+    return kinds.get(type(value), "null")
+
+
+def _of_one(predicate: Callable[[Any], bool]) -> Test:
+    return lambda values: any(map(predicate, values))
+
+
+def _of_text(predicate: Callable[[str], bool]) -> Test:
+    return _of_one(lambda value: isinstance(value, str) and predicate(value))
+
+
+def _filter(entry: dict[str, Any]) -> Test:
+    if len(entry) != 1:
+        raise WrongPattern("Only one key allowed in match expression")
+    ((name, operand),) = entry.items()
+    if name not in _FILTERS:
+        raise WrongPattern(f"Unrecognized match type {name}")
+    return _FILTERS[name](operand)
+
+
+def _affix(name: str) -> Callable[[Any], Test]:
+    def make(operand: Any) -> Test:
+        fold = isinstance(operand, dict) and set(operand) == {"equals-ignore-case"}
+        text = operand["equals-ignore-case"] if fold else operand
+        if not isinstance(text, str):
+            raise WrongPattern(_TEXT.format(name))
+        return _of_text(_make_affix(name, text, fold))
+
+    return make
+
+
+def _make_affix(name: str, text: str, fold: bool = False) -> Callable[[str], bool]:
+    as_meant: Callable[[str], str] = str.lower if fold else str
+    part, has = as_meant(text), str.startswith if name == "prefix" else str.endswith
+    return lambda value: has(as_meant(value), part)
+
+
+def _same_letters(operand: Any) -> Test:
+    if not isinstance(operand, str):
+        raise WrongPattern(_TEXT.format("equals-ignore-case"))
+    return _of_text(lambda value: value.lower() == operand.lower())
+
+
+def _exists(operand: Any) -> Test:
+    if not isinstance(operand, bool):
+        raise WrongPattern("exists match pattern must be either true or false.")
+    return lambda values: bool(values) is operand
+
+
+def _wildcard(operand: Any) -> Test:
+    if not isinstance(operand, str):
+        raise WrongPattern(_TEXT.format("wildcard"))
+    if "**" in operand:
+        raise WrongPattern(f"Consecutive wildcard characters at pos {operand.index('**') + 1}")
+    if _COSTLY.search(operand):
+        raise WrongPattern(
+            "Rule is too complex - try using fewer wildcard characters or fewer repeating "
+            "character sequences after a wildcard character"
+        )
+    return _of_text(_like(operand))
+
+
+def _like(operand: str) -> Callable[[str], bool]:
+    parts = re.findall(r"\\(.)|(\*)|([^*\\]+)", operand, re.DOTALL)
+    text = "".join(".*" if star else re.escape(escape or plain) for escape, star, plain in parts)
+    return lambda value: re.fullmatch(text, value, re.DOTALL) is not None
+
+
+def _numeric(operand: Any) -> Test:
+    if not isinstance(operand, list):
+        raise WrongPattern("Value of numeric must be an array.")
+    rest, comparisons = list(operand), []
+    while rest:
+        sign, *rest = rest
+        if sign not in _COMPARE or (comparisons and not _is_range(comparisons[0][0], sign)):
+            raise WrongPattern(f"Bad numeric range operator: {sign}")
+        if not rest or type_of(rest[0]) != "number":
+            raise WrongPattern(f"Value of {sign} must be numeric")
+        comparisons.append((sign, rest.pop(0)))
+    if not comparisons:
+        raise WrongPattern("Invalid member in numeric match: ]")
+    hold = [(_COMPARE[sign], number) for sign, number in comparisons]
+    return _of_one(
+        lambda value: type_of(value) == "number" and all(test(value, n) for test, n in hold)
+    )
+
+
+def _is_range(first: str, second: str) -> bool:
+    return first[0] == ">" and second[0] == "<"
+
+
+def _cidr(operand: Any) -> Test:
+    if not isinstance(operand, str):
+        raise WrongPattern(_TEXT.format("prefix"))
+    address, slash, bits = operand.partition("/")
+    if not slash:
+        raise WrongPattern("Malformed CIDR, one '/' required")
+    if not bits.isdigit():
+        raise WrongPattern("Malformed CIDR, mask bits must be an integer")
+    try:
+        ipaddress.ip_address(address)
+    except ValueError:
+        raise WrongPattern(f"Nonstandard IP address: {address}") from None
+    try:
+        network = ipaddress.ip_network(operand, strict=False)
+    except ValueError:
+        raise WrongPattern("Malformed CIDR, mask bits are not of this address") from None
+    return _of_text(lambda value: _is_in_network(value, network))
+
+
+def _is_in_network(value: str, network: Any) -> bool:
+    try:
+        return ipaddress.ip_address(value) in network
+    except ValueError:
+        return False
+
+
+def _anything_but(operand: Any) -> Test:
+    is_excluded = _make_exclusion(operand)
+    return lambda values: any(not is_excluded(value) for value in values)
+
+
+def _make_exclusion(operand: Any) -> Callable[[Any], bool]:
+    if not isinstance(operand, dict):
+        values = operand if isinstance(operand, list) else [operand]
+        if any(type_of(element) not in ("string", "number") for element in values):
+            raise WrongPattern(_NO_LIST if isinstance(operand, list) else _NO_VALUE)
+        return lambda value: any(type_of(value) == type_of(k) and value == k for k in values)
+    if len(operand) != 1 or not set(operand) <= {*_BUT_TEXTS}:
+        raise WrongPattern(_NO_VALUE)
+    ((name, entry),) = operand.items()
+    texts = entry if isinstance(entry, list) else [entry]
+    if any(isinstance(text, dict) for text in texts):
+        raise WrongPattern(_NO_VALUE)
+    if any(not isinstance(text, str) for text in texts):
+        raise WrongPattern(_BUT_TEXTS[name])
+    if name in ("prefix", "suffix") and "" in texts:
+        raise WrongPattern("Null prefix/suffix not allowed")
+    tests = [_PREDICATES[name](text) for text in texts]
+    return lambda value: isinstance(value, str) and any(test(value) for test in tests)
+
+
+_NO_LIST = "Inside anything but list, start|null|boolean is not supported."
+_NO_VALUE = "Value of anything-but must be an array or single string/number value."
+_BUT_TEXTS = {
+    "prefix": _AFFIX,
+    "suffix": _AFFIX,
+    "equals-ignore-case": (
+        "Inside anything-but/equals-ignore-case list, number|start|null|boolean is not supported."
+    ),
+    "wildcard": _TEXT.format("wildcard"),
+}
+_PREDICATES: dict[str, Callable[[str], Callable[[str], bool]]] = {
+    "prefix": lambda text: _make_affix("prefix", text),
+    "suffix": lambda text: _make_affix("suffix", text),
+    "equals-ignore-case": lambda text: lambda value: value.lower() == text.lower(),
+    "wildcard": _like,
+}
+_FILTERS: dict[str, Callable[[Any], Test]] = {
+    "prefix": _affix("prefix"),
+    "suffix": _affix("suffix"),
+    "equals-ignore-case": _same_letters,
+    "anything-but": _anything_but,
+    "numeric": _numeric,
+    "cidr": _cidr,
+    "exists": _exists,
+    "wildcard": _wildcard,
+}

@@ -1,0 +1,448 @@
+"""EventBridge: rules on the default bus, by pattern or schedule, their targets, and PutEvents.
+
+A rule is stored as DescribeRule shows it, with its targets and the time when it fires next.
+Refused by name: other buses, archives and replays, connections,
+pipes.
+"""
+
+import json
+import logging
+import re
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from trainyard.emulator.events import event_patterns
+from trainyard.emulator.events.schedule_expressions import WrongExpression, iso, parse
+from trainyard.emulator.iam.service_calls import sagemaker_calls
+from trainyard.emulator.internal_client import Aws
+from trainyard.emulator.json_documents import DocumentStore
+from trainyard.emulator.request_scope import ApiError, account, make_arn, page, region
+
+# Targets of events: queues, topics, functions, pipelines.
+#
+# Other kinds of target are refused by name when they are added; otherwise their events would be
+# lost.
+
+log = logging.getLogger(__name__)
+Target = dict[str, Any]
+
+
+def kind(arn: str) -> str:
+    """Return the target's kind: ``sqs``, ``sns``, ``lambda``, ``pipeline``; else empty."""
+    parts = arn.split(":", 5)
+    if len(parts) < 6 or parts[0] != "arn":
+        return ""
+    service, resource = parts[2], parts[5]
+    if service == "sagemaker":
+        return "pipeline" if resource.startswith("pipeline/") else ""
+    if service == "lambda":
+        return "lambda" if resource.startswith("function:") else ""
+    return service if service in ("sqs", "sns") and "/" not in resource else ""
+
+
+def refusal(arn: str) -> str | None:
+    """Return why events cannot be delivered to ``arn`` here; None if they can."""
+    if kind(arn):
+        return None
+    return (
+        f"target {arn} is not delivered to by this emulator, which delivers to SQS queues, SNS "
+        "topics, Lambda functions and SageMaker pipelines"
+    )
+
+
+class Deliverer:
+    """Delivers events as a client of the emulator's own services."""
+
+    def __init__(self, aws: Aws) -> None:
+        self._aws = aws
+        self._ways: dict[str, Callable[[Target, str], object]] = {
+            "sqs": self._queue,
+            "sns": lambda t, text: self._client("sns").publish(TopicArn=t["Arn"], Message=text),
+            "lambda": self._function,
+            "pipeline": self._pipeline,
+        }
+
+    def deliver(self, target: Target, text: str) -> None:
+        """Deliver an event. After a failure it goes to the dead-letter queue, and the failure to
+        the log.
+        """
+        try:
+            self._ways[kind(target["Arn"])](target, text)
+        except (BotoCoreError, ClientError, ApiError) as error:
+            log.warning("an event did not reach %s: %s", target["Arn"], error)
+            if dead := target.get("DeadLetterConfig", {}).get("Arn"):
+                self._dead(dead, text)
+
+    def _client(self, service: str) -> Any:
+        return self._aws.client(service)
+
+    def _queue(self, target: Target, text: str) -> None:
+        url = self._queue_url(target["Arn"])
+        group = target.get("SqsParameters", {}).get("MessageGroupId")
+        once = {"MessageGroupId": group, "MessageDeduplicationId": str(uuid.uuid4())}
+        more = once if group else {}
+        self._client("sqs").send_message(QueueUrl=url, MessageBody=text, **more)
+
+    def _queue_url(self, arn: str) -> str:
+        name = arn.rpartition(":")[2]
+        return self._client("sqs").get_queue_url(QueueName=name)["QueueUrl"]
+
+    def _dead(self, arn: str, text: str) -> None:
+        try:
+            url = self._queue_url(arn)
+            self._client("sqs").send_message(QueueUrl=url, MessageBody=text)
+        except (BotoCoreError, ClientError) as error:
+            log.warning("the event did not reach the dead-letter queue %s either: %s", arn, error)
+
+    def _function(self, target: Target, text: str) -> None:
+        name = target["Arn"].partition(":function:")[2]
+        self._client("lambda").invoke(
+            FunctionName=name, InvocationType="Event", Payload=text.encode()
+        )
+
+    def _pipeline(self, target: Target, text: str) -> None:
+        """Start the pipeline with the target's own parameters; the event is not passed to it."""
+        parameters = target.get("SageMakerPipelineParameters", {}).get("PipelineParameterList", [])
+        name, authority = target["Arn"].rpartition("/")[2], self._aws.authority
+        start = sagemaker_calls("StartPipelineExecution", {"PipelineName": name})
+        authority.check(authority.session(target.get("RoleArn", "")), start)
+        self._client("sagemaker").start_pipeline_execution(
+            PipelineName=name,
+            PipelineParameters=parameters,
+            ClientRequestToken=uuid.uuid4().hex,
+        )
+
+
+def body(target: Target, event: dict[str, Any]) -> str:
+    """Return the text for the target: the event, a part of it, a constant, or a text made from
+    it.
+    """
+    if "Input" in target:
+        return target["Input"]
+    if "InputPath" in target:
+        return json.dumps(_get_value(event, target["InputPath"]))
+    if transformer := target.get("InputTransformer"):
+        return _transform_event(transformer, event)
+    return json.dumps(event)
+
+
+def _get_value(event: Any, path: str) -> Any:
+    """Return the value at a path such as ``$.detail.status``; None if there is none."""
+    for name in path.removeprefix("$").strip(".").split("."):
+        if name:
+            event = event.get(name) if isinstance(event, dict) else None
+    return event
+
+
+def _transform_event(transformer: dict[str, Any], event: dict[str, Any]) -> str:
+    """Replace each ``<name>`` by the value at its path: text as it is, other values as JSON.
+
+    In a JSON template, outside of quotes, a text value gets quotes.
+    """
+    template: str = transformer["InputTemplate"]
+    values = {
+        name: _get_value(event, path) for name, path in transformer.get("InputPathsMap", {}).items()
+    }
+    values |= {"aws.events.event": event, "aws.events.event.json": event}
+    values |= {"aws.events.event.ingestion-time": event["time"]}
+    text, in_quotes, index = "", False, 0
+    while index < len(template):
+        name = next((n for n in values if template.startswith(f"<{n}>", index)), None)
+        if name is None:
+            in_quotes ^= template[index] == '"' and template[index - 1 : index] != "\\"
+            text += template[index]
+            index += 1
+            continue
+        value = values[name]
+        index += len(name) + 2
+        if in_quotes:
+            text += value if isinstance(value, str) else "" if value is None else json.dumps(value)
+        else:
+            text += '""' if value is None else json.dumps(value)
+    return text
+
+
+BUS = "default"
+_RULE = ("Description", "EventPattern", "ScheduleExpression", "RoleArn", "State", "ManagedBy")
+_NAME = re.compile(r"[.\-_A-Za-z0-9]{1,64}")
+_CHARACTERS = r"[\.\-_A-Za-z0-9]+"
+_LONGEST_ID = 64
+_MOST = 5  # targets of a rule
+MOST_ENTRIES = 10  # of PutEvents (API reference, PutEventsRequestEntry)
+Event = dict[str, Any]
+Send = Callable[[Target, str], None]
+
+
+class Rules:
+    """The rules of a state directory. Its methods are thread-safe.
+
+    ``send(target, text)`` queues a delivery, so it returns quickly. Raises ApiError as AWS does.
+    """
+
+    def __init__(self, folder: Path, send: Send) -> None:
+        self._documents, self._send = DocumentStore(folder), send
+        self._lock = threading.RLock()
+
+    def operations(self) -> dict[str, Callable[[dict], dict]]:
+        return {
+            "PutRule": self.put,
+            "DescribeRule": lambda request: self._describe_rule(self._find(request)),
+            "ListRules": self.list_rules,
+            "DeleteRule": self.delete,
+            "EnableRule": lambda request: self._switch(request, "ENABLED"),
+            "DisableRule": lambda request: self._switch(request, "DISABLED"),
+            "PutTargets": self.put_targets,
+            "RemoveTargets": self.remove_targets,
+            "ListTargetsByRule": self.list_targets,
+            "PutEvents": self.put_events,
+            "TestEventPattern": self.test,
+            "ListTagsForResource": lambda request: {"Tags": self._by_arn(request)["tags"]},
+        }
+
+    def emit(self, event: Event) -> None:
+        """Deliver the event to the targets of each enabled rule whose pattern it matches."""
+        with self._lock:
+            rules = [
+                rule for rule in self._documents.all.values() if _on(rule) and _matches(rule, event)
+            ]
+            for rule in rules:
+                self._deliver(rule, event)
+
+    def fire(self, now: float) -> None:
+        """Fire the due scheduled rules; occurrences missed while the machine slept count as one."""
+        with self._lock:
+            for rule in list(self._documents.all.values()):
+                if rule.get("next") is not None and rule["next"] <= now:
+                    if _on(rule):
+                        self._deliver(rule, _tick(self._arn(rule["name"]), rule["next"]))
+                    rule["next"] = _next(rule, now)
+                    self._documents.put(rule)
+
+    def begin(self, now: float) -> None:
+        """Schedule the next times; occurrences that were due while no emulator ran are skipped."""
+        with self._lock:
+            for rule in self._documents.all.values():
+                if rule.get("next") is not None and rule["next"] < now:
+                    log.warning(
+                        "rule %s was due while no emulator ran; that is skipped",
+                        rule["name"],
+                    )
+                    rule["next"] = _next(rule, now)
+
+    # operations
+
+    def put(self, request: dict) -> dict:
+        _own_bus(request)
+        name = request["Name"]
+        if not _NAME.fullmatch(name):
+            raise _invalid(f"Name {name!r} must match {_NAME.pattern}")
+        if not request.get("EventPattern") and not request.get("ScheduleExpression"):
+            text = "Parameter(s) EventPattern or ScheduleExpression must be specified."
+            raise _invalid(text)
+        if pattern := request.get("EventPattern"):
+            event_patterns.parse(pattern)
+        members = {key: request[key] for key in _RULE if request.get(key)}
+        with self._lock:
+            old = self._documents.all.get(name, {"targets": [], "tags": request.get("Tags", [])})
+            rule = {"name": name, "made": time.time(), **members}
+            rule |= {"State": members.get("State", "ENABLED")}
+            rule |= {"targets": old["targets"], "tags": old["tags"]}
+            rule["next"] = _next(rule, rule["made"])
+            self._documents.put(rule)
+        return {"RuleArn": self._arn(name)}
+
+    def list_rules(self, request: dict) -> dict:
+        _own_bus(request)
+        begin = request.get("NamePrefix", "")
+        rules = [
+            self._describe_rule(r)
+            for name, r in sorted(self._documents.all.items())
+            if name[: len(begin)] == begin
+        ]
+        return _page("Rules", rules, request)
+
+    def delete(self, request: dict) -> dict:
+        _own_bus(request)
+        with self._lock:
+            rule = self._documents.all.get(request["Name"])
+            if rule and rule["targets"]:
+                raise _invalid("Rule can't be deleted since it has targets.")
+            if rule:
+                self._documents.drop(request["Name"])
+        return {}
+
+    def put_targets(self, request: dict) -> dict:
+        with self._lock:
+            rule = self._find({"Name": request["Rule"], **_bus_of(request)})
+            for number, target in enumerate(request["Targets"], 1):
+                _check_id(target["Id"], f"targets.{number}.member.id")
+                if reason := refusal(target["Arn"]):
+                    raise _invalid(reason)
+            new = {target["Id"]: target for target in [*rule["targets"], *request["Targets"]]}
+            if len(new) > _MOST:
+                text = "The requested resource exceeds the maximum number allowed."
+                raise ApiError("LimitExceededException", text)
+            self._documents.put(rule | {"targets": list(new.values())})
+        return {"FailedEntryCount": 0, "FailedEntries": []}
+
+    def remove_targets(self, request: dict) -> dict:
+        with self._lock:
+            rule = self._find({"Name": request["Rule"], **_bus_of(request)})
+            targets = [target for target in rule["targets"] if target["Id"] not in request["Ids"]]
+            self._documents.put(rule | {"targets": targets})
+        return {"FailedEntryCount": 0, "FailedEntries": []}
+
+    def list_targets(self, request: dict) -> dict:
+        rule = self._find({"Name": request["Rule"], **_bus_of(request)})
+        return _page("Targets", rule["targets"], request)
+
+    def put_events(self, request: dict) -> dict:
+        if len(request["Entries"]) > MOST_ENTRIES:
+            raise ApiError(
+                "ValidationException",
+                "1 validation error detected: Value at 'entries' failed to satisfy constraint: "
+                f"Member must have length less than or equal to {MOST_ENTRIES}",
+            )
+        answers = [self._put_event(entry) for entry in request["Entries"]]
+        failure_count = sum("ErrorCode" in answer for answer in answers)
+        return {"FailedEntryCount": failure_count, "Entries": answers}
+
+    def test(self, request: dict) -> dict:
+        try:
+            event = json.loads(request["Event"])
+        except json.JSONDecodeError:
+            raise _invalid("Parameter Event is not valid.") from None
+        return {"Result": event_patterns.parse(request["EventPattern"])(event)}
+
+    # inside
+
+    def _switch(self, request: dict, state: str) -> dict:
+        with self._lock:
+            self._documents.put(self._find(request) | {"State": state})
+        return {}
+
+    def _put_event(self, entry: dict) -> dict:
+        for name in ("Source", "DetailType", "Detail"):
+            if not entry.get(name):
+                text = f"Parameter {name} is not valid. Reason: {name} is a required argument."
+                return {"ErrorCode": "InvalidArgument", "ErrorMessage": text}
+        if entry["Source"].startswith("aws."):
+            text = "Not authorized for the source."
+            return {"ErrorCode": "NotAuthorizedForSourceException", "ErrorMessage": text}
+        try:
+            detail = json.loads(entry["Detail"])
+        except json.JSONDecodeError:
+            return {"ErrorCode": "MalformedDetail", "ErrorMessage": "Detail is malformed."}
+        event = make(entry["Source"], entry["DetailType"], detail, entry.get("Resources", []))
+        if entry.get("Time"):
+            event["time"] = iso(entry["Time"])
+        if _is_own(entry):  # AWS takes events for a bus that is not there, too
+            self.emit(event)
+        return {"EventId": event["id"]}
+
+    def _deliver(self, rule: dict, event: Event) -> None:
+        for target in rule["targets"]:
+            self._send(target, body(target, event))
+
+    def _find(self, request: dict) -> dict:
+        _own_bus(request)
+        rule = self._documents.all.get(request["Name"])
+        if rule is None:
+            text = f"Rule {request['Name']} does not exist on EventBus {BUS}."
+            raise ApiError("ResourceNotFoundException", text)
+        return rule
+
+    def _by_arn(self, request: dict) -> dict:
+        return self._find({"Name": request["ResourceARN"].rpartition("/")[2]})
+
+    def _arn(self, name: str) -> str:
+        return make_arn("events", f"rule/{name}")
+
+    def _describe_rule(self, rule: dict) -> dict:
+        members = {key: rule[key] for key in _RULE if key in rule}
+        return {
+            "Name": rule["name"],
+            "Arn": self._arn(rule["name"]),
+            **members,
+            "EventBusName": BUS,
+        }
+
+
+def make(source: str, kind: str, detail: Any, resources: list[str]) -> Event:
+    """Return an event in EventBridge's form, with the present time."""
+    return {
+        "version": "0",
+        "id": str(uuid.uuid4()),
+        "detail-type": kind,
+        "source": source,
+        "account": account(),
+        "time": iso(time.time()),
+        "region": region(),
+        "resources": resources,
+        "detail": detail,
+    }
+
+
+def _tick(arn: str, due: float) -> Event:
+    return make("aws.events", "Scheduled Event", {}, [arn]) | {"time": iso(due)}
+
+
+def _on(rule: dict) -> bool:
+    return rule["State"] != "DISABLED"
+
+
+def _matches(rule: dict, event: Event) -> bool:
+    pattern = rule.get("EventPattern")
+    return bool(pattern) and event_patterns.parse(pattern)(event)
+
+
+def _next(rule: dict, now: float) -> float | None:
+    if not (text := rule.get("ScheduleExpression")):
+        return None
+    try:
+        if text.startswith("at("):
+            raise WrongExpression("a rule accepts rate(...) or cron(...)")
+        return parse(text).next(now, rule["made"])
+    except WrongExpression as wrong:
+        text = f"Parameter ScheduleExpression is not valid.\n {wrong}"
+        raise _invalid(text) from None
+
+
+def _check_id(name: str, location: str) -> None:
+    start = (
+        f"1 validation error detected: Value '{name}' at '{location}' failed to satisfy constraint"
+    )
+    if len(name) > _LONGEST_ID:
+        raise _invalid(f"{start}: Member must have length less than or equal to {_LONGEST_ID}")
+    if not re.fullmatch(_CHARACTERS, name):
+        raise _invalid(f"{start}: Member must satisfy regular expression pattern: {_CHARACTERS}")
+
+
+def _bus_of(request: dict) -> dict:
+    return {key: request[key] for key in ("EventBusName",) if key in request}
+
+
+def _is_own(request: dict) -> bool:
+    return request.get("EventBusName", BUS).rpartition("/")[2] == BUS
+
+
+def _own_bus(request: dict) -> None:
+    if not _is_own(request):
+        name = request["EventBusName"].rpartition("/")[2]
+        text = f"Event bus {name} does not exist: only the default bus exists here."
+        raise ApiError("ResourceNotFoundException", text)
+
+
+def _page(key: str, items: list, request: dict) -> dict:
+    limit = {"MaxResults": request["Limit"]} if "Limit" in request else {}
+    return page(key, items, {**request, **limit}, 100, lambda entry: entry)
+
+
+def _invalid(message: str) -> ApiError:
+    return ApiError("ValidationException", message)

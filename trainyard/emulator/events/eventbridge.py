@@ -1,0 +1,240 @@
+"""EventBridge as a whole: the answers to its requests, a thread that delivers events, and a thread
+for rules and schedules that are due.
+"""
+
+import functools
+import json
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from botocore.loaders import Loader
+from botocore.model import ServiceModel
+from werkzeug import Request, Response
+
+from trainyard.emulator.events.event_rules import Deliverer, Event, Rules, Target, make
+from trainyard.emulator.events.schedule_expressions import iso
+from trainyard.emulator.events.schedules import Schedules
+from trainyard.emulator.internal_client import Aws
+from trainyard.emulator.request_scope import ApiError, Thread
+from trainyard.emulator.rest_requests import Rest, check, error, json_object
+from trainyard.language.definition_document import END_STATUSES
+
+TICK = 0.5  # seconds between checks for due rules and schedules
+SERVICES = ("events", "scheduler")
+log = logging.getLogger(__name__)
+
+
+class Events:
+    """EventBridge. ``changes`` turns changes into events. ``begin`` it when the endpoint serves;
+    ``close`` it.
+    """
+
+    def __init__(self, root: Path, aws: Aws) -> None:
+        self._deliverer = Deliverer(aws)
+        self._waiting: queue.SimpleQueue[tuple[Target, str] | None] = queue.SimpleQueue()
+        send: Callable[[Target, str], None] = lambda target, text: self._waiting.put((target, text))  # noqa: E731
+        self._rules, self._schedules = Rules(root / "rules", send), Schedules(root, send)
+        self._rest = Rest("scheduler")
+        self.changes = Changes(self._rules.emit)
+        self._close_event = threading.Event()
+        self._threads = [
+            Thread(target=target, name=name, daemon=True)
+            for target, name in ((self._deliver, "events"), (self._watch, "schedules"))
+        ]
+
+    def begin(self) -> None:
+        now = time.time()
+        self._rules.begin(now)
+        self._schedules.begin(now)
+        for thread in self._threads:
+            thread.start()
+
+    def close(self) -> None:
+        """Stop the threads; emitted events are delivered first."""
+        self._close_event.set()
+        self._waiting.put(None)
+        for thread in self._threads:
+            if thread.ident:
+                thread.join()
+
+    def answer(self, service: str, request: Request) -> Response:
+        """Return the answer to a request to ``events`` or ``scheduler``."""
+        return self._scheduler(request) if service == "scheduler" else self._events(request)
+
+    def _events(self, request: Request) -> Response:
+        operation = request.headers.get("X-Amz-Target", "").rpartition(".")[2]
+        operations = self._rules.operations()
+        try:
+            if operation not in operations:
+                text = f"The emulator does not implement {operation} of EventBridge."
+                raise ApiError("UnknownOperationException", text)
+            parameters = json_object(request.get_data())
+            check(_model().operation_model(operation), parameters)
+            answer = operations[operation](parameters)
+        except ApiError as failure:
+            body = {"__type": failure.code, "message": failure.message}
+            return Response(json.dumps(body), failure.status, content_type=_JSON)
+        return Response(json.dumps(answer), content_type=_JSON)
+
+    def _scheduler(self, request: Request) -> Response:
+        operations = self._schedules.operations()
+        try:
+            operation, parameters = self._rest.read(request)
+            if operation not in operations:
+                text = f"The emulator does not implement {operation} of EventBridge Scheduler."
+                raise ApiError("UnknownOperationException", text)
+            return self._rest.write(operation, operations[operation](parameters))
+        except ApiError as failure:
+            return error(failure)
+
+    def _deliver(self) -> None:
+        while (entry := self._waiting.get()) is not None:
+            try:
+                self._deliverer.deliver(*entry)
+            except Exception:
+                # one event must not end the delivery of all others: the cause goes to the log
+                log.exception("an event for %s was lost", entry[0]["Arn"])
+
+    def _watch(self) -> None:
+        while not self._close_event.wait(TICK):
+            now = time.time()
+            try:
+                self._rules.fire(now)
+                self._schedules.fire(now)
+            except Exception:
+                # for example a full disk: the next check tries again
+                log.exception("due rules and schedules could not be fired")
+
+
+_JSON = "application/x-amz-json-1.1"
+
+
+@functools.cache
+def _model() -> ServiceModel:
+    return ServiceModel(Loader().load_service_model("events", "service-2"), "events")
+
+
+# Developer guide, "Events that Amazon SageMaker sends to Amazon EventBridge". An event is sent
+# for each new status, in the order in which they are reported.
+
+
+SOURCE = "aws.sagemaker"
+EXECUTION = "SageMaker Model Building Pipeline Execution Status Change"
+STEP = "SageMaker Model Building Pipeline Execution Step Status Change"
+PACKAGE = "SageMaker Model Package State Change"
+JOBS = {
+    "Training": "SageMaker Training Job State Change",
+    "Processing": "SageMaker Processing Job State Change",
+    "Transform": "SageMaker Transform Job State Change",
+}
+_LEADING_STATUSES = ("Completed", "Failed", "Stopping", "Stopped", "MaxRuntimeExceeded")
+"""Secondary statuses that are set shortly before the status itself."""
+
+
+class Changes:
+    """Passes events of new statuses to ``emit``. Its methods are thread-safe, and quick."""
+
+    def __init__(self, emit: Callable[[Event], None]) -> None:
+        self._emit = emit
+        self._last_statuses: dict[str, tuple[str, ...]] = {}
+        """Last reported status by key: an ARN, or an execution's ARN and a step's name."""
+        self._lock = threading.Lock()
+
+    def of_job(self, kind: str, record: dict[str, Any]) -> None:
+        """Report a job, also when only SecondaryStatus changes. ``record``: its description."""
+        arn, status = record[f"{kind}JobArn"], record[f"{kind}JobStatus"]
+        second = record.get("SecondaryStatus", "")
+        if status == "InProgress" and second in _LEADING_STATUSES:
+            return
+        if kind in JOBS and self._is_new(arn, (status, second)):
+            detail = {name: _milliseconds(name, value) for name, value in record.items()}
+            name = {f"{kind}JobName": arn.rpartition("/")[2]}
+            self._emit(make(SOURCE, JOBS[kind], name | detail, [arn]))
+
+    def of_package(self, package: dict[str, Any]) -> None:
+        """Report a package. ``package``: DescribeModelPackage's answer."""
+        arn = package["ModelPackageArn"]
+        detail = {name: _milliseconds(name, value) for name, value in package.items()}
+        self._emit(make(SOURCE, PACKAGE, detail, [arn]))
+
+    def of_execution(self, record: dict[str, Any]) -> None:
+        """Report an execution and its steps. ``record``: its answer and its steps."""
+        answer = record["answer"]
+        arn = answer["PipelineExecutionArn"]
+        common = {
+            "pipelineArn": arn.partition("/execution/")[0],
+            "pipelineExecutionArn": arn,
+        }
+        resources = list(common.values())
+        status, before = answer["PipelineExecutionStatus"], self._status(arn)
+        if status in END_STATUSES and before in (None, status):
+            return  # of an earlier emulator, or already reported
+        if status not in END_STATUSES and self._is_new(arn, (status,)):
+            self._emit(make(SOURCE, EXECUTION, common | _of_execution(answer, before), resources))
+        for name, step in record["steps"].items():
+            key, earlier = f"{arn} {name}", self._status(f"{arn} {name}")
+            if self._is_new(key, (step["StepStatus"],)) and (earlier or "EndTime" not in step):
+                detail = common | _of_step(step, earlier)
+                self._emit(make(SOURCE, STEP, detail, resources))
+        if status in END_STATUSES and self._is_new(arn, (status,)):
+            self._emit(make(SOURCE, EXECUTION, common | _of_execution(answer, before), resources))
+
+    def _status(self, key: str) -> str | None:
+        return self._last_statuses.get(key, (None,))[0]
+
+    def _is_new(self, key: str, status: tuple[str, ...]) -> bool:
+        with self._lock:
+            new = self._last_statuses.get(key) != status
+            self._last_statuses[key] = status
+            return new
+
+
+def _of_execution(answer: dict[str, Any], before: str | None) -> dict[str, Any]:
+    status = answer["PipelineExecutionStatus"]
+    detail = {
+        "currentPipelineExecutionStatus": status,
+        "executionStartTime": iso(answer["CreationTime"]),
+    }
+    if before:
+        detail["previousPipelineExecutionStatus"] = before
+    for name in ("DisplayName", "Description"):
+        if text := answer.get(f"PipelineExecution{name}"):
+            detail[f"pipelineExecution{name}"] = text
+    if status in END_STATUSES:
+        detail["executionEndTime"] = iso(answer["LastModifiedTime"])
+    return detail
+
+
+def _of_step(step: dict[str, Any], before: str | None) -> dict[str, Any]:
+    detail = {
+        "stepName": step["StepName"],
+        "stepType": step.get("StepType", ""),
+        "stepStartTime": iso(step["StartTime"]),
+        "currentStepStatus": step["StepStatus"],
+        "previousStepStatus": before or "Starting",
+        "metadata": _camel(step.get("Metadata", {})),
+        "failureReason": step.get("FailureReason", ""),
+        "cacheHitResult": _camel(step.get("CacheHitResult", {})),
+    }
+    return detail | ({"stepEndTime": iso(step["EndTime"])} if "EndTime" in step else {})
+
+
+def _camel(value: Any) -> Any:
+    """Return a copy with keys in camel case: ``{"TrainingJob": …}`` → ``{"trainingJob": …}``."""
+    if isinstance(value, dict):
+        return {name[:1].lower() + name[1:]: _camel(inner) for name, inner in value.items()}
+    return value
+
+
+def _milliseconds(name: str, value: Any) -> Any:
+    """Return the value with times of a job's event as milliseconds since the epoch."""
+    if isinstance(value, dict):
+        return {inner: _milliseconds(inner, child) for inner, child in value.items()}
+    if isinstance(value, list):
+        return [_milliseconds(name, child) for child in value]
+    return int(value * 1000) if name.endswith("Time") and isinstance(value, float) else value

@@ -1,0 +1,214 @@
+"""The policies of each account, where IAM, S3, KMS, ECR and the state directory keep them.
+
+IAM, KMS and ECR are moto's. A service that was never asked has nothing yet, and is not imported:
+moto's IAM alone takes 0.3 s.
+"""
+
+import json
+import logging
+import re
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from trainyard.emulator.iam.access_keys import SESSION
+from trainyard.emulator.request_scope import EXISTING, account, account_of
+from trainyard.emulator.s3.buckets import POLICY
+from trainyard.emulator.s3.object_store import ObjectStore
+from trainyard.emulator.services import own_role
+from trainyard.permissions.policy_documents import (
+    MalformedPolicy,
+    Policy,
+    read_policy,
+)
+from trainyard.permissions.policy_evaluation import Principal
+
+log = logging.getLogger(__name__)
+
+DERIVED_POLICY = "derived"
+"""Name of the inline policy of a role that our template makes (permissions.role_template)."""
+_KEY = re.compile(r"arn:[\w-]+:kms:([\w-]+):\d{12}:key/(.+)")
+_REPOSITORY = re.compile(r"arn:[\w-]+:ecr:([\w-]+):\d{12}:repository/(.+)")
+_ROLE = re.compile(r"arn:[\w-]+:iam::\d{12}:role/.+")
+_GROUP = re.compile(r"arn:[\w-]+:sagemaker:[\w-]+:\d{12}:model-package(-group)?/.+")
+_BUCKET = re.compile(r"arn:[\w-]+:s3:::([^/]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class IamRecord:
+    """What IAM says of a role or a user."""
+
+    identity: tuple[Policy, ...]
+    boundary: Policy | None
+    trust: Policy | None
+    """A role's trust policy."""
+
+    tags: tuple[tuple[str, str], ...]
+
+    @property
+    def is_derived(self) -> bool:
+        """Whether our own template has made it."""
+        return any(policy.name == DERIVED_POLICY for policy in self.identity)
+
+
+def session_of(role: str, name: str = SESSION) -> Principal:
+    """Return the session ``name`` of the role with that ARN, in the current account."""
+    plain = role.rpartition("/")[2]
+    return Principal(f"arn:aws:sts::{account()}:assumed-role/{plain}/{name}", role)
+
+
+def user(access_key: str) -> Principal | None:
+    """Return the user of the current account whose key it is; None for one that is not active."""
+    for iam_user in list((_backend("iam", "users", "aws") or {}).values()):
+        for key in iam_user.access_keys:
+            if key.access_key_id == access_key and key.status == "Active":
+                return Principal(iam_user.arn)
+    return None
+
+
+def role(arn: str) -> Any:
+    """Return moto's role of the current account with the name in the ARN; None if there is none."""
+    roles = list((_backend("iam", "roles", "aws") or {}).values())
+    return next((iam_role for iam_role in roles if iam_role.name == arn.rpartition("/")[2]), None)
+
+
+def managed_policy(arn: str) -> Policy | None:
+    """Return the managed policy of the current account, or of AWS; None if there is none."""
+    policies = _backend("iam", "managed_policies", "aws") or {}
+    return _load_policy(arn, _document(policies[arn])) if arn in policies else None
+
+
+def find_iam_record(principal: Principal) -> IamRecord | None:
+    """Return what IAM says of the principal; None for one that it does not know."""
+    name = (principal.role or principal.arn).rpartition("/")[2]
+    kind = "roles" if principal.role else "users"
+    everyone = list((_backend("iam", kind, "aws", principal.account) or {}).values())
+    entity = next((candidate for candidate in everyone if candidate.name == name), None)
+    if entity is None:
+        return None
+    trust = getattr(entity, "assume_role_policy_document", None)
+    return IamRecord(
+        tuple(_identity(entity)),
+        _boundary(getattr(entity, "permissions_boundary_arn", None)),
+        _load_policy(f"trust of {name}", trust) if trust else None,
+        tuple(_tags(entity.tags)),
+    )
+
+
+def _identity(entity: Any) -> Iterator[Policy]:
+    groups = list((_backend("iam", "groups", "aws") or {}).values())
+    for owner in (entity, *(group for group in groups if entity in group.users)):
+        for name, document in list(owner.policies.items()):
+            yield _load_policy(name, document)
+        for arn, policy in list(owner.managed_policies.items()):
+            yield _load_policy(arn, _document(policy))
+
+
+def _boundary(arn: str | None) -> Policy | None:
+    """Return the boundary; one that does not exist allows nothing, as a name's owner expects."""
+    return managed_policy(arn) or Policy(arn, ()) if arn else None
+
+
+def _document(policy: Any) -> str:
+    """Return the document of a managed policy's default version."""
+    version_id = policy.default_version_id
+    return next(version.document for version in policy.versions if version.version_id == version_id)
+
+
+def _tags(tags: Any) -> Iterator[tuple[str, str]]:
+    for tag in (tags.values() if isinstance(tags, dict) else tags) or ():
+        yield tag["Key"], tag["Value"]
+
+
+def owner_of(arn: str, objects: ObjectStore, own_account: str) -> str:
+    """Return the number of the account that a resource belongs to.
+
+    It is ``own_account`` for a bucket that does not exist, and for an ARN whose number is not that
+    of an account here.
+    """
+    if match := _BUCKET.match(arn):
+        return objects.owner(match[1]) if objects.has_bucket(match[1]) else own_account
+    return match if (match := account_of(arn)) in EXISTING else own_account
+
+
+def of_resource(
+    arn: str, owner: str, objects: ObjectStore, group_policy: Callable[[str], str | None]
+) -> Policy | None:
+    """Return the policy of a bucket (and its objects), a KMS key, an ECR repository, a role, or a
+    model package group (and its packages).
+
+    ``owner``: its account. ``group_policy`` returns the policy of the group in an ARN.
+    """
+    if match := _BUCKET.match(arn):
+        return _of_bucket(match[1], objects)
+    if match := _KEY.fullmatch(arn):
+        key = (_backend("kms", "keys", match[1], owner) or {}).get(match[2])
+        return _load_policy(f"key {match[2]}", key.policy) if key else None
+    if _ROLE.fullmatch(arn):
+        if own_role.find_account(arn):
+            return read_policy(f"trust of {own_role.ENTRY}", own_role.ENTRY_TRUST)
+        role = find_iam_record(Principal(f"arn:aws:sts::{owner}:assumed-role/", arn))
+        return role.trust if role else None
+    if match := _REPOSITORY.fullmatch(arn):
+        repository = (_backend("ecr", "repositories", match[1], owner) or {}).get(match[2])
+        text = repository.policy if repository else None
+        return _load_policy(f"repository {match[2]}", text) if text else None
+    if _GROUP.fullmatch(arn) and (text := group_policy(arn)):
+        return _load_policy("the model package group", text)
+    return None
+
+
+def _of_bucket(bucket: str, objects: ObjectStore) -> Policy | None:
+    text = objects.setting(bucket, POLICY) if objects.has_bucket(bucket) else None
+    return _load_policy(f"bucket {bucket}", text) if text else None
+
+
+def _load_policy(name: str, document: str | dict[str, Any]) -> Policy:
+    """Return a policy that a service keeps. moto takes documents that AWS refuses: one that is not
+    a policy allows nothing.
+    """
+    try:
+        return read_policy(name, document)
+    except MalformedPolicy as wrong:
+        log.warning("%s; it allows nothing", wrong)
+        return Policy(name, ())
+
+
+def _backend(service: str, member: str, place: str, account_id: str = "") -> Any:
+    """Return a member of a moto backend of the account ``account_id``, or of the current one; None
+    if the service was never used.
+
+    ``place``: a region, or a partition for services without regions.
+    """
+    module = sys.modules.get(f"moto.{service}.models")
+    backends = getattr(module, f"{service}_backends", None)
+    return getattr(backends[account_id or account()][place], member) if backends else None
+
+
+# AWS's own IAM policies, which moto only adds to its IAM on demand.
+#
+# Adding takes 0.2 s, so it is done at the first request that names one of them, or lists policies.
+
+_POLICY_REQUEST = re.compile(
+    rb"iam(::|%3A%3A)aws(:|%3A)policy|Action=(ListPolicies|GetAccountAuth)"
+)
+
+
+def applies(body: bytes) -> bool:
+    """Return whether the answer to a request with that body depends on AWS's policies."""
+    return bool(_POLICY_REQUEST.search(body))
+
+
+def load() -> None:
+    """Add the policies to IAM, unless they are there."""
+    # importing moto's IAM takes 0.3 s, which most emulators can avoid
+    from moto.iam.aws_managed_policies import aws_managed_policies_data
+    from moto.iam.models import AWSManagedPolicy, iam_backends
+
+    backend = iam_backends[account()]["aws"]
+    if any(isinstance(policy, AWSManagedPolicy) for policy in backend.managed_policies.values()):
+        return
+    for name, data in json.loads(aws_managed_policies_data).items():
+        policy = AWSManagedPolicy.from_data(name, account(), backend.region_name, data)
+        backend.managed_policies[policy.arn] = policy

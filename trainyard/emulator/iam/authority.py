@@ -1,0 +1,308 @@
+"""Decide whether a role or user may make a call; a denied call fails in AWS's words."""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from trainyard.emulator.iam import account_policies
+from trainyard.emulator.iam.access_keys import Session
+from trainyard.emulator.iam.account_policies import IamRecord, session_of
+from trainyard.emulator.iam.s3_calls import (
+    decryption,
+    existence,
+    existing_tags,
+    list_call,
+    object_call,
+)
+from trainyard.emulator.iam.service_calls import Call, values
+from trainyard.emulator.request_scope import EXISTING, ApiError, account, region
+from trainyard.emulator.s3.object_folder import StoredBytes
+from trainyard.emulator.s3.object_store import DeleteResult, ObjectInfo, ObjectStore
+from trainyard.emulator.services import own_role
+from trainyard.permissions.policy_documents import (
+    MalformedPolicy,
+    Policy,
+    read_policy,
+)
+from trainyard.permissions.policy_evaluation import (
+    Decision,
+    Policies,
+    Principal,
+    Request,
+    evaluate,
+)
+
+log = logging.getLogger(__name__)
+
+Mode = Literal["derived", "enforce", "warn", "off"]
+"""Who is held to policies: the roles that our template has made; everyone, and a role that IAM does
+not know may do nothing; everyone, but what is denied is only logged; nobody."""
+_EVERYTHING = read_policy(
+    "administrator",
+    {"Version": "2012-10-17", "Statement": {"Effect": "Allow", "Action": "*", "Resource": "*"}},
+)
+_GLOBAL = frozenset(
+    f"aws:{name}"
+    for name in (
+        *("principaltag/", "username", "calledvia", "calledviafirst", "calledvialast"),
+        *("sourcearn", "sourceaccount", "multifactorauthage", "multifactorauthpresent"),
+        *("federatedprovider", "principalisawsservice"),
+    )
+)
+"""Global condition keys of which it is known that a request lacks them, unless it has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A role, user or administrator that makes calls, and the policies that limit it."""
+
+    principal: Principal
+    iam_record: IamRecord | None
+    """What IAM says of it; None for an administrator."""
+    session: tuple[Policy, ...] = ()
+    """Policies of its session, as AssumeRole was given them."""
+    tags: tuple[tuple[str, str], ...] = ()
+    """Tags of its session, which replace its role's."""
+
+
+@dataclass(slots=True)
+class Authority:
+    """The answer to every "may it": one for an emulator. ``control``: service control policies.
+
+    ``observe`` is called with each decision.
+    """
+
+    objects: ObjectStore
+    mode: Mode = "derived"
+    control: tuple[Policy, ...] = ()
+    observe: Callable[[Decision], None] | None = None
+    group_policy: Callable[[str], str | None] = lambda arn: None  # noqa: E731
+    """Returns the policy of the model package group in an ARN; ``Worlds`` sets it."""
+    _warned_messages: set[str] = field(default_factory=set)
+
+    def session(self, role: str) -> Caller | None:
+        """Return the service's session of a role, as SageMaker assumes it; None if nothing holds
+        it.
+        """
+        return self._caller(session_of(role)) if role else None
+
+    def of_session(self, session: Session) -> Caller | None:
+        """Return the caller of a session that AssumeRole made; None if nothing holds it."""
+        principal = Principal(session.arn, session.role)
+        caller = self._caller(principal)
+        if self.mode == "off" or not (caller or session.policies):
+            return None
+        iam_record = caller.iam_record if caller else None
+        return Caller(principal, iam_record, session.policies, session.tags)
+
+    def of_user(self, access_key: str) -> Caller | None:
+        """Return the user whose key it is; None if nothing holds it."""
+        principal = account_policies.user(access_key)
+        return self._caller(principal) if principal else None
+
+    def administrator(self) -> Caller | None:
+        """Return the emulator's own user, whom only control and resource policies can hold."""
+        return self._unheld(session_of(own_role.arn()))
+
+    def _caller(self, principal: Principal) -> Caller | None:
+        if self.mode == "off":
+            return None
+        if own_role.is_administrator(principal.role):
+            return self._unheld(principal)
+        iam_record = account_policies.find_iam_record(principal)
+        if iam_record and (iam_record.is_derived or self.mode != "derived"):
+            return Caller(principal, iam_record)
+        if self.mode == "derived":
+            return self._unheld(principal)
+        return Caller(principal, IamRecord((), None, None, ()))
+
+    def _unheld(self, principal: Principal) -> Caller | None:
+        """Return a caller whom no policy of its own holds; None if no other policy can."""
+        bound = self.control or self.mode != "derived" or len(EXISTING) > 1
+        return Caller(principal, None) if bound and self.mode != "off" else None
+
+    def check(self, caller: Caller | None, calls: Iterable[Call]) -> None:
+        """Raise ``AccessDenied``, a 403 in AWS's words, for the first call that is denied."""
+        for call in calls if caller else ():
+            owner = self._owner(caller, call) if caller else ""
+            across = caller and owner != caller.principal.account
+            if across and call.action == "iam:PassRole":
+                self._deny("Cross-account pass role is not allowed.", "ValidationException")
+            if caller and (across or self._holds(caller)):
+                decision = self._decide(caller, call, owner)
+                if not decision.is_allowed:
+                    self._deny(decision.says + _hint(caller))
+
+    def _owner(self, caller: Caller, call: Call) -> str:
+        own_account = caller.principal.account
+        if len(EXISTING) == 1 or call.action == "s3:CreateBucket":  # S3 says whose a name is
+            return own_account
+        return account_policies.owner_of(call.resource, self.objects, own_account)
+
+    def _holds(self, caller: Caller) -> bool:
+        """Return whether the caller is held to policies in its own account."""
+        is_limited = caller.iam_record is not None or bool(caller.session)
+        return is_limited or bool(self.control) or self.mode != "derived"
+
+    def allows(self, caller: Caller | None, calls: Iterable[Call]) -> bool:
+        """Return whether all the calls are allowed; log the first that is not."""
+        try:
+            self.check(caller, calls)
+        except ApiError as denial:
+            self._warn(denial.message)
+            return False
+        return True
+
+    def _decide(self, caller: Caller, call: Call, owner: str) -> Decision:
+        """Return the decision on one call. ``owner``: the account of its resource."""
+        iam_record = caller.iam_record
+        try:
+            resource = account_policies.of_resource(
+                call.resource, owner, self.objects, self.group_policy
+            )
+        except MalformedPolicy as wrong:  # moto stores whatever it is given
+            raise ApiError("MalformedPolicyDocumentException", str(wrong)) from None
+        tags = existing_tags(call, self.objects)
+        request = request_of(caller, replace(call, context={**call.context, **tags}), owner)
+        policies = Policies(
+            identity=iam_record.identity if iam_record else (_EVERYTHING,),
+            boundary=iam_record.boundary if iam_record else None,
+            session=caller.session,
+            control=self.control,
+            resource=resource,
+            must_name=self._must_name(call, resource),
+        )
+        return self._notify_observer(evaluate(request, policies))
+
+    def _must_name(self, call: Call, resource: Policy | None) -> bool:
+        """Return whether the resource's policy must allow the call. A role that IAM does not have
+        trusts nobody.
+        """
+        if call.action.startswith("sts:") and self.mode in ("enforce", "warn"):
+            return True
+        return resource is not None and call.action.startswith(("kms:", "sts:"))
+
+    def assume(self, role: str, source: str) -> None:
+        """Check that a role lets SageMaker assume it for the resource with the ARN ``source``.
+
+        Raises ``ValidationException`` in AWS's words.
+        """
+        caller = self.session(role)
+        if caller is None or caller.iam_record is None or caller.iam_record.trust is None:
+            return
+        context = values(aws__sourcearn=source, aws__sourceaccount=account())
+        service = Principal("sagemaker.amazonaws.com")
+        request = Request(service, "sts:AssumeRole", role, context)
+        trust = Policies(resource=caller.iam_record.trust, must_name=True)
+        if not self._notify_observer(evaluate(request, trust)).is_allowed:
+            self._deny(
+                f"Could not assume role {role}. Please ensure that the role exists and allows "
+                "principal 'sagemaker.amazonaws.com' to assume the role.",
+                "ValidationException",
+            )
+
+    def _notify_observer(self, decision: Decision) -> Decision:
+        if self.observe:
+            self.observe(decision)
+        return decision
+
+    def _deny(self, message: str, code: str = "AccessDenied") -> None:
+        if self.mode == "warn":
+            self._warn(message)
+            return
+        raise ApiError(code, message, 403 if code == "AccessDenied" else 400)
+
+    def _warn(self, message: str) -> None:
+        """Log a denied call, once."""
+        if message not in self._warned_messages and len(self._warned_messages) < 10_000:
+            self._warned_messages.add(message)
+            log.warning("denied by IAM%s: %s", ", and done" * (self.mode == "warn"), message)
+
+
+def _hint(caller: Caller) -> str:
+    """Say that a role is unknown, for which AWS has no words: its jobs are refused before."""
+    if caller.iam_record and not caller.iam_record.identity and caller.iam_record.trust is None:
+        return ": the role or user does not exist in this IAM; create it, or run without --iam"
+    return ""
+
+
+def request_of(caller: Caller, call: Call, owner: str = "") -> Request:
+    """Return the call as a request, with what is known of its caller and of now.
+
+    ``owner``: the account of the resource; the caller's if it is not given.
+    """
+    principal, now = caller.principal, datetime.now(UTC)
+    plain = principal.arn.rpartition("/")[2]
+    context = values(
+        aws__principalarn=principal.role or principal.arn,
+        aws__principalaccount=principal.account,
+        aws__principaltype="AssumedRole" if principal.role else "User",
+        aws__username=None if principal.role else plain,
+        aws__requestedregion=region(),
+        aws__securetransport="true",  # it never leaves the machine
+        aws__viaawsservice="false",
+        aws__resourceaccount=owner or principal.account,
+        aws__currenttime=now.isoformat(timespec="seconds").replace("+00:00", "Z"),
+        aws__epochtime=int(time.time()),
+    )
+    for key, value in (*(caller.iam_record.tags if caller.iam_record else ()), *caller.tags):
+        context[f"aws:principaltag/{key.lower()}"] = (value,)
+    return Request(
+        principal,
+        call.action,
+        call.resource,
+        context | dict(call.context),
+        _GLOBAL | call.known_keys,
+        owner,
+    )
+
+
+# S3 as a role may use it: what SageMaker moves for a job, and reads for a pipeline.
+
+
+def held_objects(authority: Authority, role: str) -> ObjectStore:
+    """Return the emulator's store as the role may use it: the store itself if nothing holds it."""
+    caller = authority.session(role)
+    return HeldObjects(authority, caller) if caller else authority.objects
+
+
+class HeldObjects(ObjectStore):
+    """The same store, whose reads, lists and writes raise ``AccessDenied`` where IAM denies."""
+
+    def __init__(self, authority: Authority, caller: Caller) -> None:
+        vars(self).update(vars(authority.objects))
+        self._authority, self._caller = authority, caller
+
+    def path(self, bucket: str, key: str, version: str | None = None) -> Path:
+        self._may_read(bucket, key)
+        return super().path(bucket, key, version)
+
+    def open(
+        self, bucket: str, key: str, version: str | None = None
+    ) -> tuple[ObjectInfo, StoredBytes]:
+        self._may_read(bucket, key)
+        return super().open(bucket, key, version)
+
+    def list(self, bucket: str, prefix: str = "", *, start: bytes = b"") -> Iterator[ObjectInfo]:
+        self._authority.check(self._caller, [list_call(bucket, prefix)])
+        return super().list(bucket, prefix, start=start)
+
+    def commit(self, bucket: str, key: str, *args: Any, **options: Any) -> ObjectInfo:
+        self._may("PutObject", bucket, key)
+        return super().commit(bucket, key, *args, **options)
+
+    def delete(self, bucket: str, key: str, *args: Any, **options: Any) -> DeleteResult:
+        self._may("DeleteObject", bucket, key)
+        return super().delete(bucket, key, *args, **options)
+
+    def _may_read(self, bucket: str, key: str) -> None:
+        self._may("GetObject", bucket, key)
+        self._authority.check(self._caller, existence(self, bucket, key))
+        self._authority.check(self._caller, decryption(self, bucket, key))
+
+    def _may(self, action: str, bucket: str, key: str) -> None:
+        self._authority.check(self._caller, [object_call(action, bucket, key)])

@@ -1,0 +1,277 @@
+"""What a request to S3 needs: Service Authorization Reference, "Amazon S3", and S3's user guide,
+"Required permissions for Amazon S3 API operations".
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import unquote
+
+from werkzeug import Request
+
+from trainyard.emulator.iam.service_calls import (
+    Call,
+    key_call,
+    log_call,
+    members,
+    sagemaker_calls,
+    values,
+)
+from trainyard.emulator.request_scope import ApiError, foreign, make_arn
+from trainyard.emulator.s3.object_requests import ACL, COPY, tags_of
+from trainyard.emulator.s3.object_store import ObjectStore
+from trainyard.emulator.s3.operation_routes import operation_of
+from trainyard.emulator.s3.s3_dispatch import target
+from trainyard.language.step_types import step_type
+
+_ACTIONS = {
+    "HeadObject": "GetObject",
+    "CopyObject": "PutObject",
+    "CreateMultipartUpload": "PutObject",
+    "UploadPart": "PutObject",
+    "UploadPartCopy": "PutObject",
+    "CompleteMultipartUpload": "PutObject",
+    "ListParts": "ListMultipartUploadParts",
+    "HeadBucket": "ListBucket",
+    "ListObjects": "ListBucket",
+    "ListObjectsV2": "ListBucket",
+    "ListObjectVersions": "ListBucketVersions",
+    "ListMultipartUploads": "ListBucketMultipartUploads",
+    "ListBuckets": "ListAllMyBuckets",
+    "DeleteBucketTagging": "PutBucketTagging",
+    "DeleteBucketCors": "PutBucketCORS",
+    "DeleteBucketLifecycle": "PutLifecycleConfiguration",
+    "DeleteBucketEncryption": "PutEncryptionConfiguration",
+    "DeleteBucketReplication": "PutReplicationConfiguration",
+    "DeleteBucketOwnershipControls": "PutBucketOwnershipControls",
+    "GetPublicAccessBlock": "GetBucketPublicAccessBlock",
+    "PutPublicAccessBlock": "PutBucketPublicAccessBlock",
+    "DeletePublicAccessBlock": "PutBucketPublicAccessBlock",
+    "GetBucketEncryption": "GetEncryptionConfiguration",
+    "GetBucketLifecycleConfiguration": "GetLifecycleConfiguration",
+    "GetBucketReplication": "GetReplicationConfiguration",
+    "GetBucketCors": "GetBucketCORS",
+    "GetBucketNotificationConfiguration": "GetBucketNotification",
+    "GetBucketAccelerateConfiguration": "GetAccelerateConfiguration",
+    "GetObjectLockConfiguration": "GetBucketObjectLockConfiguration",
+}
+"""Operation → its action, where the names differ."""
+_VERSION_ACTIONS = ("GetObject", "DeleteObject", "GetObjectTagging", "PutObjectTagging")
+"""Actions with a sister for a named version: ``GetObjectVersion``, ``GetObjectVersionTagging``."""
+_QUERY = {"prefix": "prefix", "delimiter": "delimiter", "max-keys": "max-keys"} | {
+    "versionId": "versionid"
+}
+KEY = "x-amz-server-side-encryption-aws-kms-key-id"
+"""Header with the key of an object that KMS encrypts."""
+_HEADERS = (
+    *("x-amz-acl", "x-amz-server-side-encryption", "x-amz-storage-class", "x-amz-copy-source"),
+    *(KEY, "x-amz-content-sha256"),
+)
+_READS = ("GetObject", "HeadObject", "GetObjectAttributes")
+_TAG = "s3:existingobjecttag/"
+_KNOWN_ACTIONS = frozenset(f"s3:{name}" for name in (*_QUERY.values(), *_HEADERS)) | {_TAG}
+_OBJECT = re.compile(r"arn:[\w-]+:s3:::([^/]+)/(.+)", re.DOTALL)
+HAS_TAGS = re.compile(
+    r"s3:(GetObject(Version)?(Acl|Attributes|Tagging)?|(Put|Delete)Object(Version)?Tagging"
+    r"|PutObject(Version)?Acl)"
+)
+"""Actions whose condition keys are the tags of the object, as it is before them."""
+
+
+def object_call(action: str, bucket: str, key: str) -> Call:
+    """Return the call of an action on an object, as a service makes it."""
+    return Call(f"s3:{action}", f"arn:aws:s3:::{bucket}/{key}", known_keys=_KNOWN_ACTIONS)
+
+
+def existing_tags(call: Call, objects: ObjectStore) -> dict[str, tuple[str, ...]]:
+    """Return ``s3:ExistingObjectTag/KEY`` for each tag of the object that a call is about."""
+    match = _OBJECT.fullmatch(call.resource) if HAS_TAGS.fullmatch(call.action) else None
+    if match is None:
+        return {}
+    version = next(iter(call.context.get("s3:versionid", ())), None)
+    try:
+        info = objects.head(match[1], match[2], version)
+    except ApiError:  # S3 says what is missing, to whoever may know it
+        return {}
+    return {f"{_TAG}{key.lower()}": (value,) for key, value in tags_of(info.headers)}
+
+
+def decryption(objects: ObjectStore, bucket: str, key: str) -> Iterator[Call]:
+    """Iterate over what reading an object that a key of KMS encrypts needs besides."""
+    info = objects.index.current(bucket, key)
+    if name := info.headers.get(KEY) if info else None:
+        yield key_call("Decrypt", name)
+
+
+def existence(objects: ObjectStore, bucket: str, key: str) -> Iterator[Call]:
+    """Iterate over what a reader needs besides to be told that a key is missing (GetObject's API
+    reference). The request has no prefix, which a condition may ask for.
+    """
+    if objects.has_bucket(bucket) and not objects.exists(bucket, key):
+        yield Call("s3:ListBucket", f"arn:aws:s3:::{bucket}", known_keys=_KNOWN_ACTIONS)
+
+
+def list_call(bucket: str, prefix: str) -> Call:
+    """Return the call that lists the keys below a prefix."""
+    return Call("s3:ListBucket", f"arn:aws:s3:::{bucket}", {"s3:prefix": (prefix,)}, _KNOWN_ACTIONS)
+
+
+def s3_calls(request: Request, objects: ObjectStore) -> Iterator[Call]:
+    """Iterate over the actions that a request to S3 needs; none for one that is no operation."""
+    try:
+        bucket, key = target(request)
+    except ApiError:  # S3 says what is wrong with it
+        return
+    s3_operation = operation_of("object" if key else "bucket" if bucket else "service", request)
+    if s3_operation is None:
+        return
+    context = {f"s3:{n}": (request.args[q],) for q, n in _QUERY.items() if q in request.args}
+    context |= {f"s3:{n}": (request.headers[n],) for n in _HEADERS if n in request.headers}
+    action = _ACTIONS.get(s3_operation.name, s3_operation.name)
+    if action in _VERSION_ACTIONS and "versionId" in request.args:
+        action = action.replace("Object", "ObjectVersion")
+    resource = f"arn:aws:s3:::{bucket}" + (f"/{key}" if key else "") if bucket else "*"
+    if s3_operation.name != "DeleteObjects":  # which asks for each of its keys
+        yield Call(f"s3:{action}", resource, context, _KNOWN_ACTIONS)
+    yield from _further(s3_operation.name, request, resource, objects)
+    if s3_operation.name in _READS and "versionId" not in request.args:
+        yield from existence(objects, bucket, key)
+    if s3_operation.name == "GetObject":
+        yield from decryption(objects, bucket, key)
+    if name := request.headers.get(KEY) if key else None:
+        yield key_call("GenerateDataKey", name)
+
+
+def _further(
+    operation: str, request: Request, resource: str, objects: ObjectStore
+) -> Iterator[Call]:
+    """Iterate over the further actions of an operation that copies, tags or sets a list."""
+    if source := request.headers.get(COPY):
+        path, _, version = unquote(source).lstrip("/").partition("?versionId=")
+        verb = "GetObjectVersion" if version else "GetObject"
+        yield Call(f"s3:{verb}", f"arn:aws:s3:::{path}", known_keys=_KNOWN_ACTIONS)
+        bucket, _, key = path.partition("/")
+        if not version:
+            yield from existence(objects, bucket, key)
+        yield from decryption(objects, bucket, key)
+    if operation == "GetObjectAttributes":
+        yield Call("s3:GetObject", resource, known_keys=_KNOWN_ACTIONS)
+    if request.headers.get("x-amz-tagging") and request.method in ("PUT", "POST"):
+        yield Call("s3:PutObjectTagging", resource, known_keys=_KNOWN_ACTIONS)
+    if ACL in request.headers and operation in ("PutObject", "CopyObject", "CreateMultipartUpload"):
+        acl = {"s3:x-amz-acl": (request.headers[ACL],)}
+        yield Call("s3:PutObjectAcl", resource, acl, _KNOWN_ACTIONS)
+
+
+# The calls that SageMaker makes with a role: a job's before its container starts, a pipeline's for
+# a step. S3 aside, which asks as it moves each object.
+#
+# Developer guide, "How to use SageMaker AI execution roles" and "IAM Access Management" of
+# Pipelines.
+
+_IMAGE = re.compile(r"(\d{12})\.dkr\.ecr(?:-fips)?\.([\w-]+)\.amazonaws\.com(?:\.cn)?/([^:@]+)")
+_OUTPUTS = ("ProcessingOutputConfig", "OutputDataConfig", "TransformOutput", "DataCaptureConfig")
+_DESCRIBES = ("DescribeNetworkInterfaces", "DescribeVpcs", "DescribeDhcpOptions") + (
+    "DescribeSubnets",
+    "DescribeSecurityGroups",
+)
+
+
+def job_calls(request: Mapping[str, Any]) -> Iterator[Call]:
+    """Iterate over the calls with a job's or a model's role: image, keys, network, file system."""
+    for name in ("ImageUri", "TrainingImage", "Image"):
+        for image in members(request, name):
+            yield from _pull(str(image))
+    for output in _OUTPUTS:
+        for key in members(request.get(output), "KmsKeyId"):
+            yield from (key_call(a, key) for a in ("GenerateDataKey", "Encrypt", "Decrypt") if key)
+    for key in members(request, "VolumeKmsKeyId"):
+        yield key_call("CreateGrant", key, kms__grantisforawsresource="true")
+    for network in members(request, "VpcConfig"):
+        yield from _network(network)
+    for system in members(request, "FileSystemDataSource"):
+        if system["FileSystemType"] == "FSxLustre":
+            yield Call("fsx:DescribeFileSystems")
+        else:
+            arn = make_arn("elasticfilesystem", f"file-system/{system['FileSystemId']}")
+            yield Call("elasticfilesystem:DescribeFileSystems", arn)
+            yield Call("elasticfilesystem:DescribeMountTargets", arn)
+
+
+def _pull(image: str) -> Iterator[Call]:
+    """An image in ECR; the emulator pulls none, and its role is held to what a pull needs."""
+    if match := _IMAGE.match(image):
+        repository = f"arn:aws:ecr:{match[2]}:{match[1]}:repository/{match[3]}"
+        yield Call("ecr:GetAuthorizationToken")
+        for action in ("BatchCheckLayerAvailability", "GetDownloadUrlForLayer", "BatchGetImage"):
+            yield Call(f"ecr:{action}", repository)
+
+
+def _network(network: Mapping[str, Any]) -> Iterator[Call]:
+    interface = make_arn("ec2", "network-interface/*")
+    subnets = [make_arn("ec2", f"subnet/{subnet_id}") for subnet_id in network.get("Subnets", ())]
+    groups = [make_arn("ec2", f"security-group/{g}") for g in network.get("SecurityGroupIds", ())]
+    for resource in (*subnets, *groups, interface):
+        yield Call("ec2:CreateNetworkInterface", resource)
+    for subnet in subnets:
+        place = values(ec2__subnet=subnet)
+        for verb in ("CreateNetworkInterfacePermission", "DeleteNetworkInterface"):
+            yield Call(f"ec2:{verb}", interface, place)
+        yield Call("ec2:DeleteNetworkInterfacePermission", interface, place)
+    yield from (Call(f"ec2:{action}") for action in _DESCRIBES)
+
+
+def logging_calls(group: str, stream: str) -> Iterator[Call]:
+    """Iterate over the calls with which a job's log is written."""
+    yield from (log_call(action, group) for action in ("CreateLogGroup", "DescribeLogStreams"))
+    yield from (log_call(action, group, stream) for action in ("CreateLogStream", "PutLogEvents"))
+
+
+def metric_call(namespace: str) -> Call:
+    """Return the call with which a job's metrics are recorded."""
+    return Call("cloudwatch:PutMetricData", "*", values(cloudwatch__namespace=namespace))
+
+
+def step_calls(
+    kind: str, name: str, arguments: Mapping[str, Any], fields: Mapping[str, Any]
+) -> Iterator[Call]:
+    """Iterate over the calls with the pipeline's role for a step of that type.
+
+    ``name``: of what the step makes. ``fields``: FunctionArn, SqsQueueUrl and so on.
+    """
+    if kind == "Lambda":
+        yield Call("lambda:InvokeFunction", str(fields.get("FunctionArn")))
+    if kind == "Callback":
+        queue = str(fields.get("SqsQueueUrl"))
+        yield Call("sqs:SendMessage", make_arn("sqs", queue.rpartition("/")[2]))
+    request = step_type(kind).request
+    match = re.fullmatch(r"Create(\w+?)(?:Request|Input)", request or "")
+    if match is None:
+        return
+    if kind == "RegisterModel":
+        yield from _registration(arguments)
+        return
+    thing, member = match[1], f"{match[1]}Name"
+    step_request = {**arguments, member: arguments.get(member) or name}
+    tags = [*step_request.get("Tags", ()), {"Key": "sagemaker:pipeline-execution-arn", "Value": ""}]
+    yield from sagemaker_calls(f"Create{thing}", step_request | {"Tags": tags})
+    yield from sagemaker_calls(f"Describe{thing}", {member: step_request[member]})
+
+
+def _registration(arguments: Mapping[str, Any]) -> Iterator[Call]:
+    """A package: the service makes its group, and reads the model with the caller's rights."""
+    group, tags = arguments.get("ModelPackageGroupName"), arguments.get("Tags") or []
+    extended_tags = [*tags, {"Key": "sagemaker:pipeline-execution-arn", "Value": ""}]
+    if group and not str(group).startswith("arn:"):
+        owner = {"ModelPackageGroupName": group, "Tags": extended_tags}
+        yield from sagemaker_calls("CreateModelPackageGroup", owner)
+    tagging = (
+        {} if foreign(str(group)) else {"Tags": extended_tags}
+    )  # a group of others' has its own tags
+    yield from sagemaker_calls("CreateModelPackage", {**arguments, "Tags": [], **tagging})
+    yield from sagemaker_calls("DescribeModelPackage", {"ModelPackageGroupName": group})
+    specification = arguments.get("InferenceSpecification") or {}
+    for name in ("ModelDataUrl", "S3Uri"):
+        for uri in members(specification, name):
+            bucket, _, key = str(uri).removeprefix("s3://").partition("/")
+            yield object_call("GetObject", bucket, key)

@@ -1,0 +1,182 @@
+"""STS: sessions of roles, limited as AWS documents AssumeRole.
+
+Each member of a request has its effect or is refused by its name. So is every other operation that
+makes credentials: there are no identity providers here that could vouch for a token, and no MFA.
+"""
+
+import re
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from xml.sax.saxutils import escape
+
+from werkzeug import Request, Response
+
+from trainyard.emulator.iam import account_policies
+from trainyard.emulator.iam.access_keys import ROLE, Keys, Session, role_id
+from trainyard.emulator.request_scope import ApiError, account, enter_scope, foreign, region
+from trainyard.emulator.rest_requests import parse_list
+from trainyard.emulator.services.moto_app import Moto
+from trainyard.permissions.policy_documents import MalformedPolicy, Policy, read_policy
+
+SHORTEST, LONGEST = 900, 43_200  # seconds of a session
+USUAL = 3600  # seconds, where the request does not say; a chain's and most roles' longest
+LONGEST_POLICY = 2048  # characters
+MEMBERS = {"RoleArn", "RoleSessionName", "Policy", "PolicyArns", "DurationSeconds", "Tags"}
+MEMBERS |= {"TransitiveTagKeys", "ExternalId"}
+_NAME = re.compile(r"[\w+=,.@-]{2,64}")
+_SPACE = "https://sts.amazonaws.com/doc/2011-06-15/"
+Form = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class SecurityTokens:
+    """STS of an emulator, whose IAM is ``moto``'s."""
+
+    keys: Keys
+    moto: Moto
+
+    def refusal(self, request: Request, access_key: str) -> ApiError | None:
+        """Return why the request is wrong, or not implemented; None for another.
+
+        It is asked first: before IAM is, and before an account that the request opens exists.
+        """
+        operation = request.values.get("Action", "")
+        try:
+            if operation == "AssumeRole":
+                self._session(request.values, access_key)
+            elif operation != "GetCallerIdentity":
+                return _unimplemented_error(operation, "here only AssumeRole makes credentials")
+        except ApiError as wrong:
+            return wrong
+        return None
+
+    def answer(self, request: Request, access_key: str) -> Response:
+        """Answer a request that :meth:`refusal` has passed."""
+        if request.values["Action"] == "GetCallerIdentity":
+            identity = self.keys.identity(access_key)
+            return _result(request, identity) if identity else self.moto.answer(request, "sts")
+        session = self._session(request.values, access_key)
+        key, secret, token = self.keys.open(session)
+        credentials = {
+            "AccessKeyId": key,
+            "SecretAccessKey": secret,
+            "SessionToken": token,
+            "Expiration": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(session.until)),
+        }
+        user = {"AssumedRoleId": session.user_id, "Arn": session.arn}
+        return _result(request, {"AssumedRoleUser": user, "Credentials": credentials})
+
+    def _session(self, form: Form, access_key: str) -> Session:
+        """Return the session that an AssumeRole request means, without its keys.
+
+        Raises:
+            ApiError: a member is wrong, or not implemented; in AWS's words.
+        """
+        names = {name.partition(".")[0] for name in form if not name.startswith("X-Amz-")}
+        for name in sorted(names - MEMBERS - {"Action", "Version"}):
+            raise _unimplemented_error(
+                "AssumeRole", f"{name} would have no effect here: leave it out"
+            )
+        role, name = form.get("RoleArn", ""), form.get("RoleSessionName", "")
+        if not (parts := ROLE.fullmatch(role)):
+            raise _invalid(f"{role} is invalid")
+        if not _NAME.fullmatch(name):
+            raise _invalid(
+                f"RoleSessionName {name!r}: expected 2 to 64 letters, digits and +=,.@-_"
+            )
+        owner, source = foreign(role) or account(), self.keys.session(access_key)
+        tags, transitive = _tags(form, source)
+        with enter_scope(region(), owner):
+            iam_role = account_policies.role(role)
+            policies = tuple(self._policies(form))
+        longest = int(getattr(iam_role, "max_session_duration", None) or USUAL)
+        seconds = _duration(form.get("DurationSeconds"), longest, self.keys.is_user(access_key))
+        user_id = f"{iam_role.id if iam_role else role_id(parts['name'])}:{name}"
+        until = time.time() + seconds
+        return Session(role, name, owner, user_id, until, policies, tags, transitive)
+
+    def _policies(self, form: Form) -> Iterator[Policy]:
+        """Iterate over the session policies of the request, in the account of its role."""
+        if (text := form.get("Policy")) is not None:
+            if len(text) > LONGEST_POLICY:
+                raise _invalid(f"Policy: expected at most {LONGEST_POLICY} characters")
+            try:
+                yield read_policy("session policy", text)
+            except MalformedPolicy as wrong:
+                raise ApiError("MalformedPolicyDocument", str(wrong)) from None
+        arns = [entry.get("arn", "") for entry in parse_list(form, "PolicyArns")]
+        if len(arns) > 10:
+            raise _invalid("PolicyArns: expected at most 10 managed policies")
+        for arn in arns:
+            if ":iam::aws:policy/" in arn:
+                self.moto.load_managed_policies()
+            if (policy := account_policies.managed_policy(arn)) is None:
+                raise _invalid(f"PolicyArns: {arn} is no policy of account {account()}, nor AWS's")
+            yield policy
+
+
+def _duration(value: str | None, longest: int, is_user: bool) -> int:
+    """Return the seconds that a session lasts. ``is_user``: a user asks, and not another session,
+    whose chain is limited.
+    """
+    seconds = USUAL if value is None else int(value) if value.isdecimal() else -1
+    if not SHORTEST <= seconds <= LONGEST:
+        raise _invalid(f"DurationSeconds {value}: expected {SHORTEST} to {LONGEST} seconds")
+    if seconds > USUAL and not is_user:
+        raise _invalid(
+            "The requested DurationSeconds exceeds the 1 hour session limit for roles assumed by "
+            "role chaining."
+        )
+    if seconds > longest:
+        raise _invalid(
+            "The requested DurationSeconds exceeds the MaxSessionDuration set for this role."
+        )
+    return seconds
+
+
+def _tags(form: Form, source: Session | None) -> tuple[tuple[tuple[str, str], ...], frozenset[str]]:
+    """Return a session's tags, and the keys in lower case of those that a chain passes on.
+
+    ``source``: the session that asks.
+    """
+    tags = [(tag.get("Key", ""), tag.get("Value", "")) for tag in parse_list(form, "Tags")]
+    keys = [key.lower() for key, _ in tags]
+    if len(tags) > 50 or any(not 1 <= len(k) <= 128 or len(v) > 256 for k, v in tags):
+        raise _invalid("Tags: expected at most 50, with keys of 1 to 128 and values of 0 to 256")
+    if len(set(keys)) < len(keys):
+        message = "Duplicate tag keys found. Please note that Tag keys are case insensitive."
+        raise ApiError("InvalidParameterValue", message)
+    chain_keys = source.transitive if source else frozenset()
+    if conflicts := sorted(chain_keys.intersection(keys)):
+        message = f"The tag {conflicts[0]} was set as transitive earlier in the chain."
+        raise ApiError("InvalidParameterValue", message)
+    new_keys = {key.lower() for key in parse_list(form, "TransitiveTagKeys")}
+    if new_keys - set(keys):
+        message = "The specified transitive tag key must be included in the requested tags."
+        raise ApiError("InvalidParameterValue", message)
+    chain_tags = [tag for tag in (source.tags if source else ()) if tag[0].lower() in chain_keys]
+    return (*chain_tags, *tags), chain_keys | new_keys
+
+
+def _result(request: Request, members: Mapping[str, str | Mapping[str, str]]) -> Response:
+    operation = request.values["Action"]
+    result = f"<{operation}Result>{_xml(members)}</{operation}Result>"
+    body = f'<{operation}Response xmlns="{_SPACE}">{result}</{operation}Response>'
+    return Response(body, content_type="text/xml")
+
+
+def _xml(members: Mapping[str, str | Mapping[str, str]]) -> str:
+    texts = {k: v if isinstance(v, Mapping) else escape(v) for k, v in members.items()}
+    return "".join(
+        f"<{name}>{_xml(value) if isinstance(value, Mapping) else value}</{name}>"
+        for name, value in texts.items()
+    )
+
+
+def _unimplemented_error(operation: str, reason: str) -> ApiError:
+    return ApiError("InvalidAction", f"The emulator does not implement {operation}: {reason}.")
+
+
+def _invalid(message: str) -> ApiError:
+    return ApiError("ValidationError", message)

@@ -1,0 +1,290 @@
+"""What a request to SageMaker, or to another service beside S3, needs: Service Authorization
+Reference, the services' pages.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote
+
+from werkzeug import Request
+
+from trainyard.emulator.request_scope import account, foreign, make_arn
+from trainyard.emulator.rest_requests import json_object, parse_list
+from trainyard.emulator.services.moto_operations import operation_of
+
+# A call as IAM sees it: an action on a resource, with the condition keys that are known of it.
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One action on one resource."""
+
+    action: str
+    resource: str = "*"
+    context: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Condition key, in lower case → values."""
+
+    known_keys: frozenset[str] = frozenset()
+    """Keys of the service that the request would have here, if it had them at all."""
+
+
+def values(**keys: Any) -> dict[str, tuple[str, ...]]:
+    """Return condition keys, whose names stand with ``__`` for the colon, that have a value."""
+    return {
+        name.replace("__", ":"): texts(value) for name, value in keys.items() if value is not None
+    }
+
+
+def texts(value: Any) -> tuple[str, ...]:
+    """Return a request's value as IAM's texts: ``true`` for True, each item of a list."""
+    several: Iterable[Any] = value if isinstance(value, list | tuple) else [value]
+    return tuple(
+        str(element).lower() if isinstance(element, bool) else str(element) for element in several
+    )
+
+
+SAGEMAKER = "sagemaker.amazonaws.com"
+_ROLE_MEMBERS = ("RoleArn", "ExecutionRoleArn", "Role")
+_PASSING = re.compile("(Create|Update|Start|Put)")
+_WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_KINDS = {"AutoMLJob": "automl-job", "AutoMLJobV2": "automl-job"}
+_MEMBERS = {
+    "sagemaker:ModelApprovalStatus": ("ModelApprovalStatus",),
+    "sagemaker:InstanceTypes": ("InstanceType",),
+    "sagemaker:VolumeKmsKey": ("VolumeKmsKeyId",),
+    "sagemaker:OutputKmsKey": ("KmsKeyId",),
+    "sagemaker:VpcSubnets": ("Subnets",),
+    "sagemaker:VpcSecurityGroupIds": ("SecurityGroupIds",),
+    "sagemaker:NetworkIsolation": ("EnableNetworkIsolation",),
+    "sagemaker:InterContainerTrafficEncryption": ("EnableInterContainerTrafficEncryption",),
+    "sagemaker:MaxRuntimeInSeconds": ("MaxRuntimeInSeconds",),
+}
+"""Condition key → members, at whatever depth, whose values it has."""
+_OF_SESSIONS = frozenset(
+    {"sts:externalid", "sts:rolesessionname", "sts:sourceidentity", "sts:transitivetagkeys"}
+    | {"aws:requesttag/", "aws:tagkeys"}
+)
+_TAGGING = frozenset({"aws:requesttag/", "aws:tagkeys"})
+_KNOWN_KEYS = frozenset(key.lower() for key in _MEMBERS) | _TAGGING
+
+
+def sagemaker_calls(operation: str, request: Mapping[str, Any]) -> Iterator[Call]:
+    """Iterate over the actions that an operation of SageMaker needs, PassRole included."""
+    context = {
+        key.lower(): key_values
+        for key, names in _MEMBERS.items()
+        if (
+            key_values := tuple(
+                t for name in names for v in members(request, name) for t in texts(v)
+            )
+        )
+    } | tag_keys(request.get("Tags"))
+    resource = _sagemaker_resource(operation, request)
+    yield Call(f"sagemaker:{operation}", resource, context, _KNOWN_KEYS)
+    if operation in ("CreateEndpoint", "UpdateEndpoint"):
+        config = make_arn("sagemaker", f"endpoint-config/{request.get('EndpointConfigName', '')}")
+        yield Call(f"sagemaker:{operation}", config, context, _KNOWN_KEYS)
+    if request.get("Tags") and operation.startswith("Create"):
+        yield Call("sagemaker:AddTags", resource, tag_keys(request["Tags"]), _KNOWN_KEYS)
+    if _PASSING.match(operation):
+        yield from pass_role_calls(request, SAGEMAKER)
+
+
+def pass_role_calls(request: Mapping[str, Any], service: str) -> Iterator[Call]:
+    """Iterate over PassRole of each role that a request hands to a service."""
+    roles = {role for name in _ROLE_MEMBERS for role in members(request, name) if _is_role(role)}
+    for role in sorted(roles):
+        context = values(iam__passedtoservice=service)
+        yield Call("iam:PassRole", role, context, frozenset({"iam:associatedresourcearn"}))
+
+
+def _is_role(value: Any) -> bool:
+    return isinstance(value, str) and ":role/" in value
+
+
+def members(value: Any, name: str) -> Iterator[Any]:
+    """Iterate over the values of a member at whatever depth."""
+    for child in value if isinstance(value, list) else ():
+        yield from members(child, name)
+    for member, child in value.items() if isinstance(value, Mapping) else ():
+        if member == name:
+            yield child
+        yield from members(child, name)
+
+
+def tag_keys(tags: Any) -> dict[str, tuple[str, ...]]:
+    """Return the condition keys of a request's tags, as a list of Key and Value."""
+    if not isinstance(tags, list) or not all(isinstance(tag, Mapping) for tag in tags):
+        return {}
+    key_values = {
+        f"aws:requesttag/{str(t.get('Key')).lower()}": texts(t.get("Value")) for t in tags
+    }
+    return key_values | (
+        {"aws:tagkeys": tuple(str(tag.get("Key")) for tag in tags)} if tags else {}
+    )
+
+
+def _sagemaker_resource(operation: str, request: Mapping[str, Any]) -> str:
+    """Return the ARN that the request names, or makes; ``*`` if it names none."""
+    if arn := request.get("PipelineExecutionArn") or request.get("ResourceArn"):
+        return str(arn)
+    kind = re.sub(r"^[A-Z][a-z]+", "", operation)
+    if kind.startswith("ModelPackage") and not kind.startswith("ModelPackageGroup"):
+        return _package(request)
+    for length in range(len(kind), 2, -1):
+        for name in (f"{kind[:length]}Arn", f"{kind[:length]}Name"):
+            if isinstance(request.get(name), str):
+                return _build_arn(kind[:length], request[name])
+    return "*"
+
+
+def _build_arn(kind: str, name: str) -> str:
+    if name.startswith("arn:"):
+        return name
+    resource = _KINDS.get(kind) or _WORDS.sub("-", kind).lower()
+    return make_arn("sagemaker", f"{resource}/{name}")
+
+
+def _package(request: Mapping[str, Any]) -> str:
+    """Return a model package's ARN; of one that has no version yet, all of its group's."""
+    name = request.get("ModelPackageName") or request.get("ModelPackageArn")
+    if name:
+        return _build_arn("ModelPackage", str(name))
+    group = str(request.get("ModelPackageGroupName") or "")
+    owner = group.split(":")[4] if group.startswith("arn:") else account()
+    arn = make_arn("sagemaker", f"model-package/{group.rpartition('/')[2]}/*")
+    return arn.replace(f":{account()}:", f":{owner}:") if group else "*"
+
+
+# other services
+
+
+def key_call(action: str, key: str, **context: str) -> Call:
+    """An action on a key; an alias names any key that has it."""
+    plain = key.rpartition(":")[2]
+    known_keys = frozenset({"kms:resourcealiases", "kms:grantisforawsresource"})
+    if plain.startswith("alias/"):
+        context["kms__resourcealiases"] = plain
+        arn = f"{key.rpartition(':')[0]}:key/*" if ":" in key else make_arn("kms", "key/*")
+    else:
+        arn = key if ":" in key else make_arn("kms", f"key/{plain}")
+    return Call(f"kms:{action}", arn, values(**context), known_keys)
+
+
+def log_call(action: str, group: str, stream: str = "") -> Call:
+    """Return an action on a log group, or on a stream of it."""
+    return Call(f"logs:{action}", make_arn("logs", f"log-group:{group}:log-stream:{stream}"))
+
+
+def _logs(operation: str, request: Mapping[str, Any]) -> Iterator[Call]:
+    group = request.get("logGroupName") or str(request.get("logGroupIdentifier", "*"))
+    streams = operation in ("PutLogEvents", "GetLogEvents", "CreateLogStream", "DeleteLogStream")
+    stream = request.get("logStreamName", "") if streams else ""
+    yield log_call(operation, group.partition("log-group:")[2] or group, stream)
+
+
+def _events(operation: str, request: Mapping[str, Any]) -> Iterator[Call]:
+    name = request.get("Rule") or (request.get("Name") if operation.endswith("Rule") else None)
+    yield Call(f"events:{operation}", make_arn("events", f"rule/{name}") if name else "*")
+    yield from pass_role_calls(request, "events.amazonaws.com")
+
+
+def _sqs(operation: str, request: Mapping[str, Any]) -> Iterator[Call]:
+    name = str(request.get("QueueUrl") or request.get("QueueName") or "*").rpartition("/")[2]
+    yield Call(f"sqs:{operation}", make_arn("sqs", name))
+
+
+def _sns(operation: str, request: Mapping[str, Any]) -> Iterator[Call]:
+    yield Call(f"sns:{operation}", str(request.get("TopicArn") or "*"))
+
+
+def _kms(operation: str, request: Mapping[str, Any]) -> Iterator[Call]:
+    key = str(request.get("KeyId") or "*")
+    is_resource = key.startswith("arn:") or key == "*"
+    yield Call(f"kms:{operation}", key if is_resource else make_arn("kms", f"key/{key}"))
+
+
+def _iam(operation: str, request: Mapping[str, Any]) -> Iterator[Call]:
+    for kind in ("Role", "User", "Policy", "Group"):
+        if name := request.get(f"{kind}Name") if kind.lower() in operation.lower() else None:
+            yield Call(f"iam:{operation}", f"arn:aws:iam::{account()}:{kind.lower()}/{name}")
+            return
+    yield Call(f"iam:{operation}", str(request.get("PolicyArn") or "*"))
+
+
+def _sts(operation: str, request: Mapping[str, Any]) -> Iterator[Call]:
+    """Iterate over AssumeRole, and TagSession where tags are given; GetCallerIdentity needs no
+    permission (IAM user guide).
+    """
+    if operation != "AssumeRole":
+        return
+    context = tag_keys(parse_list(request, "Tags")) | values(
+        sts__externalid=request.get("ExternalId"),
+        sts__rolesessionname=request.get("RoleSessionName"),
+        sts__transitivetagkeys=parse_list(request, "TransitiveTagKeys") or None,
+    )
+    actions = ["AssumeRole", "TagSession"] if parse_list(request, "Tags") else ["AssumeRole"]
+    for action in actions:
+        yield Call(f"sts:{action}", str(request.get("RoleArn")), context, _OF_SESSIONS)
+
+
+def _metrics(operation: str, request: Mapping[str, Any]) -> Iterator[Call]:
+    if alarm := request.get("AlarmName"):
+        yield Call(f"cloudwatch:{operation}", make_arn("cloudwatch", f"alarm:{alarm}"))
+        return
+    yield Call(
+        f"cloudwatch:{operation}", "*", values(cloudwatch__namespace=request.get("Namespace"))
+    )
+
+
+_SERVICES: dict[str, Callable[[str, Mapping[str, Any]], Iterator[Call]]] = {
+    "sagemaker": sagemaker_calls,
+    "logs": _logs,
+    "events": _events,
+    "sqs": _sqs,
+    "sns": _sns,
+    "kms": _kms,
+    "iam": _iam,
+    "sts": _sts,
+    "monitoring": _metrics,
+}
+_FUNCTION = re.compile(r"/[\d-]+/functions/(?P<name>[^/]+)(?P<rest>/invocations)?")
+_ENDPOINT = re.compile(r"/endpoints/(?P<name>[^/]+)/(?P<verb>invocations|async-invocations)")
+
+
+def service_calls(service: str, request: Request) -> Iterator[Call]:
+    """Iterate over the actions that a request to a service, by its signing name, needs.
+
+    Of a service that is not in the table here, the resource is not known: ``*``.
+    """
+    if service == "lambda" and (match := _FUNCTION.match(request.path)):
+        verb = "InvokeFunction" if match["rest"] else operation_of(service, request)
+        yield Call(f"lambda:{verb}", _function(unquote(match["name"])))
+        return
+    if service == "sagemaker" and (match := _ENDPOINT.match(request.path)):
+        verb = "InvokeEndpointAsync" if match["verb"].startswith("async") else "InvokeEndpoint"
+        yield Call(f"sagemaker:{verb}", make_arn("sagemaker", f"endpoint/{match['name']}"))
+        return
+    operation = operation_of(service, request)
+    list_calls = _SERVICES.get(service)
+    if list_calls is None:
+        yield Call(f"{service}:{operation}")
+        return
+    form = request.values.to_dict() if "Action" in request.values else {}
+    yield from list_calls(operation, form or json_object(request.get_data() or b"{}"))
+
+
+def owner(service: str, request: Request) -> str:
+    """Return the account of the key that a request to KMS names by its ARN, if it is another one;
+    else an empty text.
+    """
+    if service != "kms":
+        return ""
+    return foreign(str(json_object(request.get_data() or b"{}").get("KeyId", "")))
+
+
+def _function(name: str) -> str:
+    plain = name.rpartition("function:")[2].partition(":")[0]
+    return name if name.startswith("arn:") else make_arn("lambda", f"function:{plain}")

@@ -1,0 +1,218 @@
+"""A run of a function: a separate process in the runtime of jobs, for one event."""
+
+import contextlib
+import json
+import math
+import shutil
+import threading
+import time
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trainyard.emulator.client_environment import Access, grant_access
+from trainyard.emulator.containers.cluster import Cluster, Outcome
+from trainyard.emulator.containers.isolation import choose
+from trainyard.emulator.containers.node import Node, base_environment
+from trainyard.emulator.containers.relocation import remove_scratch
+from trainyard.emulator.json_documents import write_json
+from trainyard.emulator.request_scope import region
+from trainyard.emulator.sagemaker.jobs.job import Place
+from trainyard.emulator.sagemaker.jobs.job_files import JobFolder
+
+INIT = 60.0  # seconds to import the handler's module; AWS allows 10, on a dedicated machine
+LARGEST = 6 * 1024 * 1024  # bytes of an event or an answer
+ANSWER = "answer.json"
+LONGEST_ANSWER = LARGEST + 65_536  # bytes of that file: the answer, and what bootstrap.py adds
+TAIL = 4096  # bytes of the log that LogType=Tail returns
+
+
+@dataclass(slots=True)
+class Result:
+    """The result of a run. ``payload`` is JSON; after a failure AWS's errorMessage, errorType,
+    stackTrace.
+    """
+
+    payload: bytes
+    is_failure: bool
+    tail: bytes = b""
+
+    @property
+    def failure(self) -> str:
+        """The error as text, ``KeyError: 'x'``."""
+        error = json.loads(self.payload)
+        return f"{error['errorType']}: {error['errorMessage']}"
+
+
+@dataclass(slots=True, eq=False)
+class Invocation:
+    """A run. ``configuration``: the function's; ``code``: its unzipped folder, which is not
+    changed.
+    """
+
+    place: Place
+    configuration: dict
+    code: Path
+    directory: Path
+    request: str = field(default_factory=lambda: str(uuid.uuid4()))
+    client_context: Any = None
+    _cluster: Cluster | None = None
+    _timer: threading.Timer | None = None
+    _late: bool = False
+    _is_stopped: bool = False
+    _lines: list[str] = field(default_factory=list)
+    _stream: str = ""
+
+    def run(self, event: Any) -> Result:
+        """Call the handler and wait for its answer. Raises ``EmulatorError``, ``OSError``."""
+        root = self.directory / "function"
+        node = Node("function", root, python=self.place.python, may_write=False)
+        try:
+            self._stage(node, event)
+            with grant_access(self.place.aws, self.configuration["Role"], False) as access:
+                start_time = time.monotonic()
+                outcome = self._start(node, access).run(INIT + self.configuration["Timeout"], 0)
+            return self._conclude(node, outcome, 1000 * (time.monotonic() - start_time))
+        finally:
+            if self._timer:
+                self._timer.cancel()
+            remove_scratch(node)
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def stop(self) -> None:
+        """Kill the run, because the emulator ends."""
+        self._is_stopped = True
+        if self._cluster:
+            self._cluster.stop(0)
+
+    def _stage(self, node: Node, event: Any) -> None:
+        node.make_directories()
+        if choose().loopback:
+            node.ml.symlink_to(self.code)  # seen as /opt/ml
+        else:
+            shutil.copytree(self.code, node.ml)
+        values = {
+            "event": event,
+            "request": self.request,
+            "arn": self.configuration["FunctionArn"],
+            "seconds": self.configuration["Timeout"],
+            "client_context": self.client_context,
+        }
+        write_json(node.home / "event.json", values)
+        now = time.strftime("%Y/%m/%d", time.gmtime())
+        self._stream = f"{now}/[$LATEST]{uuid.uuid4().hex}"
+        node.environment = base_environment(region(), 1, node.python) | self._environment()
+        node.command = [str(node.python), str(Path(__file__).with_name("bootstrap.py"))]
+
+    def _environment(self) -> dict[str, str]:
+        function = self.configuration
+        return {
+            **function.get("Environment", {}).get("Variables", {}),
+            "_HANDLER": function["Handler"],
+            "LAMBDA_TASK_ROOT": "/opt/ml",
+            "TZ": "UTC",
+            "AWS_EXECUTION_ENV": f"AWS_Lambda_{function['Runtime']}",
+            "AWS_LAMBDA_FUNCTION_NAME": function["FunctionName"],
+            "AWS_LAMBDA_FUNCTION_VERSION": function["Version"],
+            "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(function["MemorySize"]),
+            "AWS_LAMBDA_LOG_GROUP_NAME": self._group,
+            "AWS_LAMBDA_LOG_STREAM_NAME": self._stream,
+        }
+
+    def _start(self, node: Node, access: Access | None) -> Cluster:
+        isolation = choose()
+        node.environment |= access.environment(isolation) if access else {}
+        isolation.prepare(node, [node.name])
+        if isolation.notice:
+            self._write_line(f"[emulator] {isolation.notice}")
+        route = access.route if access else None
+        self._cluster = Cluster(self.directory, [node], isolation, self._line, route)
+        if self._is_stopped:
+            self._cluster.stop(0)
+        return self._cluster
+
+    def _conclude(self, node: Node, outcome: Outcome, milliseconds: float) -> Result:
+        home = JobFolder(node.home, "/opt/home", place="/opt/home", report=self._write_line)
+        text, memory = home.read(ANSWER, LONGEST_ANSWER + 1), 0
+        if self._late:
+            seconds = f"{self.configuration['Timeout']:.2f}"
+            message = f"RequestId: {self.request} Error: Task timed out after {seconds} seconds"
+            result = self._failure("Sandbox.Timedout", message)
+        elif text and len(text) > LONGEST_ANSWER:
+            result = self._too_large()
+        elif (answer := _parse_answer(text)) is None:
+            result = self._failure("Runtime.ExitError", self._died(outcome))
+        else:
+            milliseconds, memory = answer["milliseconds"], answer["memory"]
+            result = self._make_result(answer["error"] or answer["result"], bool(answer["error"]))
+        self._report(milliseconds, memory)
+        result.tail = "".join(f"{line}\n" for line in self._lines).encode()[-TAIL:]
+        return result
+
+    def _make_result(self, answer: Any, is_failure: bool) -> Result:
+        payload = json.dumps(answer).encode()
+        return Result(payload, is_failure) if len(payload) <= LARGEST else self._too_large()
+
+    def _too_large(self) -> Result:
+        limit = f"exceeded maximum allowed payload size ({LARGEST} bytes)."
+        return self._failure("Function.ResponseSizeTooLarge", f"Response payload size {limit}")
+
+    def _died(self, outcome: Outcome) -> str:
+        status = outcome.failure.status if outcome.failure else 0
+        how = f"with error: {f'signal: {-status}' if status < 0 else f'exit status {status}'}"
+        how = how if status else "without providing a reason"
+        if self._is_stopped:
+            how = "with error: the emulator is stopping"
+        return f"RequestId: {self.request} Error: Runtime exited {how}"
+
+    def _failure(self, kind: str, message: str) -> Result:
+        self._write_line(message)
+        return Result(json.dumps({"errorType": kind, "errorMessage": message}).encode(), True)
+
+    def _report(self, milliseconds: float, memory: int) -> None:
+        self._write_line(f"END RequestId: {self.request}")
+        billed_milliseconds = int(milliseconds) + 1
+        size = self.configuration["MemorySize"]
+        self._write_line(
+            f"REPORT RequestId: {self.request}\tDuration: {milliseconds:.2f} ms\t"
+            f"Billed Duration: {billed_milliseconds} ms\tMemory Size: {size} MB\tMax Memory Used: "
+            f"{memory} MB\t"
+        )
+
+    # the log
+
+    @property
+    def _group(self) -> str:
+        logging = self.configuration.get("LoggingConfig", {})
+        return logging.get("LogGroup") or f"/aws/lambda/{self.configuration['FunctionName']}"
+
+    def _line(self, _: str, line: str) -> None:
+        if self._timer is None and line.startswith(f"START RequestId: {self.request}"):
+            self._timer = threading.Timer(self.configuration["Timeout"], self._time_out)
+            self._timer.daemon = True
+            self._timer.start()
+        self._write_line(line)
+
+    def _write_line(self, line: str) -> None:
+        self._lines.append(line)
+        self.place.logs.append(self._group, self._stream, [line])
+
+    def _time_out(self) -> None:
+        self._late = True
+        if self._cluster:
+            self._cluster.stop(0)
+
+
+def _parse_answer(text: bytes | None) -> dict[str, Any] | None:
+    """Return what bootstrap.py wrote; None for nothing, or for what the function itself wrote."""
+    with contextlib.suppress(ValueError, RecursionError):
+        match json.loads(text or b"null"):
+            case {
+                "result": _,
+                "error": None | {"errorType": str(), "errorMessage": str()},
+                "milliseconds": float(),
+                "memory": int(),
+            } as answer if math.isfinite(answer["milliseconds"]):
+                return answer
+    return None

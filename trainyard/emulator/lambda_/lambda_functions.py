@@ -1,0 +1,472 @@
+"""Lambda's operations on functions, and calls of functions.
+
+<state>/functions/<name>/function.json   configuration, tags, the name of the code's folder
+<state>/functions/<name>/code-.../       the code, unzipped
+<state>/functions/<name>/events/<id>     an accepted event whose call has not ended
+"""
+
+import base64
+import hashlib
+import io
+import json
+import logging
+import re
+import secrets
+import shutil
+import threading
+import time
+import uuid
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from werkzeug import Request, Response
+
+from trainyard.common.errors import EmulatorError
+from trainyard.emulator.json_documents import read_json, write_json
+from trainyard.emulator.lambda_.function_invocation import LARGEST, Invocation, Result
+from trainyard.emulator.request_scope import ApiError, Thread, make_arn, page
+from trainyard.emulator.rest_requests import Rest, error
+from trainyard.emulator.s3.object_store import ObjectStore
+from trainyard.emulator.sagemaker.jobs.job import Place
+
+# The configuration of a function; settings that cannot run here are refused by name.
+
+MOST = 262144000  # bytes of all files, unzipped
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """The unzipped code of a function. ``folder``: name of its folder."""
+
+    sha256: str
+    size: int
+    folder: str
+
+
+def read_zip(request: dict, objects: ObjectStore) -> bytes:
+    """Return the zip of a request that has ``ZipFile``, or ``S3Bucket`` and ``S3Key``."""
+    if "ZipFile" in request:
+        return request["ZipFile"]
+    if "S3Bucket" not in request or "S3Key" not in request:
+        raise invalid("Please provide a source for function code.")
+    place = request["S3Bucket"], request["S3Key"], request.get("S3ObjectVersion")
+    try:
+        return objects.read_bytes(*place)
+    except ApiError as missing:
+        raise invalid(
+            f"Error occurred while GetObject. S3 Error Code: {missing.code}. "
+            f"S3 Error Message: {missing.message}"
+        ) from None
+
+
+def unzip(data: bytes, root: Path) -> Code:
+    """Unzip into a new folder under ``root``. Raises ``InvalidParameterValueException``."""
+    folder = root / f"code-{secrets.token_hex(6)}"
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            if not archive.namelist():
+                raise invalid("Uploaded file must be a non-empty zip")
+            if sum(info.file_size for info in archive.infolist()) >= MOST:
+                raise invalid(f"Unzipped size must be smaller than {MOST} bytes")
+            archive.extractall(folder)
+    except (zipfile.BadZipFile, OSError, NotImplementedError, RuntimeError, EOFError) as wrong:
+        shutil.rmtree(folder, ignore_errors=True)
+        message = "Could not unzip uploaded file. Please check your file, then try to upload again."
+        raise invalid(message) from wrong
+    digest = base64.b64encode(hashlib.sha256(data).digest()).decode()
+    return Code(digest, len(data), folder.name)
+
+
+def invalid(message: str) -> ApiError:
+    return ApiError("InvalidParameterValueException", message)
+
+
+NAME = re.compile(r"[a-zA-Z0-9-_]{1,64}")
+DEFAULTS = {
+    "Description": "",
+    "Timeout": 3,
+    "MemorySize": 128,
+    "Architectures": ["x86_64"],
+    "EphemeralStorage": {"Size": 512},
+    "TracingConfig": {"Mode": "PassThrough"},
+    "SnapStart": {"ApplyOn": "None", "OptimizationStatus": "Off"},
+}
+LIMITS = {"Timeout": (1, 900), "MemorySize": (128, 32768)}
+NOT_RUN = {
+    "Layers": "layers are not mounted: put their content into the function's zip",
+    "FileSystemConfigs": "the emulator has no EFS",
+    "DeadLetterConfig": "failed events are not forwarded",
+    "ImageConfig": "container images are not run",
+    "CapacityProviderConfig": "the emulator has no capacity providers",
+    "DurableConfig": "durable executions are not run",
+    "CodeSigningConfigArn": "code signing is not checked",
+}
+"""Member of a request → why it is refused, unless it is empty."""
+SETTINGS = (
+    *("Role", "Handler", "Runtime", "Description", "Timeout", "MemorySize", "Architectures"),
+    *("Environment", "VpcConfig", "TracingConfig", "KMSKeyArn", "EphemeralStorage"),
+    *("LoggingConfig", "SnapStart"),
+)
+"""Members of a request that belong to the configuration. MemorySize, EphemeralStorage,
+Architectures, VpcConfig, TracingConfig, KMSKeyArn and SnapStart have no effect here."""
+_ROLE = r"arn:(aws[a-zA-Z-]*)?:iam::\d{12}:role/?[a-zA-Z_0-9+=,.@\-_/]+"
+RESERVED_NAMES = re.compile(
+    r"_HANDLER|_X_AMZN_TRACE_ID|AWS_(DEFAULT_REGION|REGION|EXECUTION_ENV|LAMBDA_.*|ACCESS_KEY"
+    r"|ACCESS_KEY_ID|SECRET_ACCESS_KEY|SESSION_TOKEN)|LAMBDA_(TASK_ROOT|RUNTIME_DIR)"
+)
+
+
+def read_configuration(request: dict) -> dict[str, Any]:
+    """Return the part of a create or update request that is configuration.
+
+    Raises ``InvalidParameterValueException`` for what the emulator cannot run, or AWS refuses.
+    """
+    for member, reason in NOT_RUN.items():
+        if request.get(member) and any(_values(request[member])):
+            raise invalid(f"{member} is not run by this emulator: {reason}")
+    if "Role" in request and not re.fullmatch(_ROLE, request["Role"]):
+        message = (
+            f"1 validation error detected: Value '{request['Role']}' at 'role' failed to satisfy "
+            f"constraint: Member must satisfy regular expression pattern: {_ROLE}"
+        )
+        raise ApiError("ValidationException", message)
+    if "Runtime" in request and not re.fullmatch(r"python3\.\d+", request["Runtime"]):
+        message = f"Runtime {request['Runtime']!r} is not run by this emulator, which has"
+        raise invalid(f"{message} only Python: expected python3.x")
+    for member, (least, most) in LIMITS.items():
+        if not least <= request.get(member, least) <= most:
+            raise invalid(f"{member} {request[member]}: expected {least} to {most}")
+    _check_environment(request.get("Environment", {}).get("Variables", {}))
+    return {
+        member: request[member] for member in SETTINGS if request.get(member) not in (None, {}, [])
+    }
+
+
+def _values(value: Any) -> list[Any]:
+    return list(value.values()) if isinstance(value, dict) else [value]
+
+
+def _check_environment(variables: dict[str, str]) -> None:
+    reserved_names = [name for name in variables if RESERVED_NAMES.fullmatch(name)]
+    if reserved_names:
+        raise invalid(
+            "Lambda was unable to configure your environment variables because the environment "
+            "variables you have provided contains reserved keys that are currently not supported "
+            f"for modification. Reserved keys used in this request: {', '.join(reserved_names)}"
+        )
+    if sum(len(f"{key}{value}".encode()) for key, value in variables.items()) > 4096:
+        raise invalid(
+            "Lambda was unable to configure your environment variables because the environment "
+            "variables you have provided exceeded the 4KB limit."
+        )
+
+
+RETRIES = (60.0, 120.0)  # seconds before each retry of an asynchronous event
+log = logging.getLogger(__name__)
+
+
+class Functions:
+    """The functions of a state directory. Its methods are thread-safe."""
+
+    def __init__(self, root: Path, place: Place) -> None:
+        self._root, self._place = root, place
+        self._runs = place.jobs.parent / "invocations"
+        self._rest = Rest("lambda")
+        self._lock = threading.RLock()
+        self._running: set[Invocation] = set()
+        self._closing = threading.Event()
+        self._operations: dict[str, Callable[[dict], dict]] = {
+            "CreateFunction": self.create,
+            "GetFunction": self.get,
+            "GetFunctionConfiguration": lambda request: self._find(request)["configuration"],
+            "ListFunctions": self.list_functions,
+            "UpdateFunctionCode": self.update_code,
+            "UpdateFunctionConfiguration": self.update_configuration,
+            "DeleteFunction": self.delete,
+            "Invoke": self.invoke,
+            "TagResource": self.tag,
+            "UntagResource": self.untag,
+            "ListTags": lambda request: {"Tags": self._find(request, "Resource")["tags"]},
+        }
+        root.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(self._runs, ignore_errors=True)  # of an emulator that was killed
+
+    def resume(self) -> None:
+        """Call again for the events that a killed emulator had accepted."""
+        for path in sorted(self._root.glob("*/events/*.json")):
+            self._later(path)
+
+    def close(self) -> None:
+        """End every call; return when none of their processes is left."""
+        self._closing.set()
+        for invocation in list(self._running):
+            invocation.stop()
+        while self._running:
+            time.sleep(0.01)
+
+    def answer(self, request: Request) -> Response:
+        """Return the answer to a request to Lambda."""
+        try:
+            operation, parameters = self._rest.read(request)
+            if operation not in self._operations:
+                message = f"The emulator does not implement {operation} of Lambda."
+                raise ApiError("UnknownOperationException", message)
+            return self._rest.write(operation, self._operations[operation](parameters))
+        except ApiError as failure:
+            return error(failure)
+
+    # operations
+
+    def create(self, request: dict) -> dict:
+        name, code = _name(request["FunctionName"]), request["Code"]
+        if request.get("PackageType", "Zip") != "Zip" or "ImageUri" in code:
+            raise invalid(
+                "PackageType Image is not run by this emulator, which has no containers: give the "
+                "handler's code as a zip, with Runtime and Handler"
+            )
+        if not request.get("Runtime") or not request.get("Handler"):
+            message = "Runtime and Handler are mandatory parameters for functions created with"
+            raise invalid(f"{message} deployment packages.")
+        new_settings = read_configuration(request)
+        _check_unpublished(request)
+        with self._lock:
+            if self._path(name).exists():
+                raise ApiError("ResourceConflictException", f"Function already exist: {name}", 409)
+            folder = self._path(name).parent
+            folder.mkdir(parents=True, exist_ok=True)
+            unpacked_files = unzip(read_zip(code, self._place.objects), folder)
+            configuration = {
+                "FunctionName": name,
+                "FunctionArn": make_arn("lambda", f"function:{name}"),
+                **DEFAULTS,
+                "LoggingConfig": {"LogFormat": "Text", "LogGroup": f"/aws/lambda/{name}"},
+                **new_settings,
+                "Version": "$LATEST",
+                "PackageType": "Zip",
+                "State": "Active",
+                "LastUpdateStatus": "Successful",
+            }
+            record = {"configuration": configuration, "tags": request.get("Tags", {})}
+            return self._store(record, unpacked_files)
+
+    def get(self, request: dict) -> dict:
+        record = self._find(request)
+        tags = {"Tags": record["tags"]} if record["tags"] else {}
+        return {
+            "Configuration": record["configuration"],
+            "Code": {"RepositoryType": "S3"},  # no Location: the zip itself is not kept
+            **tags,
+        }
+
+    def list_functions(self, request: dict) -> dict:
+        paths = sorted(self._root.glob("*/function.json"))
+        configurations = [read_json(path)["configuration"] for path in paths]
+        paging_request = {"MaxResults": request.get("MaxItems"), "NextToken": request.get("Marker")}
+        answer = page(
+            "Functions", configurations, {k: v for k, v in paging_request.items() if v}, 50
+        )
+        if "NextToken" in answer:
+            answer["NextMarker"] = answer.pop("NextToken")
+        return answer
+
+    def update_code(self, request: dict) -> dict:
+        if "ImageUri" in request:
+            raise invalid("ImageUri is not run by this emulator, which has no containers")
+        _check_unpublished(request)
+        with self._lock:
+            record = self._find(request)
+            folder = self._path(record["configuration"]["FunctionName"]).parent
+            _check_revision(record, request)
+            unpacked_files = unzip(read_zip(request, self._place.objects), folder)
+            if request.get("DryRun"):
+                shutil.rmtree(folder / unpacked_files.folder)
+                return record["configuration"]
+            return self._store(record, unpacked_files)
+
+    def update_configuration(self, request: dict) -> dict:
+        new_settings = read_configuration(request)
+        with self._lock:
+            record = self._find(request)
+            _check_revision(record, request)
+            cleared_names = {k for k in ("Environment", "VpcConfig") if request.get(k) == {}}
+            old_settings = {
+                k: v for k, v in record["configuration"].items() if k not in cleared_names
+            }
+            record["configuration"] = old_settings | new_settings
+            return self._store(record)
+
+    def delete(self, request: dict) -> dict:
+        with self._lock:
+            record = self._find(request)
+            shutil.rmtree(self._path(record["configuration"]["FunctionName"]).parent)
+        return {"StatusCode": 204}
+
+    def tag(self, request: dict) -> dict:
+        with self._lock:
+            record = self._find(request, "Resource")
+            record["tags"] |= request["Tags"]
+            self._write(record)
+        return {}
+
+    def untag(self, request: dict) -> dict:
+        with self._lock:
+            record = self._find(request, "Resource")
+            tags = {k: v for k, v in record["tags"].items() if k not in request["TagKeys"]}
+            self._write(record | {"tags": tags})
+        return {}
+
+    def invoke(self, request: dict) -> dict:
+        kind = request.get("InvocationType", "RequestResponse")
+        if kind not in ("RequestResponse", "Event", "DryRun"):
+            raise invalid(f"InvocationType {kind!r}: expected RequestResponse, Event or DryRun")
+        configuration = self._find(request)["configuration"]
+        event = _event(request.get("Payload", b""))
+        if kind == "DryRun":
+            return {"StatusCode": 204}
+        if kind == "Event":
+            self._accept(configuration["FunctionName"], event)
+            return {"StatusCode": 202}
+        result = self.call(configuration["FunctionArn"], event)
+        answer = {"StatusCode": 200, "ExecutedVersion": "$LATEST", "Payload": result.payload}
+        if result.is_failure:
+            answer["FunctionError"] = "Unhandled"
+        if request.get("LogType") == "Tail":
+            answer["LogResult"] = base64.b64encode(result.tail).decode()
+        return answer
+
+    # for the other rooms
+
+    def configuration(self, name: str) -> dict:
+        """Return GetFunctionConfiguration's answer, by name or ARN. Raises
+        ``ResourceNotFound…``.
+        """
+        return self._find({"FunctionName": name})["configuration"]
+
+    def call(self, name: str, event: Any) -> Result:
+        """Run the function to its end, or its time-out. Raises :class:`ApiError`."""
+        with self._lock:
+            record = self._find({"FunctionName": name})
+            configuration = record["configuration"]
+            code = self._path(configuration["FunctionName"]).parent / record["code"]
+            number = uuid.uuid4()
+            run = Invocation(self._place, configuration, code, self._runs / number.hex, str(number))
+            if self._closing.is_set():
+                raise ApiError("ServiceException", "The emulator is stopping.", 503)
+            self._running.add(run)
+        try:
+            return run.run(event)
+        except (EmulatorError, OSError) as failure:
+            log.exception("function %s failed in the emulator", name)
+            raise ApiError("ServiceException", f"The emulator failed: {failure}", 500) from None
+        finally:
+            self._running.discard(run)
+
+    # events
+
+    def _accept(self, name: str, event: Any) -> None:
+        """Write the event to disk, then start its call: a kill loses no event, but may repeat its
+        call.
+        """
+        path = self._path(name).parent / "events" / f"{time.time_ns()}-{uuid.uuid4().hex}.json"
+        write_json(path, event)
+        self._later(path)
+
+    def _later(self, path: Path) -> None:
+        Thread(target=self._deliver, args=(path,), daemon=True).start()
+
+    def _deliver(self, path: Path) -> None:
+        """Call at most three times, as AWS does; then drop the event."""
+        name, event = path.parents[1].name, read_json(path)
+        for wait in (0.0, *RETRIES):
+            if self._closing.wait(wait):
+                return
+            try:
+                result = self.call(name, event)
+            except ApiError as failure:
+                if failure.code == "ResourceNotFoundException":
+                    return
+                continue
+            if self._closing.is_set():
+                return
+            if not result.is_failure:
+                break
+        else:
+            log.warning("function %s: an event was dropped after three failures", name)
+        path.unlink(missing_ok=True)
+
+    # inside
+
+    def _path(self, name: str) -> Path:
+        return self._root / name / "function.json"
+
+    def _find(self, request: dict, key: str = "FunctionName") -> dict:
+        """Return the function's record. Raises ``ResourceNotFoundException``."""
+        name = _name(request[key])
+        qualifier = request.get("Qualifier") or _qualifier(request[key])
+        if qualifier not in ("", "$LATEST") or not self._path(name).exists():
+            arn = make_arn("lambda", f"function:{name}") + (qualifier and f":{qualifier}")
+            raise ApiError("ResourceNotFoundException", f"Function not found: {arn}", 404)
+        return read_json(self._path(name))
+
+    def _store(self, record: dict, code: Code | None = None) -> dict:
+        """Store the function's record under a new revision id; delete its code folders that neither
+        the record nor a running call uses.
+        """
+        configuration = record["configuration"]
+        configuration["LastModified"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3]
+        configuration["LastModified"] += "+0000"
+        configuration["RevisionId"] = str(uuid.uuid4())
+        if code:
+            configuration |= {"CodeSha256": code.sha256, "CodeSize": code.size}
+            record["code"] = code.folder
+        self._write(record)
+        folder = self._path(configuration["FunctionName"]).parent
+        used = {run.code for run in self._running} | {folder / record["code"]}
+        for old in folder.glob("code-*"):
+            if old not in used:
+                shutil.rmtree(old, ignore_errors=True)
+        return configuration
+
+    def _write(self, record: dict) -> None:
+        write_json(self._path(record["configuration"]["FunctionName"]), record)
+
+
+def _name(reference: str) -> str:
+    """Return ``name`` from ``name``, ``name:qualifier``, or a partial or whole ARN."""
+    _, arn, rest = reference.rpartition("function:")
+    name = (rest if arn else reference).partition(":")[0]
+    if not NAME.fullmatch(name):
+        raise invalid(f"FunctionName {reference!r}: expected at most 64 letters, digits, - and _")
+    return name
+
+
+def _qualifier(reference: str) -> str:
+    return reference.rpartition("function:")[2].partition(":")[2]
+
+
+def _check_unpublished(request: dict) -> None:
+    if request.get("Publish"):
+        raise invalid("Publish: versions are not kept by this emulator, which has only $LATEST")
+
+
+def _event(payload: bytes) -> Any:
+    if len(payload) > LARGEST:
+        message = f"Request must be smaller than {LARGEST} bytes for the InvokeFunction operation"
+        raise ApiError("RequestTooLargeException", message, 413)
+    try:
+        return json.loads(payload or b"{}")
+    except ValueError as wrong:
+        message = f"Could not parse request body into json: {wrong}"
+        raise ApiError("InvalidRequestContentException", message) from None
+
+
+def _check_revision(record: dict, request: dict) -> None:
+    have = record["configuration"]["RevisionId"]
+    if request.get("RevisionId", have) != have:
+        message = "The RevisionId provided does not match the latest RevisionId. Call the"
+        message += " GetFunction/GetAlias API to retrieve the latest RevisionId"
+        raise ApiError("PreconditionFailedException", message, 412)

@@ -1,0 +1,304 @@
+"""CloudWatch Logs: one append-only file of JSON lines per stream.
+
+    <root>/<group>.group/<stream>.jsonl     names percent-encoded
+    <root>/<group>.group/settings.json      retentionInDays, tags, …; missing if nothing is set
+
+The first line describes the stream, each later one is an event. A token is a byte offset into
+the file, so a poll reads only new events. Events come back in the order in which they were
+ingested (AWS sorts by timestamp, which differs only when a client back-dates events). A time is
+found by binary search. If a client has back-dated events, marked by a file ``.unordered`` beside
+the stream's, all of the file is read.
+"""
+
+import contextlib
+import json
+import mmap
+import os
+import shutil
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+from urllib.parse import quote, unquote
+
+from trainyard.common import atomic_file
+from trainyard.emulator.json_documents import read_json, write_json
+from trainyard.emulator.request_scope import ApiError, make_arn
+
+_GROUP, _STREAM, _UNORDERED_SUFFIX = ".group", ".jsonl", ".unordered"
+_SETTINGS = "settings.json"
+_LONGEST = 255  # bytes of a file name
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    timestamp: int
+    """Milliseconds since the epoch, as in every CloudWatch Logs time."""
+    message: str
+    ingestion: int
+    start: int
+    """Offset of its line in the stream's file; ``stop`` is one past the line."""
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    group: str
+    name: str
+    path: Path
+    creation_time: int
+
+    @property
+    def arn(self) -> str:
+        return f"{group_arn(self.group)}:log-stream:{self.name}"
+
+    def span(self, data: mmap.mmap, since: int | None, until: int | None) -> tuple[int, int]:
+        """Return offsets that enclose all events with ``since`` ≤ time < ``until`` (ms)."""
+        bounds = data.find(b"\n") + 1, data.rfind(b"\n") + 1
+        if self.path.with_suffix(_UNORDERED_SUFFIX).exists():
+            return bounds
+        first = bounds[0] if since is None else _find_offset(data, *bounds, since)
+        return first, bounds[1] if until is None else _find_offset(data, first, bounds[1], until)
+
+
+class LogStore:
+    """Groups and streams under one directory. Its methods are thread-safe.
+
+    Raises :class:`ApiError` (``ResourceNotFoundException``, ...) for what AWS refuses.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._lock = threading.Lock()
+        root.mkdir(parents=True, exist_ok=True)
+
+    # writing
+
+    def append(self, group: str, stream: str, messages: Iterable[str]) -> None:
+        """Add one event per message, timestamped now. Creates group and stream as needed."""
+        now = _now()
+        self.put(group, stream, [(now, message) for message in messages], create=True)
+
+    def put(
+        self, group: str, stream: str, events: list[tuple[int, str]], *, create: bool = False
+    ) -> None:
+        """Add (timestamp in ms, message) events, all of them or, after a kill, a prefix."""
+        path, now = self._path(group, stream), _now()
+        lines = [json.dumps({"t": t, "i": now, "m": m}, ensure_ascii=False) for t, m in events]
+        with self._lock:
+            if create:
+                self._create(group, stream)
+            elif not path.exists():
+                raise _missing(f"The specified log stream {stream!r} does not exist.")
+            if not create and _is_earlier(path, events):
+                path.with_suffix(_UNORDERED_SUFFIX).touch()
+            with path.open("r+b") as file:
+                _end_torn_line(file)
+                file.write("".join(f"{line}\n" for line in lines).encode("utf-8", "replace"))
+
+    def create_group(self, group: str, settings: dict[str, Any] | None = None) -> None:
+        """Create a group. ``settings``: the answer of :meth:`settings` from now on."""
+        with self._lock:
+            folder = self._folder(group)
+            if folder.exists():
+                raise ApiError(
+                    "ResourceAlreadyExistsException", "The specified log group already exists"
+                )
+            folder.mkdir(parents=True)
+        if settings:
+            self.change(group, settings)
+
+    def delete_group(self, group: str) -> None:
+        with self._lock:
+            self._need_group(group)
+            shutil.rmtree(self._folder(group))
+
+    def delete_stream(self, group: str, stream: str) -> None:
+        path = self.stream(group, stream).path
+        with self._lock:
+            path.with_suffix(_UNORDERED_SUFFIX).unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
+
+    def settings(self, group: str) -> dict[str, Any]:
+        """Return the group's settings: retentionInDays, tags and so on."""
+        self._need_group(group)
+        path = self._folder(group) / _SETTINGS
+        return read_json(path) if path.exists() else {}
+
+    def change(self, group: str, settings: dict[str, Any]) -> None:
+        """Change some settings; None removes one."""
+        with self._lock:
+            merged_settings = self.settings(group) | settings
+            values = {name: value for name, value in merged_settings.items() if value is not None}
+            write_json(self._folder(group) / _SETTINGS, values)
+
+    def create_stream(self, group: str, stream: str) -> None:
+        with self._lock:
+            self._need_group(group)
+            if not self._create(group, stream):
+                raise ApiError(
+                    "ResourceAlreadyExistsException", "The specified log stream already exists"
+                )
+
+    # reading
+
+    def groups(self) -> list[tuple[str, int]]:
+        """Return (name, creation time in ms) of each group, sorted by name."""
+        paths = [p for p in self.root.iterdir() if p.suffix == _GROUP]
+        return sorted((unquote(p.name.removesuffix(_GROUP)), _birth(p)) for p in paths)
+
+    def streams(self, group: str, prefix: str = "") -> list[Stream]:
+        """Return the group's streams whose names start with ``prefix``, sorted by name."""
+        self._need_group(group)
+        start = quote(prefix, safe="")
+        names = (
+            unquote(name.removesuffix(_STREAM))
+            for name in os.listdir(self._folder(group))
+            if name.startswith(start) and name.endswith(_STREAM)
+        )
+        return [self.stream(group, name) for name in sorted(names)]
+
+    def stream(self, group: str, stream: str) -> Stream:
+        self._need_group(group)
+        path = self._path(group, stream)
+        if not path.exists():
+            raise _missing("The specified log stream does not exist.")
+        with path.open("rb") as file:
+            creation_time = _read_creation_time(file.readline(), path)
+        return Stream(group, stream, path, creation_time)
+
+    # inside
+
+    def _create(self, group: str, stream: str) -> bool:
+        path = self._path(group, stream)
+        if path.exists():
+            return False
+        path.parent.mkdir(parents=True, exist_ok=True)
+        header = {"group": group, "stream": stream, "created": _now()}
+        atomic_file.begin(path, json.dumps(header) + "\n").finish(durable=False)
+        return True
+
+    def _folder(self, group: str) -> Path:
+        return self.root / _file_name("log group", group, _GROUP)
+
+    def _path(self, group: str, stream: str) -> Path:
+        return self._folder(group) / _file_name("log stream", stream, _STREAM)
+
+    def _need_group(self, group: str) -> None:
+        if not self._folder(group).exists():
+            raise _missing("The specified log group does not exist.")
+
+
+def read_forward(path: Path, start: int, stop: int | None = None) -> Iterator[Event]:
+    """Iterate over whole events from offset ``start`` on; a line still being written is left
+    out.
+    """
+    with path.open("rb") as file:
+        if start == 0:
+            start = len(file.readline())
+        file.seek(start)
+        for line in file:
+            end = start + len(line)
+            if not line.endswith(b"\n") or (stop is not None and end > stop):
+                return
+            yield _event(line, start)
+            start = end
+
+
+def read_backward(path: Path, stop: int | None = None) -> Iterator[Event]:
+    """Iterate over whole events before offset ``stop`` (default: the end), latest first."""
+    with map_file(path) as data:
+        first = data.find(b"\n") + 1
+        position = data.rfind(b"\n") + 1 if stop is None else min(stop, len(data))
+        while position > first:
+            start = data.rfind(b"\n", 0, position - 1) + 1
+            yield _event(data[start:position], start)
+            position = start
+
+
+@contextlib.contextmanager
+def map_file(path: Path) -> Iterator[mmap.mmap]:
+    """Map a stream's file into memory; the kernel may drop pages after use."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        yield data
+
+
+def event_at(data: mmap.mmap, start: int) -> Event:
+    """Return the event whose line starts at offset ``start``."""
+    return _event(data[start : data.find(b"\n", start) + 1], start)
+
+
+def _find_offset(data: mmap.mmap, first: int, stop: int, timestamp: int) -> int:
+    """Return the offset of the first event at or after that time, for events in order of time."""
+    while first < stop:
+        middle = data.rfind(b"\n", first, (first + stop) // 2) + 1 or first
+        event = event_at(data, middle)
+        if event.timestamp < timestamp:
+            first = event.stop
+        else:
+            stop = middle
+    return first
+
+
+def group_arn(group: str) -> str:
+    return make_arn("logs", f"log-group:{group}")
+
+
+def _read_creation_time(header: bytes, path: Path) -> int:
+    """Return the creation time in a stream's first line; the file's, if that line is damaged."""
+    try:
+        return int(json.loads(header)["created"])
+    except (ValueError, KeyError, TypeError):
+        return _birth(path)
+
+
+def _event(line: bytes, start: int) -> Event:
+    """Return the event of a line; a damaged line is shown as it is."""
+    try:
+        fields: dict[str, Any] = json.loads(line)
+        fields["t"], fields["m"], fields["i"]
+    except (ValueError, KeyError, TypeError):
+        fields = {"t": 0, "i": 0, "m": f"[emulator] a damaged line: {line!r}"}
+    return Event(fields["t"], fields["m"], fields["i"], start, start + len(line))
+
+
+def _end_torn_line(file: BinaryIO) -> None:
+    """Move to the end; cut off a line that a kill left without its newline."""
+    size = file.seek(0, 2)
+    while size:
+        step = min(size, 4096)
+        file.seek(size - step)
+        end = file.read(step).rfind(b"\n")
+        if end >= 0:
+            file.seek(size - step + end + 1)
+            file.truncate()
+            return
+        size -= step
+
+
+def _file_name(subject: str, name: str, suffix: str) -> str:
+    file_name = quote(name, safe="") + suffix
+    if not name or len(file_name) > _LONGEST:
+        message = f"The {subject} name must have 1 to {_LONGEST} bytes: {name[:60]!r}"
+        raise ApiError("InvalidParameterException", message)
+    return file_name
+
+
+def _is_earlier(path: Path, events: list[tuple[int, str]]) -> bool:
+    """Return whether a new event is earlier than the last one stored."""
+    last = next(read_backward(path), None)
+    return last is not None and any(t < last.timestamp for t, _ in events)
+
+
+def _birth(path: Path) -> int:
+    return int(path.stat().st_ctime * 1000)
+
+
+def _missing(message: str) -> ApiError:
+    return ApiError("ResourceNotFoundException", message)
+
+
+def _now() -> int:
+    return int(time.time() * 1000)

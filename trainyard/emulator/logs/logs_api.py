@@ -1,0 +1,419 @@
+"""The CloudWatch Logs operations, JSON in and JSON out, over the store of ``emulator.logs``."""
+
+import base64
+import contextlib
+import heapq
+import itertools
+import json
+import mmap
+import re
+import shlex
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trainyard.emulator.logs.log_store import (
+    Event,
+    LogStore,
+    Stream,
+    event_at,
+    group_arn,
+    map_file,
+    read_backward,
+    read_forward,
+)
+from trainyard.emulator.request_scope import ApiError
+
+_PAGE = 50  # most groups or streams per page (AWS's limit and default)
+_EVENTS = 10_000  # most events per page (AWS's limit and default)
+_BYTES = 1 << 20  # most bytes of events per page: AWS returns up to 1 MB
+
+_SETTINGS = ("kmsKeyId", "logGroupClass", "tags")
+"""Settings that CreateLogGroup accepts."""
+_DAYS: tuple[int, ...] = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096)
+_DAYS += (1827, 2192, 2557, 2922, 3288, 3653)  # the API reference's list
+
+
+class Logs:
+    """``OPERATIONS`` maps an operation's name to its method; ``handle`` calls one.
+
+    Raises :class:`ApiError` as AWS would, and ``UnknownOperationException`` for the rest.
+    """
+
+    def __init__(self, store: LogStore) -> None:
+        self._store = store
+        self.operations: dict[str, Callable[[dict], dict]] = {
+            "CreateLogGroup": self._create_group,
+            "CreateLogStream": self._create_stream,
+            "DescribeLogGroups": self._describe_groups,
+            "DescribeLogStreams": self._describe_streams,
+            "DeleteLogGroup": self._delete_group,
+            "DeleteLogStream": self._delete_stream,
+            "DeleteRetentionPolicy": lambda request: self._retain(request, None),
+            "FilterLogEvents": self._filter,
+            "GetLogEvents": self._get,
+            "ListTagsForResource": self._tags,
+            "ListTagsLogGroup": self._tags,
+            "PutLogEvents": self._put,
+            "PutRetentionPolicy": lambda request: self._retain(request, _days(request)),
+            "TagLogGroup": self._tag,
+            "TagResource": self._tag,
+            "UntagLogGroup": self._untag,
+            "UntagResource": self._untag,
+        }
+
+    def handle(self, operation: str, request: dict) -> dict:
+        answer = self.operations.get(operation)
+        if answer is None:
+            message = f"The emulator does not implement logs:{operation}."
+            raise ApiError("UnknownOperationException", message)
+        return answer(request)
+
+    def _create_group(self, request: dict) -> dict:
+        if request.get("deletionProtectionEnabled"):
+            message = "The emulator does not implement deletionProtectionEnabled of a log group."
+            raise ApiError("InvalidParameterException", message)
+        settings = {key: request[key] for key in _SETTINGS if request.get(key)}
+        self._store.create_group(_need(request, "logGroupName"), settings)
+        return {}
+
+    def _delete_group(self, request: dict) -> dict:
+        self._store.delete_group(_group(request))
+        return {}
+
+    def _delete_stream(self, request: dict) -> dict:
+        self._store.delete_stream(_group(request), _need(request, "logStreamName"))
+        return {}
+
+    def _retain(self, request: dict, days: int | None) -> dict:
+        self._store.change(_group(request), {"retentionInDays": days})
+        return {}
+
+    def _tags(self, request: dict) -> dict:
+        return {"tags": self._store.settings(_group(request)).get("tags", {})}
+
+    def _tag(self, request: dict) -> dict:
+        tags = self._tags(request)["tags"] | _need(request, "tags")
+        self._store.change(_group(request), {"tags": tags})
+        return {}
+
+    def _untag(self, request: dict) -> dict:
+        gone = request.get("tagKeys") or request.get("tags") or []
+        tags = self._tags(request)["tags"]
+        self._store.change(
+            _group(request), {"tags": {k: v for k, v in tags.items() if k not in gone}}
+        )
+        return {}
+
+    def _limit_to_retention(self, request: dict) -> dict:
+        """Return the request, limited to events within the group's retention."""
+        days = self._store.settings(_group(request)).get("retentionInDays")
+        if days is None:
+            return request
+        oldest = int((time.time() - days * 86400) * 1000)
+        return request | {"startTime": max(request.get("startTime") or 0, oldest)}
+
+    def _create_stream(self, request: dict) -> dict:
+        self._store.create_stream(_group(request), _need(request, "logStreamName"))
+        return {}
+
+    def _put(self, request: dict) -> dict:
+        events = [(e["timestamp"], e["message"]) for e in _need(request, "logEvents")]
+        if any(a[0] > b[0] for a, b in itertools.pairwise(events)):
+            message = "Log events in a single PutLogEvents request must be in chronological order."
+            raise ApiError("InvalidParameterException", message)
+        self._store.stream(_group(request), _need(request, "logStreamName"))
+        self._store.put(_group(request), request["logStreamName"], events)
+        return {"nextSequenceToken": "0"}
+
+    def _describe_groups(self, request: dict) -> dict:
+        if "logGroupNamePrefix" in request and "logGroupNamePattern" in request:
+            message = "LogGroup name prefix and LogGroup name pattern are mutually exclusive "
+            raise ApiError("InvalidParameterException", message + "parameters.")
+        prefix, part = request.get("logGroupNamePrefix", ""), request.get("logGroupNamePattern", "")
+        groups = [
+            {
+                "logGroupName": name,
+                "creationTime": creation_time,
+                "arn": f"{group_arn(name)}:*",
+                "logGroupArn": group_arn(name),
+                "metricFilterCount": 0,
+                "storedBytes": 0,
+                "logGroupClass": "STANDARD",
+                **{k: v for k, v in self._store.settings(name).items() if k != "tags"},
+            }
+            for name, creation_time in self._store.groups()
+            if name.startswith(prefix) and part.lower() in name.lower()
+        ]
+        return _page(request, "logGroups", groups)
+
+    def _describe_streams(self, request: dict) -> dict:
+        prefix, newest_first = request.get("logStreamNamePrefix", ""), request.get("descending")
+        streams = self._store.streams(_group(request), prefix)
+        if request.get("orderBy") == "LastEventTime":
+            if prefix:
+                message = "Cannot order by LastEventTime with a logStreamNamePrefix."
+                raise ApiError("InvalidParameterException", message)
+            descriptions = [_describe(s) for s in streams]
+            descriptions.sort(key=lambda s: s.get("lastEventTimestamp", 0))
+            return _page(
+                request, "logStreams", descriptions[::-1] if newest_first else descriptions
+            )
+        page = _page(request, "logStreams", streams[::-1] if newest_first else streams)
+        return page | {"logStreams": [_describe(s) for s in page["logStreams"]]}
+
+    def _get(self, request: dict) -> dict:
+        stream = self._store.stream(_group(request), _need(request, "logStreamName"))
+        request = self._limit_to_retention(request)
+        limit = _limit(request)
+        forward, offset = _start(request)
+        with map_file(stream.path) as data:
+            low, high = stream.span(data, request.get("startTime"), request.get("endTime"))
+        if forward and offset is not None:
+            events = read_forward(stream.path, max(offset, low), high)
+            page_events = _take(events, request, limit)
+            first, last = offset, page_events[-1].stop if page_events else offset
+        else:
+            end = high if offset is None else min(offset, high)
+            before = itertools.takewhile(lambda e: e.start >= low, read_backward(stream.path, end))
+            page_events = _take(before, request, limit)[::-1]
+            first, last = page_events[0].start if page_events else end, end
+        return {
+            "events": [_event(e) for e in page_events],
+            "nextForwardToken": f"f/{last:020d}",
+            "nextBackwardToken": f"b/{first:020d}",
+        }
+
+    def _filter(self, request: dict) -> dict:
+        group, pattern = _group(request), Pattern.parse(request.get("filterPattern") or "")
+        names = request.get("logStreamNames")
+        if names:
+            streams = [self._store.stream(group, name) for name in names]
+        else:
+            streams = self._store.streams(group, request.get("logStreamNamePrefix", ""))
+        limit = _limit(request)
+        request = self._limit_to_retention(request)
+        matches, token = search(streams, pattern, request, limit, _BYTES)
+        events = [
+            {"logStreamName": s.name, "eventId": f"{s.creation_time}{e.start:020d}", **_event(e)}
+            for s, e in matches
+        ]
+        return {"events": events, "searchedLogStreams": []} | (
+            {"nextToken": token} if token else {}
+        )
+
+
+def _limit(request: dict) -> int:
+    limit = request.get("limit") or _EVENTS
+    if limit > _EVENTS:
+        message = (
+            f"1 validation error detected: Value '{limit}' at 'limit' failed to satisfy "
+            f"constraint: Member must have value less than or equal to {_EVENTS}"
+        )
+        raise ApiError("InvalidParameterException", message)
+    return limit
+
+
+def _take(events: Iterator[Event], request: dict, limit: int) -> list[Event]:
+    result: list[Event] = []
+    size, times = 0, Times.from_request(request)
+    for event in events:
+        if times.has(event):
+            size += len(event.message) + 26  # AWS counts 26 bytes of overhead per event
+            if result and (len(result) == limit or size > _BYTES):
+                break
+            result.append(event)
+    return result
+
+
+def _start(request: dict) -> tuple[bool, int | None]:
+    """Return (forward?, offset). At a stream's end the same token comes back, as AWS promises."""
+    token = request.get("nextToken")
+    if token is None:
+        return (True, 0) if request.get("startFromHead") else (False, None)
+    match = re.fullmatch(r"([fb])/(\d{1,20})", token)
+    if not match:
+        raise ApiError("InvalidParameterException", "The specified nextToken is invalid.")
+    return match[1] == "f", int(match[2])
+
+
+def _describe(stream: Stream) -> dict:
+    description: dict = {
+        "logStreamName": stream.name,
+        "creationTime": stream.creation_time,
+        "arn": stream.arn,
+        "storedBytes": 0,  # AWS itself answers 0 for streams since 2019
+        "uploadSequenceToken": "0",
+    }
+    first, last = next(read_forward(stream.path, 0), None), next(read_backward(stream.path), None)
+    if first and last:
+        description["firstEventTimestamp"] = first.timestamp
+        description["lastEventTimestamp"] = last.timestamp
+        description["lastIngestionTime"] = last.ingestion
+    return description
+
+
+def _event(event: Event) -> dict:
+    return {
+        "timestamp": event.timestamp,
+        "message": event.message,
+        "ingestionTime": event.ingestion,
+    }
+
+
+def _page(request: dict, name: str, items: list) -> dict:
+    skip, limit = _skip(request), min(request.get("limit") or _PAGE, _PAGE)
+    answer: dict = {name: items[skip : skip + limit]}
+    if len(items) > skip + limit:
+        answer["nextToken"] = str(skip + limit)
+    return answer
+
+
+def _skip(request: dict) -> int:
+    token = request.get("nextToken") or "0"
+    if not token.isdecimal():
+        raise ApiError("InvalidParameterException", "The specified nextToken is invalid.")
+    return int(token)
+
+
+def _group(request: dict) -> str:
+    """Return the group's name, from its name, or from its ARN as newer clients send it."""
+    members = ("logGroupName", "logGroupIdentifier", "resourceArn")
+    group = next((request[name] for name in members if request.get(name)), None)
+    if not group:
+        raise ApiError("InvalidParameterException", "logGroupName is missing.")
+    return re.sub(r"^arn:[^:]*:logs:[^:]*:\d+:log-group:", "", group).removesuffix(":*")
+
+
+def _days(request: dict) -> int:
+    days = request.get("retentionInDays")
+    if days is None or days not in _DAYS:
+        message = f"Invalid retention value {days!r}. Valid values are: {list(_DAYS)}"
+        raise ApiError("InvalidParameterException", message)
+    return days
+
+
+def _need(request: dict, name: str) -> Any:
+    if not request.get(name):
+        raise ApiError("InvalidParameterException", f"{name} is missing.")
+    return request[name]
+
+
+# FilterLogEvents: matching events of several streams, in order of time.
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A filter of terms, ``"quoted terms"``, ``-excluded``, ``?optional``; no JSON or field
+    patterns.
+    """
+
+    every: tuple[str, ...]
+    without: tuple[str, ...]
+    either: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> "Pattern":
+        """Return the pattern of ``text``. Raises ``InvalidParameterException`` for other syntax."""
+        if text.lstrip().startswith(("{", "[", "%")):
+            message = f"The emulator filters by terms only, not by {text[:40]!r}."
+            raise ApiError("InvalidParameterException", message)
+        try:
+            terms = shlex.split(text)
+        except ValueError as wrong:
+            raise ApiError(
+                "InvalidParameterException", f"Invalid filter pattern: {wrong}"
+            ) from None
+        return cls(
+            tuple(t for t in terms if t[:1] not in "-?"),
+            tuple(t[1:] for t in terms if t[:1] == "-"),
+            tuple(t[1:] for t in terms if t[:1] == "?"),
+        )
+
+    def matches(self, message: str) -> bool:
+        return (
+            all(t in message for t in self.every)
+            and not any(t in message for t in self.without)
+            and (not self.either or bool(self.every) or any(t in message for t in self.either))
+        )
+
+    @property
+    def needle(self) -> bytes:
+        """Bytes that the line of every matching event contains: most other lines need not be
+        parsed.
+        """
+        return json.dumps(max(self.every, key=len, default=""), ensure_ascii=False)[1:-1].encode(
+            "utf-8", "replace"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Times from ``start`` on and before ``end``, in milliseconds; None for no limit."""
+
+    start: int | None
+    end: int | None
+
+    @classmethod
+    def from_request(cls, request: Mapping) -> "Times":
+        return cls(request.get("startTime"), request.get("endTime"))
+
+    def has(self, event: Event) -> bool:
+        return (self.start is None or event.timestamp >= self.start) and (
+            self.end is None or event.timestamp < self.end
+        )
+
+
+def search(
+    streams: Sequence[Stream], pattern: Pattern, request: Mapping, most: int, size: int
+) -> tuple[list[tuple[Stream, Event]], str | None]:
+    """Return matching events in order of time, and the token to go on; None when all was searched.
+
+    At most ``most`` events and about ``size`` characters of them are returned.
+    """
+    times, offsets = Times.from_request(request), _read_token(request.get("nextToken"))
+    matches: list[tuple[Stream, Event]] = []
+    with contextlib.ExitStack() as open_files:
+        readers = []
+        for stream in streams:
+            data = open_files.enter_context(map_file(stream.path))
+            first, stop = stream.span(data, times.start, times.end)
+            begin = offsets.setdefault(stream.name, first)
+            readers.append(_with(stream, _having(data, pattern.needle, begin, stop)))
+        for stream, event in heapq.merge(*readers, key=lambda pair: pair[1].timestamp):
+            if not (times.has(event) and pattern.matches(event.message)):
+                continue
+            if len(matches) == most or size <= 0:
+                return matches, _token(offsets)
+            offsets[stream.name] = event.stop
+            matches.append((stream, event))
+            size -= len(event.message)
+    return matches, None
+
+
+def _having(data: mmap.mmap, needle: bytes, start: int, stop: int) -> Iterator[Event]:
+    """Iterate over the events whose lines contain the needle, in the order of the file."""
+    while start < stop and (position := data.find(needle, start, stop)) >= 0:
+        event = event_at(data, max(start, data.rfind(b"\n", start, position) + 1))
+        yield event
+        start = event.stop
+
+
+def _with(stream: Stream, events: Iterator[Event]) -> Iterator[tuple[Stream, Event]]:
+    return ((stream, event) for event in events)
+
+
+def _token(rest: Mapping[str, int]) -> str:
+    return base64.urlsafe_b64encode(json.dumps(rest).encode()).decode()
+
+
+def _read_token(token: str | None) -> dict[str, int]:
+    if not token:
+        return {}
+    try:
+        document = json.loads(base64.urlsafe_b64decode(token))
+        return {str(name): int(offset) for name, offset in document.items()}
+    except (ValueError, AttributeError, TypeError):
+        message = "The specified nextToken is invalid."
+        raise ApiError("InvalidParameterException", message) from None

@@ -1,0 +1,479 @@
+"""Requests on a bucket, and on the account's list of buckets."""
+
+import json
+import re
+from dataclasses import dataclass
+from xml.etree.ElementTree import Element, SubElement
+
+from werkzeug import Request
+from werkzeug.http import http_date
+
+from trainyard.emulator.request_scope import REGION, ApiError, S3Error
+from trainyard.emulator.s3 import list_objects, s3_xml
+from trainyard.emulator.s3.multipart import Uploads
+from trainyard.emulator.s3.object_requests import (
+    ACL,
+    STORAGE,
+    check_acl,
+    check_of_delete,
+    check_tags,
+    elements,
+    number,
+    sums,
+    tags_of,
+    version_header,
+    with_tags,
+)
+from trainyard.emulator.s3.object_store import ObjectInfo, ObjectStore
+from trainyard.emulator.s3.operation_routes import operation, operation_of
+from trainyard.emulator.s3.s3_xml import Response
+from trainyard.emulator.s3.upload_body import PREFIX, TYPE, document
+from trainyard.permissions.policy_documents import MalformedPolicy, read_policy
+
+_LISTING = "prefix delimiter max-keys encoding-type"
+_PLACE = "location"
+_SCOPE = re.compile(r"/\d{8}/([^/]+)/s3/aws4_request")
+_MOST_DELETED = 1000  # objects that one DeleteObjects names (S3's limit)
+MAY_DELETE = "trainyard.may_delete"
+"""Key of the WSGI environment: called with bucket, key and version (or None) of each object that
+DeleteObjects names; raises ApiError if the caller may not delete it."""
+_UNSET = {  # settings that buckets here never have: operation → S3's error code and message
+    "GetBucketLifecycleConfiguration": (
+        "NoSuchLifecycleConfiguration",
+        "The lifecycle configuration does not exist",
+    ),
+    "GetBucketCors": ("NoSuchCORSConfiguration", "The CORS configuration does not exist"),
+    "GetBucketWebsite": (
+        "NoSuchWebsiteConfiguration",
+        "The specified bucket does not have a website configuration",
+    ),
+    "GetBucketOwnershipControls": (
+        "OwnershipControlsNotFoundError",
+        "The bucket ownership controls were not found",
+    ),
+    "GetBucketEncryption": (
+        "ServerSideEncryptionConfigurationNotFoundError",
+        "The server side encryption configuration was not found",
+    ),
+    "GetBucketReplication": (
+        "ReplicationConfigurationNotFoundError",
+        "The replication configuration was not found",
+    ),
+    "GetObjectLockConfiguration": (
+        "ObjectLockConfigurationNotFoundError",
+        "Object Lock configuration does not exist for this bucket",
+    ),
+}
+_EMPTY = {  # settings whose "off" is an empty document
+    "GetBucketLogging": "BucketLoggingStatus",
+    "GetBucketNotificationConfiguration": "NotificationConfiguration",
+    "GetBucketAccelerateConfiguration": "AccelerateConfiguration",
+}
+_REMOVALS = (  # of settings that no bucket has: they always succeed
+    "DeleteBucketCors",
+    "DeleteBucketWebsite",
+    "DeleteBucketLifecycle",
+    "DeleteBucketEncryption",
+    "DeleteBucketReplication",
+    "DeleteBucketOwnershipControls",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    store: ObjectStore
+    uploads: Uploads
+
+    @operation("ListBuckets", heeds="max-buckets continuation-token prefix bucket-region")
+    def all(self, request: Request, bucket: str, key: str) -> Response:
+        args = request.args
+        limit = number(args.get("max-buckets"), "max-buckets", 10_000, 1, 10_000)
+        prefix, after = args.get("prefix", ""), list_objects.untoken(args.get("continuation-token"))
+        is_own_region = args.get("bucket-region", REGION) == REGION
+        buckets = [(n, t) for n, t in self.store.buckets() if n.startswith(prefix) and n > after]
+        names = [
+            ("Bucket", [("Name", name), ("CreationDate", s3_xml.timestamp(creation_time))])
+            for name, creation_time in buckets[: limit if is_own_region else 0]
+        ]
+        tree: list = [("Owner", s3_xml.OWNER), ("Buckets", names)]
+        if is_own_region and len(buckets) > limit:
+            tree.append(("ContinuationToken", list_objects.token(buckets[limit - 1][0])))
+        return s3_xml.document(
+            "ListAllMyBucketsResult", tree + ([("Prefix", prefix)] * bool(prefix))
+        )
+
+    @operation("CreateBucket", heeds=f"{ACL} x-amz-object-ownership {PREFIX}*")
+    def create(self, request: Request, bucket: str, key: str) -> Response:
+        check_acl(request.headers)
+        _need_default(request, "x-amz-object-ownership", "BucketOwnerEnforced")
+        text = document(request)
+        place = _location(s3_xml.parse(text) if text.strip() else None, _region(request))
+        new = not self.store.has_bucket(bucket)
+        self.store.create_bucket(bucket)
+        if new and place:
+            self.store.set(bucket, _PLACE, place)
+        return Response(headers={"Location": f"/{bucket}"})
+
+    @operation("HeadBucket")
+    def head(self, request: Request, bucket: str, key: str) -> Response:
+        place = self.store.setting(bucket, _PLACE)
+        headers = {"x-amz-bucket-region": place or REGION}
+        return Response(headers=headers, content_type="application/xml")
+
+    @operation("DeleteBucket")
+    def delete(self, request: Request, bucket: str, key: str) -> Response:
+        self.store.delete_bucket(bucket)
+        for upload in self.uploads.of_bucket(bucket):
+            self.uploads.abort(upload)
+        return Response(status=204)
+
+    @operation("ListObjectsV2", heeds=f"{_LISTING} continuation-token fetch-owner start-after")
+    def list_objects_v2(self, request: Request, bucket: str, key: str) -> Response:
+        self.store.need_bucket(bucket)
+        return list_objects.objects_v2(self.store, bucket, request)
+
+    @operation("ListObjects", heeds=f"{_LISTING} marker")
+    def list_objects(self, request: Request, bucket: str, key: str) -> Response:
+        self.store.need_bucket(bucket)
+        return list_objects.objects_v1(self.store, bucket, request)
+
+    @operation("GetBucketLocation")
+    def location(self, request: Request, bucket: str, key: str) -> Response:
+        """Return the bucket's region; an empty constraint is us-east-1."""
+        return s3_xml.document("LocationConstraint", self.store.setting(bucket, _PLACE) or "")
+
+    @operation(*_UNSET)
+    def unset(self, request: Request, bucket: str, key: str) -> Response:
+        self.store.need_bucket(bucket)
+        code, message = _UNSET[_name(request)]
+        raise S3Error(code, message, 404, fields={"BucketName": bucket})
+
+    @operation(*_EMPTY)
+    def empty(self, request: Request, bucket: str, key: str) -> Response:
+        self.store.need_bucket(bucket)
+        return s3_xml.document(_EMPTY[_name(request)], [])
+
+    @operation("GetBucketRequestPayment")
+    def payer(self, request: Request, bucket: str, key: str) -> Response:
+        self.store.need_bucket(bucket)
+        return s3_xml.document("RequestPaymentConfiguration", [("Payer", "BucketOwner")])
+
+    @operation(*_REMOVALS)
+    def remove(self, request: Request, bucket: str, key: str) -> Response:
+        self.store.need_bucket(bucket)
+        return Response(status=204)
+
+    @operation("DeleteObjects", heeds=f"x-amz-bypass-governance-retention {PREFIX}*")
+    def delete_objects(self, request: Request, bucket: str, key: str) -> Response:
+        self.store.need_bucket(bucket)
+        request_tree = s3_xml.parse(document(request))
+        quiet = request_tree.findtext("Quiet") == "true"
+        objects = request_tree.findall("Object")
+        if not 1 <= len(objects) <= _MOST_DELETED:
+            message = f"Delete must name 1 to {_MOST_DELETED} objects, not {len(objects)}."
+            raise ApiError("MalformedXML", message)
+        tree = []
+        for element in objects:
+            tag, entry = self._delete_one(request, bucket, element)
+            if tag == "Error" or not quiet:
+                tree.append((tag, entry))
+        return s3_xml.document("DeleteResult", tree)
+
+    def _delete_one(self, request: Request, bucket: str, element: Element) -> tuple[str, list]:
+        key, version = s3_xml.text(element, "Key"), element.findtext("VersionId")
+        entry = [("Key", key)] + ([("VersionId", version)] if version else [])
+        try:
+            if may_delete := request.environ.get(MAY_DELETE):
+                may_delete(bucket, key, version)
+            check = check_of_delete(
+                element.findtext("ETag"),
+                element.findtext("LastModifiedTime"),
+                element.findtext("Size"),
+            )
+            result = self.store.delete(bucket, key, version or None, check=check)
+        except ApiError as failure:
+            return "Error", [*entry, ("Code", failure.code), ("Message", failure.message)]
+        if result.marker:
+            entry.append(("DeleteMarker", "true"))
+            entry.append(("DeleteMarkerVersionId", result.version))
+        return "Deleted", entry
+
+    @operation(
+        "ListMultipartUploads",
+        heeds="prefix delimiter encoding-type key-marker upload-id-marker max-uploads",
+    )
+    def list_uploads(self, request: Request, bucket: str, key: str) -> Response:
+        self.store.need_bucket(bucket)
+        return list_objects.uploads(self.uploads.of_bucket(bucket), bucket, request)
+
+
+def _name(request: Request) -> str:
+    s3_operation = operation_of("bucket", request)
+    return s3_operation.name if s3_operation else ""
+
+
+def _need_default(request: Request, header: str, only: str) -> None:
+    value = request.headers.get(header, only)
+    if value != only:
+        message = f"The emulator's S3 does not implement {header} {value} of CreateBucket."
+        raise ApiError("NotImplemented", message, 501)
+
+
+def _region(request: Request) -> str:
+    """Return the region that the client signs for; us-east-1 if it signs for none."""
+    credential = request.headers.get("Authorization") or request.args.get("X-Amz-Credential", "")
+    match = _SCOPE.search(credential)
+    return match[1] if match else "us-east-1"
+
+
+def _location(configuration: Element | None, region: str) -> str:
+    """Return the region that the client names. It must be the signed one, unless that is us-east-1.
+
+    Raises ``NotImplemented`` for other members of the configuration.
+    """
+    for child in configuration if configuration is not None else ():
+        if child.tag != "LocationConstraint":
+            message = f"The emulator's S3 does not implement {child.tag} of CreateBucket."
+            raise ApiError("NotImplemented", message, 501)
+    place = (
+        configuration.findtext("LocationConstraint") if configuration is not None else None
+    ) or ""
+    if region not in ("us-east-1", place):
+        message = f"The {place or 'unspecified'} location constraint is incompatible for the region"
+        message += " specific endpoint this request was sent to."
+        raise ApiError("IllegalLocationConstraintException", message)
+    if place == "us-east-1" or not list_objects.REGIONS.fullmatch(place or "EU"):
+        message = "The specified location-constraint is not valid"
+        fields = {"LocationConstraint": place}
+        raise S3Error("InvalidLocationConstraint", message, fields=fields)
+    return place
+
+
+# Settings of a bucket: public access, access control lists, tags, attributes of objects.
+
+_BLOCK = "public-access-block"
+POLICY = "policy"
+"""Name of the bucket setting that holds the bucket's policy."""
+_XSI = "http://www.w3.org/2001/XMLSchema-instance"
+_SWITCHES = ("BlockPublicAcls", "IgnorePublicAcls", "BlockPublicPolicy", "RestrictPublicBuckets")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    store: ObjectStore
+
+    @operation("GetPublicAccessBlock")
+    def public_access(self, request: Request, bucket: str, key: str) -> Response:
+        """Return the switches; nothing is public here, whatever they are."""
+        setting = self.store.setting(bucket, _BLOCK)
+        if setting is None:
+            message = "The public access block configuration was not found"
+            code = "NoSuchPublicAccessBlockConfiguration"
+            raise S3Error(code, message, 404, fields={"BucketName": bucket})
+        tree = [(name, value) for name, value in json.loads(setting).items()]
+        return s3_xml.document("PublicAccessBlockConfiguration", tree)
+
+    @operation("PutPublicAccessBlock", heeds=f"{PREFIX}*")
+    def block_public_access(self, request: Request, bucket: str, key: str) -> Response:
+        self.store.need_bucket(bucket)
+        configuration = s3_xml.parse(document(request))
+        switches = {name: (configuration.findtext(name) or "false").lower() for name in _SWITCHES}
+        if not {*switches.values()} <= {"true", "false"}:
+            raise ApiError("MalformedXML", f"{', '.join(_SWITCHES)} are true or false: {switches}")
+        self.store.set(bucket, _BLOCK, json.dumps({k: v == "true" for k, v in switches.items()}))
+        return Response()
+
+    @operation("DeletePublicAccessBlock")
+    def unblock_public_access(self, request: Request, bucket: str, key: str) -> Response:
+        self.store.set(bucket, _BLOCK, None)
+        return Response(status=204)
+
+    @operation("GetBucketPolicy")
+    def policy(self, request: Request, bucket: str, key: str) -> Response:
+        document_text = self.store.setting(bucket, POLICY)
+        if document_text is None:
+            message, fields = "The bucket policy does not exist", {"BucketName": bucket}
+            raise S3Error("NoSuchBucketPolicy", message, 404, fields=fields)
+        return Response(document_text, content_type="application/json")
+
+    @operation("PutBucketPolicy", heeds=f"x-amz-confirm-remove-self-bucket-access {PREFIX}*")
+    def put_policy(self, request: Request, bucket: str, key: str) -> Response:
+        """Keep the policy, which binds the roles that are held to IAM (see authorization)."""
+        self.store.need_bucket(bucket)
+        text = document(request).decode(errors="replace")
+        try:
+            statements = read_policy(f"bucket {bucket}", text).statements
+        except MalformedPolicy as wrong:
+            raise ApiError("MalformedPolicy", str(wrong)) from None
+        for element in ("principal", "resource"):
+            if any(getattr(statement, element) is None for statement in statements):
+                raise ApiError("MalformedPolicy", f"Missing required field {element.capitalize()}")
+        self.store.set(bucket, POLICY, text)
+        return Response(status=204)
+
+    @operation("DeleteBucketPolicy")
+    def delete_policy(self, request: Request, bucket: str, key: str) -> Response:
+        self.store.set(bucket, POLICY, None)
+        return Response(status=204)
+
+    @operation("GetBucketAcl")
+    def acl(self, request: Request, bucket: str, key: str) -> Response:
+        self.store.need_bucket(bucket)
+        return _owners()
+
+    @operation("GetObjectAcl", heeds="versionId")
+    def object_acl(self, request: Request, bucket: str, key: str) -> Response:
+        info = self.store.head(bucket, key, request.args.get("versionId"))
+        response = _owners()
+        response.headers.extend(version_header(info))
+        return response
+
+    @operation("PutBucketAcl", "PutObjectAcl", heeds=f"versionId {ACL} {PREFIX}*")
+    def put_acl(self, request: Request, bucket: str, key: str) -> Response:
+        """Accept only the access control list that exists anyway; change nothing."""
+        self.store.need_bucket(bucket)
+        if document(request).strip() or ACL not in request.headers:
+            message = "The emulator's S3 does not implement grants: the owner has full control."
+            raise ApiError("NotImplemented", message, 501)
+        check_acl(request.headers)
+        info = self.store.head(bucket, key, request.args.get("versionId")) if key else None
+        return Response(headers=version_header(info) if info else {})
+
+
+def _owners() -> Response:
+    """Return the access control list of everything here: its owner has full control."""
+    grantee = Element("Grantee", {f"{{{_XSI}}}type": "CanonicalUser"})
+    for tag, value in s3_xml.OWNER:
+        SubElement(grantee, tag).text = value
+    grant = ("Grant", [grantee, ("Permission", "FULL_CONTROL")])
+    tree: list = [("Owner", s3_xml.OWNER), ("AccessControlList", [grant])]
+    return s3_xml.document("AccessControlPolicy", tree)
+
+
+SETTING = "tagging"
+MOST = 50  # tags of a bucket (S3's limit)
+
+
+@dataclass(frozen=True, slots=True)
+class Tagging:
+    store: ObjectStore
+
+    @operation("GetObjectTagging", heeds="versionId")
+    def get(self, request: Request, bucket: str, key: str) -> Response:
+        info = self.store.head(bucket, key, request.args.get("versionId"))
+        return _answer(tags_of(info.headers), version_header(info))
+
+    @operation("PutObjectTagging", heeds=["versionId", f"{PREFIX}*"])
+    def put(self, request: Request, bucket: str, key: str) -> Response:
+        tags = read_tags(s3_xml.parse(document(request)))
+        check_tags(tags)
+        return Response(headers=version_header(self._set(request, bucket, key, tags)))
+
+    @operation("DeleteObjectTagging", heeds="versionId")
+    def delete(self, request: Request, bucket: str, key: str) -> Response:
+        return Response(status=204, headers=version_header(self._set(request, bucket, key, [])))
+
+    def _set(self, request: Request, bucket: str, key: str, tags: list) -> ObjectInfo:
+        version = request.args.get("versionId")
+        return self.store.set_headers(bucket, key, version, lambda i: with_tags(i.headers, tags))
+
+    @operation("GetBucketTagging")
+    def of_bucket(self, request: Request, bucket: str, key: str) -> Response:
+        setting = self.store.setting(bucket, SETTING)
+        if setting is None:
+            fields = {"BucketName": bucket}
+            raise S3Error("NoSuchTagSet", "The TagSet does not exist", 404, fields=fields)
+        return _answer([(k, v) for k, v in json.loads(setting)], {})
+
+    @operation("PutBucketTagging", heeds=f"{PREFIX}*")
+    def put_of_bucket(self, request: Request, bucket: str, key: str) -> Response:
+        self.store.need_bucket(bucket)
+        tags = read_tags(s3_xml.parse(document(request)))
+        check_tags(tags, MOST)
+        self.store.set(bucket, SETTING, json.dumps(tags) if tags else None)
+        return Response(status=204)
+
+    @operation("DeleteBucketTagging")
+    def delete_of_bucket(self, request: Request, bucket: str, key: str) -> Response:
+        self.store.set(bucket, SETTING, None)
+        return Response(status=204)
+
+
+def read_tags(tagging: Element) -> list[tuple[str, str]]:
+    """Return the tags of a document. Raises ``MalformedXML``."""
+    if tagging.find("TagSet") is None:
+        raise ApiError("MalformedXML", "Tagging lacks TagSet.")
+    return [(s3_xml.text(tag, "Key"), s3_xml.text(tag, "Value")) for tag in tagging.iter("Tag")]
+
+
+def _answer(tags: list[tuple[str, str]], headers: dict[str, str]) -> Response:
+    tree = [("Tag", [("Key", key), ("Value", value)]) for key, value in sorted(tags)]
+    response = s3_xml.document("Tagging", [("TagSet", tree)])
+    response.headers.extend(headers)
+    return response
+
+
+_ATTRIBUTES_HEADER = "x-amz-object-attributes"
+_ATTRIBUTE_NAMES = ("ETag", "Checksum", "ObjectParts", "StorageClass", "ObjectSize")
+_PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    store: ObjectStore
+
+    @operation(
+        "GetObjectAttributes",
+        heeds=f"versionId {_ATTRIBUTES_HEADER} x-amz-max-parts x-amz-part-number-marker",
+    )
+    def get(self, request: Request, bucket: str, key: str) -> Response:
+        info = self.store.head(bucket, key, request.args.get("versionId"))
+        names = [
+            entry.strip()
+            for entry in ",".join(request.headers.getlist(_ATTRIBUTES_HEADER)).split(",")
+        ]
+        if not set(names) <= set(_ATTRIBUTE_NAMES):
+            raise ApiError("InvalidArgument", "Invalid attribute name specified.")
+        tree = []
+        for name in _ATTRIBUTE_NAMES:
+            value = _value(name, request, info) if name in names else None
+            if value is not None:
+                tree.append((name, value))
+        headers = {"Last-Modified": http_date(info.last_modified), **version_header(info)}
+        response = s3_xml.document("GetObjectAttributesResponse", tree)
+        response.headers.extend(headers)
+        return response
+
+
+def _value(name: str, request: Request, info: ObjectInfo) -> str | int | list | None:
+    if name == "ETag":
+        return info.etag
+    if name == "StorageClass":
+        return info.headers.get(STORAGE, "STANDARD")
+    if name == "ObjectSize":
+        return info.size
+    if name == "Checksum":
+        checksums = sums(info)
+        if not checksums:
+            return None
+        object_checksums = {
+            k: v if k == TYPE else v.partition("-")[0] for k, v in checksums.items()
+        }
+        return elements(object_checksums | ({} if TYPE in checksums else {TYPE: "FULL_OBJECT"}))
+    return _parts(request, info) if info.parts else None
+
+
+def _parts(request: Request, info: ObjectInfo) -> list:
+    """Return the parts; S3 lists them only if they have checksums, here they always are."""
+    headers = request.headers
+    after = number(headers.get("x-amz-part-number-marker"), "part-number-marker", 0)
+    limit = min(number(headers.get("x-amz-max-parts"), "max-parts", _PAGE), _PAGE)
+    parts = list(enumerate(info.parts, 1))[after : after + limit]
+    tree: list = [("PartsCount", len(info.parts)), ("PartNumberMarker", after)]
+    if parts:
+        tree.append(("NextPartNumberMarker", parts[-1][0]))
+    tree += [("MaxParts", limit), ("IsTruncated", after + len(parts) < len(info.parts))]
+    for place, part in parts:
+        checksums = {k: v for k, v in part.items() if k.startswith(PREFIX)}
+        tree.append(("Part", [*elements(checksums), ("PartNumber", place), ("Size", part["size"])]))
+    return tree

@@ -1,0 +1,231 @@
+"""Multipart uploads in progress.
+
+They are held in memory, with blobs that have no row yet, so an emulator that is stopped or killed
+forgets them and sets their bytes aside: a client then gets ``NoSuchUpload`` and starts again.
+"""
+
+import hashlib
+import threading
+import uuid
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from xml.etree.ElementTree import Element
+
+from trainyard.emulator.request_scope import ApiError, S3Error
+from trainyard.emulator.s3 import s3_xml
+from trainyard.emulator.s3.object_folder import Blob
+from trainyard.emulator.s3.object_requests import number
+from trainyard.emulator.s3.object_store import Check, ObjectInfo, ObjectStore
+from trainyard.emulator.s3.upload_body import LINEAR, PREFIX, TYPE, composite, full_object
+
+MAX_PARTS = 10_000
+NO_UPLOAD = (
+    "The specified upload does not exist. The upload ID may be invalid, or the upload may have "
+    "been aborted or completed."
+)
+MIN_PART = 5 << 20  # bytes; every part but the last (S3 quotas)
+
+
+@dataclass(slots=True)
+class Part:
+    blob: Blob
+    etag: str
+    checksums: dict[str, str]
+    """Checksums by header name."""
+    modification_time: datetime
+
+
+@dataclass(slots=True)
+class Upload:
+    id: str
+    bucket: str
+    key: str
+    headers: dict[str, str]
+    metadata: dict[str, str]
+    algorithm: str
+    """Algorithm of each part's checksum, in lower case; empty if the client does not want one."""
+    kind: str
+    """Type of the checksum, ``COMPOSITE`` or ``FULL_OBJECT``."""
+    start_time: datetime
+    parts: dict[int, Part] = field(default_factory=dict)
+    ending: threading.Lock = field(default_factory=threading.Lock)
+    """Locked while the upload is completed, so that two simultaneous requests give one object."""
+
+
+class Uploads:
+    """Every upload of the store, by id. Thread-safe: clients send parts in parallel."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._uploads: dict[str, Upload] = {}
+        self._lock = threading.Lock()
+
+    def create(
+        self, bucket: str, key: str, headers: dict, metadata: dict, algorithm: str, kind: str
+    ) -> Upload:
+        now, name = datetime.now(UTC), uuid.uuid4().hex
+        upload = Upload(name, bucket, key, headers, metadata, algorithm, kind, now)
+        with self._lock:
+            self._uploads[upload.id] = upload
+        return upload
+
+    def find(self, upload_id: str, bucket: str, key: str) -> Upload:
+        with self._lock:
+            upload = self._uploads.get(upload_id)
+        if upload is None or (upload.bucket, upload.key) != (bucket, key):
+            self._store.need_bucket(bucket)
+            fields = {"UploadId": upload_id}
+            raise S3Error("NoSuchUpload", NO_UPLOAD, 404, fields=fields)
+        return upload
+
+    def of_bucket(self, bucket: str, prefix: str = "") -> list[Upload]:
+        with self._lock:
+            uploads = [u for u in self._uploads.values() if u.bucket == bucket]
+        uploads = [u for u in uploads if u.key.startswith(prefix)]
+        return sorted(uploads, key=lambda u: (u.key.encode(), u.start_time))
+
+    def add(self, upload: Upload, number: int, blob: Blob, checksums: dict[str, str]) -> Part:
+        """Store ``blob`` as part ``number``, replacing an earlier part of that number."""
+        part = Part(blob, blob.md5.hexdigest(), checksums, datetime.now(UTC))
+        with self._lock:
+            if upload.id not in self._uploads:  # aborted while this part was on its way
+                raise S3Error("NoSuchUpload", NO_UPLOAD, 404, fields={"UploadId": upload.id})
+            blob.close(sync=False)  # the assembled object is synced, parts need not be
+            blob.is_committed = True
+            old, upload.parts[number] = upload.parts.get(number), part
+        if old:
+            old.blob.discard()
+        return part
+
+    def complete(
+        self, upload: Upload, request_tree: Element, claims: dict[str, str], check: Check
+    ) -> ObjectInfo:
+        """Join the parts that the client names, in its order, into the object.
+
+        ``claims``: headers about the whole object: its checksum, the checksum's type, its size in
+        bytes.
+        """
+        parts = _choose(upload, request_tree)
+        digests = b"".join(bytes.fromhex(part.etag) for part in parts)
+        etag = hashlib.md5(digests, usedforsecurity=False).hexdigest()
+        checksums = _compute_checksum(upload, parts, claims)
+        with self._store.blob() as blob:
+            for part in parts:
+                with part.blob.read() as source:
+                    blob.append(source)
+            info = self._store.commit(
+                upload.bucket,
+                upload.key,
+                blob,
+                etag=f"{etag}-{len(parts)}",
+                metadata=upload.metadata,
+                headers=upload.headers | checksums,
+                parts=tuple(
+                    {"size": p.blob.size} | _find_checksum(p, upload.algorithm) for p in parts
+                ),
+                upload=upload.id,
+                check=check,
+            )
+        self.abort(upload)
+        return info
+
+    def abort(self, upload: Upload) -> None:
+        with self._lock:
+            self._uploads.pop(upload.id, None)
+            parts = list(upload.parts.values())
+        for part in parts:
+            part.blob.discard()
+
+
+def _choose(upload: Upload, request_tree: Element) -> list[Part]:
+    """Return the parts that the client names.
+
+    Raises ``InvalidPart``, ``InvalidPartOrder`` or ``EntityTooSmall`` as S3 does.
+    """
+    parts: list[Part] = []
+    places = []
+    for element in request_tree.iter("Part"):
+        place, etag = _place(element), s3_xml.text(element, "ETag").strip('"')
+        _need_sum(upload, place, element)
+        part = upload.parts.get(place)
+        if part is None or part.etag != etag or not _sums_agree(part, element):
+            raise ApiError("InvalidPart", f"Part {place} was not uploaded, or not with this ETag.")
+        places.append(place)
+        parts.append(part)
+    if not parts:
+        raise ApiError("MalformedXML", "CompleteMultipartUpload names no part.")
+    if places != sorted(set(places)):
+        message = "The list of parts was not in ascending order. "
+        message += "Parts must be ordered by part number."
+        raise ApiError("InvalidPartOrder", message)
+    for place, part in list(zip(places, parts, strict=True))[:-1]:
+        if part.blob.size < MIN_PART:
+            sizes = {"MinSizeAllowed": MIN_PART, "ProposedSize": part.blob.size}
+            fields = {k: str(v) for k, v in (sizes | {"PartNumber": place}).items()}
+            message = "Your proposed upload is smaller than the minimum allowed size"
+            raise S3Error("EntityTooSmall", message, fields=fields)
+    return parts
+
+
+def _place(part: Element) -> int:
+    return number(s3_xml.text(part, "PartNumber"), "PartNumber", 1, 1, MAX_PARTS)
+
+
+def _need_sum(upload: Upload, place: int, element: Element) -> None:
+    """Raise ``InvalidRequest`` where a composite checksum's part is named without its own."""
+    name = upload.algorithm
+    has_sum = any(child.tag.startswith("Checksum") for child in element)
+    if name and upload.kind == "COMPOSITE" and not has_sum:
+        message = (
+            f"The upload was created using a {name} checksum. The complete request must include "
+            f"the checksum for each part. It was missing for part {place} in the request."
+        )
+        raise ApiError("InvalidRequest", message)
+
+
+def _sums_agree(part: Part, element: Element) -> bool:
+    """Return whether each checksum that the client names is the part's own."""
+    for child in element:
+        if child.tag.startswith("Checksum"):
+            header = PREFIX + child.tag.removeprefix("Checksum").lower()
+            if part.checksums.get(header) != child.text:
+                return False
+    return True
+
+
+def _find_checksum(part: Part, algorithm: str) -> dict[str, str]:
+    header = PREFIX + algorithm
+    return {header: part.checksums[header]} if header in part.checksums else {}
+
+
+def _compute_checksum(upload: Upload, parts: list[Part], claims: dict[str, str]) -> dict[str, str]:
+    """Return the object's own checksum. Raises ``BadDigest`` if the client claims another."""
+    size = sum(part.blob.size for part in parts)
+    if (size_claim := claims.pop("x-amz-mp-object-size", str(size))) != str(size):
+        message = (
+            f"The provided 'x-amz-mp-object-size' header value {size_claim} does not match what "
+        )
+        message += f"was computed: {size}"
+        raise ApiError("InvalidRequest", message)
+    kind = claims.pop(TYPE, upload.kind)
+    if kind != upload.kind and upload.algorithm:
+        message = f"The upload was created with the checksum type {upload.kind}, not {kind}."
+        raise ApiError("InvalidRequest", message)
+    name = upload.algorithm
+    checksums: dict[str, str] = {}
+    if name:
+        values = [part.checksums[PREFIX + name] for part in parts]
+        if kind == "FULL_OBJECT" and name in LINEAR:
+            sizes = [part.blob.size for part in parts]
+            checksum = full_object(name, list(zip(values, sizes, strict=True)))
+        else:
+            checksum = composite(name, values)
+        checksums = {PREFIX + name: checksum, TYPE: kind}
+    for header, value in claims.items():
+        if header not in checksums:
+            message = f"The upload was created without {header}: its whole has none to compare."
+            raise ApiError("InvalidRequest", message)
+        if value not in (checksums[header], checksums[header].partition("-")[0]):
+            message = f"The {name} you specified did not match the calculated checksum."
+            raise ApiError("BadDigest", message)
+    return checksums

@@ -1,0 +1,371 @@
+"""The object store's directory: its lock, its index's seal, and files without a row at the start.
+
+A stop seals the index: it writes down size and CRC-32 of the file, and the next start compares
+them. A killed emulator leaves no seal; then SQLite checks the file, and every row is read.
+
+A file in ``data/`` whose name ends with TRANSIT is being written or deleted, so no row refers to
+it. Every other file there holds the bytes of an object; if it has no row, the index has lost rows,
+and the start is refused. Nothing is deleted here.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import io
+import logging
+import os
+import sqlite3
+import uuid
+import zlib
+from array import array
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, Self
+
+from trainyard.common import atomic_file
+from trainyard.common.errors import EmulatorError
+from trainyard.emulator.request_scope import S3Error
+from trainyard.emulator.s3.object_index import INDEX, Index
+
+# The bytes of the store's files: none leaves the store before it agrees with what the index kept.
+#
+# A disk, a copy of the state that was cut off, or another program may damage any file. A job must
+# not
+# train on that, and a copy must not give it a good checksum.
+
+log = logging.getLogger(__name__)
+
+BLOCK = 1 << 20  # bytes that one CRC-32 is about
+_CHECK_AHEAD = 8 * BLOCK  # bytes that are checked before an answer begins: a range of most clients
+
+
+class BlockSums:
+    """The CRC-32 of each block of the bytes so far."""
+
+    def __init__(self) -> None:
+        self._size, self._crcs = 0, array("I")
+
+    def update(self, chunk: bytes) -> None:
+        view = memoryview(chunk)
+        while view:
+            if self._size % BLOCK == 0:
+                self._crcs.append(0)
+            piece = view[: BLOCK - self._size % BLOCK]
+            self._crcs[-1] = zlib.crc32(piece, self._crcs[-1])
+            self._size += len(piece)
+            view = view[len(piece) :]
+
+    def to_bytes(self) -> bytes:
+        return self._crcs.tobytes()
+
+
+class StoredBytes(io.RawIOBase):
+    """A file of the store, open for reading; an overwrite or delete of its key does not affect it.
+
+    Args:
+        name: what the bytes are, for errors: ``s3://bucket/key``.
+        size: bytes that were put.
+        crcs: ``BlockSums.packed`` of them.
+
+    Every method raises S3's ``InternalError`` where the file is damaged.
+    """
+
+    def __init__(self, name: str, path: Path, size: int, crcs: bytes) -> None:
+        self._name, self._path, self._size, self._fd = name, path, size, -1
+        self._crcs = array("I", crcs)
+        self._position = 0
+        self._block: tuple[int, bytes] = (-1, b"")
+        try:
+            self._fd = os.open(path, os.O_RDONLY)
+        except FileNotFoundError:
+            raise self._damage_error(f"{size:,} bytes expected, no file found") from None
+        self._check_size(os.fstat(self._fd).st_size)
+
+    def chunks(self, start: int, stop: int) -> Iterator[bytes]:
+        """Iterate over the bytes from ``start`` to ``stop``, at most a block at a time."""
+        while start < stop:
+            place = start % BLOCK
+            piece = self._read_block(start // BLOCK)[place : place + stop - start]
+            yield piece
+            start += len(piece)
+
+    def verify(self, start: int, stop: int) -> None:
+        """Check the first MB of a range, while an error can still be the answer."""
+        for _ in self.chunks(start, min(stop, start + _CHECK_AHEAD)):
+            pass
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer)
+        data = next(self.chunks(self._position, min(self._size, self._position + len(view))), b"")
+        view[: len(data)] = data
+        self._position += len(data)
+        return len(data)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
+        self._position = max(0, base + offset)
+        return self._position
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+        super().close()
+
+    def _read_block(self, number: int) -> bytes:
+        if self._block[0] != number:
+            data = os.pread(self._fd, BLOCK, number * BLOCK)
+            if len(data) < min(BLOCK, self._size - number * BLOCK):
+                self._check_size(number * BLOCK + len(data))
+            if zlib.crc32(data) != self._crcs[number]:
+                first, last = number * BLOCK, number * BLOCK + len(data)
+                raise self._damage_error(
+                    f"its {self._size:,} bytes are not those that were put, from {first:,} to "
+                    f"{last:,}: CRC-32 {self._crcs[number]:08x} expected, "
+                    f"{zlib.crc32(data):08x} found"
+                )
+            self._block = number, data
+        return self._block[1]
+
+    def _check_size(self, actual: int) -> None:
+        if actual != self._size:
+            self.close()
+            raise self._damage_error(f"{self._size:,} bytes expected, {actual:,} found")
+
+    def _damage_error(self, reason: str) -> S3Error:
+        log.error("%s is damaged: %s in %s", self._name, reason, self._path)
+        return S3Error(
+            "InternalError",
+            f"We encountered an internal error. Please try again. {self._name} is damaged: "
+            f"{reason}; "
+            "put it again, or run the step again that wrote it",
+            500,
+        )
+
+
+_INTERRUPTED_FOLDER, _UNKNOWN = "interrupted", "unknown"
+SEAL = "index.seal"
+"""Name of the file with size and CRC-32 of the index, while no emulator is running."""
+
+
+def lock_folder(root: Path) -> int:
+    """Lock the directory; return the descriptor. Raise EmulatorError if another process has it."""
+    fd = os.open(root / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        raise EmulatorError(
+            f"{root} is in use by another emulator: stop that one, or name another --state"
+        ) from None
+    return fd
+
+
+def is_locked(root: Path) -> bool:
+    """Return whether another process has the directory."""
+    try:
+        os.close(lock_folder(root))
+    except EmulatorError:
+        return True
+    return False
+
+
+def need_index(root: Path) -> None:
+    """Raise EmulatorError if the index is missing or empty and files are in ``data/``, or if it is
+    not as the last stop left it.
+    """
+    index, files = root / INDEX, sorted((root / "data").glob("*/*"))
+    if files and not (index.exists() and index.stat().st_size):
+        raise EmulatorError(
+            f"{index} is {'empty' if index.exists() else 'missing'}, and {root / 'data'} holds "
+            f"{len(files)} files. The index names every object of S3, so nothing is served: "
+            f"restore it, or move {root} away to start with an empty S3"
+        )
+    seal_path = root / SEAL
+    if seal_path.exists() and (seal_sum := seal_path.read_text(errors="replace")) != _sum(index):
+        raise EmulatorError(
+            f"{index} is not as the last stop left it: it has {_sum(index)}, expected {seal_sum}. "
+            "It is damaged, or another copy, and it names every object of S3, so nothing is "
+            f"served: restore it. To have it checked and used as it is, remove {seal_path}; to "
+            "start "
+            f"with an empty S3, move {root} away"
+        )
+
+
+def open_index(root: Path) -> Index:
+    """Open the index. Raises EmulatorError if it cannot be read; without a seal it is read whole.
+
+    The seal stays until the store is served.
+    """
+    path = root / INDEX
+    try:
+        with contextlib.ExitStack() as undone:
+            index = Index(path)
+            undone.callback(index.close)
+            if not (root / SEAL).exists():
+                index.check()
+            undone.pop_all()
+    except (sqlite3.Error, ValueError, TypeError, AttributeError, OverflowError) as damage:
+        raise EmulatorError(
+            f"{path} cannot be read: {damage}. It names every object of S3, so nothing is served: "
+            f"restore it, or move {root} away to start with an empty S3"
+        ) from damage
+    return index
+
+
+def seal(root: Path) -> None:
+    """Write down what the closed index is; on a full disk there is no seal."""
+    with contextlib.suppress(OSError):
+        atomic_file.write(root / SEAL, _sum(root / INDEX))
+
+
+def unseal(root: Path) -> None:
+    """Remove the seal: the index is about to change."""
+    (root / SEAL).unlink(missing_ok=True)
+
+
+def _sum(path: Path) -> str:
+    if not path.exists():
+        return "no file"
+    crc = 0
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK):
+            crc = zlib.crc32(chunk, crc)
+    return f"{path.stat().st_size:,} bytes with the CRC-32 {crc:08x}"
+
+
+def settle(root: Path, index: Index) -> None:
+    """Finish what a killed process began; set aside bytes that belong to no object.
+
+    Raises:
+        EmulatorError: the index has lost rows.
+    """
+    names = index.blobs() - {""}
+    lying = {path.name: path for path in sorted((root / "data").glob("*/*"))}
+    for name in names - lying.keys():
+        if moving := lying.pop(name + TRANSIT, None):
+            lying[name] = moving.rename(moving.with_name(name))
+    if lost := names - lying.keys():
+        log.error(
+            "%s names %d objects whose bytes are not in %s (%s): they cannot be read",
+            root / INDEX,
+            len(lost),
+            root / "data",
+            ", ".join(index.keys_of(sorted(lost)[:3])),
+        )
+    strays = [path for name, path in lying.items() if name not in names]
+    transit = [path for path in strays if path.name.endswith(TRANSIT)]
+    _set_aside(
+        root / _INTERRUPTED_FOLDER, transit, "they never became an object, or it was deleted"
+    )
+    unknown = [path for path in strays if not path.name.endswith(TRANSIT)]
+    _refuse(root, unknown, len(lying) - len(transit))
+    _set_aside(root / _UNKNOWN, unknown, "the index does not name them")
+
+
+def _refuse(root: Path, unknown: list[Path], count: int) -> None:
+    """Raise EmulatorError if files are unknown, unless the user made an empty folder for them."""
+    place = root / _UNKNOWN
+    if unknown and not (place.is_dir() and not any(place.iterdir())):
+        raise EmulatorError(
+            f"{root / INDEX} does not name {len(unknown)} of the {count} files in {root / 'data'} "
+            f"({', '.join(path.name for path in unknown[:3])}): it is an older copy, or has lost "
+            "rows, so nothing is served: restore the newest copy, or make an empty folder "
+            f"{place}, and the next start moves these files there"
+        )
+
+
+def _set_aside(place: Path, files: Iterable[Path], reason: str) -> None:
+    count = size = 0
+    for path in files:
+        place.mkdir(exist_ok=True)
+        count, size = count + 1, size + path.stat().st_size
+        path.rename(place / path.name)
+    if count:
+        log.warning("%d files (%.1f MB) are set aside in %s: %s", count, size / 1e6, place, reason)
+
+
+# Bytes on their way into the object store.
+
+TRANSIT = ".transit"
+"""Suffix of a file's name while no row refers to its bytes: before a put is done, and in a
+delete.
+"""
+CHUNK = 1 << 20  # bytes copied at a time: memory stays flat whatever an object's size
+
+
+class Blob:
+    """Bytes on their way into the store: ``write`` them, then :meth:`ObjectStore.commit`.
+
+    As a context manager it removes the bytes again unless they were committed.
+    """
+
+    def __init__(self, data: Path) -> None:
+        self.name = uuid.uuid4().hex
+        self.path = data / self.name[:2] / f"{self.name}{TRANSIT}"
+        self.size = 0
+        self.is_committed = False
+        self._md5 = hashlib.md5(usedforsecurity=False)
+        self._sums = BlockSums()
+        self.path.parent.mkdir(exist_ok=True)
+        self._file = self.path.open("wb", buffering=0)
+
+    @property
+    def md5(self) -> "hashlib._Hash":
+        return self._md5
+
+    @property
+    def crcs(self) -> bytes:
+        return self._sums.to_bytes()
+
+    def write(self, chunk: bytes) -> None:
+        self._put(chunk)
+        self._md5.update(chunk)
+
+    def append(self, source: io.RawIOBase) -> None:
+        """Append the bytes of ``source`` without their MD5: for an object whose ETag is known."""
+        while chunk := source.read(CHUNK):
+            self._put(chunk)
+
+    def read(self) -> StoredBytes:
+        """Open the bytes so far for reading."""
+        return StoredBytes(f"an uploaded part ({self.name})", self.path, self.size, self.crcs)
+
+    def copy_from(self, source: BinaryIO) -> None:
+        while chunk := source.read(CHUNK):
+            self.write(chunk)
+
+    def _put(self, chunk: bytes) -> None:
+        view = memoryview(chunk)
+        while view:
+            view = view[self._file.write(view) :]
+        self._sums.update(chunk)
+        self.size += len(chunk)
+
+    def close(self, *, sync: bool = True) -> None:
+        if not self._file.closed:
+            if sync:
+                os.fsync(self._file.fileno())
+            self._file.close()
+
+    def settle(self) -> None:
+        """Give the bytes their final name, since a row now refers to them."""
+        self.is_committed = True  # first: from now on the bytes must not be discarded
+        self.path = self.path.rename(self.path.with_name(self.name))
+
+    def discard(self) -> None:
+        self._file.close()
+        self.path.unlink(missing_ok=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self.is_committed:
+            self.discard()

@@ -1,0 +1,277 @@
+"""The object store's index: an SQLite file; a write takes effect with its transaction.
+
+``objects`` has the current object of each key. ``versions`` has older versions, and delete markers,
+which are rows without bytes. A key whose current version is a marker has no row in ``objects``, so
+that ``objects`` alone shows what S3 shows.
+"""
+
+import contextlib
+import json
+import os
+import re
+import sqlite3
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+INDEX = "index.sqlite"
+PAGE = 1000  # rows read at a time while listing
+NULL = "null"
+"""Id of a version that was written while its bucket kept no versions."""
+_END = 2**63 - 1
+
+_COLUMNS = """
+    bucket TEXT NOT NULL, key BLOB NOT NULL, blob TEXT NOT NULL, size INTEGER NOT NULL,
+    etag TEXT NOT NULL, modified REAL NOT NULL, headers TEXT NOT NULL, metadata TEXT NOT NULL,
+    version TEXT NOT NULL, seq INTEGER NOT NULL, parts TEXT NOT NULL, upload TEXT NOT NULL,
+    crcs BLOB NOT NULL"""
+_SCHEMA = f"""
+CREATE TABLE IF NOT EXISTS buckets (name TEXT PRIMARY KEY, created REAL NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS settings (
+    bucket TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (bucket, name)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS objects ({_COLUMNS}, PRIMARY KEY (bucket, key)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS versions ({_COLUMNS}, PRIMARY KEY (bucket, key, seq)) WITHOUT ROWID;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """A version of one object, without its bytes."""
+
+    key: str
+    size: int
+    """Size in bytes."""
+    etag: str
+    """Hex MD5, with ``-<parts>`` after a multipart upload; without quotes."""
+    last_modified: datetime
+    """Time of the last write, UTC."""
+    metadata: dict[str, str] = field(default_factory=dict)
+    """User metadata, without the ``x-amz-meta-`` prefix."""
+    headers: dict[str, str] = field(default_factory=dict)
+    """Headers that are returned as they were put: Content-Type, checksums, tags, ..."""
+    version: str = NULL
+    seq: int = 0
+    """Order of versions: greater than that of every older version of the key."""
+    parts: tuple[dict, ...] = ()
+    """Size and checksum of each part of a multipart upload, by header names."""
+    blob: str = ""
+    """Name of the file with its bytes; empty for a delete marker."""
+    crcs: bytes = field(default=b"", repr=False)
+    """CRC-32 of each block of the bytes, as ``stored_bytes.BlockSums`` packs them."""
+
+    @property
+    def marker(self) -> bool:
+        return not self.blob
+
+
+class Index:
+    """Rows of the store. Thread-safe: hold :meth:`transaction` around statements that belong
+    together.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.lock = threading.RLock()
+        self._ballast = Ballast(path.with_name("ballast"))
+        self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA synchronous=FULL")  # a finished commit is on the disk
+        self._db.executescript(_SCHEMA)
+        for table in ("objects", "versions"):  # an older version's index has fewer columns
+            self._db.execute(f"SELECT version, seq, parts, upload, crcs FROM {table} LIMIT 0")
+
+    def check(self) -> None:
+        """Read everything. Raises sqlite3.Error or ValueError where a page or a row is damaged."""
+        [[verdict]] = self.run("PRAGMA quick_check(1)")
+        if verdict != "ok":
+            raise ValueError(verdict)
+        for table in ("buckets", "settings"):
+            self.run(f"SELECT * FROM {table}")
+        for table in ("objects", "versions"):
+            with self.lock:
+                for row in self._db.execute(f"SELECT * FROM {table}"):
+                    info_of(row)
+
+    def close(self) -> None:
+        with self.lock:
+            self._db.close()
+
+    def run(self, sql: str, *values: object) -> list[tuple]:
+        with self.lock:
+            return self._db.execute(sql, values).fetchall()
+
+    @contextlib.contextmanager
+    def transaction(self, *, freeing: bool = False) -> Iterator[None]:
+        """Write all statements inside to the disk at the end, or none of them after an error.
+
+        ``freeing``: the transaction frees space, and works on a full disk, too.
+        """
+        with self.lock:
+            self._ballast.drop() if freeing else self._ballast.take()
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:  # SQLite rolls back itself when the disk is full
+                    self._db.execute("ROLLBACK")
+                raise
+
+    # one key
+
+    def current(self, bucket: str, key: str) -> ObjectInfo | None:
+        sql = "SELECT * FROM objects WHERE bucket = ? AND key = ?"
+        return _first(self.run(sql, bucket, key.encode()))
+
+    def latest(self, bucket: str, key: str) -> ObjectInfo | None:
+        """Return the newest row in ``versions``: a marker if the key has no current object."""
+        sql = "SELECT * FROM versions WHERE bucket = ? AND key = ? ORDER BY seq DESC LIMIT 1"
+        return _first(self.run(sql, bucket, key.encode()))
+
+    def version(self, bucket: str, key: str, version: str) -> ObjectInfo | None:
+        info = self.current(bucket, key)
+        if info and info.version == version:
+            return info
+        sql = "SELECT * FROM versions WHERE bucket = ? AND key = ? AND version = ?"
+        return _first(self.run(sql, bucket, key.encode(), version))
+
+    def find_upload(self, bucket: str, key: str, upload: str) -> ObjectInfo | None:
+        """Return the object that the multipart upload of that id became, or None."""
+        for table in ("objects", "versions"):
+            sql = f"SELECT * FROM {table} WHERE bucket = ? AND key = ? AND upload = ?"
+            if rows := self.run(sql, bucket, key.encode(), upload):
+                return info_of(rows[0])
+        return None
+
+    def insert(self, table: str, row: tuple) -> None:
+        self.run(f"INSERT INTO {table} VALUES ({','.join('?' * len(row))})", *row)
+
+    def remove(self, bucket: str, key: str, info: ObjectInfo) -> None:
+        """Remove that version, in whichever table it is."""
+        for table in ("objects", "versions"):
+            sql = f"DELETE FROM {table} WHERE bucket = ? AND key = ? AND version = ?"
+            self.run(sql, bucket, key.encode(), info.version)
+
+    def move(self, bucket: str, key: str, version: str, source: str, target: str) -> None:
+        """Move a version between ``objects`` and ``versions``."""
+        condition, values = (
+            "bucket = ? AND key = ? AND version = ?",
+            (bucket, key.encode(), version),
+        )
+        self.run(f"INSERT INTO {target} SELECT * FROM {source} WHERE {condition}", *values)
+        self.run(f"DELETE FROM {source} WHERE {condition}", *values)
+
+    def set_headers(self, bucket: str, key: str, info: ObjectInfo, headers: dict) -> None:
+        for table in ("objects", "versions"):
+            sql = f"UPDATE {table} SET headers = ? WHERE bucket = ? AND key = ? AND version = ?"
+            self.run(sql, json.dumps(headers), bucket, key.encode(), info.version)
+
+    # many keys
+
+    def objects(self, bucket: str, low: bytes, end: bytes) -> Iterator[ObjectInfo]:
+        """Iterate over current objects in UTF-8 byte order; a snapshot only per page of 1,000."""
+        sql = "SELECT * FROM objects WHERE bucket=? AND key>=? AND key<? ORDER BY key LIMIT ?"
+        while rows := self.run(sql, bucket, low, end, PAGE):
+            yield from map(info_of, rows)
+            low = rows[-1][1] + b"\0"  # the least key after the last one
+
+    def versions(
+        self, bucket: str, low: bytes, end: bytes, below: int = _END
+    ) -> Iterator[ObjectInfo]:
+        """Iterate over all versions, by key and newest first; of key ``low`` only those below
+        ``below``.
+        """
+        condition = "WHERE bucket=:b AND key>=:low AND key<:end AND (key>:low OR seq<:below)"
+        sql = f"SELECT * FROM objects {condition} UNION ALL SELECT * FROM versions {condition}"
+        sql += " ORDER BY 2, 10 DESC LIMIT :page"
+        while True:
+            values = {"b": bucket, "low": low, "end": end, "below": below, "page": PAGE}
+            with self.lock:
+                rows = self._db.execute(sql, values).fetchall()
+            if not rows:
+                return
+            yield from map(info_of, rows)
+            low, below = rows[-1][1], rows[-1][9]
+
+    def blobs(self) -> set[str]:
+        """Return the names of all bytes that a row refers to."""
+        sql = "SELECT blob FROM objects UNION SELECT blob FROM versions"
+        return {name for (name,) in self.run(sql)}
+
+    def keys_of(self, blobs: list[str]) -> list[str]:
+        """Return ``s3://bucket/key`` of the objects and versions with these bytes."""
+        condition = f"WHERE blob IN ({','.join('?' * len(blobs))})"
+        sql = f"SELECT bucket, key FROM objects {condition} UNION "
+        sql += f"SELECT bucket, key FROM versions {condition}"
+        return [f"s3://{bucket}/{key.decode()}" for bucket, key in self.run(sql, *blobs, *blobs)]
+
+
+def version_id(seq: int) -> str:
+    """Return an id that contains ``seq``, so that a listing can continue after a deleted
+    version.
+    """
+    return f"{seq:016x}{uuid.uuid4().hex[:16]}"
+
+
+def seq_of(version: str) -> int | None:
+    """Return the ``seq`` in a version's id; None if it has none."""
+    return int(version[:16], 16) if re.fullmatch("[0-9a-f]{32}", version) else None
+
+
+def info_of(row: tuple) -> ObjectInfo:
+    _, key, blob, size, etag, modification_time, headers, metadata, version, seq, parts, _, crcs = (
+        row
+    )
+    return ObjectInfo(
+        key.decode(),
+        size,
+        etag,
+        datetime.fromtimestamp(modification_time, UTC),
+        json.loads(metadata),
+        json.loads(headers),
+        version,
+        seq,
+        tuple(json.loads(parts)),
+        blob,
+        crcs,
+    )
+
+
+def _first(rows: list[tuple]) -> ObjectInfo | None:
+    return info_of(rows[0]) if rows else None
+
+
+# Disk space kept in reserve, so that something can be deleted when the disk is full.
+#
+# An index needs space to record a deletion: without any, nothing could be deleted.
+
+SIZE = 1 << 20  # bytes: SQLite's journal of a deletion needs about ten pages of 4 kB
+
+
+class Ballast:
+    """A file that is deleted when less than its size is free, and created again when there is
+    space.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.take()
+
+    def drop(self) -> None:
+        """Free the reserve if the disk is full; to be called before a deletion."""
+        if self._free() < SIZE:
+            self._path.unlink(missing_ok=True)
+
+    def take(self) -> None:
+        """Create the reserve if there is enough space; on a full disk it remains missing."""
+        if not self._path.exists() and self._free() > 2 * SIZE:
+            with suppress(OSError):
+                self._path.write_bytes(b"\0" * SIZE)
+
+    def _free(self) -> int:
+        disk = os.statvfs(self._path.parent)
+        return disk.f_bavail * disk.f_frsize

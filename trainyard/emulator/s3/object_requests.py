@@ -1,0 +1,677 @@
+"""Requests on one object: put, get, head, copy, delete."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from urllib.parse import parse_qsl, quote, unquote
+
+from werkzeug import Request
+from werkzeug.datastructures import Headers
+from werkzeug.http import http_date
+
+from trainyard.emulator.request_scope import ApiError, S3Error
+from trainyard.emulator.s3 import s3_xml
+from trainyard.emulator.s3.object_folder import Blob, StoredBytes
+from trainyard.emulator.s3.object_index import NULL
+from trainyard.emulator.s3.object_store import (
+    Check,
+    DeleteResult,
+    ObjectInfo,
+    ObjectStore,
+    check_key,
+)
+from trainyard.emulator.s3.operation_routes import operation
+from trainyard.emulator.s3.s3_xml import Response
+from trainyard.emulator.s3.upload_body import (
+    ALGORITHMS,
+    PREFIX,
+    TYPE,
+    UNSUPPORTED_ALGORITHM,
+    encode_sum,
+)
+from trainyard.emulator.s3.upload_body import Upload as Body
+
+# Preconditions, ranges and numbers in requests.
+
+READS = "if-match if-none-match if-modified-since if-unmodified-since range"
+"""Headers that :func:`check_reading` and :func:`range_of` read."""
+SOURCE = "x-amz-copy-source-"
+"""Prefix of each condition on the source of a copy."""
+_MOST = 10**18  # stands for all larger numbers
+
+
+def check_reading(headers: Headers, info: ObjectInfo, prefix: str = "") -> bool:
+    """Return whether the client already has this object, which is a 304 on GET.
+
+    ``prefix`` precedes each header's name. Raises ``PreconditionFailed`` as in RFC 9110, 13.2.2.
+    """
+    match = headers.get(f"{prefix}If-Match")
+    unmodified_since = _date(headers.get(f"{prefix}If-Unmodified-Since"))
+    moment = info.last_modified.replace(microsecond=0)
+    if match is not None:
+        has_failed = not names(match, info.etag)
+    else:
+        has_failed = unmodified_since is not None and moment > unmodified_since
+    if has_failed:
+        condition = "If-Match" if match is not None else "If-Unmodified-Since"
+        raise precondition_failed(condition, prefix)
+    none_match = headers.get(f"{prefix}If-None-Match")
+    if none_match is not None:
+        return names(none_match, info.etag)
+    modified_since = _date(headers.get(f"{prefix}If-Modified-Since"))
+    return modified_since is not None and moment <= modified_since
+
+
+def check_source(headers: Headers, info: ObjectInfo) -> None:
+    """Raise ``PreconditionFailed`` if the source of a copy does not meet the client's
+    conditions.
+    """
+    if check_reading(headers, info, SOURCE):
+        has_none_match = f"{SOURCE}If-None-Match" in headers
+        raise precondition_failed(
+            "If-None-Match" if has_none_match else "If-Modified-Since", SOURCE
+        )
+
+
+def check_of_write(headers: Headers) -> Check:
+    """Return the check of If-Match and ``If-None-Match: *`` on the object that a write replaces.
+
+    Raises ``NotImplemented`` for combinations that S3 also refuses.
+    """
+    match, none_match = headers.get("If-Match"), headers.get("If-None-Match")
+    if match is not None and none_match is not None:
+        message = "If-Match and If-None-Match cannot be combined in one write."
+        raise ApiError("NotImplemented", message, 501)
+    if none_match not in (None, "*"):
+        raise ApiError("NotImplemented", "If-None-Match on a write accepts only '*'.", 501)
+
+    def check(current: ObjectInfo | None) -> None:
+        if current and none_match:
+            raise precondition_failed("If-None-Match")
+        if match is not None:
+            need_match(match, current)
+
+    return check
+
+
+def check_of_delete(
+    match: str | None, modification_time: str | None = None, size: str | None = None
+) -> Check:
+    """Return the check of a delete's conditions on the object: its ETag, time and size.
+
+    Raises ``NotImplemented`` for time and size, which are only for directory buckets.
+    """
+    for name, value in (("last modified time", modification_time), ("size", size)):
+        if value is not None:
+            message = f"A condition on the {name} is for directory buckets, which are not here."
+            raise ApiError("NotImplemented", message, 501)
+
+    def check(info: ObjectInfo | None) -> None:
+        if match is not None:
+            need_match(match, info)
+
+    return check
+
+
+def need_match(match: str, current: ObjectInfo | None) -> None:
+    """Raise ``NoSuchKey``, or ``PreconditionFailed`` if the ETag differs."""
+    if current is None or current.marker:
+        raise ApiError("NoSuchKey", "The specified key does not exist.", 404)
+    if not names(match, current.etag):
+        raise precondition_failed("If-Match")
+
+
+def range_of(header: str | None, size: int) -> tuple[int, int] | None:
+    """Return (first byte, one past the last); None if the header means the whole object.
+
+    A missing or malformed header does (RFC 9110). Raises ``InvalidRange`` past the end.
+    """
+    match = re.fullmatch(r"bytes=([0-9]*)-([0-9]*)", (header or "").strip())
+    if not match or match.groups() == ("", ""):
+        return None
+    first, last = (_number(text) for text in match.groups())
+    if first is None:
+        start, stop = max(size - (last or 0), 0), size
+    elif last is not None and last < first:
+        return None
+    else:
+        start, stop = first, size if last is None else min(last + 1, size)
+    if start >= size:
+        fields = {"RangeRequested": header or "", "ActualObjectSize": str(size)}
+        message = "The requested range is not satisfiable"
+        raise S3Error("InvalidRange", message, 416, fields=fields)
+    return start, stop
+
+
+def source_range(header: str | None, size: int) -> tuple[int, int]:
+    """Return the range of a copy's source: all bytes, or a range within them.
+
+    Raises ``InvalidArgument``: S3 is stricter here than on a GET.
+    """
+    if header is None:
+        return 0, size
+    match = re.fullmatch(r"bytes=([0-9]+)-([0-9]+)", header.strip())
+    first, last = (_number(text) for text in match.groups()) if match else (None, None)
+    if first is None or last is None or last < first:
+        message = "The x-amz-copy-source-range value must be of the form bytes=first-last where "
+        raise ApiError("InvalidArgument", message + _OFFSETS)
+    if last >= size:
+        message = f"Range specified is not valid for source object of size: {size}"
+        raise ApiError("InvalidArgument", message)
+    return first, last + 1
+
+
+_OFFSETS = "first and last are the zero-based offsets of the first and last bytes to copy"
+
+
+def number(text: str | None, name: str, default: int, low: int = 0, high: int = 2**31 - 1) -> int:
+    """Return a number from a query or header, ``default`` if it is missing.
+
+    Raises ``InvalidArgument`` for text that is not a number from ``low`` to ``high``.
+    """
+    if text is None:
+        return default
+    if not re.fullmatch("[0-9]{1,10}", text) or not low <= int(text) <= high:
+        message = f"Argument {name} must be an integer between {low} and {high}, not {text[:40]!r}"
+        raise ApiError("InvalidArgument", message)
+    return int(text)
+
+
+def _number(digits: str) -> int | None:
+    if not digits:
+        return None
+    return int(digits) if len(digits) <= 18 else _MOST
+
+
+def _date(text: str | None) -> datetime | None:
+    """Return the date; None for an invalid one: such a condition is ignored (RFC 9110, 13.1.3)."""
+    if text is None:
+        return None
+    try:
+        moment = parsedate_to_datetime(text)
+    except (ValueError, OverflowError):
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def names(header: str, etag: str) -> bool:
+    """Return whether an If-Match or If-None-Match header names the ETag; ``*`` names any."""
+    return header.strip() == "*" or etag in [tag.strip(' "') for tag in header.split(",")]
+
+
+def precondition_failed(condition: str, prefix: str = "") -> S3Error:
+    message = "At least one of the pre-conditions you specified did not hold"
+    return S3Error("PreconditionFailed", message, 412, fields={"Condition": prefix + condition})
+
+
+# Data stored with an object beside its bytes: returned headers, metadata, tags.
+
+META = "x-amz-meta-"
+ACL = "x-amz-acl"
+TAGS = "x-amz-tagging"
+STORAGE = "x-amz-storage-class"
+_PLAIN = (  # returned by GET and HEAD as they were put
+    "Content-Type",
+    "Content-Disposition",
+    "Content-Language",
+    "Cache-Control",
+    "Expires",
+)
+_SPECIAL = (  # returned, too, if the value is one that can be kept
+    TAGS,
+    STORAGE,
+    "x-amz-website-redirect-location",
+    "x-amz-server-side-encryption",
+    "x-amz-server-side-encryption-aws-kms-key-id",
+    "x-amz-server-side-encryption-bucket-key-enabled",
+)
+WRITING = {
+    ACL,
+    f"{META}*",
+    "content-encoding",
+    *(n.lower() for n in (*_PLAIN, *_SPECIAL)),
+}
+"""Headers of a write that :func:`kept` respects."""
+_HIDDEN = (TAGS, ACL)  # ACL: of objects that an emulator before 2026-11-24 wrote
+
+_FRAMING = re.compile(r"(^|,)\s*aws-chunked\s*(?=,|$)")
+_CLASSES = "STANDARD REDUCED_REDUNDANCY STANDARD_IA ONEZONE_IA INTELLIGENT_TIERING GLACIER_IR"
+"""Storage classes whose objects can be read at once, like all of ours."""
+_ARCHIVES = "GLACIER DEEP_ARCHIVE SNOW OUTPOSTS EXPRESS_ONEZONE FSX_OPENZFS FSX_ONTAP"
+_OWNERS = "private bucket-owner-read bucket-owner-full-control"
+_ENCRYPTIONS = "AES256 aws:kms aws:kms:dsse"
+_MOST_METADATA = 2048  # bytes of all names and values (S3's limit)
+_MOST_TAGS, _LONGEST_KEY, _LONGEST_VALUE = 10, 128, 256  # S3's limits of an object's tags
+
+
+def stored_headers(request_headers: Headers) -> tuple[dict[str, str], dict[str, str]]:
+    """Return (headers, metadata) to store with the object. Refuse values that cannot be
+    honoured.
+    """
+    headers = {
+        name: request_headers[name] for name in (*_PLAIN, *_SPECIAL) if name in request_headers
+    }
+    encoding = _FRAMING.sub("", request_headers.get("Content-Encoding", "")).strip(", ")
+    if encoding:
+        headers["Content-Encoding"] = encoding
+    headers.setdefault("Content-Type", "binary/octet-stream")  # S3's own default
+    _check_class(headers)
+    _check_encryption(headers)
+    check_acl(request_headers)
+    if TAGS in headers:
+        _check_tag_header(headers[TAGS], tags_of(headers))
+    return headers, metadata_of(request_headers)
+
+
+def check_acl(request_headers: Headers) -> None:
+    """Raise ``NotImplemented`` for a canned list that gives others access."""
+    if (acl := request_headers.get(ACL)) not in (None, *_OWNERS.split()):
+        raise _unimplemented_error(f"{ACL} {acl}")
+
+
+def metadata_of(request_headers: Headers) -> dict[str, str]:
+    """Return the user metadata. Raises ``MetadataTooLarge`` as S3 does."""
+    metadata = {
+        k[len(META) :].lower(): v for k, v in request_headers.items() if k.lower().startswith(META)
+    }
+    size = sum(len(k) + len(v) for k, v in metadata.items())
+    if size > _MOST_METADATA:
+        message = "Your metadata headers exceed the maximum allowed metadata size"
+        fields = {"Size": str(size), "MaxSizeAllowed": str(_MOST_METADATA)}
+        raise S3Error("MetadataTooLarge", message, fields=fields)
+    return metadata
+
+
+def sums(info: ObjectInfo) -> dict[str, str]:
+    return {k: v for k, v in info.headers.items() if k.startswith(PREFIX)}
+
+
+def response_headers(info: ObjectInfo) -> dict[str, str]:
+    """Return the stored headers for the answer to GET or HEAD, without checksums."""
+    headers = {k: v for k, v in info.headers.items() if not k.startswith(PREFIX)}
+    headers = {k: v for k, v in headers.items() if k not in _HIDDEN}
+    if tags := tags_of(info.headers):
+        headers["x-amz-tagging-count"] = str(len(tags))
+    return headers
+
+
+def tags_of(headers: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return (key, value) of each tag, in the order in which they were put."""
+    return parse_qsl(headers.get(TAGS, ""), keep_blank_values=True)
+
+
+def with_tags(headers: Mapping[str, str], tags: list[tuple[str, str]]) -> dict[str, str]:
+    """Return the headers with ``tags`` in place of their own tags."""
+    rest = {k: v for k, v in headers.items() if k != TAGS}
+    text = "&".join(f"{quote(k, safe='')}={quote(v, safe='')}" for k, v in tags)
+    return rest | ({TAGS: text} if tags else {})
+
+
+def check_tags(tags: list[tuple[str, str]], most: int = _MOST_TAGS) -> None:
+    """Raise ``InvalidTag`` or ``BadRequest`` as S3 does; ``most`` is 50 for a bucket."""
+    names = [key for key, _ in tags]
+    if len(tags) > most:
+        kind = "Object" if most == _MOST_TAGS else "Bucket"
+        message = f"{kind} tags cannot be greater than {most}"
+        raise ApiError("BadRequest" if most == _MOST_TAGS else "InvalidTag", message)
+    if len(set(names)) < len(names):
+        twice = {"TagKey": next(name for name in names if names.count(name) > 1)}
+        message = "Cannot provide multiple Tags with the same key"
+        raise S3Error("InvalidTag", message, fields=twice)
+    for key, value in tags:
+        fields = {"TagKey": key, "TagValue": value}
+        if not 1 <= len(key) <= _LONGEST_KEY or not _TAG.fullmatch(key):
+            raise S3Error("InvalidTag", "The TagKey you have provided is invalid", fields=fields)
+        if len(value) > _LONGEST_VALUE or not _TAG.fullmatch(value):
+            raise S3Error("InvalidTag", "The TagValue you have provided is invalid", fields=fields)
+        if key.startswith("aws:"):
+            prefix_message = "Your TagKey cannot be prefixed with aws:"
+            other = "System tags cannot be added/updated by requester"
+            raise ApiError("InvalidTag", prefix_message if most == _MOST_TAGS else other)
+
+
+def _check_tag_header(header: str, tags: list[tuple[str, str]]) -> None:
+    if len({key for key, _ in tags}) < len(tags):
+        fields = {"ArgumentName": TAGS, "ArgumentValue": header}
+        message = (
+            f"The header '{TAGS}' shall be encoded as UTF-8 then URLEncoded URL query parameters "
+            "without tag name duplicates."
+        )
+        raise S3Error("InvalidArgument", message, fields=fields)
+    check_tags(tags)
+
+
+_TAG = re.compile(r"[\w\s.:/=+\-@]*")
+"""Letters, digits, spaces and a few signs may stand in a tag."""
+
+
+def _check_class(headers: dict[str, str]) -> None:
+    """Raise ``InvalidStorageClass``, or ``NotImplemented`` for archives, which need a restore."""
+    storage_class = headers.get(STORAGE, "STANDARD")
+    if storage_class in _ARCHIVES.split():
+        raise _unimplemented_error(f"the storage class {storage_class}")
+    if storage_class not in _CLASSES.split():
+        raise ApiError("InvalidStorageClass", "The storage class you specified is not valid")
+    if storage_class == "STANDARD":
+        headers.pop(STORAGE, None)  # S3 names every class but this one
+
+
+def _check_encryption(headers: dict[str, str]) -> None:
+    encryption = headers.get("x-amz-server-side-encryption", "AES256")
+    if encryption not in _ENCRYPTIONS.split():
+        raise ApiError("InvalidArgument", "The encryption method specified is not supported")
+
+
+def _unimplemented_error(feature: str) -> ApiError:
+    return ApiError("NotImplemented", f"The emulator's S3 does not implement {feature}.", 501)
+
+
+COPY = "x-amz-copy-source"
+SOURCES = {
+    COPY,
+    "x-amz-source-expected-bucket-owner",
+    *(f"{SOURCE}{name}" for name in READS.split() if name != "range"),
+}
+_DIRECTIVES = {f"x-amz-{name}-directive" for name in ("metadata", "tagging", "object-annotation")}
+_OVERRIDES = {  # query parameter of a presigned GET -> header of its answer
+    f"response-{name.lower()}": name
+    for name in (
+        "Content-Type",
+        "Content-Disposition",
+        "Content-Encoding",
+        "Content-Language",
+        "Cache-Control",
+        "Expires",
+    )
+}
+_READING = {*_OVERRIDES, "versionId", "partNumber", "x-amz-checksum-mode", *READS.split()}
+
+
+@dataclass(frozen=True, slots=True)
+class Objects:
+    store: ObjectStore
+
+    # reading
+
+    @operation("GetObject", heeds=_READING)
+    def get(self, request: Request, bucket: str, key: str) -> Response:
+        info, stored_bytes = self.store.open(bucket, key, request.args.get("versionId"))
+        try:
+            response, start, stop = _describe(request, info)
+            stored_bytes.verify(start, stop)
+        except ApiError:
+            stored_bytes.close()
+            raise
+        if response.status_code == 304:
+            stored_bytes.close()
+        else:
+            response.response = Reader(stored_bytes, start, stop)
+        return response
+
+    @operation("HeadObject", heeds=_READING)
+    def head(self, request: Request, bucket: str, key: str) -> Response:
+        info = self.store.head(bucket, key, request.args.get("versionId"))
+        return _describe(request, info)[0]
+
+    # writing
+
+    @operation("PutObject", heeds=WRITING | {"if-match", "if-none-match", f"{PREFIX}*"})
+    def put(self, request: Request, bucket: str, key: str) -> Response:
+        check_target(self.store, bucket, key)
+        headers, metadata = stored_headers(request.headers)
+        check = check_of_write(request.headers)
+        with self.store.blob() as blob:
+            checksums = receive(request, blob)
+            info = self.store.commit(
+                bucket, key, blob, metadata=metadata, headers=headers | checksums, check=check
+            )
+        return Response(headers={"ETag": f'"{info.etag}"', **_of_write(info)})
+
+    @operation(
+        "CopyObject",
+        heeds=WRITING
+        | SOURCES
+        | _DIRECTIVES
+        | {"x-amz-checksum-algorithm", "if-match", "if-none-match"},
+    )
+    def copy(self, request: Request, bucket: str, key: str) -> Response:
+        check_target(self.store, bucket, key)
+        headers, metadata = stored_headers(request.headers)
+        check = check_of_write(request.headers)
+        source, stored_bytes, origin = open_source(self.store, request)
+        with stored_bytes, self.store.blob() as blob:
+            _need_change(request, origin == (bucket, key))
+            if _directive(request, "metadata") == "COPY":
+                own_headers = {k: v for k, v in headers.items() if k.startswith("x-amz-")}
+                headers, metadata = _plain(source.headers) | own_headers, source.metadata
+            tags = tags_of(source.headers if _directive(request, "tagging") == "COPY" else headers)
+            checksums = _copy_bytes(request, source, stored_bytes, blob)
+            info = self.store.commit(
+                bucket,
+                key,
+                blob,
+                metadata=metadata,
+                headers=with_tags(headers, tags) | checksums,
+                etag=None if "-" in source.etag else source.etag,
+                check=check,
+            )
+        response = s3_xml.document(
+            "CopyObjectResult",
+            copy_elements(info.etag, s3_xml.timestamp(info.last_modified), checksums),
+        )
+        response.headers.extend(_of_write(info, checksums=False))
+        if "versionId=" in request.headers[COPY] or source.seq:
+            response.headers["x-amz-copy-source-version-id"] = source.version
+        return response
+
+    @operation(
+        "DeleteObject",
+        heeds="versionId if-match x-amz-if-match-last-modified-time x-amz-if-match-size "
+        "x-amz-bypass-governance-retention",
+    )
+    def delete(self, request: Request, bucket: str, key: str) -> Response:
+        headers = request.headers
+        check = check_of_delete(
+            headers.get("If-Match"),
+            headers.get("x-amz-if-match-last-modified-time"),
+            headers.get("x-amz-if-match-size"),
+        )
+        result = self.store.delete(bucket, key, request.args.get("versionId"), check=check)
+        return Response(status=204, headers=_make_headers(result))
+
+
+class Reader:
+    """The body of an answer: bytes ``start`` to ``stop`` of an object, which it closes."""
+
+    def __init__(self, stored_bytes: StoredBytes, start: int, stop: int) -> None:
+        self._stored_bytes, self._chunks = stored_bytes, stored_bytes.chunks(start, stop)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self._chunks
+
+    def close(self) -> None:
+        self._stored_bytes.close()
+
+
+def check_target(store: ObjectStore, bucket: str, key: str) -> None:
+    """Check key and bucket before the body is read, so that a refused client need not send it."""
+    check_key(key)
+    store.need_bucket(bucket)
+
+
+def receive(request: Request, blob: Blob, also: str = "") -> dict[str, str]:
+    body = Body(request, also)
+    for chunk in body.chunks():
+        blob.write(chunk)
+    return body.verify()
+
+
+def open_source(
+    store: ObjectStore, request: Request
+) -> tuple[ObjectInfo, StoredBytes, tuple[str, str]]:
+    """Return the object to copy, its bytes, and its (bucket, key).
+
+    The version is the one in the query. Raises ``PreconditionFailed`` if it does not meet the
+    client's conditions.
+    """
+    source_path, _, version = request.headers[COPY].partition("?versionId=")
+    bucket, _, key = unquote(source_path).lstrip("/").partition("/")
+    if not bucket or not key:
+        message = "Copy Source must mention the source bucket and key: sourcebucket/sourcekey"
+        raise ApiError("InvalidArgument", message)
+    store.need_owner(bucket, request.headers.get("x-amz-source-expected-bucket-owner"))
+    try:
+        info, stored_bytes = store.open(bucket, key, unquote(version) if version else None)
+    except S3Error as failure:
+        if failure.code == "MethodNotAllowed":
+            message = "The source of a copy request may not specifically refer to a delete marker "
+            raise ApiError("InvalidRequest", message + "by version id.") from failure
+        raise
+    try:
+        check_source(request.headers, info)
+    except ApiError:
+        stored_bytes.close()
+        raise
+    return info, stored_bytes, (bucket, key)
+
+
+def copy_elements(etag: str, modification_time: str, checksums: dict[str, str]) -> list:
+    return [("ETag", f'"{etag}"'), ("LastModified", modification_time), *elements(checksums)]
+
+
+def elements(checksums: dict[str, str]) -> list[tuple[str, str]]:
+    """Return checksums, given by header, as elements of a document: ``ChecksumSHA256``."""
+    return [
+        ("ChecksumType" if k == TYPE else f"Checksum{k.removeprefix(PREFIX).upper()}", v)
+        for k, v in checksums.items()
+    ]
+
+
+def version_header(info: ObjectInfo) -> dict[str, str]:
+    """Return the version's header if the bucket kept versions when the object was written."""
+    return {"x-amz-version-id": info.version} if info.seq else {}
+
+
+def written_version(info: ObjectInfo) -> dict[str, str]:
+    """Return the header of a written version; S3 omits it once versioning is suspended."""
+    return version_header(info) if info.version != NULL else {}
+
+
+def _of_write(info: ObjectInfo, *, checksums: bool = True) -> dict[str, str]:
+    encryption_headers = {
+        k: v for k, v in info.headers.items() if k.startswith("x-amz-server-side-")
+    }
+    checksum_headers = sums(info) if checksums else {}
+    if checksum_headers:
+        checksum_headers.setdefault(TYPE, "FULL_OBJECT")
+    return encryption_headers | checksum_headers | written_version(info)
+
+
+def _make_headers(result: DeleteResult) -> dict[str, str]:
+    headers = {"x-amz-version-id": result.version} if result.version else {}
+    return headers | ({"x-amz-delete-marker": "true"} if result.marker else {})
+
+
+def _describe(request: Request, info: ObjectInfo) -> tuple[Response, int, int]:
+    """Return the answer to GET or HEAD without its body, and the range of bytes for the body."""
+    same = check_reading(request.headers, info)
+    headers = {"ETag": f'"{info.etag}"', "Last-Modified": http_date(info.last_modified)}
+    headers |= version_header(info)
+    if same:
+        return Response(status=304, headers=headers), 0, 0
+    headers |= response_headers(info) | {
+        f"{META}{name}": value for name, value in info.metadata.items()
+    }
+    headers |= {v: request.args[k] for k, v in _OVERRIDES.items() if k in request.args}
+    part, checksums = _part(request, info)
+    if request.headers.get("x-amz-checksum-mode") == "ENABLED":
+        headers |= checksums
+    response = Response(headers={**headers, "Accept-Ranges": "bytes"})
+    if "partNumber" in request.args and info.parts:
+        response.headers["x-amz-mp-parts-count"] = str(len(info.parts))
+    start, stop = part or (0, info.size)
+    response.headers["Content-Length"] = str(stop - start)
+    if part:
+        response.status_code = 206
+        response.headers["Content-Range"] = f"bytes {start}-{stop - 1}/{info.size}"
+    return response, start, stop
+
+
+def _part(request: Request, info: ObjectInfo) -> tuple[tuple[int, int] | None, dict[str, str]]:
+    """Return the bytes that a Range or a partNumber asks for, and their checksum (none for a
+    range).
+    """
+    part_number = request.args.get("partNumber")
+    header = request.headers.get("Range")
+    if part_number is None:
+        part = range_of(header, info.size)
+        return part, {} if part else _add_sum_type(info)
+    if header is not None:
+        message = "Cannot specify both Range header and partNumber query parameter"
+        raise ApiError("InvalidRequest", message)
+    place = number(part_number, "partNumber", 1, 1, 10_000)
+    if place > max(len(info.parts), 1):
+        message = "The requested partnumber is not satisfiable"
+        raise ApiError("InvalidPartNumber", message, 416)
+    if not info.parts:
+        return ((0, info.size) if info.size else None), _add_sum_type(info)
+    before = sum(part["size"] for part in info.parts[: place - 1])
+    checksums = {k: v for k, v in info.parts[place - 1].items() if k.startswith(PREFIX)}
+    kind = {TYPE: info.headers[TYPE]} if TYPE in info.headers else {}
+    return (before, before + info.parts[place - 1]["size"]), checksums | kind
+
+
+def _add_sum_type(info: ObjectInfo) -> dict[str, str]:
+    checksums = sums(info)
+    return {TYPE: "FULL_OBJECT"} | checksums if checksums else {}
+
+
+def _directive(request: Request, name: str) -> str:
+    directive = request.headers.get(f"x-amz-{name}-directive", "COPY")
+    if directive not in ("COPY", "REPLACE"):
+        raise ApiError("InvalidArgument", f"Unknown {name} directive.")
+    return directive
+
+
+def _need_change(request: Request, itself: bool) -> None:
+    """Refuse a copy onto itself that changes nothing (CopyObject's documentation)."""
+    changing = {"x-amz-storage-class", "x-amz-website-redirect-location", COPY}
+    changing |= {"x-amz-server-side-encryption"}
+    changes = changing & {name.lower() for name, _ in request.headers} - {COPY}
+    same = itself and not changes and "?versionId=" not in request.headers[COPY]
+    if same and _directive(request, "metadata") == "COPY":
+        message = (
+            "This copy request is illegal because it is trying to copy an object to itself without "
+            "changing the object's metadata, storage class, website redirect location or "
+            "encryption attributes."
+        )
+        raise ApiError("InvalidRequest", message)
+
+
+def _plain(headers: dict[str, str]) -> dict[str, str]:
+    """Return the headers that a copy inherits: not storage class, encryption, redirect, tags."""
+    return {k: v for k, v in headers.items() if not k.startswith("x-amz-")}
+
+
+def _copy_bytes(
+    request: Request, source: ObjectInfo, stored_bytes: StoredBytes, blob: Blob
+) -> dict[str, str]:
+    """Copy the bytes; return the copy's checksum: the source's, or the one that the client
+    wants.
+    """
+    had = sums(source)
+    names = [k.removeprefix(PREFIX) for k in had if k != TYPE]
+    algorithm = request.headers.get("x-amz-checksum-algorithm", "").lower() or (names or [""])[0]
+    if algorithm and algorithm not in ALGORITHMS:
+        raise ApiError("InvalidRequest", UNSUPPORTED_ALGORITHM)
+    if "-" not in source.etag and (not algorithm or algorithm in names):
+        blob.append(stored_bytes)
+        return had
+    checksum = ALGORITHMS[algorithm]() if algorithm else None
+    for chunk in stored_bytes.chunks(0, source.size):
+        blob.write(chunk)
+        if checksum:
+            checksum.update(chunk)
+    return {PREFIX + algorithm: encode_sum(checksum), TYPE: "FULL_OBJECT"} if checksum else {}

@@ -1,0 +1,450 @@
+"""The file-backed object store under the emulator's S3.
+
+    <root>/index.sqlite        one row per bucket and per version of an object: the commit point
+    <root>/data/ab/ab12...     the bytes of one version, under a name that is never reused
+    <root>/interrupted/        bytes of puts and deletes that a kill cut short
+    <root>/lock                held while a store is open: one process owns a directory
+
+A key never becomes a file name, so ``a`` and ``a/b`` can both exist. A put is complete exactly when
+its row is: bytes are written and fsynced first, then one SQLite transaction makes them the object.
+Until then, and while they are deleted, their name ends with ``.transit`` (``object_folder`` handles
+files without a row at the start).
+"""
+
+import contextlib
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import format_datetime
+from pathlib import Path
+from typing import BinaryIO
+
+from trainyard.common.atomic_file import sync
+from trainyard.emulator.request_scope import ACCOUNT, ApiError, S3Error, account
+from trainyard.emulator.s3.object_folder import (
+    TRANSIT,
+    Blob,
+    StoredBytes,
+    lock_folder,
+    need_index,
+    open_index,
+    seal,
+    settle,
+    unseal,
+)
+from trainyard.emulator.s3.object_index import NULL, Index, ObjectInfo, version_id
+
+# The table of buckets: their names, owners, and the documents that are set on them.
+
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")  # S3's bucket naming rules
+OWNER = "owner"
+"""Name of the bucket setting for the account that it belongs to, if that is not the emulator's
+own."""
+
+
+class BucketTable:
+    """Buckets without their objects. Its methods are thread-safe."""
+
+    def __init__(self, index: Index) -> None:
+        self.index = index
+        self.missing_buckets: dict[tuple[str, str], None] = {}
+        """(bucket, key or prefix) of reads from buckets that did not exist, in order."""
+
+    def create_bucket(self, bucket: str) -> None:
+        """Create a bucket. Idempotent, as in us-east-1."""
+        if not _BUCKET.fullmatch(bucket):
+            fields = {"BucketName": bucket}
+            raise S3Error("InvalidBucketName", "The specified bucket is not valid.", fields=fields)
+        with self.index.transaction():
+            if not self.has_bucket(bucket):
+                self.index.run("INSERT INTO buckets VALUES (?, ?)", bucket, time.time())
+                if account() != ACCOUNT:
+                    row = bucket, OWNER, account()
+                    self.index.run("INSERT INTO settings VALUES (?, ?, ?)", *row)
+        if self.owner(bucket) != account():
+            message = "The requested bucket name is not available. The bucket namespace is shared."
+            raise S3Error("BucketAlreadyExists", message, 409, fields={"BucketName": bucket})
+
+    def buckets(self) -> list[tuple[str, datetime]]:
+        """Return (name, creation time) of each bucket of the current account, sorted by name."""
+        rows = self.index.run("SELECT name, created FROM buckets ORDER BY name")
+        buckets = [
+            (name, datetime.fromtimestamp(creation_time, UTC)) for name, creation_time in rows
+        ]
+        return [bucket for bucket in buckets if self.owner(bucket[0]) == account()]
+
+    def owner(self, bucket: str) -> str:
+        """Return the number of the account that a bucket belongs to. Raises ``NoSuchBucket``."""
+        return self.setting(bucket, OWNER) or ACCOUNT
+
+    def need_owner(self, bucket: str, expected_owner: str | None) -> None:
+        """Raise ``AccessDenied`` if the bucket exists, and belongs to another account than
+        ``expected_owner``.
+        """
+        if (
+            expected_owner
+            and bucket
+            and self.has_bucket(bucket)
+            and expected_owner != self.owner(bucket)
+        ):
+            message = f"The bucket {bucket} does not belong to account {expected_owner}."
+            raise ApiError("AccessDenied", message, 403)
+
+    def has_bucket(self, bucket: str) -> bool:
+        return bool(self.index.run("SELECT 1 FROM buckets WHERE name = ?", bucket))
+
+    def delete_bucket(self, bucket: str) -> None:
+        with self.index.transaction(freeing=True):
+            self.need_bucket(bucket)
+            for table in ("objects", "versions"):
+                if self.index.run(f"SELECT 1 FROM {table} WHERE bucket = ? LIMIT 1", bucket):
+                    message = "The bucket you tried to delete is not empty"
+                    if self.setting(bucket, "versioning"):
+                        message += ". You must delete all versions in the bucket."
+                    raise S3Error("BucketNotEmpty", message, 409, fields={"BucketName": bucket})
+            self.index.run("DELETE FROM settings WHERE bucket = ?", bucket)
+            self.index.run("DELETE FROM buckets WHERE name = ?", bucket)
+
+    def need_bucket(self, bucket: str, expected_owner: str | None = None) -> None:
+        """Raise ``NoSuchBucket`` if it is missing. ``expected_owner``: key or prefix about to be
+        read.
+        """
+        if not self.has_bucket(bucket):
+            if expected_owner is not None and len(self.missing_buckets) < 1000:
+                self.missing_buckets[bucket, expected_owner] = None
+            message = "The specified bucket does not exist"
+            raise S3Error("NoSuchBucket", message, 404, fields={"BucketName": bucket})
+
+    def setting(self, bucket: str, name: str) -> str | None:
+        """Return a document that was set on the bucket; None if there is none."""
+        sql = "SELECT value FROM settings WHERE bucket = ? AND name = ?"
+        rows = self.index.run(sql, bucket, name)
+        if not rows:
+            self.need_bucket(bucket)
+        return rows[0][0] if rows else None
+
+    def set(self, bucket: str, name: str, value: str | None) -> None:
+        """Set a document on the bucket; None removes it."""
+        with self.index.transaction():
+            self.need_bucket(bucket)
+            self.index.run("DELETE FROM settings WHERE bucket = ? AND name = ?", bucket, name)
+            if value is not None:
+                self.index.run("INSERT INTO settings VALUES (?, ?, ?)", bucket, name, value)
+
+
+__all__ = ["DeleteResult", "ObjectInfo", "ObjectStore", "check_key", "successor"]
+
+_VERSION = re.compile(r"[0-9a-f]{32}|null")
+VERSIONING = "versioning"
+"""Name of the bucket setting for versioning: ``Enabled``, ``Suspended``, or missing."""
+
+Check = Callable[[ObjectInfo | None], None]
+"""Gets the object that a write replaces, or a delete removes; raises :class:`ApiError` to prevent
+it."""
+Leave = Callable[[ObjectInfo | None], None]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteResult:
+    """The result of a delete."""
+
+    version: str = ""
+    """Id of the deleted version, or of the new marker; empty in a bucket without versions."""
+    marker: bool = False
+    """True if a delete marker was created or deleted."""
+
+
+class ObjectStore(BucketTable):
+    """Buckets and objects under one directory. Its methods are thread-safe.
+
+    ``version`` None means the current version.
+
+    Raises :class:`EmulatorError` when another process has the directory open, and :class:`ApiError`
+    (``NoSuchBucket``, ``NoSuchKey``, ...) for what S3 refuses.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._data = root / "data"
+        self._data.mkdir(parents=True, exist_ok=True)
+        self._owner = lock_folder(root)
+        with contextlib.ExitStack() as undone:
+            undone.callback(os.close, self._owner)
+            need_index(root)
+            super().__init__(open_index(root))
+            undone.callback(self.index.close)
+            settle(root, self.index)
+            unseal(root)
+            undone.pop_all()
+
+    def close(self) -> None:
+        self.index.close()
+        seal(self.root)
+        os.close(self._owner)
+
+    # reading
+
+    def head(self, bucket: str, key: str, version: str | None = None) -> ObjectInfo:
+        """Return the object. Raises ``NoSuchKey``, ``NoSuchVersion``; ``MethodNotAllowed`` for a
+        delete marker.
+        """
+        if version is None:
+            info = self.index.current(bucket, key)
+            if info is None:
+                raise self._no_key(bucket, key)
+            return info
+        info = self._version(bucket, key, version)
+        if info is None:
+            self.need_bucket(bucket)
+            fields = {"Key": key, "VersionId": version}
+            message = "The specified version does not exist."
+            raise S3Error("NoSuchVersion", message, 404, fields=fields)
+        if info.marker:
+            message = "The specified method is not allowed against this resource."
+            fields = {"Method": "GET", "ResourceType": "DeleteMarker"}
+            headers = _marker_headers(info) | {"Allow": "DELETE"}
+            raise S3Error("MethodNotAllowed", message, 405, fields=fields, headers=headers)
+        return info
+
+    def exists(self, bucket: str, key: str) -> bool:
+        return self.index.current(bucket, key) is not None
+
+    def path(self, bucket: str, key: str, version: str | None = None) -> Path:
+        """Return the file with the object's bytes, which are not checked: to compare or damage
+        them. An overwrite or delete of the key may unlink it.
+        """
+        return self._path(self.head(bucket, key, version).blob)
+
+    def open(
+        self, bucket: str, key: str, version: str | None = None
+    ) -> tuple[ObjectInfo, StoredBytes]:
+        """Return the object and its bytes. Raises ``InternalError`` if they are damaged; so does
+        reading them.
+        """
+        with self.index.lock:
+            info = self.head(bucket, key, version)
+            name = f"s3://{bucket}/{key}"
+            return info, StoredBytes(name, self._path(info.blob), info.size, info.crcs)
+
+    def read_bytes(self, bucket: str, key: str, version: str | None = None) -> bytes:
+        """Return all bytes of a small object. Raises ``InternalError`` if they are damaged."""
+        with self.open(bucket, key, version)[1] as stored_bytes:
+            return stored_bytes.readall()
+
+    def list(self, bucket: str, prefix: str = "", *, start: bytes = b"") -> Iterator[ObjectInfo]:
+        """Iterate over objects whose key starts with ``prefix``, in UTF-8 byte order, from
+        ``start`` on.
+
+        A snapshot only per page of 1,000: a put during a long listing may or may not be seen.
+        """
+        self.need_bucket(bucket, prefix)
+        low, end = max(prefix.encode(), start), successor(prefix.encode())
+        yield from self.index.objects(bucket, low, end)
+
+    # writing
+
+    def blob(self) -> Blob:
+        """Return an empty blob to write into: ``with store.blob() as blob: …; store.commit(…)``."""
+        return Blob(self._data)
+
+    def commit(
+        self,
+        bucket: str,
+        key: str,
+        blob: Blob,
+        *,
+        etag: str | None = None,
+        metadata: dict[str, str] | None = None,
+        headers: dict[str, str] | None = None,
+        parts: tuple[dict, ...] = (),
+        upload: str = "",
+        check: Check | None = None,
+    ) -> ObjectInfo:
+        """Make ``blob`` the object ``bucket/key``, durably and at once.
+
+        The previous object stays as an older version if the bucket keeps versions. ``upload``: id
+        of the multipart upload that it comes from. Raises the errors of ``check``.
+        """
+        check_key(key)
+        blob.close()
+        sync(blob.path.parent)
+        with self._writing(blob) as leave:
+            keeps = self.setting(bucket, VERSIONING)
+            old = self.index.current(bucket, key)
+            if check:
+                check(old)
+            leave(self._step_back(bucket, key, old, keeps))
+            seq = self._next_seq(bucket, key, old) if keeps else 0
+            self.index.insert(
+                "objects",
+                (
+                    bucket,
+                    key.encode(),
+                    blob.name,
+                    blob.size,
+                    etag or blob.md5.hexdigest(),
+                    time.time(),
+                    json.dumps(headers or {}),
+                    json.dumps(metadata or {}),
+                    version_id(seq) if keeps == "Enabled" else NULL,
+                    seq,
+                    json.dumps(parts),
+                    upload,
+                    blob.crcs,
+                ),
+            )
+            new = self.head(bucket, key)
+        return new
+
+    def put_bytes(self, bucket: str, key: str, data: bytes) -> ObjectInfo:
+        self.need_bucket(bucket)
+        with self.blob() as blob:
+            blob.write(data)
+            return self.commit(bucket, key, blob)
+
+    def put_file(self, bucket: str, key: str, path: Path) -> ObjectInfo:
+        with path.open("rb") as stream:
+            return self.put_stream(bucket, key, stream)
+
+    def put_stream(self, bucket: str, key: str, stream: BinaryIO) -> ObjectInfo:
+        self.need_bucket(bucket)
+        with self.blob() as blob:
+            blob.copy_from(stream)
+            return self.commit(bucket, key, blob)
+
+    def set_headers(
+        self, bucket: str, key: str, version: str | None, change: Callable[[ObjectInfo], dict]
+    ) -> ObjectInfo:
+        """Replace the returned headers (tags are one of them) by the result of ``change``."""
+        with self.index.transaction():
+            info = self.head(bucket, key, version)
+            self.index.set_headers(bucket, key, info, change(info))
+        return info
+
+    def delete(
+        self, bucket: str, key: str, version: str | None = None, *, check: Check | None = None
+    ) -> DeleteResult:
+        """Delete a key or version; no error if it is missing, as in S3. Raises the errors of
+        ``check``.
+
+        Without a version, a bucket that keeps versions gets a delete marker.
+        """
+        with self._writing(freeing=True) as leave:
+            keeps = self.setting(bucket, VERSIONING)
+            old = self.index.current(bucket, key)
+            target = old if version is None else self._version(bucket, key, version)
+            if check:
+                check(target)
+            if version is None and keeps:
+                leave(self._step_back(bucket, key, old, keeps))
+                result = self._mark(bucket, key, old, keeps)
+            elif target:
+                self.index.remove(bucket, key, target)
+                self._promote(bucket, key)
+                leave(target)
+                result = DeleteResult(version or "", target.marker)
+            else:
+                result = DeleteResult(version or "")
+        return result
+
+    # inside
+
+    @contextlib.contextmanager
+    def _writing(self, blob: Blob | None = None, *, freeing: bool = False) -> Iterator[Leave]:
+        """Run a transaction that makes ``blob`` an object; the yielded call takes replaced ones."""
+        leaving: list[ObjectInfo | None] = []
+        paths: list[Path] = []
+        with self.index.lock:
+            try:
+                with self.index.transaction(freeing=freeing):
+                    yield leaving.append
+                    for path in (self._path(info.blob) for info in leaving if info and info.blob):
+                        with contextlib.suppress(FileNotFoundError):
+                            paths.append(path.rename(path.with_name(path.name + TRANSIT)))
+            except BaseException:
+                for path in paths:
+                    path.rename(path.with_suffix(""))
+                raise
+            if blob:
+                blob.settle()
+        for path in paths:
+            path.unlink(missing_ok=True)
+
+    def _step_back(
+        self, bucket: str, key: str, old: ObjectInfo | None, keeps: str | None
+    ) -> ObjectInfo | None:
+        """Make room for a newer version; return the version whose bytes are no longer needed."""
+        if keeps == "Enabled":
+            gone = None
+        elif keeps:  # suspended: the version "null" is replaced, in whichever table it is
+            gone = self.index.version(bucket, key, NULL)
+        else:
+            gone = old
+        if gone:
+            self.index.remove(bucket, key, gone)
+        if old and old != gone:
+            self.index.move(bucket, key, old.version, "objects", "versions")
+        return gone
+
+    def _mark(self, bucket: str, key: str, old: ObjectInfo | None, keeps: str) -> DeleteResult:
+        seq = self._next_seq(bucket, key, old)
+        version = version_id(seq) if keeps == "Enabled" else NULL
+        row = bucket, key.encode(), "", 0, "", time.time(), "{}", "{}", version, seq, "[]", ""
+        self.index.insert("versions", (*row, b""))
+        return DeleteResult(version, marker=True)
+
+    def _promote(self, bucket: str, key: str) -> None:
+        """After a deletion, make the newest remaining version the object, unless it is a marker."""
+        if self.index.current(bucket, key) is None:
+            newest = self.index.latest(bucket, key)
+            if newest and not newest.marker:
+                self.index.move(bucket, key, newest.version, "versions", "objects")
+
+    def _next_seq(self, bucket: str, key: str, old: ObjectInfo | None) -> int:
+        """Return the time in ns, or a greater number if the clock was set back."""
+        behind = self.index.latest(bucket, key)
+        return max(time.time_ns(), *(info.seq + 1 for info in (old, behind) if info), 0)
+
+    def _version(self, bucket: str, key: str, version: str) -> ObjectInfo | None:
+        if not _VERSION.fullmatch(version):
+            fields = {"ArgumentName": "versionId", "ArgumentValue": version}
+            raise S3Error("InvalidArgument", "Invalid version id specified", fields=fields)
+        return self.index.version(bucket, key, version)
+
+    def _no_key(self, bucket: str, key: str) -> ApiError:
+        self.need_bucket(bucket, key)
+        marker = self.index.latest(bucket, key)
+        headers = _marker_headers(marker) if marker else {}
+        message = "The specified key does not exist."
+        return S3Error("NoSuchKey", message, 404, fields={"Key": key}, headers=headers)
+
+    def _path(self, name: str) -> Path:
+        return self._data / name[:2] / name
+
+
+def _marker_headers(marker: ObjectInfo) -> dict[str, str]:
+    return {
+        "x-amz-delete-marker": "true",
+        "x-amz-version-id": marker.version,
+        "Last-Modified": format_datetime(marker.last_modified, usegmt=True),
+    }
+
+
+def successor(prefix: bytes) -> bytes:
+    """Return the smallest byte string above every key that starts with ``prefix``, which is UTF-8.
+
+    UTF-8 has no byte 0xff, so the last byte can always be raised by one.
+    """
+    return prefix[:-1] + bytes([prefix[-1] + 1]) if prefix else b"\xff"
+
+
+def check_key(key: str) -> None:
+    """Check S3's limit of a key: 1 to 1,024 bytes of UTF-8."""
+    if not key:
+        raise ApiError("InvalidArgument", "An object key must not be empty.")
+    if len(key.encode()) > 1024:
+        raise ApiError("KeyTooLongError", f"Your key is too long: {key[:60]}...")

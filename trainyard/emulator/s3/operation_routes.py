@@ -1,0 +1,187 @@
+"""The table of methods that answer operations, and of the request's parts that they respect.
+
+Each method registers itself where it is written. Any other part of a request (a parameter, a
+header) is refused by name before anything happens: an answer that ignores it would be wrong.
+"""
+
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+from urllib.parse import parse_qsl, urlsplit
+
+import botocore.session
+from botocore.model import OperationModel
+from werkzeug import Request
+
+from trainyard.emulator.request_scope import ApiError
+from trainyard.emulator.s3.s3_xml import Response
+
+# The operations of S3, found for a request by botocore's model of the service.
+#
+# S3 distinguishes operations by names in the query: ``DELETE /bucket?metadataTable`` is another
+# operation than ``DELETE /bucket``. The model knows all of them, so an unsupported operation is
+# refused by its own name, and is never mistaken for the plain one.
+
+Level = Literal["service", "bucket", "object"]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operation of S3, as it appears in requests."""
+
+    name: str
+    """Name of the operation, e.g. ``GetObject``."""
+    static: tuple[tuple[str, str], ...] = ()
+    """Fixed names in its query, each with its value, or an empty text for any value."""
+    query: frozenset[str] = frozenset()
+    """Further names that its query must have."""
+    headers: frozenset[str] = frozenset()
+    """Headers that distinguish it from other operations on the same path."""
+
+    def fits(self, request: Request) -> bool:
+        args = request.args
+        return (
+            all(k in args and v in ("", args[k]) for k, v in self.static)
+            and all(name in args for name in self.query)
+            and all(name in request.headers for name in self.headers)
+        )
+
+    def weight(self) -> int:
+        """Return the number of conditions: of several operations that fit, the most specific is
+        meant.
+        """
+        return len(self.static) + len(self.query) + len(self.headers)
+
+
+def operation_of(level: Level, request: Request) -> Operation | None:
+    """Return the operation that the request names; None if S3 has none with that method there.
+
+    A client may name the operation by ``x-id``; otherwise S3's own rule decides.
+    """
+    fitting = [
+        candidate
+        for candidate in _table().get((level, request.method), ())
+        if candidate.fits(request)
+    ]
+    if operation_name := request.args.get("x-id"):
+        return next(
+            (candidate for candidate in fitting if candidate.name == operation_name),
+            Operation(operation_name),
+        )
+    return max(fitting, key=Operation.weight, default=None)
+
+
+@functools.cache
+def _table() -> dict[tuple[Level, str], list[Operation]]:
+    model = botocore.session.get_session().get_service_model("s3")
+    table: dict[tuple[Level, str], list[Operation]] = {}
+    for name in model.operation_names:
+        operation = model.operation_model(name)
+        if not operation.deprecated:  # PutBucketLifecycle: the same path as its successor
+            level = _level(urlsplit(operation.http["requestUri"]).path)
+            table.setdefault((level, operation.http["method"]), []).append(_read(operation))
+    return table
+
+
+def _level(path: str) -> Level:
+    """Return the level; ``/WriteGetObjectResponse`` counts as a request on a bucket of that
+    name.
+    """
+    return "service" if path == "/" else "object" if path.count("/") > 1 else "bucket"
+
+
+def _read(operation: OperationModel) -> Operation:
+    static = tuple(parse_qsl(urlsplit(operation.http["requestUri"]).query, keep_blank_values=True))
+    parameters: dict[str, set[str]] = {"querystring": set(), "header": set()}
+    for member in operation.input_shape.required_members if operation.input_shape else ():
+        location = operation.input_shape.members[member].serialization
+        parameters.get(location.get("location"), set()).add(location.get("name", ""))
+    headers = set() if static else parameters["header"]  # without these, it is found by name
+    return Operation(
+        operation.name, static, frozenset(parameters["querystring"]), frozenset(headers)
+    )
+
+
+Answer = Callable[[Any, Request, str, str], Response]
+"""A method that gets the request, its bucket and its key; an empty text if there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    answer: Answer
+    heeds: frozenset[str]
+    """Names of query parameters and headers, in lower case; ``x-amz-meta-*`` means all that start
+    so."""
+
+
+ROUTES: dict[str, Route] = {}
+"""Routes by operation name."""
+
+_ALWAYS = frozenset(
+    # signatures, framing of the body, the caller's name: respected where these are handled
+    "x-amz-date x-amz-content-sha256 x-amz-security-token x-amz-decoded-content-length "
+    "x-amz-trailer x-amz-te x-amz-expected-bucket-owner x-amz-sdk-checksum-algorithm "
+    # without effect here: there are no payments, and no objects to restore
+    "x-amz-request-payer x-amz-user-agent x-amz-optional-object-attributes "
+    # sent by AWS's C++ SDK, and so by pyarrow, about its own model
+    "x-amz-api-version".split()
+)
+_SIGNING = frozenset({"AWSAccessKeyId", "Signature", "Expires", "x-id"})
+_CONDITIONS = frozenset(
+    {"if-match", "if-none-match", "if-modified-since", "if-unmodified-since", "range"}
+)
+
+
+def operation(*names: str, heeds: str | Iterable[str] = ()) -> Callable[[Answer], Answer]:
+    """Register the method that answers the operations of these names.
+
+    Raises ValueError when another method is already registered.
+    """
+    heed_names = frozenset(heeds.split() if isinstance(heeds, str) else heeds)
+
+    def register(answer: Answer) -> Answer:
+        for name in names:
+            if ROUTES.setdefault(name, Route(answer, heed_names)).answer is not answer:
+                raise ValueError(f"{name} is answered twice")
+        return answer
+
+    return register
+
+
+def find(level: Level, request: Request) -> Answer:
+    """Return the method for the request. Raises ``NotImplemented``, a 501, if there is none."""
+    s3_operation = operation_of(level, request)
+    if s3_operation is None:
+        raise _unimplemented_error(f"{request.method} on this")
+    route = ROUTES.get(s3_operation.name)
+    if route is None:
+        raise _unimplemented_error(s3_operation.name)
+    for name in _iterate_names(s3_operation, request):
+        if not is_heeded(route, name):
+            raise _unimplemented_error(f"{name} of {s3_operation.name}")
+    return route.answer
+
+
+def is_heeded(route: Route, name: str) -> bool:
+    """Return whether the operation's method respects that parameter or header."""
+    prefixes = (pattern[:-1] for pattern in route.heeds if pattern.endswith("*"))
+    return name in route.heeds or any(name.startswith(prefix) for prefix in prefixes)
+
+
+def _iterate_names(s3_operation: Operation, request: Request) -> Iterator[str]:
+    static = {name for name, _ in s3_operation.static}
+    for name in request.args:
+        if name not in static and name not in _SIGNING and not name.startswith("X-Amz-"):
+            yield name
+    reads = request.method in ("GET", "HEAD")
+    for header, _ in request.headers:
+        name = header.lower()
+        special = name.startswith("x-amz-") or (name in _CONDITIONS and not reads)
+        if special and name not in _ALWAYS:
+            yield name
+
+
+def _unimplemented_error(feature: str) -> ApiError:
+    message = f"The emulator's S3 does not implement {feature}."
+    return ApiError("NotImplemented", message, 501)  # S3's own status; botocore does not retry it

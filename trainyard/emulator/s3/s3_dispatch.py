@@ -1,0 +1,442 @@
+"""Routes an S3 request to the method that answers it."""
+
+import logging
+import re
+import uuid
+from dataclasses import dataclass, field
+from urllib.parse import unquote_to_bytes
+from xml.etree.ElementTree import Element
+
+from werkzeug import Request
+
+from trainyard.emulator.request_scope import ApiError, S3Error
+from trainyard.emulator.s3 import s3_xml
+from trainyard.emulator.s3.buckets import Attributes, Buckets, Settings, Tagging
+from trainyard.emulator.s3.list_objects import LIMIT, encode, of_checksums, roll_up
+from trainyard.emulator.s3.multipart import MAX_PARTS, Upload, Uploads
+from trainyard.emulator.s3.object_index import seq_of
+from trainyard.emulator.s3.object_requests import (
+    SOURCES,
+    STORAGE,
+    WRITING,
+    Objects,
+    check_of_write,
+    check_target,
+    copy_elements,
+    elements,
+    number,
+    open_source,
+    receive,
+    source_range,
+    stored_headers,
+    sums,
+    written_version,
+)
+from trainyard.emulator.s3.object_store import (
+    VERSIONING,
+    Check,
+    ObjectInfo,
+    ObjectStore,
+    successor,
+)
+from trainyard.emulator.s3.operation_routes import Level, find, operation
+from trainyard.emulator.s3.s3_xml import OWNER, Response
+from trainyard.emulator.s3.upload_body import (
+    ALGORITHMS,
+    LINEAR,
+    PREFIX,
+    TYPE,
+    UNSUPPORTED_ALGORITHM,
+    document,
+    encode_sum,
+)
+
+log = logging.getLogger(__name__)
+
+# bucket.localhost and bucket.s3.localhost; an address or plain localhost means path style
+_VIRTUAL_HOST = re.compile(r"(?P<bucket>.+?)(\.s3)?\.localhost(:\d+)?")
+
+
+class S3:
+    """Answers S3's REST API from an :class:`ObjectStore`; never raises :class:`ApiError`."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store, uploads = store, Uploads(store)
+        rooms = (
+            Objects(store),
+            Parts(store, uploads),
+            Buckets(store, uploads),
+            Versions(store),
+            Tagging(store),
+            Attributes(store),
+            Settings(store),
+        )
+        self._rooms: dict[str, object] = {type(room).__name__: room for room in rooms}
+
+    def answer(self, request: Request) -> Response:
+        request_id = uuid.uuid4().hex
+        try:
+            bucket, key = target(request)
+            _unhoist(request)
+            self._store.need_owner(bucket, request.headers.get("x-amz-expected-bucket-owner"))
+            response = self._route(request, bucket, key)
+        except ApiError as failure:
+            log.debug("s3: %s %s: %s", request.method, request.path, failure)
+            if isinstance(failure, S3Error) and "Method" in failure.fields:
+                failure.fields["Method"] = request.method
+            response = s3_xml.error(failure, request.path, request_id)
+        response.headers.extend({"x-amz-request-id": request_id, "x-amzn-RequestId": request_id})
+        return response
+
+    def preflight(self, request: Request) -> Response:
+        """Refuse a CORS preflight: pages of other origins are not served."""
+        message = "Insufficient information. Origin request header needed."
+        return s3_xml.error(ApiError("BadRequest", message), request.path)
+
+    def _route(self, request: Request, bucket: str, key: str) -> Response:
+        level: Level = "object" if key else "bucket" if bucket else "service"
+        answer = find(level, request)
+        room = self._rooms[answer.__qualname__.partition(".")[0]]
+        return answer(room, request, bucket, key)
+
+
+def virtual_bucket(request: Request) -> str:
+    """Return the bucket in the host's name; empty in path style."""
+    match = _VIRTUAL_HOST.fullmatch(request.headers.get("Host", ""))
+    return match["bucket"] if match else ""
+
+
+def target(request: Request) -> tuple[str, str]:
+    """Return (bucket, key) from the raw path: WSGI's PATH_INFO loses ``%2F`` and damages UTF-8."""
+    raw = request.environ["RAW_URI"].partition("?")[0]
+    raw = re.sub(r"^https?://[^/]*", "", raw)
+    try:
+        path = unquote_to_bytes(raw).decode().removeprefix("/")
+    except UnicodeDecodeError as wrong:
+        raise ApiError("InvalidURI", "Couldn't parse the specified URI: not UTF-8.") from wrong
+    if bucket := virtual_bucket(request):
+        return bucket, path
+    bucket, _, key = path.partition("/")
+    return bucket, key
+
+
+def _unhoist(request: Request) -> None:
+    """Restore headers that a presigned URL has in its query."""
+    for name, value in request.args.items():
+        if name.startswith("x-amz-"):
+            request.environ.setdefault(f"HTTP_{name.upper().replace('-', '_')}", value)
+
+
+# Requests on a multipart upload.
+
+_RANGE = "x-amz-copy-source-range"
+_ALGORITHM = PREFIX + "algorithm"
+_SIZE = "x-amz-mp-object-size"
+_PAGE = 1000  # largest page, in parts (S3's limit)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    store: ObjectStore
+    uploads: Uploads
+
+    @operation("CreateMultipartUpload", heeds=WRITING | {_ALGORITHM, TYPE})
+    def start(self, request: Request, bucket: str, key: str) -> Response:
+        check_target(self.store, bucket, key)
+        algorithm = request.headers.get(_ALGORITHM, "").lower()
+        kind = _kind(algorithm, request.headers.get(TYPE))
+        upload = self.uploads.create(bucket, key, *stored_headers(request.headers), algorithm, kind)
+        tree = [("Bucket", bucket), ("Key", key), ("UploadId", upload.id)]
+        response = s3_xml.document("InitiateMultipartUploadResult", tree)
+        if algorithm:
+            response.headers.extend({_ALGORITHM: algorithm.upper(), TYPE: kind})
+        encryption_headers = {
+            k: v for k, v in upload.headers.items() if k.startswith("x-amz-server-side-")
+        }
+        response.headers.extend(encryption_headers)
+        return response
+
+    @operation("UploadPart", heeds=["uploadId", "partNumber", f"{PREFIX}*"])
+    def put(self, request: Request, bucket: str, key: str) -> Response:
+        upload = self.uploads.find(request.args["uploadId"], bucket, key)
+        place = _place(request)
+        _need_algorithm(upload, request)
+        with self.store.blob() as blob:
+            checksums = receive(request, blob, upload.algorithm)
+            part = self.uploads.add(upload, place, blob, checksums)
+        return Response(headers={"ETag": f'"{part.etag}"', **checksums})
+
+    @operation("UploadPartCopy", heeds=SOURCES | {"uploadId", "partNumber", _RANGE})
+    def copy(self, request: Request, bucket: str, key: str) -> Response:
+        upload = self.uploads.find(request.args["uploadId"], bucket, key)
+        place = _place(request)
+        info, stored_bytes, _ = open_source(self.store, request)
+        with stored_bytes, self.store.blob() as blob:
+            start, stop = source_range(request.headers.get(_RANGE), info.size)
+            checksum = ALGORITHMS[upload.algorithm]() if upload.algorithm else None
+            for chunk in stored_bytes.chunks(start, stop):
+                blob.write(chunk)
+                if checksum:
+                    checksum.update(chunk)
+            checksums = {PREFIX + upload.algorithm: encode_sum(checksum)} if checksum else {}
+            part = self.uploads.add(upload, place, blob, checksums)
+        tree = copy_elements(part.etag, s3_xml.timestamp(part.modification_time), checksums)
+        response = s3_xml.document("CopyPartResult", tree)
+        if info.seq:
+            response.headers["x-amz-copy-source-version-id"] = info.version
+        return response
+
+    @operation(
+        "CompleteMultipartUpload", heeds=f"uploadId if-match if-none-match {_SIZE} {PREFIX}*"
+    )
+    def complete(self, request: Request, bucket: str, key: str) -> Response:
+        check = check_of_write(request.headers)
+        claims = {
+            k.lower(): v
+            for k, v in request.headers
+            if k.lower().startswith(PREFIX) or k.lower() == _SIZE
+        }
+        request_tree = s3_xml.parse(request.get_data())
+        info = self._complete_upload(
+            request.args["uploadId"], bucket, key, request_tree, claims, check
+        )
+        tree = [
+            ("Location", f"{request.host_url}{bucket}/{key}"),
+            ("Bucket", bucket),
+            ("Key", key),
+            ("ETag", f'"{info.etag}"'),
+            *elements(sums(info)),
+        ]
+        response = s3_xml.document("CompleteMultipartUploadResult", tree)
+        encryption_headers = {
+            k: v for k, v in info.headers.items() if k.startswith("x-amz-server-side-")
+        }
+        response.headers.extend(encryption_headers | written_version(info))
+        return response
+
+    def _complete_upload(
+        self,
+        name: str,
+        bucket: str,
+        key: str,
+        request_tree: Element,
+        claims: dict[str, str],
+        check: Check,
+    ) -> ObjectInfo:
+        """Return the object that the upload became, by this request or by another."""
+        if info := self._find_completed(name, bucket, key):
+            return info
+        try:
+            upload = self.uploads.find(name, bucket, key)
+        except ApiError:  # another request may have ended it in between
+            if info := self._find_completed(name, bucket, key):
+                return info
+            raise
+        with upload.ending:
+            info = self._find_completed(name, bucket, key)
+            return info or self.uploads.complete(upload, request_tree, claims, check)
+
+    def _find_completed(self, upload: str, bucket: str, key: str) -> ObjectInfo | None:
+        """Return the object for a client that repeats its request, also after a restart."""
+        return self.store.index.find_upload(bucket, key, upload)
+
+    @operation("AbortMultipartUpload", heeds="uploadId")
+    def abort(self, request: Request, bucket: str, key: str) -> Response:
+        self.uploads.abort(self.uploads.find(request.args["uploadId"], bucket, key))
+        return Response(status=204)
+
+    @operation("ListParts", heeds="uploadId max-parts part-number-marker")
+    def list(self, request: Request, bucket: str, key: str) -> Response:
+        upload = self.uploads.find(request.args["uploadId"], bucket, key)
+        after = number(request.args.get("part-number-marker") or None, "part-number-marker", 0)
+        limit = min(number(request.args.get("max-parts"), "max-parts", _PAGE), _PAGE)
+        places = [n for n in sorted(upload.parts) if n > after]
+        tree: list = [("Bucket", bucket), ("Key", key), ("UploadId", upload.id)]
+        tree += [("Initiator", OWNER), ("Owner", OWNER)]
+        tree += [("StorageClass", upload.headers.get(STORAGE, "STANDARD"))]
+        if upload.algorithm:
+            tree.append(("ChecksumAlgorithm", upload.algorithm.upper()))
+            tree.append(("ChecksumType", upload.kind))
+        tree += [("PartNumberMarker", after), ("MaxParts", limit)]
+        tree.append(("IsTruncated", bool(limit and places[limit:])))
+        if limit and places:
+            tree.append(("NextPartNumberMarker", places[:limit][-1]))
+        for place in places[:limit]:
+            part = upload.parts[place]
+            entry = [
+                ("PartNumber", place),
+                ("LastModified", s3_xml.timestamp(part.modification_time)),
+                ("ETag", f'"{part.etag}"'),
+                ("Size", part.blob.size),
+                *elements(part.checksums),
+            ]
+            tree.append(("Part", entry))
+        return s3_xml.document("ListPartsResult", tree)
+
+
+def _place(request: Request) -> int:
+    text = request.args["partNumber"]
+    try:
+        return number(text, "partNumber", 1, 1, MAX_PARTS)
+    except ApiError:
+        fields = {"ArgumentName": "partNumber", "ArgumentValue": text}
+        message = f"Part number must be an integer between 1 and {MAX_PARTS}, inclusive"
+        raise S3Error("InvalidArgument", message, fields=fields) from None
+
+
+def _kind(algorithm: str, checksum_type: str | None) -> str:
+    """Return the type of the whole's checksum. Raises ``InvalidRequest`` for an impossible type."""
+    if not algorithm:
+        if checksum_type:
+            message = "The x-amz-checksum-type header can only be used with the "
+            raise ApiError("InvalidRequest", message + "x-amz-checksum-algorithm header.")
+        return "COMPOSITE"
+    if algorithm not in ALGORITHMS:
+        raise ApiError("InvalidRequest", UNSUPPORTED_ALGORITHM)
+    kind = checksum_type or ("FULL_OBJECT" if algorithm == "crc64nvme" else "COMPOSITE")
+    possible = {"crc64nvme": ("FULL_OBJECT",)}.get(algorithm, ("COMPOSITE", "FULL_OBJECT"))
+    if kind not in possible or (kind == "FULL_OBJECT" and algorithm not in LINEAR):
+        message = f"The {kind} checksum type cannot be used with the {algorithm} checksum "
+        raise ApiError("InvalidRequest", message + "algorithm.")
+    return kind
+
+
+def _need_algorithm(upload: Upload, request: Request) -> None:
+    """Raise ``InvalidRequest`` if a part has another kind of checksum than the upload."""
+    checksum_headers = [k.lower() for k, _ in request.headers if k.lower().startswith(PREFIX)]
+    checksum_headers += (
+        [request.headers["x-amz-trailer"].lower()] if "x-amz-trailer" in request.headers else []
+    )
+    if upload.algorithm and checksum_headers and PREFIX + upload.algorithm not in checksum_headers:
+        message = (
+            f"Checksum Type mismatch occurred, expected checksum Type: {upload.algorithm}, "
+            f"actual checksum Type: {checksum_headers[0].removeprefix(PREFIX)}"
+        )
+        raise ApiError("InvalidRequest", message)
+
+
+# A bucket's versioning: its setting, and the listing of all versions.
+
+
+@dataclass(slots=True)
+class _Page:
+    entries: list[ObjectInfo] = field(default_factory=list)
+    prefixes: list[str] = field(default_factory=list)
+    key: str = ""
+    """Key of the last entry: the next page starts after it."""
+    version: str = ""
+    is_truncated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    store: ObjectStore
+
+    @operation("GetBucketVersioning")
+    def get(self, request: Request, bucket: str, key: str) -> Response:
+        status = self.store.setting(bucket, VERSIONING)
+        return s3_xml.document("VersioningConfiguration", [("Status", status)] if status else [])
+
+    @operation("PutBucketVersioning", heeds=f"{PREFIX}*")
+    def put(self, request: Request, bucket: str, key: str) -> Response:
+        self.store.need_bucket(bucket)
+        configuration = s3_xml.parse(document(request))
+        status = configuration.findtext("Status")
+        if configuration.findtext("MfaDelete") == "Enabled":
+            message = "The emulator's S3 does not implement MfaDelete of PutBucketVersioning."
+            raise ApiError("NotImplemented", message, 501)
+        if status not in ("Enabled", "Suspended"):
+            if status:
+                raise ApiError("MalformedXML", s3_xml.MALFORMED_XML)
+            message = "The Versioning element must be specified"
+            raise ApiError("IllegalVersioningConfigurationException", message)
+        if status == "Suspended" and self.store.setting(bucket, "object-lock"):
+            message = "An Object Lock configuration is present on this bucket, so the versioning "
+            raise ApiError("InvalidBucketState", message + "state cannot be changed.", 409)
+        self.store.set(bucket, VERSIONING, status)
+        return Response()
+
+    @operation(
+        "ListObjectVersions",
+        heeds="delimiter encoding-type key-marker max-keys prefix version-id-marker",
+    )
+    def list_all(self, request: Request, bucket: str, key: str) -> Response:
+        self.store.need_bucket(bucket)
+        args = request.args
+        limit = min(number(args.get("max-keys"), "max-keys", LIMIT), LIMIT)
+        marker, version = args.get("key-marker", ""), args.get("version-id-marker", "")
+        if version and not marker:
+            message = "A version-id marker cannot be specified without a key marker."
+            fields = {"ArgumentName": "version-id-marker", "ArgumentValue": version}
+            raise S3Error("InvalidArgument", message, fields=fields)
+        page = self._read(request, bucket, limit, marker, version)
+        tree: list = [("Name", bucket), ("Prefix", encode(request, args.get("prefix", "")))]
+        tree += [("KeyMarker", encode(request, marker)), ("VersionIdMarker", version)]
+        if page.is_truncated:
+            tree.append(("NextKeyMarker", encode(request, page.key)))
+            tree += [("NextVersionIdMarker", page.version)] if page.version else []
+        tree += [("MaxKeys", limit), ("IsTruncated", page.is_truncated)]
+        if delimiter := args.get("delimiter"):
+            tree.append(("Delimiter", encode(request, delimiter)))
+        if args.get("encoding-type") == "url":
+            tree.append(("EncodingType", "url"))
+        tree += [self._entry(request, bucket, info) for info in page.entries]
+        for prefix in page.prefixes:
+            tree.append(("CommonPrefixes", [("Prefix", encode(request, prefix))]))
+        return s3_xml.document("ListVersionsResult", tree)
+
+    def _read(self, request: Request, bucket: str, limit: int, marker: str, version: str) -> _Page:
+        prefix, delimiter = request.args.get("prefix", ""), request.args.get("delimiter", "")
+        page, end = _Page(), successor(prefix.encode())
+        low, below = self._start(bucket, marker, version)
+        if delimiter and marker and (common_prefix := roll_up(marker, prefix, delimiter)):
+            low = max(low, successor(common_prefix.encode()))  # an earlier page had that prefix
+        low = max(low, prefix.encode())
+        while limit:
+            common_prefix = None
+            for info in self.store.index.versions(bucket, low, end, below):
+                common_prefix = roll_up(info.key, prefix, delimiter)
+                if len(page.entries) + len(page.prefixes) == limit:
+                    page.is_truncated = True
+                    return page
+                page.key, page.version = (
+                    common_prefix or info.key,
+                    "" if common_prefix else info.version,
+                )
+                if common_prefix:
+                    page.prefixes.append(common_prefix)
+                    break
+                page.entries.append(info)
+            if common_prefix is None:
+                return page
+            low, below = successor(common_prefix.encode()), 2**63 - 1
+        return page
+
+    def _start(self, bucket: str, marker: str, version: str) -> tuple[bytes, int]:
+        """Return where a listing starts: after all of the marker's versions, or after the named
+        one.
+        """
+        if not version:
+            return (marker.encode() + b"\0" if marker else b""), 2**63 - 1
+        seq = seq_of(version)
+        if seq is None:
+            info = self.store.index.version(bucket, marker, version)
+            seq = info.seq if info else 2**63 - 1
+        return marker.encode(), seq
+
+    def _entry(self, request: Request, bucket: str, info: ObjectInfo) -> tuple[str, list]:
+        entry: list = [("Key", encode(request, info.key)), ("VersionId", info.version)]
+        entry.append(("IsLatest", self._is_latest(bucket, info)))
+        entry.append(("LastModified", s3_xml.timestamp(info.last_modified)))
+        if info.marker:
+            return "DeleteMarker", [*entry, ("Owner", s3_xml.OWNER)]
+        entry += [("ETag", f'"{info.etag}"'), ("Size", info.size), *of_checksums(info)]
+        entry.append(("StorageClass", info.headers.get(STORAGE, "STANDARD")))
+        return "Version", [*entry, ("Owner", s3_xml.OWNER)]
+
+    def _is_latest(self, bucket: str, info: ObjectInfo) -> bool:
+        current = self.store.index.current(bucket, info.key)
+        if current or not info.marker:
+            return current is not None and current.version == info.version
+        newest = self.store.index.latest(bucket, info.key)
+        return newest is not None and newest.version == info.version

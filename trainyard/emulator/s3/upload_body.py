@@ -1,0 +1,428 @@
+"""Uploaded bodies: aws-chunked framing is removed, and every claimed checksum verified.
+
+Formats: "Signature calculations for the Authorization header: transferring payload in multiple
+chunks" and "Checking object integrity" in the S3 User Guide. botocore >= 1.36 adds a CRC32 to
+every upload, in a header or in a trailer after the last chunk. If chunks are signed, each signature
+is checked.
+"""
+
+import base64
+import functools
+import hashlib
+import hmac
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import IO, Protocol
+
+from werkzeug import Request
+from werkzeug.exceptions import ClientDisconnected
+
+from trainyard.emulator.request_scope import ApiError, S3Error
+from trainyard.emulator.s3.object_folder import CHUNK
+
+# S3's checksums, computed of bytes in chunks, and of joined parts.
+#
+# Python's library has CRC32 and the hashes; CRC32C and CRC64NVME are here (parameters: the RevEng
+# catalogue's CRC-32/ISCSI and CRC-64/NVME). They process many lanes of a chunk at once, each step
+# a table look-up by :meth:`bytes.translate`, and fold the lanes: a CRC is linear over GF(2).
+
+PREFIX = "x-amz-checksum-"
+TYPE = PREFIX + "type"
+_LANE = 1024  # bytes of each lane; a power of two
+
+
+class Sum(Protocol):
+    """The interface of :mod:`hashlib`'s objects."""
+
+    def update(self, chunk: bytes, /) -> None: ...
+    def digest(self) -> bytes: ...
+
+
+class _Poly:
+    """The tables of a reflected CRC of ``width`` bits."""
+
+    def __init__(self, width: int, poly: int) -> None:
+        self.width, self.bytes, self.ones = width, width // 8, (1 << width) - 1
+        self.table = [self._of_byte(value, poly) for value in range(256)]
+        self.planes = [
+            bytes(entry >> 8 * k & 0xFF for entry in self.table) for k in range(self.bytes)
+        ]
+        bits = (1 << bit for bit in range(width))
+        self._powers = [[self.table[bit & 0xFF] ^ bit >> 8 for bit in bits]]
+        lane = self._power_images(_LANE.bit_length() - 1)
+        self.lane = [
+            [_apply(lane, value << 8 * k) for value in range(256)] for k in range(self.bytes)
+        ]
+
+    @staticmethod
+    def _of_byte(value: int, poly: int) -> int:
+        for _ in range(8):
+            value = value >> 1 ^ (poly if value & 1 else 0)
+        return value
+
+    def skip(self, state: int, count: int) -> int:
+        """Return the state after ``count`` zero bytes."""
+        for power in range(count.bit_length()):
+            if count >> power & 1:
+                state = _apply(self._power_images(power), state)
+        return state
+
+    def _power_images(self, power: int) -> list[int]:
+        """Return the images of each bit of a state after 2**power zero bytes."""
+        while len(self._powers) <= power:
+            last = self._powers[-1]
+            self._powers.append([_apply(last, image) for image in last])
+        return self._powers[power]
+
+    def run(self, state: int, chunk: bytes) -> int:
+        lanes = len(chunk) // _LANE
+        if lanes > 1:
+            head = chunk[: lanes * _LANE]
+            for lane in self._lanes(head, lanes):
+                result = lane
+                for k, table in enumerate(self.lane):
+                    result ^= table[state >> 8 * k & 0xFF]
+                state = result
+            chunk = chunk[lanes * _LANE :]
+        for byte in chunk:
+            state = self.table[(state ^ byte) & 0xFF] ^ state >> 8
+        return state
+
+    def _lanes(self, chunk: bytes, lanes: int) -> list[int]:
+        """Return each lane's CRC from a state of 0; plane k has byte k of each lane's state."""
+        state, low = 0, (1 << 8 * lanes) - 1
+        for offset in range(_LANE):
+            index = state & low ^ int.from_bytes(chunk[offset::_LANE], "little")
+            row = index.to_bytes(lanes, "little")
+            plane_bytes = b"".join(row.translate(plane) for plane in self.planes)
+            state = state >> 8 * lanes ^ int.from_bytes(plane_bytes, "little")
+        planes = state.to_bytes(lanes * self.bytes, "little")
+        return [int.from_bytes(planes[lane::lanes], "little") for lane in range(lanes)]
+
+
+def _apply(images: list[int], value: int) -> int:
+    result, bit = 0, 0
+    while value:
+        if value & 1:
+            result ^= images[bit]
+        value >>= 1
+        bit += 1
+    return result
+
+
+@functools.cache
+def _poly(name: str) -> _Poly:
+    width, poly = {
+        "crc32": (32, 0xEDB88320),
+        "crc32c": (32, 0x82F63B78),
+        "crc64nvme": (64, 0x9A6C9329AC4BC9B5),
+    }[name]
+    return _Poly(width, poly)
+
+
+class _Crc:
+    def __init__(self, name: str) -> None:
+        self._poly = _poly(name)
+        self._state = self._poly.ones
+
+    def update(self, chunk: bytes, /) -> None:
+        self._state = self._poly.run(self._state, chunk)
+
+    def digest(self) -> bytes:
+        return (self._state ^ self._poly.ones).to_bytes(self._poly.bytes, "big")
+
+
+class _Crc32:
+    def __init__(self) -> None:
+        self._value = 0
+
+    def update(self, chunk: bytes, /) -> None:
+        self._value = zlib.crc32(chunk, self._value)
+
+    def digest(self) -> bytes:
+        return self._value.to_bytes(4, "big")
+
+
+ALGORITHMS: dict[str, Callable[[], Sum]] = {
+    "crc32": _Crc32,
+    "crc32c": functools.partial(_Crc, "crc32c"),
+    "crc64nvme": functools.partial(_Crc, "crc64nvme"),
+    "sha1": hashlib.sha1,
+    "sha256": hashlib.sha256,
+    "sha512": hashlib.sha512,
+    "md5": functools.partial(hashlib.md5, usedforsecurity=False),
+}
+UNSUPPORTED_ALGORITHM = (
+    "Checksum algorithm provided is unsupported. Please try again with any of the valid types: "
+    "[CRC32, CRC32C, CRC64NVME, SHA1, SHA256]"
+)
+LINEAR = ("crc32", "crc32c", "crc64nvme")
+"""Algorithms for which the object's checksum follows from its parts' checksums."""
+
+
+def encode_sum(checksum: Sum) -> str:
+    return base64.b64encode(checksum.digest()).decode()
+
+
+def composite(name: str, parts: list[str]) -> str:
+    """Return S3's COMPOSITE checksum: that of the parts' checksums, and their number."""
+    checksum = ALGORITHMS[name]()
+    for part in parts:
+        checksum.update(base64.b64decode(part))
+    return f"{encode_sum(checksum)}-{len(parts)}"
+
+
+def full_object(name: str, parts: list[tuple[str, int]]) -> str:
+    """Return S3's FULL_OBJECT checksum from (checksum, bytes) of each part; ``name`` is in
+    LINEAR.
+    """
+    poly, total = _poly(name), 0
+    for text, size in parts:
+        part = int.from_bytes(base64.b64decode(text), "big")
+        total = poly.skip(total, size) ^ part
+    return base64.b64encode(total.to_bytes(poly.bytes, "big")).decode()
+
+
+_DOCUMENT = 20 << 20  # largest document that is read into memory, in bytes
+_LINE = 8192  # longest accepted chunk header or trailer line, in bytes
+
+
+SIGNATURE_KEY = "trainyard.signed"
+"""Key of the WSGI environment for the request's valid signature, a :class:`Signed`."""
+
+
+class RequestSignature(Protocol):
+    """A valid signature, as :mod:`trainyard.emulator.request_signatures` returns it."""
+
+    signature: str
+
+    def next(self, previous: str, digest: str, kind: str = "PAYLOAD") -> str: ...
+
+
+class Upload:
+    """The body of one request. Iterate over :meth:`chunks`, then call :meth:`verify`.
+
+    ``also``: algorithm of a checksum that is computed if the client sends none.
+    """
+
+    def __init__(self, request: Request, also: str = "") -> None:
+        self._request = request
+        headers = request.headers
+        self._claims = {
+            name.lower(): value for name, value in headers if name.lower().startswith(PREFIX)
+        }
+        self._md5 = headers.get("Content-MD5")
+        self._payload_hash = headers.get("x-amz-content-sha256", "")
+        self._is_chunked = self._payload_hash.startswith("STREAMING-") or (
+            "x-amz-decoded-content-length" in headers
+            and "aws-chunked" in headers.get("Content-Encoding", "")
+        )
+        self._hashes = self._make_hashes(headers.get("x-amz-trailer", ""), also)
+        is_signed = self._payload_hash.startswith("STREAMING-AWS4-HMAC-SHA256-PAYLOAD")
+        self._chain = _Chain(request.environ[SIGNATURE_KEY]) if is_signed else None
+
+    def chunks(self) -> Iterator[bytes]:
+        """Iterate over the bytes of the object, at most 1 MiB at a time. Raises
+        ``IncompleteBody``.
+        """
+        size = 0
+        try:
+            for chunk in (
+                _dechunk(self._request.stream, self._claims, self._chain)
+                if self._is_chunked
+                else self._raw()
+            ):
+                size += len(chunk)
+                for hasher in self._hashes.values():
+                    hasher.update(chunk)
+                yield chunk
+        except ClientDisconnected:
+            raise _incomplete("the connection closed in the middle of the body") from None
+        size_claim = self._request.headers.get("x-amz-decoded-content-length")
+        if size_claim is not None and size_claim != str(size):
+            raise _incomplete(f"{size_claim} bytes were declared, {size} arrived")
+
+    def verify(self) -> dict[str, str]:
+        """Return the checksum to store with the object, by header.
+
+        Raises ``BadDigest`` if the received bytes have another checksum, and ``InvalidRequest`` for
+        an invalid value.
+        """
+        if "content-md5" in self._hashes:
+            self._check("content-md5", self._md5 or "", "BadDigest")
+        if "signed" in self._hashes:
+            claim = base64.b64encode(bytes.fromhex(self._payload_hash)).decode()
+            self._check("signed", claim, "XAmzContentSHA256Mismatch")
+        checksums = {}
+        for name in self._hashes.keys() - {"content-md5", "signed"}:
+            if name in self._claims or name == self._trailer:
+                self._check(name, self._claims.get(name, "nothing"), "BadDigest")
+            checksums[name] = encode_sum(self._hashes[name])
+        return checksums
+
+    def _check(self, name: str, claim: str, code: str) -> None:
+        checksum = encode_sum(self._hashes[name])
+        if checksum != claim:
+            _need_digest(name, claim, len(base64.b64decode(checksum)))
+            raise _wrong_digest(name, claim, checksum, code)
+
+    def _make_hashes(self, trailer: str, also: str) -> dict[str, Sum]:
+        hashes: dict[str, Sum] = {}
+        if self._md5 is not None:
+            hashes["content-md5"] = hashlib.md5(usedforsecurity=False)
+        self._trailer = trailer.strip().lower()
+        claim_names = {*self._claims, self._trailer} - _NOT_SUMS - {""}
+        if len(claim_names) > 1:
+            message = "Expecting a single x-amz-checksum- header. Multiple checksum Types are not "
+            raise ApiError("InvalidRequest", message + "allowed.")
+        self._need_announced(claim_names)
+        for name in claim_names or ({PREFIX + also} if also else set()):
+            hashes[name] = _algorithm(name.removeprefix(PREFIX))()
+        if re.fullmatch(r"[0-9a-f]{64}", self._payload_hash) and not hashes:
+            hashes["signed"] = hashlib.sha256()  # slow, so only if the body has no other checksum
+        return hashes
+
+    def _need_announced(self, claim_names: set[str]) -> None:
+        algorithm = self._request.headers.get("x-amz-sdk-checksum-algorithm", "").lower()
+        if algorithm and not claim_names and self._md5 is None:
+            message = (
+                "x-amz-sdk-checksum-algorithm specified, but no corresponding x-amz-checksum-* or "
+                "x-amz-trailer headers were found."
+            )
+            raise ApiError("InvalidRequest", message)
+        if algorithm and claim_names and PREFIX + algorithm not in claim_names:
+            message = "Value for x-amz-sdk-checksum-algorithm header is invalid."
+            raise ApiError("InvalidRequest", message)
+
+    def _raw(self) -> Iterator[bytes]:
+        while chunk := self._request.stream.read(CHUNK):
+            yield chunk
+
+
+_NOT_SUMS = {TYPE, PREFIX + "algorithm", PREFIX + "mode"}
+
+
+def document(request: Request) -> bytes:
+    """Return the whole body of a request that is a document. Raises the errors of
+    :class:`Upload`.
+    """
+    body, parts, size = Upload(request), [], 0
+    for chunk in body.chunks():
+        parts.append(chunk)
+        size += len(chunk)
+        if size > _DOCUMENT:
+            message = f"A document may have at most {_DOCUMENT} bytes."
+            raise ApiError("MaxMessageLengthExceeded", message)
+    body.verify()
+    return b"".join(parts)
+
+
+def _algorithm(name: str) -> Callable[[], Sum]:
+    if name not in ALGORITHMS:
+        message = f"The emulator's S3 does not implement {PREFIX}{name}."
+        raise ApiError("NotImplemented", message, 501)
+    return ALGORITHMS[name]
+
+
+def _wrong_digest(name: str, claim: str, checksum: str, code: str) -> S3Error:
+    if name == "content-md5":
+        fields = {"ExpectedDigest": base64.b64decode(claim).hex(), "CalculatedDigest": checksum}
+        message = "The Content-MD5 you specified did not match what we received."
+        return S3Error(code, message, fields=fields)
+    if name == "signed":
+        message = "The provided 'x-amz-content-sha256' header does not match what was computed."
+        return S3Error(code, message)
+    kind = name.removeprefix(PREFIX).upper()
+    message = f"The {kind} you specified did not match the calculated checksum."
+    return S3Error(code, message)
+
+
+def _need_digest(name: str, claim: str, size: int) -> None:
+    try:
+        right = len(base64.b64decode(claim, validate=True)) == size
+    except ValueError:
+        right = False
+    if right or claim == "nothing":
+        return
+    if name == "content-md5":
+        fields = {"Content-MD5": claim}
+        raise S3Error("InvalidDigest", "The Content-MD5 you specified was invalid.", fields=fields)
+    raise ApiError("InvalidRequest", f"Value for {name} header is invalid.")
+
+
+class _Chain:
+    """The signatures of an upload's chunks, each of which includes the previous one."""
+
+    def __init__(self, seed: RequestSignature) -> None:
+        self._seed, self._last, self._hash = seed, seed.signature, hashlib.sha256()
+
+    def update(self, data: bytes) -> None:
+        self._hash.update(data)
+
+    def open(self) -> bool:
+        """Return whether there are bytes that no signature covers yet."""
+        return self._hash.digest() != hashlib.sha256().digest()
+
+    def close(self, claim: str, kind: str = "PAYLOAD") -> None:
+        """Check the end of a chunk, or of the trailers. Raises ``SignatureDoesNotMatch``."""
+        self._last = self._seed.next(self._last, self._hash.hexdigest(), kind)
+        self._hash = hashlib.sha256()
+        if not hmac.compare_digest(self._last, claim):
+            message = f"The signature of a chunk, or of the trailers, is wrong: {claim or 'none'}"
+            raise ApiError("SignatureDoesNotMatch", message, 403)
+
+
+def _dechunk(stream: IO[bytes], claims: dict[str, str], chain: _Chain | None) -> Iterator[bytes]:
+    """Decode ``hex-size[;chunk-signature=...] CRLF bytes CRLF`` ... ``0 CRLF`` trailers
+    ``CRLF``.
+    """
+    size = None
+    while size != 0:
+        size, signature = _chunk_head(stream)
+        remaining = size
+        while remaining:
+            chunk = stream.read(min(remaining, CHUNK))
+            if not chunk:
+                raise _incomplete("a chunk ends early")
+            remaining -= len(chunk)
+            if chain:
+                chain.update(chunk)
+            yield chunk
+        if chain:
+            chain.close(signature)
+        if size and stream.read(2) != b"\r\n":
+            raise _incomplete("a chunk is not followed by CRLF")
+    _read_trailers(stream, claims, chain)
+
+
+def _read_trailers(stream: IO[bytes], claims: dict[str, str], chain: _Chain | None) -> None:
+    """Add the checksums that the trailers claim to ``claims``; check the trailers' signature."""
+    for line in _trailers(stream):
+        name, _, value = line.partition(":")
+        if name.lower().startswith(PREFIX):
+            claims[name.lower()] = value.strip()
+        if chain and name.lower() == "x-amz-trailer-signature":
+            chain.close(value.strip(), "TRAILER")
+        elif chain:
+            chain.update(f"{name.lower()}:{value.strip()}\n".encode())
+    if chain and chain.open():
+        chain.close("", "TRAILER")
+
+
+def _chunk_head(stream: IO[bytes]) -> tuple[int, str]:
+    """Return (bytes of the chunk, its signature or an empty text)."""
+    line = stream.readline(_LINE)
+    match = re.match(rb"([0-9a-fA-F]{1,16})(?:;chunk-signature=(\w*)|;[^\r\n]*)?\r\n", line)
+    if not match:
+        raise _incomplete(f"{line[:40]!r} is not the start of an aws-chunked chunk")
+    return int(match[1], 16), (match[2] or b"").decode()
+
+
+def _trailers(stream: IO[bytes]) -> Iterable[str]:
+    while line := stream.readline(_LINE).strip():
+        yield line.decode("latin-1")
+
+
+def _incomplete(reason: str) -> ApiError:
+    return ApiError("IncompleteBody", f"The request body is incomplete or damaged: {reason}.")

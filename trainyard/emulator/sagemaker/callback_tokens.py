@@ -1,0 +1,115 @@
+"""Tokens of callback steps that wait for an answer, and the two calls that answer one."""
+
+import json
+import secrets
+import string
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from trainyard.emulator.request_scope import ApiError
+
+_LETTERS = string.ascii_letters + string.digits
+MOST = 50  # output parameters
+LONGEST = {"Value": 1024, "FailureReason": 256}  # characters, by botocore's model
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A waiting step. ``answer`` is None until it is answered, or the emulator ends."""
+
+    token: str
+    execution: str
+    arguments: dict
+    output_parameters: list[str]
+    """Names of the output parameters that a success must bring."""
+    answer_event: threading.Event = field(default_factory=threading.Event)
+    answer: dict | None = None
+    request: str | None = None
+    """ClientRequestToken of the call that answered it."""
+
+    def message(self, status: str) -> str:
+        """Return the message that the step's queue gets."""
+        message = {"token": self.token, "pipelineExecutionArn": self.execution}
+        return json.dumps(message | {"arguments": self.arguments, "status": status})
+
+
+class Callbacks:
+    """The callback steps since the emulator started. Its methods are thread-safe."""
+
+    def __init__(self) -> None:
+        self._all: dict[str, Waiting] = {}
+        self._lock = threading.Lock()
+
+    def operations(self) -> dict[str, Callable[[dict], dict]]:
+        return {
+            "SendPipelineExecutionStepSuccess": self.accept_success,
+            "SendPipelineExecutionStepFailure": self.fail,
+        }
+
+    def open(self, execution: str, arguments: dict, output_parameters: list[str]) -> Waiting:
+        """Create a new token: ten letters and digits, as on AWS."""
+        token = "".join(secrets.choice(_LETTERS) for _ in range(10))
+        with self._lock:
+            self._all[token] = Waiting(token, execution, arguments, output_parameters)
+            return self._all[token]
+
+    def waits(self, token: str) -> Waiting | None:
+        """Return the step that waits with that token; None if it was answered or an earlier
+        emulator's.
+        """
+        waiting = self._all.get(token)
+        return None if waiting is None or waiting.answer_event.is_set() else waiting
+
+    def accept_success(self, request: dict) -> dict:
+        """Raise ``ValidationException`` if a declared output is missing; the step then waits on."""
+        outputs = request.get("OutputParameters", [])
+        values = {output["Name"]: output["Value"] for output in outputs}
+        if len(outputs) > MOST:
+            raise _invalid(f"OutputParameters has {len(outputs)} members; {MOST} are allowed")
+        for value in values.values():
+            _check_length("Value", value)
+        return self._take(request, {"outputs": values})
+
+    def fail(self, request: dict) -> dict:
+        reason = request.get("FailureReason", "")
+        _check_length("FailureReason", reason)
+        return self._take(request, {"failure": reason})
+
+    def close(self) -> None:
+        """End all waiting."""
+        with self._lock:
+            for waiting in self._all.values():
+                waiting.answer_event.set()
+
+    def _take(self, request: dict, answer: dict) -> dict:
+        token, id_ = request["CallbackToken"], request.get("ClientRequestToken")
+        with self._lock:
+            if token not in self._all:
+                message = f"Callback token '{token}' does not exist."
+                raise ApiError("ResourceNotFound", message)
+            waiting = self._all[token]
+            if waiting.answer_event.is_set() and not (id_ and waiting.request == id_):
+                raise _invalid(f"Callback token '{token}' was answered already.")
+            if "outputs" in answer:
+                _check_given(waiting, answer["outputs"])
+            if not waiting.answer_event.is_set():
+                waiting.answer, waiting.request = answer, id_
+                waiting.answer_event.set()
+        return {"PipelineExecutionArn": waiting.execution}
+
+
+def _check_given(waiting: Waiting, outputs: dict[str, str]) -> None:
+    missing = set(waiting.output_parameters) - outputs.keys()
+    if missing:
+        message = f"the step declares OutputParameters {sorted(waiting.output_parameters)}"
+        raise _invalid(f"{message}; not given: {sorted(missing)}")
+
+
+def _check_length(name: str, value: str) -> None:
+    if len(value) > LONGEST[name]:
+        raise _invalid(f"{name} has {len(value)} characters; {LONGEST[name]} are allowed")
+
+
+def _invalid(message: str) -> ApiError:
+    return ApiError("ValidationException", message)

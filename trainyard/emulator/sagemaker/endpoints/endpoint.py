@@ -1,0 +1,319 @@
+"""An endpoint: the fleet that serves it, the next fleet, and the shift from one to the other.
+
+An update starts a second fleet (green) beside the first (blue), shifts requests to it and waits
+after each shift. If an alarm goes off meanwhile, all requests return to blue. No request is lost: a
+fleet ends when its last request has been answered.
+"""
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from trainyard.emulator.request_scope import ApiError, Thread, make_arn
+from trainyard.emulator.sagemaker.endpoints.fleet import Fleet, Turns, Variant
+from trainyard.emulator.sagemaker.endpoints.serving_instance import Answer, NoAnswerError
+from trainyard.emulator.sagemaker.jobs.job import Place
+
+# DeploymentConfig of an update: shares of traffic, waits after each shift, alarms that roll back.
+#
+# Shares are those of the developer guide, "Blue/Green Deployments" and "Rolling Deployments".
+# Since
+# a variant has one process here, an INSTANCE_COUNT becomes a share of the requested instances.
+
+LIMITS = {"CanarySize": (0, 0.5), "LinearStepSize": (0.1, 0.5), "MaximumBatchSize": (0.05, 0.5)}
+"""Member → its smallest and largest share of the instances: botocore's documentation of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """The plan of an update: shifts green's share of the requests, and bakes after each shift."""
+
+    shares: tuple[float, ...] = (1.0,)
+    bake: float = 0.0
+    """Seconds after each shift during which an alarm rolls everything back."""
+    termination: float = 0.0
+    """Additional seconds after the last shift, before blue ends."""
+    limit: float = float("inf")
+    """Longest duration of the whole update, in seconds."""
+    alarms: tuple[str, ...] = ()
+
+
+def plan_deployment(config: dict, instances: int) -> Deployment:
+    """Return the plan of a DeploymentConfig. ``instances``: the configuration's, of all variants.
+
+    Raises ``ValidationException``.
+    """
+    blue_green, rolling = config.get("BlueGreenUpdatePolicy"), config.get("RollingUpdatePolicy")
+    rollback = config.get("AutoRollbackConfiguration") or {}
+    alarms = tuple(alarm["AlarmName"] for alarm in rollback.get("Alarms", []))
+    if blue_green and rolling:
+        raise _invalid("DeploymentConfig: BlueGreenUpdatePolicy or RollingUpdatePolicy, not both")
+    if rolling:
+        step = _share(rolling, "MaximumBatchSize", instances)
+        limit = rolling.get("MaximumExecutionTimeoutInSeconds", float("inf"))
+        bake = rolling["WaitIntervalInSeconds"]
+        return Deployment(_steps(step), bake, 0.0, limit, alarms)
+    if not blue_green:
+        return Deployment(alarms=alarms)
+    routing = blue_green["TrafficRoutingConfiguration"]
+    termination = blue_green.get("TerminationWaitInSeconds", 0)
+    limit = blue_green.get("MaximumExecutionTimeoutInSeconds", float("inf"))
+    shares = _plan_traffic(routing, instances)
+    bake = routing["WaitIntervalInSeconds"]
+    if limit <= bake * len(shares) + termination:
+        raise _invalid(
+            f"MaximumExecutionTimeoutInSeconds {limit} must be more than the waits: {len(shares)} "
+            f"times {bake} and {termination} s"
+        )
+    return Deployment(shares, bake, termination, limit, alarms)
+
+
+def _plan_traffic(routing: dict, instances: int) -> tuple[float, ...]:
+    kind = routing["Type"]
+    if kind == "CANARY":
+        return (_share(routing, "CanarySize", instances), 1.0)
+    if kind == "LINEAR":
+        return _steps(_share(routing, "LinearStepSize", instances))
+    if kind != "ALL_AT_ONCE":
+        raise _invalid(f"TrafficRoutingConfiguration.Type {kind!r}: ALL_AT_ONCE, CANARY or LINEAR")
+    return (1.0,)
+
+
+def _steps(step: float) -> tuple[float, ...]:
+    count = int(1 / step + 1e-9)
+    shares = [step * number for number in range(1, count + 1)]
+    return tuple(shares if shares[-1] > 1 - 1e-9 else [*shares, 1.0])
+
+
+def _share(config: dict, member: str, instances: int) -> float:
+    if member not in config:
+        raise _invalid(f"DeploymentConfig: {member} is missing")
+    kind, value = config[member]["Type"], config[member]["Value"]
+    share = value / instances if kind == "INSTANCE_COUNT" else value / 100
+    least, most = LIMITS[member]
+    if instances == 1 and kind == "INSTANCE_COUNT":
+        raise _invalid(f"{member} of {value} of one instance is all: use CAPACITY_PERCENT, or more")
+    if not (least <= share <= most and share > 0):
+        bounds = f"{least:.0%} to {most:.0%} of the {instances} instances"
+        raise _invalid(f"{member} {kind} {value}: expected {bounds}")
+    return share
+
+
+def _invalid(message: str) -> ApiError:
+    return ApiError("ValidationException", message)
+
+
+POLL_SECONDS = 0.1  # seconds between checks of the alarms
+log = logging.getLogger(__name__)
+
+ListAlarms = Callable[[tuple[str, ...]], list[str]]
+"""Returns those of the given alarms that are in the state ALARM."""
+
+
+@dataclass(frozen=True, slots=True)
+class VariantAnswer:
+    """A container's answer, with the variant that gave it and the time that it took."""
+
+    answer: Answer
+    config: dict
+    """The endpoint configuration of the fleet that answered."""
+    variant: Variant
+    seconds: float
+
+
+def arn_of(name: str) -> str:
+    return make_arn("sagemaker", f"endpoint/{name.lower()}")
+
+
+class Endpoint:
+    """An endpoint and its fleets. Its methods are thread-safe."""
+
+    def __init__(self, place: Place, name: str, config: dict, list_alarms: ListAlarms) -> None:
+        self.arn = arn_of(name)
+        self.name, self.status, self.failure = name, "Creating", ""
+        self.creation_time = self.modification_time = time.time()
+        self.deployment_config: dict = {}
+        self._place, self._list_alarms = place, list_alarms
+        self._blue = Fleet(place, name, config)
+        self._green: Fleet | None = None
+        self._share, self._turns, self._lock = 0.0, Turns(), threading.RLock()
+        self._since = 0.0
+        self._end_event = threading.Event()
+        self._worker: threading.Thread | None = None
+
+    @property
+    def config(self) -> dict:
+        """The configuration of the serving fleet; during an update still blue's."""
+        return self._blue.config
+
+    def start(self) -> None:
+        """Return at once; ``status`` becomes ``InService`` or ``Failed``."""
+        self._begin("Creating", self._come_up)
+
+    def update(self, config: dict, deployment: Deployment, deployment_config: dict) -> None:
+        """Put ``config`` into service beside the present fleet. Raises ``ValidationException``."""
+        fleet = Fleet(self._place, self.name, config)
+        self._begin("Updating", lambda: self._deploy(fleet, deployment))
+        self.deployment_config = deployment_config
+
+    def weigh(self, weights: dict[str, float], counts: dict[str, int]) -> None:
+        """Answer UpdateEndpointWeightsAndCapacities."""
+        variants = self._blue.variants
+        for name in {*weights, *counts} - variants.keys():
+            raise ApiError(
+                "ValidationException", f"{self.name} has no variant {name!r}: {[*variants]}"
+            )
+        after = {n: weights.get(n, variant.weight) for n, variant in variants.items()}
+        if not sum(after.values()):
+            raise ApiError("ValidationException", "at least one DesiredWeight must not be 0")
+
+        def change() -> None:
+            self._blue.weigh(weights)
+            for name, count in counts.items():
+                variants[name].count = count
+            self._become("InService")
+
+        self._begin("Updating", change)
+
+    def invoke(self, body: bytes, headers: dict[str, str], target: str | None) -> VariantAnswer:
+        """Send ``POST /invocations`` to a variant; a container that does not answer counts as a
+        500.
+
+        Raises ``ValidationError`` for a missing target variant.
+        """
+        with contextlib.ExitStack() as stack:
+            with self._lock:  # no fleet may end between being chosen and having the request
+                fleet = self._fleet()
+                variant = stack.enter_context(fleet.serving(target))
+            began = time.monotonic()
+            try:
+                answer = variant.instance.invoke(body, headers)
+            except NoAnswerError as error:
+                log.warning("endpoint %s: %s", self.name, error)
+                answer = error.answer
+            return VariantAnswer(answer, fleet.config, variant, time.monotonic() - began)
+
+    def describe(self) -> dict:
+        with self._lock:
+            if self.status == "InService" and (failure := self._blue.failure):
+                self.failure, self.status = failure[:1024], "Failed"
+            description: dict[str, Any] = {
+                "EndpointName": self.name,
+                "EndpointArn": self.arn,
+                "EndpointConfigName": self._blue.name,
+                "EndpointStatus": self.status,
+                "CreationTime": self.creation_time,
+                "LastModifiedTime": self.modification_time,
+                "ProductionVariants": [v.describe() for v in self._blue.variants.values()],
+            }
+            if self.deployment_config:
+                description["LastDeploymentConfig"] = self.deployment_config
+            if self._green:
+                variants = [v.describe() for v in self._green.variants.values()]
+                description["PendingDeploymentSummary"] = {
+                    "EndpointConfigName": self._green.name,
+                    "ProductionVariants": variants,
+                    "StartTime": self._since,
+                }
+            return description | ({"FailureReason": self.failure} if self.failure else {})
+
+    def stop(self) -> None:
+        """Stop the endpoint; return when none of its processes is left."""
+        self._end_event.set()
+        with self._lock:
+            fleets, worker = [self._blue, self._green], self._worker
+        for fleet in fleets:
+            if fleet:
+                fleet.stop()
+        if worker and worker is not threading.current_thread():
+            worker.join()
+
+    # inside
+
+    def _begin(self, status: str, work: Callable[[], None]) -> None:
+        with self._lock:
+            if self._worker and (self.status != "InService" or self._worker.is_alive()):
+                message = f"Cannot update endpoint {self.name!r}: it is {self.status}"
+                raise ApiError("ValidationException", message)
+            self._become(status)
+            self._since = time.time()
+            self._worker = Thread(target=work, name=self.name, daemon=True)
+            self._worker.start()
+
+    def _become(self, status: str, failure: str = "") -> None:
+        with self._lock:
+            self.status, self.failure, self.modification_time = status, failure[:1024], time.time()
+
+    def _fleet(self) -> Fleet:
+        if not self._green:
+            return self._blue
+        shares = {"green": self._share, "blue": 1 - self._share}
+        return self._green if self._turns.next(shares) == "green" else self._blue
+
+    def _come_up(self) -> None:
+        self._blue.start()
+        self._blue.wait()
+        failure = self._blue.failure
+        if failure:
+            self._blue.stop()
+        self._become("Failed" if failure else "InService", failure)
+
+    def _deploy(self, fleet: Fleet, how: Deployment) -> None:
+        end = time.monotonic() + how.limit
+        reason = self._off(how.alarms)
+        if reason:  # already in blue: developer guide, "Auto-Rollback Configuration"
+            return self._become("InService", f"The deployment was not begun: {reason}")
+        with self._lock:
+            if self._end_event.is_set():  # deleted: the fleet would never be stopped
+                return
+            self._green, self._share = fleet, 0.0
+        fleet.start()
+        fleet.wait()
+        reason = fleet.failure
+        for number, share in enumerate(how.shares):
+            if reason or self._end_event.is_set():
+                break
+            with self._lock:
+                self._share = share
+            last = number + 1 == len(how.shares)
+            reason = self._bake(how, how.bake + (how.termination if last else 0), end)
+        if not self._end_event.is_set():
+            self._roll_back(fleet, reason) if reason else self._complete(fleet)
+
+    def _bake(self, how: Deployment, seconds: float, limit: float) -> str:
+        """Wait ``seconds``; return why the update must be rolled back, or an empty text."""
+        until = time.monotonic() + seconds
+        while True:
+            if reason := self._off(how.alarms):
+                return reason
+            if self._green and (failure := self._green.failure):
+                return failure
+            if time.monotonic() > limit:
+                return f"it took longer than MaximumExecutionTimeoutInSeconds ({how.limit:g} s)"
+            remaining = until - time.monotonic()
+            if remaining <= 0 or self._end_event.wait(min(POLL_SECONDS, remaining)):
+                return ""
+
+    def _off(self, alarms: tuple[str, ...]) -> str:
+        names = self._list_alarms(alarms) if alarms else []
+        return f"alarm {', '.join(names)} is in the state ALARM" if names else ""
+
+    def _complete(self, fleet: Fleet) -> None:
+        with self._lock:
+            blue, self._blue, self._green = self._blue, fleet, None
+        blue.drain()
+        blue.stop()
+        self._become("InService")
+
+    def _roll_back(self, fleet: Fleet, reason: str) -> None:
+        with self._lock:
+            self._become("RollingBack")
+            self._green, self._share = None, 0.0
+        log.warning("endpoint %s goes back to %s: %s", self.name, self._blue.name, reason)
+        fleet.drain()
+        fleet.stop()
+        self._become("InService", f"The deployment was rolled back: {reason}")

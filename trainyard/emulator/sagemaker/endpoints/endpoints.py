@@ -1,0 +1,262 @@
+"""CreateEndpoint and related operations, and InvokeEndpoint.
+
+An endpoint ends with the emulator, as its containers do; its configuration stays. Not supported:
+autoscaling, shadow variants, asynchronous and serverless inference, inference components.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+
+from trainyard.emulator.cloudwatch.alarms import Alarms
+from trainyard.emulator.request_scope import ApiError, page, sort_items
+from trainyard.emulator.request_shapes import refuse_choice
+from trainyard.emulator.sagemaker.endpoints.endpoint import Endpoint, arn_of, plan_deployment
+from trainyard.emulator.sagemaker.endpoints.invocations import Invocations, Reply
+from trainyard.emulator.sagemaker.endpoints.model_containers import Forward, Models
+from trainyard.emulator.sagemaker.jobs.job import Place
+from trainyard.emulator.sagemaker.jobs.request_checks import Check
+from trainyard.emulator.sagemaker.jobs.transfers import ClientFault, split_uri
+
+# CreateEndpointConfig: refused if no endpoint could run it, else stored.
+
+NOT_RUN = {
+    "AsyncInferenceConfig": "asynchronous inference",
+    "ExplainerConfig": "an explainer",
+    "ShadowProductionVariants": "shadow variants",
+    "CrossRegionTrafficConfig": "traffic across regions",
+}
+"""Member of the request → feature that it asks for."""
+NOT_RUN_VARIANT = {
+    "ServerlessConfig": "serverless inference",
+    "CoreDumpConfig": "core dumps",
+    "CapacityReservationConfig": "reserved capacity",
+}
+
+
+class EndpointConfigs:
+    """The endpoint configurations of a state directory. Thread-safe; raises errors as AWS does."""
+
+    def __init__(self, forward: Forward, models: Models) -> None:
+        self._forward, self._models = forward, models
+
+    def create(self, request: dict) -> dict:
+        """Raise ``ValidationException`` for a missing model, and for what an endpoint here cannot
+        do.
+        """
+        for check in checks(request):
+            check()
+        variants = request["ProductionVariants"]
+        names = [variant["VariantName"] for variant in variants]
+        if not 1 <= len(variants) <= 10 or len(set(names)) < len(names):
+            raise _invalid(f"ProductionVariants {names}: expected 1 to 10 with a name each")
+        for variant in variants:
+            self._check(variant)
+        if not sum(variant.get("InitialVariantWeight", 1.0) for variant in variants):
+            raise _invalid("ProductionVariants: at least one InitialVariantWeight must not be 0")
+        _check_capture(request.get("DataCaptureConfig") or {})
+        return self._forward("CreateEndpointConfig", request)
+
+    def describe(self, name: str) -> dict:
+        return self._forward("DescribeEndpointConfig", {"EndpointConfigName": name})
+
+    def _check(self, variant: dict) -> None:
+        location = f"variant {variant['VariantName']}"
+        if not variant.get("ModelName"):
+            raise _invalid(f"{location} has no ModelName: inference components are not run here")
+        if not variant.get("InstanceType"):
+            raise _invalid(f"{location} has no InstanceType")
+        refuse_choice("ProductionVariantInstanceType", "instanceType", variant["InstanceType"])
+        self._models.describe(variant["ModelName"])
+
+
+def checks(request: dict) -> Iterator[Check]:
+    """Iterate over the checks that refuse what is not run here."""
+    for member, feature in NOT_RUN.items():
+        yield partial(_refuse_member, "", request, member, feature)
+    for variant in request["ProductionVariants"]:
+        for member, feature in NOT_RUN_VARIANT.items():
+            location = f"variant {variant['VariantName']!r}: "
+            yield partial(_refuse_member, location, variant, member, feature)
+
+
+def _refuse_member(location: str, body: dict, member: str, feature: str) -> None:
+    if body.get(member):
+        raise _invalid(f"{location}{member}: {feature} is not run here")
+
+
+def _check_capture(capture: dict) -> None:
+    if not capture:
+        return
+    try:
+        split_uri(capture["DestinationS3Uri"])
+    except ClientFault as fault:
+        raise _invalid(f"DataCaptureConfig.DestinationS3Uri: {fault}") from None
+
+
+def _invalid(message: str) -> ApiError:
+    return ApiError("ValidationException", message)
+
+
+SUMMARY = ("EndpointName", "EndpointArn", "EndpointStatus", "CreationTime", "LastModifiedTime")
+RETAINED_MEMBERS = {
+    "DesiredWeight": "InitialVariantWeight",
+    "DesiredInstanceCount": "InitialInstanceCount",
+}
+"""VariantPropertyType → member of a variant that an update retains."""
+
+
+class Endpoints:
+    """The endpoints of a running emulator. Its methods are thread-safe.
+
+    Raises ApiError as AWS does.
+    """
+
+    def __init__(self, place: Place, configs: EndpointConfigs, alarms: Alarms) -> None:
+        self._place, self._configs, self._alarms = place, configs, alarms
+        self._live: dict[str, Endpoint] = {}
+        """Endpoints by name in lower case, as in the ARN."""
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._invocations = Invocations(place)
+
+    def operations(self) -> dict[str, Callable[[dict], dict]]:
+        return {
+            "CreateEndpoint": self.create,
+            "DescribeEndpoint": self._describe,
+            "ListEndpoints": self._list,
+            "UpdateEndpoint": self.update,
+            "UpdateEndpointWeightsAndCapacities": self._weigh,
+            "DeleteEndpoint": self.delete,
+        }
+
+    def invoke(self, path: str, body: bytes, headers: dict[str, str]) -> Reply:
+        """Answer InvokeEndpoint. ``path``: the request's. Raises ``ValidationError``,
+        ``ModelError``.
+        """
+        return self._invocations.answer(self._find, path, body, headers)
+
+    def close(self) -> None:
+        """Stop every endpoint; return when none of their processes is left."""
+        with self._lock:
+            self._is_closed = True
+            live, self._live = list(self._live.values()), {}
+        for endpoint in live:
+            endpoint.stop()
+        self._invocations.close()
+
+    def exists(self, name: str) -> bool:
+        return name.lower() in self._live
+
+    def create(self, request: dict) -> dict:
+        name = request["EndpointName"]
+        config = self._configs.describe(request["EndpointConfigName"])
+        deployment_config = request.get("DeploymentConfig") or {}
+        plan_deployment(deployment_config, _instances(config))
+        with self._lock:
+            if self._is_closed:
+                raise ApiError("ServiceUnavailable", "The emulator is stopping.", 503)
+            if name.lower() in self._live:
+                raise _invalid(f'Cannot create already existing endpoint "{arn_of(name)}".')
+            endpoint = self._live[name.lower()] = Endpoint(
+                self._place, name, config, self._list_alarms
+            )
+            endpoint.deployment_config = deployment_config
+        endpoint.start()
+        return {"EndpointArn": endpoint.arn}
+
+    def update(self, request: dict) -> dict:
+        endpoint = self._find(request["EndpointName"])
+        config = self._configs.describe(request["EndpointConfigName"])
+        if request.get("RetainAllVariantProperties"):
+            exclusions = request.get("ExcludeRetainedVariantProperties", [])
+            config = _retain_values(
+                config, endpoint, {d["VariantPropertyType"] for d in exclusions}
+            )
+        deployment_config = request.get("DeploymentConfig") or {}
+        if request.get("RetainDeploymentConfig"):
+            deployment_config = endpoint.deployment_config
+        how = plan_deployment(deployment_config, _instances(config))
+        self._list_alarms(how.alarms)  # a missing alarm is refused now
+        endpoint.update(config, how, deployment_config)
+        return {"EndpointArn": endpoint.arn}
+
+    def _weigh(self, request: dict) -> dict:
+        endpoint = self._find(request["EndpointName"])
+        changes = {e["VariantName"]: e for e in request["DesiredWeightsAndCapacities"]}
+        weights = {n: e["DesiredWeight"] for n, e in changes.items() if "DesiredWeight" in e}
+        counts = {
+            n: e["DesiredInstanceCount"] for n, e in changes.items() if "DesiredInstanceCount" in e
+        }
+        endpoint.weigh(weights, counts)
+        return {"EndpointArn": endpoint.arn}
+
+    def _describe(self, request: dict) -> dict:
+        endpoint = self._find(request["EndpointName"])
+        capture = endpoint.config.get("DataCaptureConfig")
+        if not capture:
+            return endpoint.describe()
+        is_enabled = capture.get("EnableCapture", False)
+        return endpoint.describe() | {
+            "DataCaptureConfig": {
+                "EnableCapture": is_enabled,
+                "CaptureStatus": "Started" if is_enabled else "Stopped",
+                "CurrentSamplingPercentage": capture["InitialSamplingPercentage"],
+                "DestinationS3Uri": capture["DestinationS3Uri"],
+                "KmsKeyId": capture.get("KmsKeyId", ""),
+            }
+        }
+
+    def _list(self, request: dict) -> dict:
+        part, status = request.get("NameContains", ""), request.get("StatusEquals")
+        descriptions = [endpoint.describe() for endpoint in list(self._live.values())]
+        summaries = [
+            {key: entry[key] for key in SUMMARY}
+            for entry in descriptions
+            if part in entry["EndpointName"] and status in (None, entry["EndpointStatus"])
+        ]
+        keys = {"Name": "EndpointName", "CreationTime": "CreationTime", "Status": "EndpointStatus"}
+        summaries = sort_items(summaries, request, keys, "CreationTime", "Descending")
+        return page("Endpoints", summaries, request, 10, lambda entry: entry)
+
+    def delete(self, request: dict) -> dict:
+        endpoint = self._find(request["EndpointName"])
+        with self._lock:
+            self._live.pop(request["EndpointName"].lower(), None)
+        endpoint.stop()
+        self._invocations.forget(endpoint.name)
+        return {}
+
+    def _find(self, name: str) -> Endpoint:
+        if not self.exists(name):
+            raise _invalid(f'Could not find endpoint "{arn_of(name)}".')
+        return self._live[name.lower()]
+
+    def _list_alarms(self, names: Iterable[str]) -> list[str]:
+        """Return those in the state ALARM. Raises ``ValidationException`` for unknown alarms."""
+        alarm_names = list(names)
+        states = self._alarms.states(alarm_names)
+        if missing := [name for name in alarm_names if name not in states]:
+            raise _invalid(f"AutoRollbackConfiguration: alarm {', '.join(missing)} does not exist")
+        return [name for name, state in states.items() if state == "ALARM"]
+
+
+def _instances(config: dict) -> int:
+    return sum(variant.get("InitialInstanceCount", 1) for variant in config["ProductionVariants"])
+
+
+def _retain_values(config: dict, endpoint: Endpoint, exclusions: set[str]) -> dict:
+    """Return ``config`` with the values that the endpoint now has for its variants."""
+    now = {v["VariantName"]: v for v in endpoint.describe()["ProductionVariants"]}
+    variants = []
+    for variant in config["ProductionVariants"]:
+        retained_values = {
+            member: now[variant["VariantName"]][kind]
+            for kind, member in RETAINED_MEMBERS.items()
+            if variant["VariantName"] in now and kind not in exclusions
+        }
+        variants.append(variant | retained_values)
+    result = config | {"ProductionVariants": variants}
+    if "DataCaptureConfig" not in exclusions and "DataCaptureConfig" in endpoint.config:
+        result["DataCaptureConfig"] = endpoint.config["DataCaptureConfig"]
+    return result

@@ -1,0 +1,362 @@
+"""An instance that serves a model: its containers in the runtime of jobs, and requests to them."""
+
+import contextlib
+import http.client
+import logging
+import os
+import shutil
+import socket
+import tarfile
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote
+
+from trainyard.common.errors import EmulatorError
+from trainyard.common.safe_unpack import unpack
+from trainyard.emulator.client_environment import Access
+from trainyard.emulator.containers.cluster import Cluster, Outcome
+from trainyard.emulator.containers.containers import container_network
+from trainyard.emulator.containers.isolation import Isolation, choose
+from trainyard.emulator.containers.node import Node, base_environment, host_names
+from trainyard.emulator.containers.relocation import remove_scratch
+from trainyard.emulator.request_scope import ApiError, Thread, region
+from trainyard.emulator.sagemaker.endpoints.model_containers import Container
+from trainyard.emulator.sagemaker.endpoints.model_servers import OWN_SERVER
+from trainyard.emulator.sagemaker.jobs.failure_reason import excerpt
+from trainyard.emulator.sagemaker.jobs.job import TAIL, Place
+from trainyard.emulator.sagemaker.jobs.script_imports import read_imports, version_notice
+from trainyard.emulator.sagemaker.jobs.transfers import ClientFault, download, select, split_uri
+
+STARTUP = 600.0  # longest wait for an answer of /ping, in seconds
+ANSWER = 60.0  # longest wait for a container's answer, in seconds (InvokeEndpoint's docs)
+GRACE = 1.0  # seconds from SIGTERM to SIGKILL
+LONGEST_PAUSE = 60.0  # seconds before a container that keeps ending is started again, at most
+CALM = 60.0  # seconds of serving after which an end counts as the first again
+LAST_WORDS = 2.0  # seconds to wait for the log of a container that broke a connection off
+SOCKET = "serve.sock"
+PORT = 8080  # where an image's own server answers (developer guide, hosting)
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A container's answer to a request."""
+
+    status: int
+    body: bytes
+    content_type: str
+    attributes: str = ""
+    """X-Amzn-SageMaker-Custom-Attributes."""
+
+    cause: str = ""
+    """The exception behind status 500, if the server's page does not contain it."""
+
+    @property
+    def is_error(self) -> bool:
+        """Whether InvokeEndpoint answers with a ModelError; status 0: there was no answer."""
+        return not self.status or self.status >= 400
+
+
+TIMED_OUT = Answer(
+    0,
+    b"Your invocation timed out while waiting for a response from container primary. Review the "
+    b"latency metrics for each container in Amazon CloudWatch, resolve the issue, and try again.",
+    "text/plain",
+)
+"""The service's answer in place of a container that gives none."""
+
+
+class NoAnswerError(OSError):
+    """A container gave no answer; ``answer`` is what AWS answers then."""
+
+    def __init__(self, answer: Answer, reason: str) -> None:
+        super().__init__(reason)
+        self.answer = answer
+
+
+class Instance:
+    """The containers of one model, which requests pass in order: serial inference.
+
+    Its methods are thread-safe. ``line(container, text)`` gets their logs; ``grant`` is their
+    access to AWS while they run. ``status`` is ``Starting``, ``Ready`` or ``Failed``, with the
+    reason in ``failure``. Containers that end after they were Ready are started again, as an
+    image's server and SageMaker do; requests wait meanwhile.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        directory: Path,
+        containers: Sequence[Container],
+        line: Callable[[str, str], None],
+        grant: AbstractContextManager[Access | None],
+        environment: dict[str, str] | None = None,
+    ) -> None:
+        self.status, self.failure = "Starting", ""
+        self._place, self._directory, self._containers = place, directory, list(containers)
+        hosts = host_names(len(self._containers))
+        self._nodes = [Node(host, directory / host, python=place.python) for host in hosts]
+        self._line, self._grant, self._environment = line, grant, environment or {}
+        self._tails = {host: deque[str](maxlen=TAIL) for host in hosts}
+        self._late = self._last_words = ""
+        self._decision_event = threading.Event()
+        self._serving, self._end_event = threading.Event(), threading.Event()
+        self._stopping = threading.Event()
+        self._cluster: Cluster | None = None
+        self._thread = Thread(target=self._run, name=directory.name, daemon=True)
+
+    def start(self) -> None:
+        """Start the containers; return at once. :meth:`wait` waits until Ready, Failed or
+        stopped.
+        """
+        self._thread.start()
+
+    def wait(self) -> None:
+        self._decision_event.wait()
+
+    def stop(self) -> None:
+        """Stop the containers; return when none of their processes is left."""
+        self._stopping.set()
+        self._decision_event.set()
+        self._serving.set()
+        if cluster := self._cluster:
+            cluster.stop(GRACE)
+        if self._thread.ident:
+            self._thread.join()
+
+    def invoke(self, body: bytes, headers: dict[str, str], seconds: float | None = None) -> Answer:
+        """Send ``POST /invocations``; each container gets the answer of the previous one.
+
+        Raises :class:`NoAnswerError`.
+        """
+        seconds = ANSWER if seconds is None else seconds
+        answer = self.ask("POST", "/invocations", body, headers, seconds)
+        for number in range(1, len(self._nodes)):
+            if answer.is_error:
+                break
+            request_headers = headers | {"Content-Type": answer.content_type}
+            answer = self._answer(
+                number, "POST", "/invocations", answer.body, request_headers, seconds
+            )
+        return answer
+
+    def ask(
+        self, method: str, path: str, body: bytes, headers: dict[str, str], seconds: float = ANSWER
+    ) -> Answer:
+        """Return the first container's answer. Raises :class:`NoAnswerError`."""
+        return self._answer(0, method, path, body, headers, seconds)
+
+    def _answer(
+        self,
+        number: int,
+        method: str,
+        path: str,
+        body: bytes,
+        headers: dict[str, str],
+        seconds: float,
+    ) -> Answer:
+        late = f"there was no answer within {seconds:g} s"
+        if not self._serving.wait(seconds):
+            raise NoAnswerError(TIMED_OUT, late)
+        try:
+            return self._ask(self._nodes[number], method, path, body, headers, seconds)
+        except TimeoutError:
+            raise NoAnswerError(TIMED_OUT, late) from None
+        except (OSError, http.client.HTTPException) as error:
+            self._end_event.wait(LAST_WORDS)
+            died = Answer(*self._containers[number].server.crash)
+            raise NoAnswerError(died, self._last_words or str(error)) from None
+
+    # life
+
+    def _run(self) -> None:
+        try:
+            shutil.rmtree(self._directory, ignore_errors=True)
+            with self._grant as access:
+                self._live(access)
+        except (ClientFault, ApiError, EmulatorError, OSError, tarfile.TarError) as error:
+            log.warning("%s failed: %s", self._directory, error)
+            self._become("Failed", getattr(error, "message", "") or str(error))
+        finally:
+            for node in self._nodes:
+                remove_scratch(node)
+            shutil.rmtree(self._directory, ignore_errors=True)
+            self._decision_event.set()
+            self._serving.set()  # who waits learns that nobody answers
+
+    def _live(self, access: Access | None) -> None:
+        if self._containers[0].server is not OWN_SERVER:
+            self._serve(access, choose())
+            return
+        internet = self._place.aws.internet
+        with container_network(self._directory, access, internet=internet) as isolation:
+            self._serve(access, isolation)
+
+    def _serve(self, access: Access | None, isolation: Isolation) -> None:
+        hosts = [node.name for node in self._nodes]
+        for node, container in zip(self._nodes, self._containers, strict=True):
+            node.image = container.image if container.server is OWN_SERVER else ""
+            python = None if node.image else node.python
+            node.environment = base_environment(region(), 1, python, isolation.interface)
+            if access:
+                node.environment |= access.environment(isolation)
+            self._stage(node, container)
+            isolation.prepare(node, hosts)
+        route = access.route if access else None
+        ends = 0
+        while not self._stopping.is_set():
+            cluster = self._cluster = Cluster(
+                self._directory, self._nodes, isolation, self._hear, route
+            )
+            if self._stopping.is_set():
+                return
+            threading.Thread(target=self._wait_for_ping, args=(cluster,), daemon=True).start()
+            began = time.monotonic()
+            outcome, self._cluster = cluster.run(None, GRACE), None
+            said = self._late or excerpt(hosts[0], self._tails) or "its log is empty"
+            self._last_words = f"the container ended: {said}"
+            if self.status != "Ready":
+                return self._become("Failed", self._last_words)
+            self._serving.clear()
+            self._end_event.set()
+            ends = 1 if time.monotonic() - began > CALM else ends + 1
+            self._pause(outcome, ends)
+
+    def _pause(self, outcome: Outcome, ends: int) -> None:
+        """Log how the containers ended, for the ``ends``-th time in a row, and wait: not at all
+        after the first time, then twice as long each time.
+        """
+        if self._stopping.is_set():
+            return
+        pause = min(LONGEST_PAUSE, 2.0 ** (ends - 2)) if ends > 1 else 0.0
+        status = outcome.failure.status if outcome.failure else 0
+        how = f"signal {-status}" if status < 0 else f"exit status {status}"
+        when = f"in {pause:g} s" if pause else "at once"
+        text = f"The model's container ended with {how}, time {ends} in a row: it is started again"
+        self._line(self._nodes[0].name, f"[emulator] {text} {when}.")
+        log.warning("%s: %s %s", self._directory, text, when)
+        for node in self._nodes:
+            (node.tmp / SOCKET).unlink(missing_ok=True)
+        self._late = ""
+        self._stopping.wait(pause)
+
+    def _stage(self, node: Node, container: Container) -> None:
+        node.make_directories("/opt/ml/model")
+        if container.data:
+            self._unpack(container.data, node.inside("/opt/ml/model"))
+        node.environment |= container.environment | self._environment
+        if node.image:
+            node.own_entrypoint, node.command = True, ["serve"]
+            return
+        node.environment["SAGEMAKER_BASE_DIR"] = "/opt/ml"
+        node.environment["TRAINYARD_IMAGE"] = container.image  # its version decides some formats
+        if (code := container.environment.get("SAGEMAKER_SUBMIT_DIRECTORY", "")).startswith("s3:"):
+            node.make_directories("/opt/ml/code")  # where AWS's containers unpack it
+            self._unpack(code, node.inside("/opt/ml/code"))
+        if notice := version_notice(node.python, container.image, _imports(node, container)):
+            self._line(node.name, f"[emulator] {notice}")
+        start = f'exec "$0" {str(container.server.path)!r} "${{TMPDIR:-/tmp}}/{SOCKET}"'
+        node.command = ["/bin/sh", "-c", start, str(node.python)]
+
+    def _unpack(self, uri: str, target: Path) -> None:
+        """Download a model.tar.gz, or everything below an uncompressed model's prefix."""
+        if uri.endswith("/"):
+            download(self._place.objects, select(self._place.objects, uri, "S3Prefix", ""), target)
+            return
+        with (
+            self._place.objects.open(*split_uri(uri))[1] as stored_bytes,
+            tarfile.open(fileobj=stored_bytes) as tar,
+        ):
+            unpack(tar, target)
+
+    def _wait_for_ping(self, cluster: Cluster) -> None:
+        end, waiting = time.monotonic() + STARTUP, list(self._nodes)
+        while self._cluster is cluster and not self._stopping.is_set():
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                while waiting and self._ask(waiting[0], "GET", "/ping", b"", {}, 2).status == 200:
+                    waiting.pop(0)
+            if not waiting:
+                self._end_event.clear()
+                self._serving.set()
+                return self._become("Ready")
+            if time.monotonic() > end:
+                self._late = f"/ping did not answer within {STARTUP:g} s"
+                return cluster.stop(GRACE)
+            time.sleep(0.05)
+
+    def _ask(
+        self,
+        node: Node,
+        method: str,
+        path: str,
+        body: bytes,
+        headers: dict[str, str],
+        seconds: float,
+    ) -> Answer:
+        connection = (
+            http.client.HTTPConnection(node.address, PORT, timeout=seconds)
+            if node.address
+            else _Connection(node.tmp / SOCKET, seconds)
+        )
+        try:
+            connection.request(method, path, body, headers)
+            response = connection.getresponse()
+            content_type = response.headers.get("Content-Type", "")
+            attributes = response.headers.get("X-Amzn-SageMaker-Custom-Attributes", "")
+            cause = unquote(response.headers.get("X-Trainyard-Cause", ""))
+            return Answer(response.status, response.read(), content_type, attributes, cause)
+        finally:
+            connection.close()
+
+    def _become(self, status: str, failure: str = "") -> None:
+        if not self._stopping.is_set():
+            self.failure, self.status = failure[:1024], status
+            self._decision_event.set()
+
+    def _hear(self, host: str, line: str) -> None:
+        self._tails[host].append(line)
+        self._line(host, line)
+
+
+def _imports(node: Node, container: Container) -> set[str]:
+    """Return what the container's server and the user's script beside the model import."""
+    name = container.environment.get("SAGEMAKER_PROGRAM") or "inference.py"
+    modules = set(container.server.modules)
+    for folder in map(node.inside, ("/opt/ml/code", "/opt/ml/model/code")):
+        if (folder / name).is_file():
+            modules |= read_imports(folder / name, folder)
+    return modules
+
+
+class _Connection(http.client.HTTPConnection):
+    """HTTP over a Unix socket that a container made."""
+
+    def __init__(self, path: Path, seconds: float) -> None:
+        super().__init__("localhost", timeout=seconds)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        with _address(self._path) as address:
+            self.sock.connect(address)
+
+
+@contextlib.contextmanager
+def _address(path: Path) -> Iterator[str]:
+    """Yield a short path of the very socket at ``path``, never of another that a link there names:
+    a socket's path has less than 108 bytes.
+    """
+    if not hasattr(os, "O_PATH"):  # no Linux: its temporary folders are short
+        yield str(path.resolve())
+        return
+    descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW)
+    try:
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)

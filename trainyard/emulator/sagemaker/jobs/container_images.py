@@ -1,0 +1,88 @@
+"""Container images: which this machine's Python can replace, and which run in a container engine.
+
+AWS's images for PyTorch, scikit-learn and XGBoost hold Python with those libraries, and so does the
+interpreter that runs the emulator. Any other image runs in the engine, unless the user maps it to
+the interpreter; without an engine it is refused rather than guessed.
+"""
+
+import fnmatch
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from trainyard.common.errors import EmulatorError
+from trainyard.emulator.algorithms.xgboost.facts import is_another, is_xgboost, repository
+from trainyard.emulator.containers.container_engine import find_engine, read_mode
+
+PACKAGES = Path(__file__).parents[2] / "algorithms/image"
+"""Replacements for AWS's own packages in its XGBoost and scikit-learn images."""
+VARIABLE = "TRAINYARD_EMULATOR_IMAGES"
+"""Variable with more patterns (fnmatch, on the image's URI), separated by commas or spaces."""
+
+KNOWN_IMAGES = (
+    "pytorch-training",  # AWS Deep Learning Containers
+    "pytorch-training-*",
+    "pytorch-inference",
+    "pytorch-inference-*",
+    "huggingface-pytorch-*",
+    "pytorch-smp",  # SageMaker model parallel library v2
+    "smdistributed-modelparallel",
+    "sagemaker-pytorch*",
+    "sagemaker-scikit-learn",
+    "sagemaker-xgboost",
+    "sagemaker-model-monitor-analyzer",
+    "sagemaker-base-python*",
+    "sagemaker-distribution*",
+)
+
+
+def own_packages(image: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return ``environment``'s PYTHONPATH plus the packages that exist only in ``image``."""
+    if not is_xgboost(image) and repository(image) != "sagemaker-scikit-learn":
+        return {}
+    parts = [environment.get("PYTHONPATH", ""), str(PACKAGES)]
+    return {"PYTHONPATH": os.pathsep.join(filter(None, parts))}
+
+
+def refusal(image: str) -> str | None:
+    """Return why ``image`` cannot run here, and what to do; None when it can."""
+    if not isinstance(image, str):  # in a definition it may be any value
+        return f"image {image!r} is not text"
+    if not runs_in_engine(image):
+        return _replacement_refusal(image)
+    try:
+        why = find_engine().refusal(image)
+    except EmulatorError as error:
+        why = str(error)
+    if why is None or read_mode() == "always":
+        return why
+    return f"{_replacement_refusal(image)}. Nor does it run in a container: {why}"
+
+
+def runs_in_engine(image: str) -> bool:
+    """Return whether a container engine runs the image, and not this machine's Python."""
+    mode = read_mode()
+    if mode == "never" or not image:
+        return False
+    return mode == "always" or _replacement_refusal(image) is not None
+
+
+def _replacement_refusal(image: str) -> str | None:
+    """Return why this machine's Python cannot stand in for the image; None when it can."""
+    name = repository(image)
+    if is_xgboost(image) or any(fnmatch.fnmatchcase(name, pattern) for pattern in KNOWN_IMAGES):
+        return None
+    patterns = os.environ.get(VARIABLE, "").replace(",", " ").split()
+    if any(fnmatch.fnmatchcase(image, pattern) for pattern in patterns):
+        return None
+    if is_another(image):
+        return (
+            f"image {image!r} is AWS's algorithm {name}, whose program is not public: of AWS's "
+            "algorithms only XGBoost runs here. Run this pipeline on AWS"
+        )
+    return (
+        f"image {image!r} is not known to this emulator, which runs jobs with this machine's "
+        f"Python and knows AWS's PyTorch, Hugging Face, scikit-learn and XGBoost images. If this "
+        f"machine's Python has what the image has, set {VARIABLE} to a pattern for it, e.g. "
+        f"'*/{name}:*', and start the emulator again"
+    )

@@ -1,0 +1,443 @@
+"""A job: its record, its life from Starting to its end, its log. Training and processing share it.
+
+<state>/jobs/<name>/job.json    the Describe... answer, rewritten at each change of status
+<state>/jobs/<name>/nodes.json  node -> process id of its main process on this machine
+<state>/jobs/<name>/algo-1/...  a node's directories
+
+Only job.json is kept when a job has ended: the rest is deleted, as an instance is.
+"""
+
+import contextlib
+import logging
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import ClassVar
+
+from trainyard.common.errors import EmulatorError
+from trainyard.emulator.client_environment import Access, grant_access
+from trainyard.emulator.cloudwatch.metric_store import Metrics
+from trainyard.emulator.containers.cluster import Cluster, Exit, Outcome
+from trainyard.emulator.containers.containers import Containers, container_network
+from trainyard.emulator.containers.interpreter import OWN_PYTHON
+from trainyard.emulator.containers.isolation import Isolation, choose, clear
+from trainyard.emulator.containers.node import LOOPBACK, Node, base_environment, host_names
+from trainyard.emulator.iam.authority import held_objects
+from trainyard.emulator.iam.s3_calls import job_calls, logging_calls, metric_call
+from trainyard.emulator.internal_client import Aws
+from trainyard.emulator.json_documents import Late, write_json
+from trainyard.emulator.logs.log_store import LogStore
+from trainyard.emulator.request_scope import ApiError, Thread, make_arn, region
+from trainyard.emulator.s3.object_store import ObjectStore
+from trainyard.emulator.sagemaker.endpoints.model_containers import Models
+from trainyard.emulator.sagemaker.jobs import container_images
+from trainyard.emulator.sagemaker.jobs.failure_reason import OFFLINE, excerpt, reason
+from trainyard.emulator.sagemaker.jobs.job_files import JobFolder
+from trainyard.emulator.sagemaker.jobs.request_checks import Check
+from trainyard.emulator.sagemaker.jobs.script_imports import (
+    import_warnings,
+    scripts,
+    version_notice,
+)
+from trainyard.emulator.sagemaker.jobs.transfers import ClientFault, check_destinations, split_uri
+from trainyard.instance_types import MACHINES
+from trainyard.language.definition_document import JOB_ENDED
+
+STOP_GRACE = 120.0  # seconds between SIGTERM and SIGKILL: StopTrainingJob's documentation
+LONGEST_MESSAGE = 1 << 20  # bytes read of what a job left as its failure's reason
+TAIL = 400  # last log lines of each node, from which a failure's reason is read
+DEFECT = "InternalServerError: a defect of the emulator; its log has the traceback"
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The services and settings that all jobs share.
+
+    ``aws``: the emulator as its own client. ``models``: the models that transform jobs and
+    endpoints serve. ``metrics``: CloudWatch's. ``stop_grace``: seconds from SIGTERM to SIGKILL.
+    ``python``: the interpreter that replaces images. ``changed(kind, record)`` is called on each
+    change of a job.
+    """
+
+    jobs: Path
+    objects: ObjectStore
+    logs: LogStore
+    aws: Aws
+    models: Models
+    metrics: Metrics
+    stop_grace: float = STOP_GRACE
+    python: Path = OWN_PYTHON
+    on_change: Callable[[str, dict], None] = lambda kind, record: None  # noqa: E731
+
+
+NO_CAPACITY = (
+    "CapacityError: Unable to provision requested ML compute capacity. Please retry using a "
+    "different ML instance type."
+)
+"""FailureReason in AWS's words (DIAGNijmegen/rse-grand-challenge, issue 2631)."""
+
+
+class JobStopError(Exception):
+    """The job was asked to stop before its nodes ran."""
+
+
+CANNOT_START = (
+    "ClientError: CannotStartContainerError. Please make sure the container can be run with "
+    "'docker run {}'."
+)
+"""FailureReason, as AWS has it for an entrypoint that cannot be run; the engine's words follow."""
+
+KINDS: dict[str, type["Job"]] = {}
+"""Kind → class of its jobs."""
+
+
+class Job(ABC):
+    """A job. Create it, ``start`` it, ``wait`` for it; ``describe`` at any time.
+
+    Every subclass with a ``KIND`` is in :data:`KINDS`, and SageMaker offers that kind's operations.
+    """
+
+    KIND: ClassVar[str]
+    """``Training``, ``Processing`` or ``Transform``, as in its field names and log group."""
+    RESOURCE: ClassVar[str]
+    MESSAGE: ClassVar[str]
+    """Path of the file in which a job may leave its failure's reason."""
+    MESSAGE_IS_FAILURE: ClassVar[bool] = True
+    """Whether a job that wrote a message has failed, even where it exited with 0."""
+
+    def __init_subclass__(cls) -> None:
+        KINDS[cls.KIND] = cls
+
+    @staticmethod
+    @abstractmethod
+    def checks(request: dict, python: Path) -> Iterator[Check]:
+        """Iterate over the checks of a request, in which some members may not be known yet."""
+
+    def __init__(self, place: Place, request: dict) -> None:
+        self.place = place
+        self.request = request
+        self.name: str = request[f"{self.KIND}JobName"]
+        self.directory = place.jobs / self.name
+        self.arn = make_arn("sagemaker", f"{self.RESOURCE}/{self.name}")
+        self.outputs: list[str] = []
+        """URIs that the job uploaded to; a step cache checks whether they still exist."""
+        self.lock = threading.RLock()
+        self.record = self._first_record()
+        self.keep = Late(self.save, f"job {self.name}")
+        self._done_event = threading.Event()
+        self._stop = threading.Event()
+        self._cluster: Cluster | None = None
+        self._outcome: Outcome | None = None
+        self._tails: dict[str, deque[str]] = {}
+        self._epoch = int(time.time())
+        self.logs = self.measures = True  # unless its role may not
+        self.interface = LOOPBACK
+        """The network interface on which its nodes reach each other."""
+
+    # what differs between the kinds
+
+    @abstractmethod
+    def instances(self) -> int: ...
+
+    def stage(self, node: Node, hosts: list[str]) -> None:  # noqa: B027 - a hook
+        """Fill ``node`` with inputs and configuration; set its command and environment."""
+
+    def sync(self, nodes: list[Node]) -> AbstractContextManager:
+        """Return a context manager that uploads continuously while the nodes run."""
+        return contextlib.nullcontext()
+
+    def image(self) -> str:
+        """Return the image that the interpreter replaces."""
+        return ""
+
+    def own_imports(self) -> set[str]:
+        """Return what a program of the image itself imports."""
+        return set()
+
+    def publish(self, nodes: list[Node], outcome: Outcome) -> None:  # noqa: B027 - a hook
+        """Upload the results of a job that did not fail."""
+
+    def enter(self, phase: str) -> None:  # noqa: B027 - a hook
+        """Called at the start of Downloading, Training, Uploading."""
+
+    def read_line(self, host: str, line: str) -> None:  # noqa: B027 - a hook: processing has no metrics
+        """Called with each line of the log of ``host``."""
+
+    # life
+
+    def start(self, on_end: Callable[["Job"], None]) -> None:
+        """Run the job in a thread; ``on_end`` is called when the record on disk is complete."""
+        self.save()
+        Thread(target=self._run, args=(on_end,), name=self.name, daemon=True).start()
+
+    def stop(self, grace: float | None = None, unheard: float | None = None) -> None:
+        """Send SIGTERM to the job's first processes, SIGKILL to all after ``grace`` seconds.
+
+        ``unheard``: seconds in its place if none of them handles SIGTERM. A second call can only
+        shorten the grace.
+        """
+        with self.lock:
+            if self.status in JOB_ENDED:
+                return
+            if not self._stop.is_set():
+                self._stop.set()
+                self.set_status("Stopping")
+            if self._cluster:
+                self._cluster.stop(self.place.stop_grace if grace is None else grace, unheard)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return self._done_event.wait(timeout)
+
+    def _run(self, on_end: Callable[["Job"], None]) -> None:
+        try:
+            if self._instance_type() in self.place.aws.without_capacity:
+                self._finish("Failed", NO_CAPACITY)
+                return
+            self._assume()
+            check_destinations(self.place.objects, self.request)
+            hosts = host_names(self.instances())
+            python = self.place.python
+            nodes = [Node(host, self.directory / host, python=python) for host in hosts]
+            with grant_access(self.place.aws, self.role, self.is_isolated) as access:
+                self._live(nodes, hosts, access)
+        except JobStopError:
+            self._finish("Stopped")
+        except ClientFault as fault:
+            self._finish("Failed", f"ClientError: {fault}")
+        except ApiError as error:  # S3 refused: a bucket that does not exist, damaged bytes
+            self._finish("Failed", f"{error.fault}: {error.message}")
+        except (EmulatorError, OSError) as error:
+            log.exception("job %s failed in the emulator", self.name)
+            self._finish("Failed", f"InternalServerError: the emulator failed: {error}")
+        finally:
+            if self.status not in JOB_ENDED:
+                self._finish("Failed", DEFECT)
+            try:
+                clear(self.directory)
+            finally:
+                on_end(self)
+                self._done_event.set()
+
+    def _assume(self) -> None:
+        """Hold the job to its role's policies. Raises ``AccessDenied`` for what it may not have."""
+        authority = self.place.aws.authority
+        caller = authority.session(self.role)
+        if caller is None:
+            return
+        authority.check(caller, job_calls(self.work))
+        objects = held_objects(authority, self.role)
+        self.place = replace(self.place, objects=objects)
+        group = f"/aws/sagemaker/{self.KIND}Jobs"
+        self.logs = authority.allows(caller, logging_calls(group, self.name))
+        self.measures = authority.allows(caller, [metric_call(group)])
+
+    def _instance_type(self) -> str | None:
+        request = self.request
+        resources = request.get("ResourceConfig") or request.get("TransformResources")
+        resources = resources or request.get("ProcessingResources", {}).get("ClusterConfig", {})
+        return resources.get("InstanceType")
+
+    @property
+    def role(self) -> str:
+        """ARN of the role that the job assumes."""
+        return self.request["RoleArn"]
+
+    @property
+    def work(self) -> dict:
+        """The request that names what the role is needed for."""
+        return self.request
+
+    @property
+    def is_isolated(self) -> bool:
+        """True if the request asks for EnableNetworkIsolation, in itself or in its
+        NetworkConfig.
+        """
+        network = self.request.get("NetworkConfig", self.request)
+        return bool(network.get("EnableNetworkIsolation"))
+
+    def _live(self, nodes: list[Node], hosts: list[str], access: Access | None) -> None:
+        """Do everything between Starting and the end; a kind may override it."""
+        if not container_images.runs_in_engine(self.image()):
+            self._run_nodes(nodes, hosts, access, choose())
+            return
+        with container_network(
+            self.directory,
+            access,
+            alone=len(hosts) == 1,
+            internet=self.place.aws.internet,
+            gpus=(machine := MACHINES.get(self._instance_type() or "")) is not None
+            and machine.kind == "gpu",
+        ) as isolation:
+            self._run_nodes(nodes, hosts, access, isolation)
+
+    def _run_nodes(
+        self, nodes: list[Node], hosts: list[str], access: Access | None, isolation: Isolation
+    ) -> None:
+        self.interface = isolation.interface
+        self._open_log(hosts, isolation.notice)
+        self._phase("Downloading")
+        for node in nodes:
+            node.image = self.image() if isinstance(isolation, Containers) else ""
+            python = None if node.image else node.python
+            node.environment = base_environment(region(), len(nodes), python, self.interface)
+            if access:
+                node.environment |= access.environment(isolation)
+            self.stage(node, hosts)
+            self.place.aws.on_stage(self.name, node.name, node.ml)
+            if not node.image:
+                self._name_what_differs(node, self.image())
+            isolation.prepare(node, hosts)
+            if node.image:
+                self.write_notice(node.name, f"Image {node.image} is {node.digest} here.")
+        with self.lock:
+            self._check_stop()
+            route = access.route if access else None
+            self._cluster = Cluster(
+                self.directory, nodes, isolation, self._line, route, report=self.write_notice
+            )
+        self.enter(self.KIND)
+        try:
+            with self.sync(nodes):
+                self._outcome = self._cluster.run(self._limit(), self.place.stop_grace)
+        except ClientFault as fault:  # in an upload
+            if not (self._outcome and self._outcome.failure):
+                raise
+            self.write_notice(
+                hosts[0], f"{fault}."
+            )  # what ended the job is the reason of its failure
+        self._conclude(nodes, self._outcome)
+
+    def _name_what_differs(self, node: Node, image: str) -> None:
+        """Log which packages the interpreter lacks, or has of other versions than the image."""
+        job_scripts = scripts(node, lambda uri: self.place.objects.path(*split_uri(uri)))
+        for line in import_warnings(node, job_scripts):
+            self.write_notice(node.name, line)
+            log.warning("%s: %s", self.name, line)
+        imports = set().union(self.own_imports(), *(script.imports for script in job_scripts))
+        installs = "\n".join(script.installs for script in job_scripts)
+        if line := version_notice(node.python, image, imports, installs):
+            self.write_notice(node.name, line)
+
+    def _conclude(self, nodes: list[Node], outcome: Outcome) -> None:
+        failure = outcome.failure
+        messages = {node.name: self._read_message(node) for node in nodes}
+        is_stopped = outcome.is_stopped or outcome.timed_out
+        culprits = (e for e in outcome.exits if messages[e.node] and self.MESSAGE_IS_FAILURE)
+        culprit = failure or next(culprits, None)
+        if culprit and not (is_stopped and not failure):
+            self.record |= self.exit_message(messages[culprit.node])
+            self._finish("Failed", self._reason(culprit, messages[culprit.node]))
+            return
+        self.enter("Uploading")
+        self.publish(nodes, outcome)
+        if outcome.timed_out:
+            self._finish(
+                "Stopped", f"MaxRuntimeExceeded: the job ran longer than {self._limit()} s"
+            )
+        else:
+            self._finish("Stopped" if outcome.is_stopped else "Completed")
+
+    def _reason(self, culprit: Exit, message: str) -> str:
+        hint = "" if self.place.aws.internet and not self.is_isolated else OFFLINE
+        if not culprit.started:
+            command = "<image> train" if self.KIND == "Training" else "<image>"
+            return f"{CANNOT_START.format(command)} {excerpt(culprit.node, self._tails)}"
+        return reason(culprit, message, self._tails, hint)
+
+    def exit_message(self, message: str) -> dict:
+        """Return what Describe shows of a node's message beside the job's status."""
+        return {}
+
+    def _read_message(self, node: Node) -> str:
+        folder, _, name = self.MESSAGE.rpartition("/")
+        content = self.folder(node, folder).read(name, LONGEST_MESSAGE)
+        return (content or b"").decode(errors="replace").strip()
+
+    def folder(self, node: Node, path: str) -> JobFolder:
+        """Return a folder that the job sees as ``path``; its log says what is left out of it."""
+        return JobFolder(node.ml, path, report=partial(self.write_notice, node.name))
+
+    def _phase(self, name: str) -> None:
+        self._check_stop()
+        self.enter(name)
+
+    def _check_stop(self) -> None:
+        if self._stop.is_set():
+            raise JobStopError
+
+    def _limit(self) -> float | None:
+        return self.request.get("StoppingCondition", {}).get("MaxRuntimeInSeconds")
+
+    # record
+
+    @property
+    def status(self) -> str:
+        return self.record[f"{self.KIND}JobStatus"]
+
+    def set_status(self, status: str, failure: str | None = None) -> None:
+        with self.lock:
+            self.record[f"{self.KIND}JobStatus"] = status
+            self.record["LastModifiedTime"] = time.time()
+            if failure:
+                self.record["FailureReason"] = failure[:1024]
+            self.keep()
+
+    def describe(self) -> dict:
+        with self.lock:
+            return dict(self.record)
+
+    def save(self) -> None:
+        with self.lock:
+            document = {"kind": self.KIND, "describe": self.record, "outputs": self.outputs}
+            write_json(self.directory / "job.json", document)
+            self.place.on_change(self.KIND, self.record)
+
+    def _finish(self, status: str, failure: str | None = None) -> None:
+        with self.lock:
+            self.record[f"{self.KIND}EndTime"] = time.time()
+            self.enter(status)
+            self.set_status(status, failure)
+
+    def _first_record(self) -> dict:
+        now = time.time()
+        members = {
+            f"{self.KIND}JobArn": self.arn,
+            f"{self.KIND}JobStatus": "InProgress",
+            "CreationTime": now,
+            "LastModifiedTime": now,
+        }
+        return {key: value for key, value in self.request.items() if key != "Tags"} | members
+
+    # log
+
+    def _open_log(self, hosts: list[str], notice: str | None) -> None:
+        self._tails = {host: deque(maxlen=TAIL) for host in hosts}
+        for host in hosts:
+            self._append(host)  # a node has a stream even when it says nothing
+            if notice:
+                self.write_notice(host, notice)
+        if notice:
+            log.warning("%s: %s", self.name, notice)
+
+    def write_notice(self, host: str, notice: str) -> None:
+        """Write a line of the emulator's own to the log of ``host``."""
+        self._append(host, f"[emulator] {notice}")
+
+    def _append(self, host: str, *lines: str) -> None:
+        if not self.logs:
+            return
+        group = f"/aws/sagemaker/{self.KIND}Jobs"
+        self.place.logs.append(group, f"{self.name}/{host}-{self._epoch}", lines)
+
+    def _line(self, host: str, line: str) -> None:
+        self._tails[host].append(line)
+        self.read_line(host, line)
+        if line:  # CloudWatch Logs takes no empty message
+            self._append(host, line)

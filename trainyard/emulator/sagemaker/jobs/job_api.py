@@ -1,0 +1,194 @@
+"""Create, describe, list, stop and delete jobs, of pipeline steps and started directly."""
+
+import re
+import shutil
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trainyard.emulator.containers.isolation import clear
+from trainyard.emulator.json_documents import read_json, write_json
+from trainyard.emulator.request_scope import ApiError, make_arn, page, sort_items
+from trainyard.emulator.request_shapes import check, select_members
+from trainyard.emulator.sagemaker.jobs.job import KINDS, Job, Place
+from trainyard.language.definition_document import JOB_ENDED
+
+CLOSE_GRACE = 1.0  # seconds from SIGTERM to SIGKILL when the emulator itself stops
+LOST = "InternalServerError: the emulator ended while this job was running"
+_NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")  # the API reference's pattern
+
+
+class Jobs:
+    """The jobs of a state directory. Its methods are thread-safe.
+
+    ``kind`` is a key of ``KINDS``. Raises ApiError as AWS does. Of an ended job, memory keeps only
+    the members that a listing shows.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._live: dict[str, Job] = {}
+        self._ended_records: dict[str, dict[str, dict]] = {kind: {} for kind in KINDS}
+        """Kind → name → summary of an ended job."""
+        self._lock = threading.Lock()
+        self._is_closed = False
+        place.jobs.mkdir(parents=True, exist_ok=True)
+        self._bury()
+
+    def exists(self, name: str) -> bool:
+        """Return whether a job of that name, of any kind, exists or existed."""
+        return self._path(name).exists()
+
+    def create(self, kind: str, request: dict, about: Mapping[str, Any] | None = None) -> Job:
+        """Start a job. ``about``: members of its description that are not in the request.
+
+        Raises ``ValidationException``, ``ResourceInUse``.
+        """
+        check(f"Create{kind}Job", request)
+        name = request[f"{kind}JobName"]
+        if not _NAME.fullmatch(name):
+            message = f"{kind}JobName {name!r}: expected at most 63 letters, digits and hyphens"
+            raise ApiError("ValidationException", message)
+        with self._lock:
+            if self._is_closed:
+                raise ApiError("ServiceUnavailable", "The emulator is stopping.", 503)
+            if self._path(name).exists():
+                arn = make_arn("sagemaker", f"{kind.lower()}-job/{name}")
+                message = (
+                    f"{kind} job names must be unique within an AWS account and region, and a "
+                    f"{kind.lower()} job with this name already exists ({arn})"
+                )
+                raise ApiError("ResourceInUse", message)
+            job = KINDS[kind](self._place, request)
+            self._place.aws.authority.assume(job.role, job.arn)
+            job.record |= about or {}
+            job.start(self._forget)
+            self._live[name] = job
+        return job
+
+    def describe(self, kind: str, name: str) -> dict:
+        job = self._live.get(name)
+        if job and kind == job.KIND:
+            return select_members(f"Describe{kind}Job", job.describe())
+        path = self._path(name)
+        if path.exists() and (document := read_json(path))["kind"] == kind:
+            return select_members(f"Describe{kind}Job", document["describe"])
+        of_training = kind == "Training"
+        other = f"Could not find requested job with name: {name}"
+        message = "Requested resource not found." if of_training else other
+        raise ApiError("ValidationException", message)
+
+    def outputs(self, name: str) -> list[str]:
+        """Return the URIs that an ended job uploaded to."""
+        path = self._path(name)
+        return read_json(path)["outputs"] if path.exists() else []
+
+    def list_jobs(self, kind: str, request: dict) -> dict:
+        summaries = self._summaries(kind)
+        keys = {"CreationTime": "CreationTime", "Status": f"{kind}JobStatus"}
+        summaries = sort_items(
+            [job for job in summaries if _matches(kind, job, request)],
+            request,
+            keys | {"Name": f"{kind}JobName"},
+            "CreationTime",
+            "Ascending",
+        )
+        return page(f"{kind}JobSummaries", summaries, request, 10)
+
+    def stop(self, kind: str, name: str) -> dict:
+        status = self.describe(kind, name)[f"{kind}JobStatus"]
+        if status in JOB_ENDED:
+            message = f"The request was rejected because the {kind.lower()} job is in status"
+            raise ApiError("ValidationException", f"{message} {status}.")
+        if job := self._live.get(name):
+            job.stop()
+        return {}
+
+    def delete(self, kind: str, name: str) -> str:
+        """Delete the record of a job that has ended, and return its ARN. Its results stay, and its
+        name is free again.
+
+        Raises ``ResourceNotFound``, ``ResourceInUse``.
+        """
+        try:
+            record = self.describe(kind, name)
+        except ApiError as missing:
+            raise ApiError("ResourceNotFound", missing.message) from None
+        status = record[f"{kind}JobStatus"]
+        if status in JOB_ENDED and (job := self._live.get(name)):
+            job.wait()
+        with self._lock:
+            if (
+                self._ended_records[kind].pop(name, None) is None
+            ):  # it runs, or a full disk has not its end
+                message = f"{kind} job {name} is in status {status}: stop it, and wait for its end"
+                raise ApiError("ResourceInUse", message)
+            shutil.rmtree(self._path(name).parent)
+        return record[f"{kind}JobArn"]
+
+    def close(self) -> None:
+        """Stop every job; wait until none of their processes is left."""
+        with self._lock:
+            self._is_closed = True
+            jobs = list(self._live.values())
+        for job in jobs:
+            job.stop(CLOSE_GRACE)
+        for job in jobs:
+            job.wait()
+
+    def _path(self, name: str) -> Path:
+        return self._place.jobs / name / "job.json"
+
+    def _summaries(self, kind: str) -> list[dict]:
+        with self._lock:
+            live = [job for job in self._live.values() if kind == job.KIND]
+            ended_jobs = list(self._ended_records[kind].values())
+        return [*ended_jobs, *(_summary(kind, job.describe()) for job in live)]
+
+    def _forget(self, job: Job) -> None:
+        """Remove an ended job from memory: its log's end, its process, its request.
+
+        A job whose record a full disk refused stays in memory: the record on disk is older.
+        """
+        with self._lock:
+            if job.keep.pending:
+                return
+            del self._live[job.name]
+            self._ended_records[job.KIND][job.name] = _summary(job.KIND, job.describe())
+
+    def _bury(self) -> None:
+        """Mark jobs as failed that were running when an earlier emulator ended."""
+        for path in self._place.jobs.glob("*/job.json"):
+            document = read_json(path)
+            kind, record = document["kind"], document["describe"]
+            if record[f"{kind}JobStatus"] not in JOB_ENDED:
+                record |= {f"{kind}JobStatus": "Failed", "FailureReason": LOST}
+                record |= {f"{kind}EndTime": time.time(), "LastModifiedTime": time.time()}
+                if "SecondaryStatus" in record:
+                    record["SecondaryStatus"] = "Failed"
+                write_json(path, document)
+                clear(path.parent)
+            self._ended_records[kind][path.parent.name] = _summary(kind, record)
+
+
+def _matches(kind: str, job: dict, request: dict) -> bool:
+    """Apply the filters that ListTrainingJobs and ListProcessingJobs share."""
+    creation_time, modification_time = job["CreationTime"], job["LastModifiedTime"]
+    return (
+        request.get("NameContains", "").lower() in job[f"{kind}JobName"].lower()
+        and request.get("StatusEquals") in (None, job[f"{kind}JobStatus"])
+        and request.get("CreationTimeAfter", creation_time) <= creation_time
+        and request.get("CreationTimeBefore", creation_time) >= creation_time
+        and request.get("LastModifiedTimeAfter", modification_time) <= modification_time
+        and request.get("LastModifiedTimeBefore", modification_time) >= modification_time
+    )
+
+
+def _summary(kind: str, job: dict) -> dict:
+    names = ("JobName", "JobArn", "JobStatus", "EndTime")
+    members = [f"{kind}{name}" for name in names]
+    members += ["CreationTime", "LastModifiedTime", "SecondaryStatus"]
+    members += ["FailureReason", "ExitMessage"] if kind != "Training" else []
+    return {name: job[name] for name in members if name in job}

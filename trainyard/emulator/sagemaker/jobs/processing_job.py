@@ -1,0 +1,285 @@
+"""Processing jobs: inputs, one process per instance, outputs.
+
+The container's contract is AWS's: "How Amazon SageMaker Processing Configures Input and Output
+For Your Processing Container" in the developer guide.
+"""
+
+import contextlib
+import copy
+import json
+import posixpath
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+from trainyard.emulator import algorithms
+from trainyard.emulator.containers.cluster import Outcome
+from trainyard.emulator.containers.interpreter import lacking
+from trainyard.emulator.containers.node import Node
+from trainyard.emulator.request_scope import ApiError
+from trainyard.emulator.sagemaker.jobs import container_images
+from trainyard.emulator.sagemaker.jobs.container_images import repository
+from trainyard.emulator.sagemaker.jobs.continuous_upload import ContinuousUpload
+from trainyard.emulator.sagemaker.jobs.job import Job, Place
+from trainyard.emulator.sagemaker.jobs.request_checks import Check
+from trainyard.emulator.sagemaker.jobs.transfers import (
+    ClientFault,
+    download,
+    select,
+    shard,
+    split_uri,
+    upload,
+)
+
+REPOSITORY = "sagemaker-model-monitor-analyzer"
+_MODULE = "trainyard.quality.job"
+_SCRIPTS = ("record_preprocessor_script", "post_analytics_processor_script")
+
+
+def _is_analysis(spec: Mapping) -> bool:
+    """Return whether AppSpecification leaves the work to the model monitor image."""
+    return repository(spec["ImageUri"]) == REPOSITORY and not spec.get("ContainerEntrypoint")
+
+
+def _analysis_refusal(environment: Mapping[str, str], python: Path) -> str | None:
+    """Return why the analysis cannot run here; None when it can."""
+    for name in _SCRIPTS:
+        if environment.get(name):
+            return f"Environment.{name}: our analyser does not run user scripts; leave it out"
+    try:
+        form = json.loads(environment.get("dataset_format", "{}"))
+    except json.JSONDecodeError:
+        form = {}  # the job reports it, as AWS's does
+    if form and not {"csv", "json"} & set(form):
+        return (
+            f"Environment.dataset_format {json.dumps(form)}: our analyser reads csv, json and JSON "
+            "Lines, and neither Parquet nor captured requests"
+        )
+    if missing := lacking(python, ["numpy"]):
+        return f"{python} lacks {missing[0]} for the analysis: {python} -m pip install numpy"
+    return None
+
+
+ROOT = "/opt/ml/processing"
+_LONGEST_MESSAGE = 1024  # DescribeProcessingJob's ExitMessage
+_LONGEST_RUN = 86_400  # seconds, where the request does not say (API reference)
+_OF_S3 = {
+    "S3DataDistributionType": "FullyReplicated",
+    "S3CompressionType": "None",
+}
+
+
+def _fill_defaults(request: dict) -> dict:
+    """Return the request with AWS's defaults, which the container and Describe show."""
+    inputs = [
+        {**entry, "S3Input": {**_OF_S3, **entry["S3Input"]}} if "S3Input" in entry else entry
+        for entry in request.get("ProcessingInputs", [])
+    ]
+    inputs_member = {"ProcessingInputs": inputs} if inputs else {}
+    return {"StoppingCondition": {"MaxRuntimeInSeconds": _LONGEST_RUN}, **request, **inputs_member}
+
+
+class ProcessingJob(Job):
+    """A processing job; see :class:`Job`. Raises ApiError for a request that cannot be run here at
+    all.
+    """
+
+    KIND: ClassVar[str] = "Processing"
+    RESOURCE: ClassVar[str] = "processing-job"
+    MESSAGE: ClassVar[str] = "/opt/ml/output/message"
+    MESSAGE_IS_FAILURE: ClassVar[bool] = False
+
+    def __init__(self, place: Place, request: dict) -> None:
+        for check in self.checks(request, place.python):
+            check()
+        super().__init__(place, _fill_defaults(request))
+
+    @staticmethod
+    def checks(request: dict, python: Path) -> Iterator[Check]:
+        yield partial(_refuse_image, request)
+        yield partial(_refuse_entrypoint, request, python)
+        for entry in request.get("ProcessingInputs", []):
+            yield partial(_refuse_input, entry)
+        yield partial(_refuse_shared_folder, request.get("ProcessingInputs", []))
+        for entry in request.get("ProcessingOutputConfig", {}).get("Outputs", []):
+            yield partial(_refuse_output, entry)
+
+    def instances(self) -> int:
+        return self.request["ProcessingResources"]["ClusterConfig"]["InstanceCount"]
+
+    def enter(self, phase: str) -> None:
+        """Record the job's start, which is when it begins to fetch its inputs."""
+        if phase == "Downloading":
+            with self.lock:
+                self.record["ProcessingStartTime"] = time.time()
+
+    def stage(self, node: Node, hosts: list[str]) -> None:
+        node.make_directories("/opt/ml/output", "/opt/ml/config", ROOT)
+        for entry in _list_managed(self.request.get("ProcessingInputs", [])):
+            self._download(entry["S3Input"], node, hosts)
+        for output in self._outputs():
+            node.make_directories(output["LocalPath"])
+        self._write_config(node, hosts)
+        spec = self.request["AppSpecification"]
+        if _is_analysis(spec) and not node.image:
+            node.command = algorithms.command(self.place.python, _MODULE)
+            node.environment["SAGEMAKER_BASE_DIR"] = "/opt/ml"
+        else:
+            entrypoint = spec.get("ContainerEntrypoint", [])
+            node.own_entrypoint = not entrypoint
+            node.command = [*entrypoint, *spec.get("ContainerArguments", [])]
+        node.environment |= {
+            "PROCESSING_JOB_NAME": self.name,
+            "PROCESSING_JOB_ARN": self.arn,
+            **self.request.get("Environment", {}),
+        }
+        if not node.image:
+            node.environment |= container_images.own_packages(self.image(), node.environment)
+
+    def image(self) -> str:
+        return self.request["AppSpecification"]["ImageUri"]
+
+    def sync(self, nodes: list[Node]) -> AbstractContextManager:
+        stack = contextlib.ExitStack()
+        for number, output in enumerate(self._outputs("Continuous")):
+            folders = [self.folder(node, output["LocalPath"]) for node in nodes]
+            aside = self.directory / f"continuous-{number}"
+            stack.enter_context(
+                ContinuousUpload(self.place.objects, folders, output["S3Uri"], aside)
+            )
+        return stack
+
+    def publish(self, nodes: list[Node], outcome: Outcome) -> None:
+        """Upload the EndOfJob outputs.
+
+        A stopped job uploads nothing: half of an EndOfJob output would look complete.
+        """
+        if outcome.is_stopped or outcome.timed_out:
+            return
+        for output in self._outputs("EndOfJob"):
+            for node in nodes:
+                folder = self.folder(node, output["LocalPath"])
+                upload(self.place.objects, folder, output["S3Uri"])
+        self.outputs = [output["S3Uri"] for output in self._outputs()]
+        self.record |= self.exit_message(self._read_message(nodes[0]))
+
+    def exit_message(self, message: str) -> dict:
+        return {"ExitMessage": message[:_LONGEST_MESSAGE]} if message else {}
+
+    def _outputs(self, mode: str = "") -> list[dict]:
+        """Return the S3Output of each output, or only of those with S3UploadMode ``mode``."""
+        entries = self.request.get("ProcessingOutputConfig", {}).get("Outputs", [])
+        outputs = [entry["S3Output"] for entry in _list_managed(entries)]
+        return [o for o in outputs if not mode or o.get("S3UploadMode", "EndOfJob") == mode]
+
+    def _download(self, source: dict, node: Node, hosts: list[str]) -> None:
+        sources = select(
+            self.place.objects, source["S3Uri"], source["S3DataType"], self.request["RoleArn"]
+        )
+        if source.get("S3DataDistributionType") == "ShardedByS3Key":
+            sources = shard(sources, hosts.index(node.name), len(hosts))
+        download(self.place.objects, sources, node.inside(source["LocalPath"]))
+
+    def _write_config(self, node: Node, hosts: list[str]) -> None:
+        config = node.inside("/opt/ml/config")
+        job: dict[str, Any] = {"ProcessingJobArn": self.arn, **copy.deepcopy(self.request)}
+        for source in (entry.get("S3Input", {}) for entry in job.get("ProcessingInputs", [])):
+            source |= {"S3DownloadMode": "StartOfJob"}  # only the container's file has it
+        (config / "processingjobconfig.json").write_text(json.dumps(job))
+        resources = {"current_host": node.name, "hosts": hosts}
+        (config / "resourceconfig.json").write_text(json.dumps(resources))
+
+
+def _refuse_image(request: dict) -> None:
+    if reason := container_images.refusal(request["AppSpecification"]["ImageUri"]):
+        raise _invalid(reason)
+
+
+def _refuse_entrypoint(request: dict, python: Path) -> None:
+    spec = request["AppSpecification"]
+    if container_images.runs_in_engine(spec["ImageUri"]):
+        return
+    if _is_analysis(spec):
+        if reason := _analysis_refusal(request.get("Environment", {}), python):
+            raise _invalid(reason)
+    elif not spec.get("ContainerEntrypoint"):
+        raise _invalid(
+            "AppSpecification has no ContainerEntrypoint, so the image's own would run, which this "
+            "machine does not have: name the command, e.g. ['python3', '/opt/ml/processing/...']"
+        )
+
+
+def _refuse_input(entry: dict) -> None:
+    location = f"input {entry['InputName']!r}"
+    if definition := entry.get("DatasetDefinition"):
+        raise _invalid(f"{location}: {_why_not(definition)}")
+    _refuse_place(location, entry.get("S3Input"), entry.get("AppManaged", False))
+
+
+def _refuse_shared_folder(entries: list[dict]) -> None:
+    """Refuse two inputs in one folder, as AWS does, there without a word (sagemaker-python-sdk
+    #4939).
+    """
+    owners: dict[str, str] = {}
+    for entry in _list_managed(entries):
+        folder = posixpath.normpath(entry["S3Input"]["LocalPath"])
+        other = owners.setdefault(folder, entry["InputName"])
+        if other != entry["InputName"]:
+            raise _invalid(
+                f"input {entry['InputName']!r}: LocalPath {folder!r} is that of {other!r}, too"
+            )
+
+
+def _refuse_output(entry: dict) -> None:
+    location = f"output {entry['OutputName']!r}"
+    if "FeatureStoreOutput" in entry:
+        raise _invalid(f"{location}: FeatureStoreOutput is not run here: there is no feature store")
+    _refuse_place(location, entry.get("S3Output"), entry.get("AppManaged", False))
+
+
+def _list_managed(entries: list[dict]) -> list[dict]:
+    """Return the entries that SageMaker itself moves, which are those without AppManaged."""
+    return [entry for entry in entries if not entry.get("AppManaged")]
+
+
+def _why_not(definition: dict) -> str:
+    """Return why a DatasetDefinition cannot be run: it needs a query of another service."""
+    for name in ("AthenaDatasetDefinition", "RedshiftDatasetDefinition"):
+        if query := definition.get(name):
+            service, place = name.removesuffix("DatasetDefinition"), definition.get("LocalPath")
+            spread = definition.get("DataDistributionType", "FullyReplicated")
+            table = ".".join(filter(None, (query.get("Catalog"), query.get("Database"))))
+            return (
+                f"DatasetDefinition.{name} is not run here: there is no {service} to send its "
+                f"QueryString to, nor {table}. Put the query's {query.get('OutputFormat')} files "
+                f"into S3 and name them by S3Input, with LocalPath {place} and "
+                f"S3DataDistributionType {spread}"
+            )
+    return "DatasetDefinition has neither AthenaDatasetDefinition nor RedshiftDatasetDefinition"
+
+
+def _refuse_place(location: str, place: dict | None, app_managed: bool) -> None:
+    if place is None:
+        raise _invalid(f"{location} has neither S3Input nor S3Output")
+    local = place.get("LocalPath", "")
+    if app_managed and not local:  # the application chooses the path
+        local = ROOT
+    if not f"{local}/".startswith(f"{ROOT}/") or ".." in local.split("/"):
+        raise _invalid(f"{location}: LocalPath {local!r} must be under {ROOT}/")
+    if app_managed:
+        return
+    if place.get("S3InputMode", "File") != "File":
+        raise _invalid(f"{location}: S3InputMode {place['S3InputMode']} is not run here: use File")
+    if place.get("S3CompressionType", "None") != "None":
+        raise _invalid(f"{location}: S3CompressionType Gzip is not run here: store it uncompressed")
+    try:
+        split_uri(place["S3Uri"])
+    except ClientFault as fault:
+        raise _invalid(f"{location}: {fault}") from None
+
+
+def _invalid(message: str) -> ApiError:
+    return ApiError("ValidationException", message)

@@ -1,0 +1,593 @@
+"""Training jobs: channels, hyperparameters, checkpoints, metrics, ``model.tar.gz``.
+
+The container's contract is AWS's: "How Amazon SageMaker AI Provides Training Information" and
+"Amazon SageMaker AI Training Storage Folders" in the developer guide.
+"""
+
+import contextlib
+import json
+import math
+import os
+import posixpath
+import shutil
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+from trainyard.emulator.algorithms.xgboost import facts
+from trainyard.emulator.cloudwatch.own_metrics import training
+from trainyard.emulator.containers.cluster import Outcome
+from trainyard.emulator.containers.isolation import choose
+from trainyard.emulator.containers.node import Mount, Node
+from trainyard.emulator.request_scope import ApiError
+from trainyard.emulator.sagemaker.jobs import builtin_algorithms, container_images
+from trainyard.emulator.sagemaker.jobs.continuous_upload import ContinuousUpload
+from trainyard.emulator.sagemaker.jobs.job import Job, Place
+from trainyard.emulator.sagemaker.jobs.job_files import JobFolder
+from trainyard.emulator.sagemaker.jobs.request_checks import Check
+from trainyard.emulator.sagemaker.jobs.transfers import (
+    ClientFault,
+    NoObjects,
+    archive,
+    download,
+    join_key,
+    put_file,
+    select,
+    shard,
+    split_uri,
+    upload,
+)
+from trainyard.language.step_types.job_steps import DRIVERS, PROGRAM, starts_drivers
+from trainyard.runs.metric_lines import Definition, definition
+
+CHECKPOINTS = "/opt/ml/checkpoints"
+TENSORBOARD = "/opt/ml/output/tensorboard"
+GROUP = "homogeneousCluster"  # AWS's name for the only instance group
+_MESSAGES = {
+    "Starting": "Starting the training job",
+    "Downloading": "Downloading input data",
+    "Training": "Training image download completed. Training in progress.",
+    "Uploading": "Uploading generated training model",
+    "Completed": "Training job completed",
+    "Failed": "Training job failed",
+    "Stopping": "Stopping the training job",
+    "Stopped": "Training job stopped",
+    "MaxRuntimeExceeded": "Training job ran longer than MaxRuntimeInSeconds",
+}
+"""StatusMessage of each SecondaryStatus."""
+
+
+class TrainingJob(Job):
+    """A training job; see :class:`Job`. Raises ApiError for a request that cannot be run here."""
+
+    KIND: ClassVar[str] = "Training"
+    RESOURCE: ClassVar[str] = "training-job"
+    MESSAGE: ClassVar[str] = "/opt/ml/output/failure"
+
+    def __init__(self, place: Place, request: dict) -> None:
+        for check in self.checks(request, place.python):
+            check()
+        for channel in request.get("InputDataConfig", []):
+            _refuse_channel(channel, pipeline=False)
+        if builtin_algorithms.without_script(request):
+            spec = request["AlgorithmSpecification"]
+            metrics_member = {"MetricDefinitions": builtin_algorithms.metric_definitions()}
+            request = request | {"AlgorithmSpecification": spec | metrics_member}
+        self._objects = place.objects  # as a file system reads them: not held to the job's role
+        self._metrics = Metrics(request["AlgorithmSpecification"].get("MetricDefinitions", ()))
+        super().__init__(place, request)
+        name = "model/" if self._is_uncompressed() else "model.tar.gz"
+        self.record["ModelArtifacts"] = {"S3ModelArtifacts": self._output_uri(name)}
+        self.enter("Starting")
+
+    # what differs between the kinds
+
+    @staticmethod
+    def checks(request: dict, python: Path) -> Iterator[Check]:
+        yield partial(_refuse_image, request)
+        yield partial(_refuse_groups, request)
+        yield partial(_refuse_entrypoint, request, python)
+        yield partial(_refuse_output, request)
+        for channel in request.get("InputDataConfig", []):
+            yield partial(_refuse_pipe, request, channel)
+            yield partial(_refuse_channel, channel)
+
+    def instances(self) -> int:
+        return self.request["ResourceConfig"].get("InstanceCount", 1)
+
+    def stage(self, node: Node, hosts: list[str]) -> None:
+        node.make_directories(
+            "/opt/ml/input/data", "/opt/ml/model", "/opt/ml/output/data", CHECKPOINTS
+        )
+        for channel in self._channels():
+            self._download(channel, node, hosts)
+        if "TensorBoardOutputConfig" in self.request:
+            node.make_directories(self._tensorboard())
+        self._download_checkpoints(node)
+        self._write_config(node, hosts)
+        self._say_what_is_ignored(node)
+        own = self.request.get("Environment", {})
+        node.environment |= {"TRAINING_JOB_NAME": self.name, "TRAINING_JOB_ARN": self.arn}
+        if node.image:
+            spec = self.request["AlgorithmSpecification"]
+            node.own_entrypoint = not spec.get("ContainerEntrypoint")
+            arguments = spec.get("ContainerArguments", ["train"] if node.own_entrypoint else [])
+            node.command = [*spec.get("ContainerEntrypoint", []), *arguments]
+            node.environment |= own
+            return
+        node.command = command(self.request, self.place.python)
+        node.environment |= environment(self.request) | own
+        node.environment |= container_images.own_packages(self.image(), node.environment)
+
+    def image(self) -> str:
+        return self.request["AlgorithmSpecification"]["TrainingImage"]
+
+    def own_imports(self) -> set[str]:
+        return {"xgboost"} if builtin_algorithms.without_script(self.request) else set()
+
+    def _say_what_is_ignored(self, node: Node) -> None:
+        """Log ignored members; SDK v2 sets a profiler rule in every job, so none is refused."""
+        if self.request["ResourceConfig"].get("TrainingPlanArn"):
+            self.write_notice(
+                node.name, "TrainingPlanArn is ignored here: this machine runs the job."
+            )
+        for member in ("DebugRuleConfigurations", "ProfilerRuleConfigurations"):
+            if self.request.get(member):
+                self.write_notice(
+                    node.name, f"{member}: rules are not evaluated here, so they find nothing."
+                )
+
+    def sync(self, nodes: list[Node]) -> AbstractContextManager:
+        """Upload checkpoints; TensorBoard's to ``<S3OutputPath>/<job>/tensorboard-output``."""
+        stack = contextlib.ExitStack()
+        pairs = []
+        if uri := self.request.get("CheckpointConfig", {}).get("S3Uri"):
+            pairs.append((self._checkpoints(), uri))
+        if uri := self.request.get("TensorBoardOutputConfig", {}).get("S3OutputPath"):
+            pairs.append((self._tensorboard(), f"{uri.rstrip('/')}/{self.name}/tensorboard-output"))
+        for number, (folder, uri) in enumerate(pairs):
+            folders = [self.folder(node, folder) for node in nodes]
+            aside = self.directory / f"continuous-{number}"
+            stack.enter_context(ContinuousUpload(self.place.objects, folders, uri, aside))
+        return stack
+
+    def publish(self, nodes: list[Node], outcome: Outcome) -> None:
+        """Upload model and output data, also of a stopped job: the grace period is for this."""
+        self._publish_model([self.folder(node, "/opt/ml/model") for node in nodes])
+        data = [self.folder(node, "/opt/ml/output/data") for node in nodes]
+        tar = self.directory / "output.tar.gz"
+        if archive(data, tar):
+            self._put(tar, "output.tar.gz")
+
+    def enter(self, phase: str) -> None:
+        """Update SecondaryStatus, its transitions and the times that depend on them."""
+        with self.lock:
+            if phase == "Stopped" and self._timed_out():
+                phase = "MaxRuntimeExceeded"
+            now = time.time()
+            transitions = self.record.setdefault("SecondaryStatusTransitions", [])
+            if transitions:
+                transitions[-1].setdefault("EndTime", now)
+            transitions.append(
+                {"Status": phase, "StartTime": now, "StatusMessage": _MESSAGES[phase]}
+            )
+            self.record["SecondaryStatus"] = phase
+            if phase == "Downloading":
+                self.record["TrainingStartTime"] = now
+            if phase in ("Completed", "Failed", "Stopped", "MaxRuntimeExceeded"):
+                transitions[-1]["EndTime"] = now
+                self._bill(now)
+            self.keep()
+
+    def set_status(self, status: str, failure: str | None = None) -> None:
+        if status == "Stopping":
+            self.enter("Stopping")
+        super().set_status(status, failure)
+
+    def read_line(self, host: str, line: str) -> None:
+        if (values := self._metrics.read(line)) and self.measures:
+            training(self.place.metrics, self.name, values)
+        for message in self._metrics.given_up():
+            self.write_notice(host, message)
+
+    def describe(self) -> dict:
+        return super().describe() | self._collect_metrics()
+
+    def save(self) -> None:
+        with self.lock:
+            self.record |= self._collect_metrics()
+            super().save()
+
+    # inputs
+
+    def _channels(self) -> list[dict]:
+        return self.request.get("InputDataConfig", [])
+
+    def _download(self, channel: dict, node: Node, hosts: list[str]) -> None:
+        name, target = channel["ChannelName"], node.inside(f"/opt/ml/input/data/{_name(channel)}")
+        if system := channel["DataSource"].get("FileSystemDataSource"):
+            self._mount(name, system, node, target)
+            return
+        if self._mode(channel) == "FastFile":
+            self.write_notice(
+                node.name, f"Channel {name}: FastFile is emulated by downloading first."
+            )
+        source = channel["DataSource"]["S3DataSource"]
+        role = self.request["RoleArn"]
+        sources = select(self.place.objects, source["S3Uri"], source["S3DataType"], role)
+        if source.get("S3DataDistributionType") == "ShardedByS3Key":
+            sources = shard(sources, hosts.index(node.name), len(hosts))
+        download(self.place.objects, sources, target)
+
+    def _mount(self, name: str, system: dict, node: Node, target: Path) -> None:
+        stand_in_place = stand_in(system)
+        folder = Path(stand_in_place.place)
+        if stand_in_place.is_mirrored:
+            folder = self.directory / "file-systems" / name
+            if not folder.exists():  # else another node's: FSx reads the bucket once for all
+                place = f"{stand_in_place.place.rstrip('/')}/"  # FSx mirrors a folder
+                objects = select(self._objects, place, "S3Prefix", self.request["RoleArn"])
+                download(self._objects, objects, folder)
+        node.mounts.append(Mount(str(folder), str(target), not stand_in_place.writable))
+        self.write_notice(
+            node.name, f"Channel {name}: {stand_in_place} stands in for {system['FileSystemId']}."
+        )
+
+    def _checkpoints(self) -> str:
+        return self.request.get("CheckpointConfig", {}).get("LocalPath") or CHECKPOINTS
+
+    def _tensorboard(self) -> str:
+        return self.request["TensorBoardOutputConfig"].get("LocalPath") or TENSORBOARD
+
+    def _download_checkpoints(self, node: Node) -> None:
+        uri = self.request.get("CheckpointConfig", {}).get("S3Uri")
+        if not uri:
+            return
+        folder = self._checkpoints()
+        if not folder.startswith("/opt/ml/"):
+            raise ClientFault(f"CheckpointConfig.LocalPath {folder!r} must be under /opt/ml here")
+        node.make_directories(folder)
+        with contextlib.suppress(NoObjects):  # none yet: the job starts from the beginning
+            sources = select(self.place.objects, uri, "S3Prefix", "")
+            download(self.place.objects, sources, node.inside(folder))
+
+    # configuration
+
+    def _write_config(self, node: Node, hosts: list[str]) -> None:
+        kind = self.request["ResourceConfig"].get("InstanceType", "local")
+        group = {"instance_group_name": GROUP, "instance_type": kind, "hosts": hosts}
+        resources = {
+            "current_host": node.name,
+            "current_instance_type": kind,
+            "current_group_name": GROUP,
+            "hosts": hosts,
+            "instance_groups": [group],
+            "network_interface_name": self.interface,
+        }
+        config = node.inside("/opt/ml/input/config")
+        config.mkdir()
+        documents = {
+            "hyperparameters": self.request.get("HyperParameters", {}),
+            "resourceconfig": resources,
+            "inputdataconfig": {_name(c): self._channel_config(c) for c in self._channels()},
+        }
+        if checkpoints := self.request.get("CheckpointConfig"):
+            configuration = {"LocalPath": self._checkpoints()}
+            documents["checkpointconfig"] = checkpoints | configuration
+        for name, document in documents.items():
+            (config / f"{name}.json").write_text(json.dumps(document))
+
+    def _mode(self, channel: dict) -> str:
+        default = self.request["AlgorithmSpecification"].get("TrainingInputMode", "File")
+        return channel.get("InputMode") or default
+
+    def _channel_config(self, channel: dict) -> dict:
+        source = channel["DataSource"].get("S3DataSource", {})
+        config = {
+            "TrainingInputMode": self._mode(channel),
+            "S3DistributionType": source.get("S3DataDistributionType", "FullyReplicated"),
+            "RecordWrapperType": channel.get("RecordWrapperType", "None"),
+        }
+        return config | ({"ContentType": t} if (t := channel.get("ContentType")) else {})
+
+    # results
+
+    def _publish_model(self, folders: list[JobFolder]) -> None:
+        if self._is_uncompressed():
+            for folder in reversed(folders):  # algo-1 last: its files win, as in the archive
+                upload(self.place.objects, folder, self._output_uri("model/"))
+            self.outputs.append(self._output_uri("model/"))
+            return
+        tar = self.directory / "model.tar.gz"
+        if archive(folders, tar):
+            self._put(tar, "model.tar.gz")
+        else:
+            self.write_notice("algo-1", "/opt/ml/model is empty: there is no model.tar.gz.")
+
+    def _is_uncompressed(self) -> bool:
+        return self.request["OutputDataConfig"].get("CompressionType") == "NONE"
+
+    def _output_uri(self, name: str) -> str:
+        bucket, prefix = split_uri(self.request["OutputDataConfig"]["S3OutputPath"])
+        return f"s3://{bucket}/{join_key(prefix, f'{self.name}/output/{name}')}"
+
+    def _put(self, path: Path, name: str) -> None:
+        with path.open("rb") as stream:
+            put_file(self.place.objects, self._output_uri(""), name, stream)
+        self.outputs.append(self._output_uri(name))
+        path.unlink()
+
+    def _collect_metrics(self) -> dict:
+        latest = self._metrics.latest()
+        return {"FinalMetricDataList": latest} if latest else {}
+
+    def _bill(self, now: float) -> None:
+        if start_time := self.record.get("TrainingStartTime"):
+            seconds = max(1, round(now - start_time))
+            self.record |= {"TrainingTimeInSeconds": seconds, "BillableTimeInSeconds": seconds}
+
+    def _timed_out(self) -> bool:
+        return self._outcome is not None and self._outcome.timed_out
+
+
+def _refuse_image(request: dict) -> None:
+    spec = request.get("AlgorithmSpecification", {})  # none with a ServerlessJobConfig
+    if "TrainingImage" not in spec:
+        raise _invalid("AlgorithmSpecification.AlgorithmName is not run here: use TrainingImage")
+    if reason := container_images.refusal(spec["TrainingImage"]):
+        raise _invalid(reason)
+
+
+def _refuse_groups(request: dict) -> None:
+    if request.get("ResourceConfig", {}).get("InstanceGroups"):
+        raise _invalid("ResourceConfig.InstanceGroups are not run here: use InstanceCount")
+
+
+def _refuse_entrypoint(request: dict, python: Path) -> None:
+    if container_images.runs_in_engine(request["AlgorithmSpecification"]["TrainingImage"]):
+        return
+    if reason := refusal(request, python):
+        raise _invalid(reason)
+
+
+def _refuse_output(request: dict) -> None:
+    try:
+        split_uri(request["OutputDataConfig"]["S3OutputPath"])
+    except ClientFault as fault:
+        raise _invalid(f"OutputDataConfig.S3OutputPath: {fault}") from None
+
+
+def _refuse_pipe(request: dict, channel: dict) -> None:
+    default = request["AlgorithmSpecification"].get("TrainingInputMode", "File")
+    if (channel.get("InputMode") or default) == "Pipe":
+        raise _invalid(
+            f"{_label_channel(channel)}: InputMode Pipe is not run here: use File or FastFile"
+        )
+
+
+def _refuse_channel(channel: dict, pipeline: bool = True) -> None:
+    """Refuse a channel. ``pipeline``: by CreatePipeline's rules, which allow a file's path (AWS's
+    own tests rely on that).
+    """
+    if channel.get("CompressionType", "None") != "None":
+        problem = "CompressionType Gzip is not run here: store it uncompressed"
+        raise _invalid(f"{_label_channel(channel)}: {problem}")
+    try:
+        if "FileSystemDataSource" in channel["DataSource"]:
+            stand_in(channel["DataSource"]["FileSystemDataSource"])
+        elif "S3DataSource" in channel["DataSource"]:
+            if "://" in (uri := channel["DataSource"]["S3DataSource"]["S3Uri"]) or not pipeline:
+                split_uri(uri)
+        else:
+            raise ClientFault("expected an S3DataSource or a FileSystemDataSource")
+    except ClientFault as fault:
+        raise _invalid(f"{_label_channel(channel)}: {fault}") from None
+
+
+def _label_channel(channel: dict) -> str:
+    return f"channel {channel['ChannelName']!r}"
+
+
+def _name(channel: dict) -> str:
+    return channel["ChannelName"]
+
+
+def _invalid(message: str) -> ApiError:
+    return ApiError("ValidationException", message)
+
+
+# What stands in for the file systems (FSx for Lustre, EFS) that a training job mounts.
+#
+# The variable ``TRAINYARD_EMULATOR_FILE_SYSTEMS`` lists them, separated by commas:
+#
+# fs-0123abcd=/a/folder                 shows that folder of this machine
+# fs-0123abcd/mount/data=s3://bucket/prefix        its folder /mount/data is associated with S3
+#
+# Without a folder behind the id, it stands for the whole file system: DirectoryPath is looked up
+# in
+# it, on FSx for Lustre without the mount name that it begins with.
+
+VARIABLE = "TRAINYARD_EMULATOR_FILE_SYSTEMS"
+FORM = f"{VARIABLE}=%s=/a/local/folder (or =s3://bucket/prefix, which FSx for Lustre mirrors)"
+
+
+@dataclass(frozen=True, slots=True)
+class StandIn:
+    """A local folder, or the S3 prefix, that a channel shows."""
+
+    place: str
+    """Absolute path, or ``s3://bucket/prefix``."""
+
+    writable: bool
+
+    def __str__(self) -> str:
+        way = "" if self.writable or choose().notice else ", read-only"
+        return f"{self.place}{way},"
+
+    @property
+    def is_mirrored(self) -> bool:
+        return self.place.startswith("s3://")
+
+
+def stand_in(source: Mapping[str, Any]) -> StandIn:
+    """Return what replaces a channel's FileSystemDataSource here.
+
+    Raises:
+        ClientFault: nothing is known for the file system, or its folder is not there.
+    """
+    system, kind = source["FileSystemId"], source["FileSystemType"]
+    stand_ins = {key: value for key, value in _list_stand_ins() if key.partition("/")[0] == system}
+    if not stand_ins:
+        raise ClientFault(
+            f"{kind} file system {system} does not exist on this machine: set {FORM % system}"
+        )
+    path = posixpath.normpath(f"/{source['DirectoryPath']}").replace("//", "/")
+    above = [key for key in stand_ins if f"{system}{path}/".startswith(f"{key}/")]
+    if not above:
+        raise ClientFault(
+            f"{kind} file system {system}: {path} does not exist on this machine, where {VARIABLE} "
+            f"has {', '.join(sorted(stand_ins))}"
+        )
+    key = max(above, key=len)
+    rest = f"{system}{path}".removeprefix(key).strip("/")
+    if key == system and kind == "FSxLustre":
+        rest = rest.partition("/")[2]
+    return _make_stand_in(stand_ins[key], rest, source)
+
+
+def _list_stand_ins() -> Iterator[tuple[str, str]]:
+    """Yield (file system's id, perhaps with a path behind it, what stands in for it)."""
+    for pair in filter(None, map(str.strip, os.environ.get(VARIABLE, "").split(","))):
+        key, equals, value = pair.partition("=")
+        if not equals or not value.startswith(("/", "s3://")):
+            raise ClientFault(f"{VARIABLE}: {pair!r}: expected {FORM % 'fs-0123abcd'}")
+        yield key.rstrip("/"), value
+
+
+def _make_stand_in(place: str, rest: str, source: Mapping[str, Any]) -> StandIn:
+    stand_in_place = StandIn(place, source.get("FileSystemAccessMode") == "rw")
+    if stand_in_place.writable and stand_in_place.is_mirrored:
+        raise ClientFault("FileSystemAccessMode rw is run here only with a local folder: use ro")
+    if stand_in_place.is_mirrored:
+        bucket, key = split_uri(place)
+        return StandIn(f"s3://{bucket}/{join_key(key, rest)}", stand_in_place.writable)
+    folder = Path(place, rest)
+    if not folder.is_dir():
+        raise ClientFault(
+            f"{source['FileSystemType']} file system {source['FileSystemId']}: "
+            f"{source['DirectoryPath']} does not exist: {folder} is not a folder of this machine"
+        )
+    return StandIn(str(folder.resolve()), stand_in_place.writable)
+
+
+# What starts in a training job: the request's entry point, or the image's own, AWS's toolkit.
+#
+# A tuning job's API has no entry point. So AWS's drivers can be started there as a program of the
+# toolkit, named by hyperparameters; without the toolkit, that very program is started here.
+
+
+def command(request: dict[str, Any], python: Path) -> list[str]:
+    """Return the command that the container runs."""
+    if builtin_algorithms.without_script(request):
+        return builtin_algorithms.training_command(request, python)
+    spec = request["AlgorithmSpecification"]
+    command_line = toolkit(python)
+    if not spec.get("ContainerEntrypoint") and command_line is None:
+        return [str(python), f"{DRIVERS}/{request['HyperParameters'][PROGRAM]}"]
+    return [
+        *(spec.get("ContainerEntrypoint") or [str(command_line)]),
+        *spec.get("ContainerArguments", []),
+    ]
+
+
+def environment(request: dict[str, Any]) -> dict[str, str]:
+    """Return AWS's variables for the images' own entry point, the sagemaker-training toolkit."""
+    if request["AlgorithmSpecification"].get("ContainerEntrypoint"):
+        return {}
+    if builtin_algorithms.without_script(request):
+        return {"SAGEMAKER_BASE_DIR": "/opt/ml"}
+    image = request["AlgorithmSpecification"]["TrainingImage"]
+    plain = facts.repository(image) == "sagemaker-scikit-learn"  # it only runs the script
+    package = f"sagemaker_{'xgboost' if facts.is_xgboost(image) else 'pytorch'}_container"
+    module = {"SAGEMAKER_TRAINING_MODULE": f"{package}.training:main"}
+    return {
+        "SAGEMAKER_BASE_DIR": "/opt/ml",
+        **({} if plain else module),
+        "SM_STUDIO_LOCAL_MODE": "true",  # else it waits for DNS of its peers for a minute
+    }
+
+
+def refusal(request: dict[str, Any], python: Path) -> str | None:
+    """Return why nothing can be started here; None if it can."""
+    spec = request["AlgorithmSpecification"]
+    if builtin_algorithms.without_script(request):
+        return builtin_algorithms.refusal(request, python)
+    if spec.get("ContainerEntrypoint") or toolkit(python) or starts_drivers(request):
+        return None
+    return (
+        "AlgorithmSpecification has no ContainerEntrypoint, so the image's own would run: the "
+        f"sagemaker-training toolkit, which {python} lacks. SDK v3's ModelTrainer sets an "
+        "entrypoint; for SDK v2 jobs install sagemaker-pytorch-training there, or "
+        "sagemaker-training, which is enough for XGBoost and scikit-learn"
+    )
+
+
+def toolkit(python: Path) -> Path | None:
+    """Return the sagemaker-training toolkit's command; None if that interpreter lacks it."""
+    program = shutil.which("train", path=str(python.parent))
+    return Path(program) if program else None
+
+
+# The latest value of each metric of a training job, read from its log lines as they come.
+
+
+class Metrics:
+    """The latest value of each metric. ``read`` may be called from several threads."""
+
+    def __init__(self, definitions: Iterable[Mapping[str, Any]]) -> None:
+        self._metrics = [compile_regex(entry) for entry in definitions]
+        self._latest: dict[str, dict] = {}
+        self._reported_definitions: set[str] = set()
+        self._lock = threading.Lock()
+
+    def read(self, line: str) -> list[tuple[str, float]]:
+        """Return name and value of each metric in the line; JSON lacks NaN and infinity."""
+        values = []
+        for one in self._metrics:
+            value = one.value(line)
+            if value is not None and math.isfinite(value):
+                entry = {"MetricName": one.name, "Value": value, "Timestamp": time.time()}
+                with self._lock:
+                    self._latest[one.name] = entry
+                values.append((one.name, value))
+        return values
+
+    def given_up(self) -> list[str]:
+        """Return a message for each expression that proved too slow since the last call."""
+        slow = {
+            pattern.name: pattern.pattern
+            for pattern in self._metrics
+            if pattern.pattern.is_given_up
+        }
+        with self._lock:
+            new = slow.keys() - self._reported_definitions
+            self._reported_definitions |= new
+        return [slow[name].given_up_message(name) for name in sorted(new)]
+
+    def latest(self) -> list[dict]:
+        """Return ``FinalMetricDataList``: MetricName, Value, Timestamp (seconds)."""
+        with self._lock:
+            return list(self._latest.values())
+
+
+def compile_regex(entry: Mapping[str, Any]) -> Definition:
+    """Return a definition. Raises ``ValidationException`` for one that cannot work."""
+    try:
+        return definition(entry)
+    except ValueError as error:
+        raise ApiError("ValidationException", str(error)) from None

@@ -1,0 +1,275 @@
+"""Transfers between S3 and a node: the objects that an input means, and a job's uploads."""
+
+import gzip
+import json
+import os
+import re
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO
+
+from trainyard.emulator.request_scope import ApiError, region
+from trainyard.emulator.s3.object_store import ObjectStore
+from trainyard.emulator.sagemaker.jobs.job_files import ClientFault, JobFile, JobFolder
+
+_ADDRESS = re.compile(
+    r"https://(?:(?P<bucket>[a-z0-9.-]+)\.)?s3[.-](?:[a-z0-9-]+\.)?amazonaws\.com(?:\.cn)?/"
+    r"(?(bucket)|(?P<first>[^/]+)/)(?P<key>.*)"
+)
+"""S3 address of ModelDataUrl, with the bucket in the host's name or first in the path."""
+LONGEST = 255  # bytes of a file's name
+COMPRESSION = 1  # gzip level: weights hardly compress, so a higher level only costs time
+
+
+class NoObjects(ClientFault):
+    """An input means no object."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """An object to download. ``path``: target, relative to the channel's directory."""
+
+    bucket: str
+    key: str
+    path: str
+
+
+def split_uri(uri: str) -> tuple[str, str]:
+    """Split ``s3://bucket/key``, or S3's https address of it, into (bucket, key).
+
+    Raises:
+        ClientFault: the text is neither.
+    """
+    if match := _ADDRESS.fullmatch(uri):
+        return match["bucket"] or match["first"], match["key"]
+    scheme, _, rest = uri.partition("://")
+    bucket, _, key = rest.partition("/")
+    if scheme != "s3" or not bucket:
+        raise ClientFault(f"{uri!r} is not an S3 URI: expected s3://bucket/key")
+    return bucket, key
+
+
+def select(objects: ObjectStore, uri: str, kind: str, role: str) -> list[Source]:
+    """Return the objects that an ``S3Uri`` of type ``S3Prefix`` or ``ManifestFile`` means, by key.
+
+    A prefix means every key that starts with it, as AWS documents: ``s3://b/test`` also means
+    ``test_small/c.csv``. Keys ending in ``/`` are folder markers of consoles, left out.
+
+    Raises:
+        NoObjects: no object matches; in AWS's words.
+        ClientFault: a key has two slashes in succession; in AWS's words.
+    """
+    bucket, key = split_uri(uri)
+    try:
+        if kind == "ManifestFile":
+            sources = _manifest(objects, bucket, key)
+        elif kind == "S3Prefix":
+            sources = [
+                Source(bucket, info.key, local_path(key, info.key))
+                for info in objects.list(bucket, key)
+                if not info.key.endswith("/")
+            ]
+        else:
+            raise ClientFault(f"S3DataType {kind!r} is not run by this emulator: use S3Prefix")
+    except ApiError as error:
+        if error.code not in ("NoSuchBucket", "NoSuchKey"):
+            raise
+        raise NoObjects(_none_found(uri, bucket, role)) from error
+    if not sources and kind == "S3Prefix":
+        raise NoObjects(_none_found(uri, bucket, role))
+    for source in sources:
+        if "//" in f"/{source.key}":
+            raise ClientFault(
+                "Data download failed:Failed to download data. S3 key: "
+                f"s3://{source.bucket}/{source.key} has an illegal char sub-sequence '//' in it"
+            )
+    return sources
+
+
+def local_path(prefix: str, key: str) -> str:
+    """Return where a key that starts with the prefix goes, below the channel's directory.
+
+    Below the folder that the prefix names it is the rest of the key; the names of others keep what
+    the prefix has of them (sdk#3612: ``data/train`` gives ``train-data.csv``).
+    """
+    rest = key.removeprefix(prefix)
+    if prefix.endswith("/") or not prefix:
+        return rest
+    return rest[1:] if rest.startswith("/") else key[prefix.rfind("/") + 1 :]
+
+
+def _none_found(uri: str, bucket: str, role: str) -> str:
+    """Return AWS's own sentence, which people search for."""
+    return (
+        f'No S3 objects found under S3 URL "{uri}" given in input data source. Please ensure that '
+        f"the bucket exists in the selected region ({region()}), that objects exist under that S3 "
+        f'prefix, and that the role "{role}" has "s3:ListBucket" permissions on bucket "{bucket}".'
+    )
+
+
+def _manifest(objects: ObjectStore, bucket: str, key: str) -> list[Source]:
+    """Read AWS's ManifestFile, ``[{"prefix": "s3://bucket/folder/"}, "a", "b/c", ...]``."""
+    try:
+        head, *names = json.loads(objects.read_bytes(bucket, key))
+        base, folder = split_uri(head["prefix"])
+    except (ValueError, TypeError, KeyError) as error:
+        message = f'manifest s3://{bucket}/{key}: expected [{{"prefix": "s3://..."}}, "key", ...]'
+        raise ClientFault(message) from error
+    return [Source(base, folder + name, name) for name in names]
+
+
+def shard(sources: list[Source], index: int, count: int) -> list[Source]:
+    """Return node ``index``'s part of ``count`` under ShardedByS3Key: every ``count``-th key."""
+    return sorted(sources, key=lambda source: source.key)[index::count]
+
+
+def download(objects: ObjectStore, sources: list[Source], directory: Path) -> int:
+    """Copy ``sources`` below ``directory``; return the number of bytes.
+
+    Raises:
+        ClientFault: a key leads out of the directory, or to where another one goes.
+    """
+    _check_places(sources)
+    directory.mkdir(parents=True, exist_ok=True)
+    total = 0
+    for source in sources:
+        target = directory / source.path
+        if not target.resolve().is_relative_to(directory.resolve()):
+            raise ClientFault(f"S3 key {source.key!r} leads out of the input's directory")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        info, stored_bytes = objects.open(source.bucket, source.key)
+        with stored_bytes, target.open("wb") as file:
+            for chunk in stored_bytes.chunks(0, info.size):
+                file.write(chunk)
+        total += info.size
+    return total
+
+
+def _check_places(sources: list[Source]) -> None:
+    """Raise ClientFault where an object's key is no path, two have the same, or one's is a folder
+    of another's.
+    """
+    places: dict[PurePosixPath, Source] = {}
+    for source in sources:
+        path = PurePosixPath(source.path)
+        if "\0" in source.path or max(len(os.fsencode(part)) for part in path.parts) > LONGEST:
+            raise ClientFault(
+                f"Data download failed:the key {source.key!r} is no path: a file's name has no "
+                f"NUL, and at most {LONGEST} bytes"
+            )
+        _check_free(places.setdefault(path, source), source)
+    for path, source in places.items():
+        for folder in path.parents:
+            _check_free(places.get(folder, source), source)
+
+
+def _check_free(holder: Source, source: Source) -> None:
+    if holder is not source:
+        raise ClientFault(
+            f"Data download failed:the keys {holder.key!r} and {source.key!r} become "
+            f"{holder.path!r} and {source.path!r}, and a directory cannot hold both"
+        )
+
+
+def upload(objects: ObjectStore, folder: JobFolder, uri: str) -> None:
+    """Put every file below ``folder`` under ``uri``.
+
+    Files go in the order in which they were written: a manifest that a job wrote last comes last,
+    so an interrupted upload does not look complete.
+
+    Raises:
+        ClientFault: a file's name cannot be a key of S3, said before anything is uploaded; and what
+            ``put_file`` raises.
+        LeadsOutError: a link leads out of the job's own files.
+    """
+    files = sorted(folder.files(), key=lambda file: file.status.st_mtime_ns)
+    for file in files:
+        _check_name(file.name, uri)
+    for file in files:
+        with file.open() as stream:
+            put_file(objects, uri, file.name, stream)
+
+
+def put_file(objects: ObjectStore, uri: str, name: str, stream: BinaryIO) -> None:
+    """Put a job's file at ``uri``/``name``.
+
+    Raises:
+        ClientFault: the name is no key, or the bucket is gone.
+    """
+    _check_name(name, uri)
+    bucket, prefix = split_uri(uri)
+    key = join_key(prefix, name)
+    try:
+        objects.put_stream(bucket, key, stream)
+    except ApiError as error:
+        if error.code not in ("NoSuchBucket", "KeyTooLongError"):
+            raise
+        raise ClientFault(
+            f"Artifact upload failed:Unable to upload file to s3://{bucket}/{key} "
+            f"({error.code}: {error.message})"
+        ) from None
+
+
+def _check_name(name: str, uri: str) -> None:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise ClientFault(
+            f"Artifact upload failed:the file {os.fsencode(name)!r} for {uri} has a name that is "
+            "not UTF-8, as keys of S3 are; let the job rename it"
+        ) from None
+
+
+def check_destinations(objects: ObjectStore, request: dict) -> None:
+    """Check, before a job begins, that each bucket exists that its results go to.
+
+    Raises:
+        ClientFault: one does not; AWS says so when the job has ended.
+    """
+    outputs = request.get("ProcessingOutputConfig", {}).get("Outputs", [])
+    places = [(f"output {o['OutputName']!r}", o["S3Output"]) for o in outputs if "S3Output" in o]
+    fields = ("OutputDataConfig", "CheckpointConfig", "TensorBoardOutputConfig", "TransformOutput")
+    places += [(field, request[field]) for field in fields if request.get(field)]
+    for name, place in places:
+        uri = place.get("S3Uri") or place.get("S3OutputPath")
+        if uri and not objects.has_bucket(bucket := split_uri(uri)[0]):
+            raise ClientFault(
+                f"Artifact upload failed:Unable to upload to {uri}, of {name} (NoSuchBucket: The "
+                f"specified bucket does not exist): create {bucket}, or name another"
+            )
+
+
+def join_key(prefix: str, name: str) -> str:
+    """Return ``prefix/name`` with one slash between and none in front."""
+    return f"{prefix.rstrip('/')}/{name}".lstrip("/")
+
+
+def archive(folders: list[JobFolder], target: Path) -> bool:
+    """Write the files of ``folders`` to ``target`` (.tar.gz); False if there are no files.
+
+    A file that several nodes wrote comes from the first node, starting with algo-1. Equal files
+    give equal bytes: sorted, without times and owners. Raises :class:`LeadsOutError`.
+    """
+    entries: dict[str, JobFile] = {}
+    for folder in folders:
+        for file in folder.files():
+            entries.setdefault(file.name, file)
+    if not entries:
+        return False
+    with (
+        target.open("wb") as raw,
+        gzip.GzipFile(fileobj=raw, mode="wb", filename="", compresslevel=COMPRESSION, mtime=0) as z,
+        tarfile.open(fileobj=z, mode="w") as tar,
+    ):
+        for _, file in sorted(entries.items()):
+            _add(tar, file)
+    return True
+
+
+def _add(tar: tarfile.TarFile, file: JobFile) -> None:
+    entry = tarfile.TarInfo(file.name)
+    entry.size = file.status.st_size
+    entry.mode = 0o755 if file.status.st_mode & 0o111 else 0o644
+    with file.open() as stream:
+        tar.addfile(entry, stream)

@@ -1,0 +1,238 @@
+"""Batch transform jobs: S3 objects go through a model's containers, started as for an endpoint.
+
+The contract is AWS's: "Use Your Own Inference Code with Batch Transform" and "Associate Prediction
+Results with Input Records" in the developer guide. An object that fails has no output; the others
+go on, and the job ends as Failed. Records are counted: as many must come out as went in.
+"""
+
+import contextlib
+import http.client
+import json
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import ClassVar
+
+from trainyard.emulator.client_environment import Access
+from trainyard.emulator.containers.isolation import choose
+from trainyard.emulator.containers.node import Node
+from trainyard.emulator.request_scope import ApiError
+from trainyard.emulator.sagemaker.endpoints.serving_instance import Instance
+from trainyard.emulator.sagemaker.jobs.job import Job, Place
+from trainyard.emulator.sagemaker.jobs.request_checks import Check
+from trainyard.emulator.sagemaker.jobs.transfers import (
+    ClientFault,
+    Source,
+    select,
+    shard,
+    split_uri,
+)
+from trainyard.emulator.sagemaker.transform.object_transform import (
+    STRATEGIES,
+    DataProcessing,
+    ObjectFailed,
+    Transformer,
+    TransformStopError,
+    settings,
+)
+
+VARIABLES = {
+    "MaxPayloadInMB": "SAGEMAKER_MAX_PAYLOAD_IN_MB",
+    "BatchStrategy": "SAGEMAKER_BATCH_STRATEGY",
+    "MaxConcurrentTransforms": "SAGEMAKER_MAX_CONCURRENT_TRANSFORMS",
+}
+"""Variables that tell a container members of the request, if they are set there."""
+AT_ONCE = 100  # MaxConcurrentTransforms * MaxPayloadInMB: CreateTransformJob's documentation
+
+
+class TransformJob(Job):
+    """A transform job; see :class:`Job`. Raises ApiError for a request that cannot be run here at
+    all.
+    """
+
+    KIND: ClassVar[str] = "Transform"
+    RESOURCE: ClassVar[str] = "transform-job"
+    MESSAGE: ClassVar[str] = "/opt/ml/output/message"
+
+    def __init__(self, place: Place, request: dict) -> None:
+        for check in self.checks(request, place.python):
+            check()
+        self._model = place.models.describe(request["ModelName"])
+        self._containers = place.models.containers(request["ModelName"])
+        self._instances: list[Instance] = []
+        self._failures: list[str] = []
+        super().__init__(place, request)
+
+    @staticmethod
+    def checks(request: dict, python: Path) -> Iterator[Check]:
+        source = request["TransformInput"]
+        yield partial(_refuse_data_type, source)
+        yield partial(_refuse_split, source)
+        yield partial(_refuse_capture, request)
+        yield partial(_refuse_payload, request)
+        yield partial(_refuse_places, request)
+
+    @property
+    def role(self) -> str:
+        """ARN of the role of the job's model."""
+        return self._model.get("ExecutionRoleArn", "")
+
+    @property
+    def work(self) -> dict:
+        return {"Model": self._model, "Transform": self.request}
+
+    @property
+    def is_isolated(self) -> bool:
+        return bool(self._model.get("EnableNetworkIsolation"))
+
+    def instances(self) -> int:
+        return self.request["TransformResources"]["InstanceCount"]
+
+    def stop(self, grace: float | None = None, unheard: float | None = None) -> None:
+        """Stop at once: a transform job's containers have nothing to save."""
+        super().stop(grace, unheard)
+        with self.lock:
+            instances = list(self._instances)
+        for instance in instances:
+            threading.Thread(target=instance.stop, daemon=True).start()
+
+    def _live(self, nodes: list[Node], hosts: list[str], access: Access | None) -> None:
+        source = self.request["TransformInput"]["DataSource"]["S3DataSource"]
+        sources = select(self.place.objects, source["S3Uri"], source["S3DataType"], self.role)
+        self._open_log(hosts, choose().notice)
+        shares = [shard(sources, number, len(hosts)) for number in range(len(hosts))]
+        with self.lock:
+            self._check_stop()
+            self._instances = [self._instance(host, access) for host in hosts[: len(sources)]]
+            self.record["TransformStartTime"] = time.time()
+            self.save()
+        if len(hosts) > len(sources):
+            self.write_notice(
+                hosts[0], f"{len(sources)} instances run: the input has only that many objects."
+            )
+        try:
+            with ThreadPoolExecutor(len(self._instances)) as pool:
+                list(pool.map(self._serve, hosts, self._instances, shares))
+        finally:
+            for instance in self._instances:
+                instance.stop()
+        self._check_stop()
+        self._close(len(sources))
+
+    def _close(self, objects: int) -> None:
+        if not self._failures:
+            return self._finish("Completed")
+        first = self._failures[0]
+        kind, _, reason = first.partition(": ")
+        failure_count = f"{len(self._failures)} of {objects} objects failed"
+        self._finish("Failed", f"{kind}: {failure_count}, the others are done: {reason}")
+
+    def _instance(self, host: str, access: Access | None) -> Instance:
+        variables = {VARIABLES[k]: self.request[k] for k in VARIABLES if k in self.request}
+        more = {name: STRATEGIES.get(str(value), str(value)) for name, value in variables.items()}
+        environment = {**self.request.get("Environment", {}), "SAGEMAKER_BATCH": "true", **more}
+
+        def line(container: str, text: str) -> None:
+            self._line(host, text)
+
+        grant, folder = contextlib.nullcontext(access), self.directory / host
+        return Instance(self.place, folder, self._containers, line, grant, environment)
+
+    def _serve(self, host: str, instance: Instance, sources: list[Source]) -> None:
+        """Transform the instance's objects, as many at a time as MaxConcurrentTransforms allows."""
+        instance.start()
+        instance.wait()
+        self._check_stop()
+        if instance.status != "Ready":
+            with self.lock:
+                self._failures += [f"AlgorithmError: {instance.failure}"] * len(sources)
+            return
+        how = settings(self.request, _ask_parameters(instance))
+        self._note(host, how.log_text)
+        with (
+            ThreadPoolExecutor(how.concurrent) as senders,
+            ThreadPoolExecutor(how.concurrent) as readers,
+        ):
+            through = Transformer(
+                self.place.objects, instance, self.request, how, senders, self._stop
+            )
+            list(readers.map(lambda source: self._transform(host, through, source), sources))
+
+    def _transform(self, host: str, through: Transformer, source: Source) -> None:
+        if self._stop.is_set():
+            return
+        name = f"{source.bucket}/{source.key}"
+        try:
+            count = through.transform(source)
+        except TransformStopError:
+            return
+        except ObjectFailed as failure:
+            self._note(host, f"{name}: {failure}")
+            reason = str(failure).replace(": ", f": s3://{name}: ", 1)
+            with self.lock:
+                self._failures.append(reason)
+            return
+        except ApiError as error:  # its object was deleted, or the output's bucket does not exist
+            with self.lock:
+                self._failures.append(f"{error.fault}: s3://{name}: {error.message}")
+            return
+        self.write_notice(host, f"s3://{name}: {count.log_text}")
+        with self.lock:
+            self.outputs.append(through.output(source))
+
+    def _note(self, host: str, text: str) -> None:
+        """Write a line to the data log, which AWS has beside the container's log."""
+        now = time.strftime("%Y-%m-%dT%H:%M:%S.000", time.gmtime())
+        group, stream = "/aws/sagemaker/TransformJobs", f"{self.name}/{host}-{self._epoch}/data-log"
+        if self.logs:
+            self.place.logs.append(group, stream, (f"{now}:[sagemaker logs]: {text}",))
+
+
+def _ask_parameters(instance: Instance) -> dict:
+    """Return the container's answer at /execution-parameters, which is optional; {} without one."""
+    with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
+        answer = instance.ask("GET", "/execution-parameters", b"", {}, 5)
+        document = json.loads(answer.body) if answer.status == 200 else {}
+        return document if isinstance(document, dict) else {}
+    return {}
+
+
+def _refuse_data_type(source: dict) -> None:
+    kind = source["DataSource"]["S3DataSource"]["S3DataType"]
+    if kind not in ("S3Prefix", "ManifestFile"):
+        raise _invalid(f"S3DataType {kind} is not run here: use S3Prefix or ManifestFile")
+
+
+def _refuse_split(source: dict) -> None:
+    if source.get("SplitType") in ("RecordIO", "TFRecord"):
+        raise _invalid(f"SplitType {source['SplitType']} is not run here: use Line or None")
+
+
+def _refuse_capture(request: dict) -> None:
+    if "DataCaptureConfig" in request:
+        raise _invalid("DataCaptureConfig of a transform job is not run here: leave it out")
+
+
+def _refuse_payload(request: dict) -> None:
+    payload, many = request.get("MaxPayloadInMB", 6), request.get("MaxConcurrentTransforms", 1)
+    if payload > AT_ONCE or payload * many > AT_ONCE:
+        raise _invalid(
+            f"MaxConcurrentTransforms {many} * MaxPayloadInMB {payload} is more than {AT_ONCE} MB"
+        )
+
+
+def _refuse_places(request: dict) -> None:
+    source, output = request["TransformInput"], request["TransformOutput"]
+    try:
+        split_uri(source["DataSource"]["S3DataSource"]["S3Uri"])
+        split_uri(output["S3OutputPath"])
+        DataProcessing(request.get("DataProcessing", {}), source, output)
+    except (ClientFault, ValueError) as error:
+        raise _invalid(str(error)) from None
+
+
+def _invalid(message: str) -> ApiError:
+    return ApiError("ValidationException", message)

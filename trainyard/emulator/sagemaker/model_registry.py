@@ -1,0 +1,281 @@
+"""The model registry: model package groups and packages, each kept in a JSON file of its own.
+
+<state>/registry/ModelPackageGroup/<name>.json
+<state>/registry/ModelPackage/<group>/<version>.json, ModelPackage/<name>.json without a group
+
+moto has most of these operations, in memory and with defects that lose data (an update wipes
+what it omits, a duplicate group is accepted, nothing can be deleted), so they are answered here:
+requests are checked against botocore's model of the service, stored as they came, and described
+with the times and versions at which they really were made, and by whom. Not kept: validation
+profiles (nothing is validated: every package is ``Completed`` at once).
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from trainyard.emulator.json_documents import Late, read_json, write_json
+from trainyard.emulator.request_scope import (
+    EXISTING,
+    ApiError,
+    account_of,
+    caller,
+    region,
+    region_of,
+)
+from trainyard.emulator.request_shapes import model
+from trainyard.emulator.sagemaker.resources.resource_kinds import Kind
+from trainyard.emulator.sagemaker.resources.store import Operation, Store, summary
+from trainyard.permissions.policy_documents import MalformedPolicy, read_policy
+
+_TAGGING = frozenset({"AddTags", "ListTags", "DeleteTags"})
+_UPDATE_MEMBERS = (
+    "ModelApprovalStatus",
+    "ApprovalDescription",
+    "InferenceSpecification",
+    "SourceUri",
+    "ModelCard",
+    "ModelLifeCycle",
+    "ModelPackageRegistrationType",
+)
+
+
+class _RegistryKind(Kind):
+    """A kind of the registry, with SageMaker's other words for what is missing or there."""
+
+    def missing(self, arn: str, verb: str = "Describe") -> ApiError:
+        return _invalid(f"{self._words().title()} {arn} does not exist.")
+
+    def existing(self, arn: str) -> ApiError:
+        return _invalid(f"{self._words().title()} already exists: {arn}")
+
+
+# the largest page, and the oldest first: API reference
+GROUP = _RegistryKind(
+    "ModelPackageGroup", "model-package-group", "a name for versions", "Ascending", 100
+)
+PACKAGE = _RegistryKind("ModelPackage", "model-package", "a record of a model", "Ascending", 100)
+
+
+class Registry(Store):
+    """Groups and packages. ``changed`` is called with packages that are new, approved or rejected.
+
+    Raises :class:`ApiError` ``ValidationException`` or ``ConflictException``, as AWS does.
+    """
+
+    def __init__(
+        self, root: Path, on_change: Callable[[dict], None] = lambda package: None
+    ) -> None:
+        super().__init__(root, (GROUP, PACKAGE))
+        self._on_change = on_change
+
+    def _special(self) -> dict[str, Operation]:
+        return {
+            "CreateModelPackageGroup": self._create_group,
+            "DeleteModelPackageGroup": self._delete_group,
+            "PutModelPackageGroupPolicy": self._put_policy,
+            "GetModelPackageGroupPolicy": self._get_policy,
+            "DeleteModelPackageGroupPolicy": self._delete_policy,
+            "CreateModelPackage": self._create_package,
+            "BatchDescribeModelPackage": self._batch_describe,
+            "UpdateModelPackage": self._update_package,
+        }
+
+    # groups
+
+    def _create_group(self, request: dict) -> dict:
+        # a version number is never given out twice, as on AWS
+        members = {"CreatedBy": _user(), "ModelPackageGroupStatus": "Completed", "_next": 1}
+        return self._add(GROUP, request["ModelPackageGroupName"], request | members)
+
+    def _delete_group(self, request: dict) -> dict:
+        name = self._find(GROUP, request)["ModelPackageGroupName"]
+        if any(
+            p.get("ModelPackageGroupName") == name for p in self._items["ModelPackage"].values()
+        ):
+            message = f"Model Package Group {name} cannot be deleted: it contains model packages"
+            raise ApiError("ConflictException", message)
+        return self._delete(GROUP, request)
+
+    def _put_policy(self, request: dict) -> dict:
+        group = self._find(GROUP, request)
+        try:
+            read_policy("the resource policy", request["ResourcePolicy"])
+        except MalformedPolicy as wrong:
+            raise _invalid(f"Invalid resource policy: {wrong}") from None
+        self._save(GROUP, group | {"_policy": request["ResourcePolicy"]})
+        return {"ModelPackageGroupArn": group["ModelPackageGroupArn"]}
+
+    def _get_policy(self, request: dict) -> dict:
+        group = self._find(GROUP, request)
+        if "_policy" not in group:
+            raise _invalid(f"Cannot find resource policy for: {group['ModelPackageGroupArn']}")
+        return {"ResourcePolicy": group["_policy"]}
+
+    def _delete_policy(self, request: dict) -> dict:
+        group = self._find(GROUP, request)
+        self._save(GROUP, {k: v for k, v in group.items() if k != "_policy"})
+        return {}
+
+    def policy(self, arn: str) -> str | None:
+        """Return the resource policy of a group, by its ARN or that of one of its packages."""
+        name = arn.partition(":model-package")[2].partition("/")[2].partition("/")[0]
+        return self._items["ModelPackageGroup"].get(GROUP.arn(name), {}).get("_policy")
+
+    # packages
+
+    def _create_package(self, request: dict) -> dict:
+        group_name, name = request.get("ModelPackageGroupName"), request.get("ModelPackageName")
+        if group_name and name:
+            message = "Both ModelPackageName and ModelPackageGroupName are provided in the input. "
+            raise _invalid(message + "Cannot determine which one to use.")
+        if not group_name and not name:
+            raise _invalid("Missing ARN.")
+        package = {
+            **request,
+            "CreatedBy": _user(),
+            "ModelPackageStatus": "Completed",
+            "ModelPackageStatusDetails": {"ValidationStatuses": []},
+        }
+        if group_name:
+            group = self._find(GROUP, request)
+            version, package_group = group["_next"], group["ModelPackageGroupName"]
+            self._save(GROUP, group | {"_next": version + 1})
+            package |= {"ModelPackageGroupName": package_group, "ModelPackageVersion": version}
+            package.setdefault("ModelApprovalStatus", "PendingManualApproval")  # AWS's default
+            name = f"{package_group}/{version}"
+        answer = self._add(PACKAGE, str(name), package)
+        self._notify_change(answer)
+        return answer
+
+    def _notify_change(self, answer: dict) -> None:
+        request = {"ModelPackageName": answer["ModelPackageArn"]}
+        self._on_change(self._describe(PACKAGE, request))
+
+    def _batch_describe(self, request: dict) -> dict:
+        answer = model().operation_model("BatchDescribeModelPackage").output_shape.members
+        members = frozenset(answer["ModelPackageSummaries"].value.members)
+        summaries, errors = {}, {}
+        for arn in request["ModelPackageArnList"]:
+            try:
+                package = self._find(PACKAGE, {"ModelPackageName": arn})
+            except ApiError as failure:
+                errors[arn] = {"ErrorCode": failure.code, "ErrorResponse": failure.message}
+                continue
+            summaries[arn] = {"InferenceSpecification": {}} | summary(PACKAGE, package, members)
+        return {"ModelPackageSummaries": summaries, "BatchDescribeModelPackageErrorMap": errors}
+
+    def _update_package(self, request: dict) -> dict:
+        """Change only the members that the call names."""
+        package = dict(self._find(PACKAGE, {"ModelPackageName": request["ModelPackageArn"]}))
+        package |= {k: request[k] for k in _UPDATE_MEMBERS if k in request}
+        metadata = package.get("CustomerMetadataProperties", {})
+        metadata = metadata | request.get("CustomerMetadataProperties", {})
+        for key in request.get("CustomerMetadataPropertiesToRemove", []):
+            metadata.pop(key, None)
+        if metadata or "CustomerMetadataProperties" in package:
+            package["CustomerMetadataProperties"] = metadata
+        if additions := request.get("AdditionalInferenceSpecificationsToAdd"):
+            old = package.get("AdditionalInferenceSpecifications", [])
+            package["AdditionalInferenceSpecifications"] = old + additions
+        self._save(PACKAGE, package | {"LastModifiedTime": time.time(), "LastModifiedBy": _user()})
+        if "ModelApprovalStatus" in request:
+            self._notify_change(package)
+        return {"ModelPackageArn": package["ModelPackageArn"]}
+
+    # inside
+
+    def _find(self, kind: Kind, request: dict, verb: str = "Describe") -> dict:
+        if kind is GROUP:
+            refuse_foreign(request["ModelPackageGroupName"])
+        return super()._find(kind, request, verb)
+
+    def _list(self, kind: Kind, request: dict) -> dict:
+        if "ModelPackageGroupName" in request:
+            group_name = self._find(GROUP, request)["ModelPackageGroupName"]
+            request = request | {"ModelPackageGroupName": group_name}
+        return super()._list(kind, request)
+
+    def _matches(self, kind: Kind, record: dict, request: dict) -> bool:
+        if kind is GROUP:
+            return super()._matches(kind, record, request)
+        group = request.get("ModelPackageGroupName")
+        version_type = "Versioned" if "ModelPackageVersion" in record else "Unversioned"
+        return (
+            super()._matches(kind, record, request)
+            and group in (None, record.get("ModelPackageGroupName"))
+            and request.get("ModelApprovalStatus") in (None, record.get("ModelApprovalStatus"))
+            and request.get("ModelPackageType", "Versioned" if group else "Unversioned")
+            in ("Both", version_type)
+        )
+
+
+def find_arn(operation: str, request: dict) -> str:
+    """Return the ARN of the group or package of a request to the registry, if it has one."""
+    if operation not in _TAGGING and "ModelPackage" not in operation:
+        return ""
+    members = ("ModelPackageGroupName", "ModelPackageName", "ModelPackageArn", "ResourceArn")
+    return next((v for m in members if ":model-package" in (v := str(request.get(m)))), "")
+
+
+def refuse_foreign(group: str) -> None:
+    """Refuse the ARN of a group in another region, or in an account that does not exist here."""
+    if group.startswith("arn:") and region_of(group) != region():
+        raise _invalid(f"{group} is in another region than the request's, {region()}.")
+    if group.startswith("arn:") and account_of(group) not in EXISTING:
+        raise _invalid(f"{group} is in an account that does not exist here (docs/emulator.md).")
+
+
+def _user() -> dict:
+    """Return who makes the request, as UserContext."""
+    return {"IamIdentity": {"Arn": caller()}} if caller() else {}
+
+
+def _invalid(message: str) -> ApiError:
+    return ApiError("ValidationException", message)
+
+
+# Tags on pipelines, executions and jobs.
+
+
+class Tags:
+    """Tags by ARN, in one file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.RLock()
+        self._keep = Late(self._write, "the tags without those of what is deleted")
+        self._tags: dict[str, dict[str, str]] = read_json(path) if path.exists() else {}
+
+    def add(self, request: dict) -> dict:
+        with self._lock:
+            tags = self._tags.setdefault(request["ResourceArn"], {})
+            tags |= {tag["Key"]: tag["Value"] for tag in request["Tags"]}
+            write_json(self._path, self._tags)
+        return {"Tags": _as_list(tags)}
+
+    def list_tags(self, request: dict) -> dict:
+        return {"Tags": _as_list(self._tags.get(request["ResourceArn"], {}))}
+
+    def delete(self, request: dict) -> dict:
+        with self._lock:
+            tags = self._tags.get(request["ResourceArn"], {})
+            for key in request["TagKeys"]:
+                tags.pop(key, None)
+            write_json(self._path, self._tags)
+        return {}
+
+    def forget(self, arn: str) -> None:
+        """Forget the tags of a deleted resource: a new one of its name starts without tags."""
+        with self._lock:
+            if self._tags.pop(arn, None) is not None:
+                self._keep()  # its resource is gone, whatever the disk says
+
+    def _write(self) -> None:
+        with self._lock:
+            write_json(self._path, self._tags)
+
+
+def _as_list(tags: dict[str, str]) -> list[dict]:
+    return [{"Key": key, "Value": value} for key, value in tags.items()]

@@ -1,0 +1,428 @@
+"""Pipelines and their versions.
+
+<state>/pipelines/<name>/pipeline.json        DescribePipeline's answer, without the definition
+<state>/pipelines/<name>/definition-<n>.json  the definition of version n, byte for byte
+"""
+
+import json
+import re
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainyard.common import atomic_file
+from trainyard.common.hashes import json_sha256
+from trainyard.emulator.containers.interpreter import OWN_PYTHON
+from trainyard.emulator.json_documents import read_json, write_json
+from trainyard.emulator.request_scope import ApiError, make_arn, page, sort_items
+from trainyard.emulator.request_shapes import model, select_members
+from trainyard.emulator.s3.object_store import ObjectStore
+from trainyard.emulator.sagemaker.jobs.transfers import split_uri
+from trainyard.emulator.sagemaker.pipelines import refused_members
+from trainyard.emulator.sagemaker.pipelines.checked_definition import (
+    Definition,
+    Step,
+    invalid,
+    parse,
+    refuse,
+)
+from trainyard.language.steps import duration, key_arguments
+from trainyard.validate import reference_checks, step_dependencies, step_request_checks
+from trainyard.validate.location import UNREADABLE, Finding
+from trainyard.validate.outer_form import read
+
+_NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,255}")  # the API reference's pattern
+_PIPELINE_MEMBERS = (
+    "PipelineDisplayName",
+    "PipelineDescription",
+    "RoleArn",
+    "ParallelismConfiguration",
+)
+_SUMMARY = (
+    "PipelineArn",
+    "PipelineName",
+    "PipelineDisplayName",
+    "PipelineDescription",
+    "RoleArn",
+    "CreationTime",
+    "LastModifiedTime",
+    "LastExecutionTime",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A version of a pipeline, with the members that an execution needs."""
+
+    number: int
+    text: str
+    definition: Definition
+    pipeline: dict
+
+
+class Pipelines:
+    """The pipelines of a state directory. Its methods are thread-safe.
+
+    A pipeline may be given by its name or its ARN. Raises ApiError as AWS does.
+    """
+
+    def __init__(self, root: Path, objects: ObjectStore, python: Path = OWN_PYTHON) -> None:
+        """Load the pipelines. ``python``: the interpreter that replaces the images of steps'
+        jobs.
+        """
+        self._root = root
+        self._objects = objects
+        self._python = python
+        self._lock = threading.RLock()
+        root.mkdir(parents=True, exist_ok=True)
+
+    def operations(self) -> dict[str, Callable[[dict], dict]]:
+        """Return the operations that concern only pipelines."""
+        return {
+            "UpdatePipeline": self.update,
+            "DescribePipeline": self.describe,
+            "ListPipelines": self.list_pipelines,
+            "ListPipelineVersions": self.list_versions,
+            "UpdatePipelineVersion": self.update_version,
+        }
+
+    def create(self, request: dict) -> dict:
+        refused_members.refuse(request)
+        name = request["PipelineName"]
+        if not _NAME.fullmatch(name):
+            raise invalid(f"PipelineName {name!r}: expected at most 256 letters, digits, hyphens")
+        with self._lock:
+            if self._path(name).exists():
+                if self._read(name).get("token") == request.get("ClientRequestToken", ""):
+                    return {"PipelineArn": arn(name)}  # the same call, repeated
+                message = "Pipeline names must be unique within an AWS account and region."
+                raise invalid(f"{message} Pipeline with name ({name}) already exists.")
+            text = self._text(request)
+            now = time.time()
+            record = {
+                "PipelineArn": arn(name),
+                "PipelineName": name,
+                "PipelineDisplayName": name,
+                "PipelineStatus": "Active",
+                "CreationTime": now,
+                "CreatedBy": {},
+                "LastModifiedBy": {},
+                "versions": [],
+                "token": request.get("ClientRequestToken"),
+            }
+            self._store(record, request, text)
+        return {"PipelineArn": arn(name)}
+
+    def update(self, request: dict) -> dict:
+        """Update a pipeline; a call with a definition creates a new version."""
+        refused_members.refuse(request)
+        with self._lock:
+            record = self._read(request["PipelineName"])
+            has_definition = (
+                "PipelineDefinition" in request or "PipelineDefinitionS3Location" in request
+            )
+            self._store(record, request, self._text(request) if has_definition else None)
+        number = record["versions"][-1]["PipelineVersionId"]
+        return {"PipelineArn": record["PipelineArn"], "PipelineVersionId": number}
+
+    def delete(self, request: dict) -> dict:
+        with self._lock:
+            record = self._read(request["PipelineName"])
+            shutil.rmtree(self._root / record["PipelineName"])
+        return {"PipelineArn": record["PipelineArn"]}
+
+    def describe(self, request: dict) -> dict:
+        refused_members.refuse(request)
+        record = self._read(request["PipelineName"])
+        number = self._number(record, request.get("PipelineVersionId"))
+        version = self._version(record, number)
+        texts = ("PipelineVersionDisplayName", "PipelineVersionDescription")
+        return select_members("DescribePipeline", record) | {
+            "PipelineDefinition": self._definition(record["PipelineName"], number),
+            **{key: version[key] for key in texts if key in version},
+        }
+
+    def list_pipelines(self, request: dict) -> dict:
+        records = [read_json(path) for path in self._root.glob("*/pipeline.json")]
+        prefix = request.get("PipelineNamePrefix", "")
+        summaries = [
+            record
+            for record in records
+            if record["PipelineName"].startswith(prefix)
+            and request.get("CreatedAfter", 0) <= record["CreationTime"]
+            and request.get("CreatedBefore", record["CreationTime"]) >= record["CreationTime"]
+        ]
+        keys = {"CreationTime": "CreationTime", "Name": "PipelineName"}
+        summaries = sort_items(summaries, request, keys, "CreationTime", "Descending")
+        return page("PipelineSummaries", summaries, request, 10, _summary)
+
+    def list_versions(self, request: dict) -> dict:
+        versions = self._read(request["PipelineName"])["versions"]
+        by_number = {"": "PipelineVersionId"}
+        records = sort_items(versions, {**request, "SortBy": ""}, by_number, "", "Descending")
+        return page("PipelineVersionSummaries", records, request, 10)
+
+    def update_version(self, request: dict) -> dict:
+        with self._lock:
+            record = self._read(request["PipelineArn"])
+            number = self._number(record, request["PipelineVersionId"])
+            version = self._version(record, number)
+            for key in ("PipelineVersionDisplayName", "PipelineVersionDescription"):
+                version |= {key: request[key]} if key in request else {}
+            self._write(record)
+        return {"PipelineArn": record["PipelineArn"], "PipelineVersionId": number}
+
+    # for executions
+
+    def arns(self) -> set[str]:
+        """Return the ARNs of all pipelines."""
+        return {arn(path.parent.name) for path in self._root.glob("*/pipeline.json")}
+
+    def version(self, name: str, number: int | None = None) -> Version:
+        """Return the given version, or the latest one if ``number`` is None."""
+        record = self._read(name)
+        number = self._number(record, number)
+        text = self._definition(record["PipelineName"], number)
+        return Version(number, text, parse(text), record)
+
+    def note_run(self, name: str, number: int, execution: str) -> None:
+        """Record that an execution of that version was started now."""
+        with self._lock:
+            record = self._read(name)
+            record["LastRunTime"] = record["LastExecutionTime"] = time.time()
+            self._version(record, number)["LastExecutionPipelineExecutionArn"] = execution
+            self._write(record)
+
+    # inside
+
+    def _path(self, name: str) -> Path:
+        return self._root / name / "pipeline.json"
+
+    def _read(self, name_or_arn: str) -> dict:
+        name = name_or_arn.rpartition("pipeline/")[2]
+        if not _NAME.fullmatch(name) or not self._path(name).exists():
+            raise ApiError("ResourceNotFound", f"Pipeline '{arn(name)}' does not exist.")
+        return read_json(self._path(name))
+
+    def _write(self, record: dict) -> None:
+        write_json(self._path(record["PipelineName"]), record)
+
+    def _store(self, record: dict, request: dict, text: str | None) -> None:
+        """Write the definition first, then the record that names it."""
+        now = time.time()
+        record |= {key: request[key] for key in _PIPELINE_MEMBERS if key in request}
+        record["LastModifiedTime"] = now
+        if text is not None:
+            number = len(record["versions"]) + 1
+            path = self._path(record["PipelineName"]).with_name(f"definition-{number}.json")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            atomic_file.write(path, text)
+            summary = {"PipelineArn": record["PipelineArn"], "PipelineVersionId": number}
+            record["versions"].append(summary | {"CreationTime": now})
+        self._write(record)
+
+    def _text(self, request: dict) -> str:
+        """Return the request's definition as text, checked."""
+        if location := request.get("PipelineDefinitionS3Location"):
+            uri = f"s3://{location['Bucket']}/{location['ObjectKey']}"
+            place = location["Bucket"], location["ObjectKey"], location.get("VersionId")
+            data = self._objects.read_bytes(*place)
+            text = decode_definition(data, uri)
+        elif "PipelineDefinition" in request:
+            text = request["PipelineDefinition"]
+            check_size(text)
+        else:
+            raise invalid("expected a PipelineDefinition or a PipelineDefinitionS3Location")
+        check(text)
+        for step in parse(text).steps.values():
+            refuse(step, self._python)
+            try:
+                expiry(step)
+            except ApiError as error:
+                raise invalid(f"step {step.name!r}: {error.message}") from None
+        return text
+
+    def _definition(self, name: str, number: int) -> str:
+        return self._path(name).with_name(f"definition-{number}.json").read_bytes().decode()
+
+    def _number(self, record: dict, number: int | None) -> int:
+        latest = record["versions"][-1]["PipelineVersionId"]
+        if number is None:
+            return latest
+        if not 1 <= number <= latest:
+            raise ApiError("ResourceNotFound", f"Pipeline version {number} does not exist.")
+        return number
+
+    def _version(self, record: dict, number: int) -> dict:
+        return record["versions"][number - 1]
+
+
+def arn(name: str) -> str:
+    return make_arn("sagemaker", f"pipeline/{name}")
+
+
+def _summary(record: dict) -> dict:
+    return {key: record[key] for key in _SUMMARY if key in record}
+
+
+# Checks of a definition's form at CreatePipeline, by the rules of ``trainyard.validate``.
+#
+# They refuse only what AWS is known to refuse at this point and not when a step starts. Other
+# rules
+# of validate concern what would fail later.
+
+ERROR_RULES = {
+    "form",
+    "parameter-enum",
+    "parameter-default",
+    "type",
+    "not-json",
+    "unknown-member",  # "Unknown Argument member": aws/sagemaker-python-sdk#3472, #2746
+    "number-in-string",  # "Cannot assign property reference … to argument of type": #4867, #2631
+    "expression-type",
+    "length",  # "Model validation failed - container … length": #2554, kedro-sagemaker#14
+    "not-in-a-pipeline",  # #3472
+    "after-fail",  # the API's FailStep is a terminal step
+    "depends-on",
+    "name",
+    "version",
+    "duplicate-name",
+    "parameter-type",
+    "step-type",
+    "unknown-step",
+    "unknown-parameter",
+    "property-file",
+    "property-file-output",
+    "expression",
+    "cycle",
+    "loop-item",
+    "loop-body",
+    "inside-a-loop",
+}
+DEEPEST = 100  # levels of nested lists and objects; a nested step takes four
+
+
+def check(text: str) -> None:
+    """Raise ``ValidationException`` with the first error that AWS refuses in a definition."""
+    if wrong := next(
+        (f for f in _findings(text) if f.severity == "error" and f.rule in ERROR_RULES), None
+    ):
+        step = f" Step {wrong.step!r}:" if wrong.step else ""
+        location = f"{step} {wrong.path}: {wrong.problem}; {wrong.fix}"
+        raise ApiError("ValidationException", f"{wrong.answer or UNREADABLE}{location}")
+
+
+def check_size(text: str) -> None:
+    """Raise ``ValidationException`` for a text that is longer than a request may hold."""
+    request = model().operation_model("CreatePipeline").input_shape
+    most = request.members["PipelineDefinition"].metadata["max"]
+    if len(text) > most:
+        message = f"PipelineDefinition has {len(text)} characters, and at most {most} are allowed"
+        raise ApiError("ValidationException", f"{message}; use PipelineDefinitionS3Location")
+
+
+def decode_definition(data: bytes, location: str) -> str:
+    """Return a definition stored in S3 as text. Raises ``ValidationException`` if it is not
+    text.
+    """
+    try:
+        return data.decode()
+    except UnicodeDecodeError as wrong:
+        raise _unreadable_error(f" {location} is not UTF-8: {wrong}") from None
+
+
+def _findings(text: str) -> Iterator[Finding]:
+    _check_depth(text)
+    document, findings = read(text)
+    yield from findings
+    if document and not any(f.rule in ("not-json", "form") for f in findings):
+        steps = {step.name: step for step in document.steps}
+        yield from step_request_checks.findings(document, steps)
+        yield from reference_checks.findings(document, steps)
+        yield from step_dependencies.findings(document, steps)
+
+
+def _check_depth(text: str) -> None:
+    try:
+        level: list[Any] = [json.loads(text)]
+    except RecursionError:
+        raise _unreadable_error(f" It is nested deeper than {DEEPEST} levels") from None
+    except ValueError:
+        return  # read() reports the error
+    for _ in range(DEEPEST):
+        level = [inner for value in level for inner in _inside(value)]
+    if level:
+        raise _unreadable_error(f" It is nested deeper than {DEEPEST} levels")
+
+
+def _inside(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict):
+        yield from value.values()
+    elif isinstance(value, list):
+        yield from value
+
+
+def _unreadable_error(detail: str) -> ApiError:
+    return ApiError("ValidationException", f"{UNREADABLE}{detail}")
+
+
+# Step caching: the signature of a step's run, and earlier runs that can replace it.
+#
+# The rules are those of ``trainyard.language.steps``, with one stricter rule: a hit
+# requires
+# that every output object of the earlier run still exists, unchanged. AWS does not check this.
+
+
+def signature(step: Step, arguments: dict) -> str | None:
+    """Return a hash over the step's cached attributes, or None when the step has no cache.
+
+    ``arguments`` are resolved. The step's name is part of the hash: two equal steps are two steps.
+    """
+    cache_key = key_arguments(step.document, arguments)
+    if cache_key is None:
+        return None
+    return json_sha256([step.name, step.type, cache_key])
+
+
+def expiry(step: Step) -> float:
+    """Return ``ExpireAfter`` in seconds; infinite without one. Raises ``ValidationException``."""
+    text = (step.document.get("CacheConfig") or {}).get("ExpireAfter")
+    try:
+        return float("inf") if text is None else duration(text)
+    except ValueError as error:
+        raise ApiError("ValidationException", str(error)) from None
+
+
+def snapshot(objects: ObjectStore, uris: Iterable[str]) -> dict[str, str]:
+    """Return the ETag of every object at or under ``uris``, by URI."""
+    etags: dict[str, str] = {}
+    for uri in uris:
+        bucket, prefix = split_uri(uri)
+        for info in objects.list(bucket, prefix):
+            if info.key == prefix or info.key.startswith(f"{prefix.rstrip('/')}/"):
+                etags[f"s3://{bucket}/{info.key}"] = info.etag
+    return etags
+
+
+def intact(objects: ObjectStore, earlier: dict[str, str]) -> bool:
+    """Return whether each object of a :func:`snapshot` still exists with the same bytes, as far as
+    their number on the disk shows.
+    """
+    try:
+        for uri, etag in earlier.items():
+            info, stored_bytes = objects.open(*split_uri(uri))
+            stored_bytes.close()
+            if info.etag != etag:
+                return False
+    except ApiError:  # it is gone, or cut off
+        return False
+    return True
+
+
+def exists(objects: ObjectStore, uri: str) -> bool:
+    """Return whether there is an object at ``uri``."""
+    return objects.exists(*split_uri(uri))

@@ -1,0 +1,509 @@
+"""An execution of a pipeline: runs the steps of its definition in their order.
+
+    <state>/executions/<id>/execution.json   the record: answers, parameters, step records
+    <state>/executions/<id>/definition.json  the definition that runs, byte for byte
+
+A step starts, in its own thread, when all steps that it waits for have ended. When a step fails,
+running steps go on to their end and no others start (except steps whose Trigger asks for the
+failure); then the execution is Failed.
+"""
+
+import functools
+import logging
+import secrets
+import string
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from trainyard.common.errors import EmulatorError
+from trainyard.emulator.iam.authority import Authority, held_objects
+from trainyard.emulator.iam.s3_calls import step_calls
+from trainyard.emulator.json_documents import Late, write_json
+from trainyard.emulator.request_scope import ApiError, Thread
+from trainyard.emulator.s3.object_store import ObjectStore
+from trainyard.emulator.sagemaker.jobs.job import DEFECT, KINDS
+from trainyard.emulator.sagemaker.jobs.transfers import ClientFault, join_key, split_uri
+from trainyard.emulator.sagemaker.pipelines import pipeline_versions
+from trainyard.emulator.sagemaker.pipelines.checked_definition import Definition, Step, parse
+from trainyard.emulator.sagemaker.pipelines.step_order import (
+    Observe,
+    Order,
+    Retries,
+    ignore_change,
+    unroll_loop,
+)
+from trainyard.emulator.sagemaker.pipelines.steps import RUNNERS, Runner, Services
+from trainyard.emulator.sagemaker.pipelines.steps.output_parameters import parse_outputs
+from trainyard.emulator.sagemaker.pipelines.steps.runner import (
+    Attempt,
+    StepFailed,
+    StepStopped,
+    StepTimedOut,
+    make_failure,
+)
+from trainyard.emulator.sagemaker.search_api import Experiments
+from trainyard.language.definition_document import END_STATUSES
+from trainyard.language.evaluation import arn_variables, evaluate, read_json
+from trainyard.language.expressions import ExpressionError, Value, lookup, split_path
+from trainyard.language.step_types import STEP_TYPES, step_type
+from trainyard.language.steps import property_file
+
+# Values of an execution's expressions.
+
+
+class ExecutionScope:
+    """The :class:`trainyard.language.evaluation.Scope` of an execution, in which every value is
+    known.
+
+    Args:
+        record: the execution's record, with the results of its steps so far.
+        describe: returns the Describe answer for a step's Metadata.
+        names: TrainingJobName or ProcessingJobName, which exist only in steps of that type.
+    """
+
+    def __init__(
+        self,
+        record: dict,
+        definition: Definition,
+        describe: Callable[[dict], dict],
+        objects: ObjectStore,
+        names: dict[str, str],
+    ) -> None:
+        self._record = record
+        self._definition = definition
+        self._describe = describe
+        self._objects = objects
+        self._names = names
+
+    def parameter(self, name: str) -> Value:
+        return self._record["parameters"][name]
+
+    def variable(self, name: str) -> str:
+        answer = self._record["answer"]
+        values = {
+            **arn_variables(answer["PipelineExecutionArn"]),
+            "StartDateTime": _iso(answer["CreationTime"]),
+            "CurrentDateTime": _iso(datetime.now(UTC).timestamp()),
+            "PipelineName": self._record["pipeline"],
+        } | {name: value for name, value in self._names.items() if value}
+        if name not in values:
+            raise ExpressionError(f"Execution.{name} exists only in a step of that job's type")
+        return values[name]
+
+    def property(self, step: str, path: str) -> Any:
+        if self._document(step).get("Type") == "ForEach":
+            target = self._of_loop(step, split_path(path))
+            if target:
+                return self.property(*target)
+        if step not in self._record["steps"]:
+            raise ExpressionError(f"Get 'Steps.{step}.{path}': there is no step {step!r}")
+        properties = self._describe(self._record["steps"][step]["Metadata"])
+        document = self._document(step)
+        if step_type(document.get("Type")).outputs:
+            properties = parse_outputs(document.get("OutputParameters") or [], properties)
+        return lookup(properties, path, f"Get 'Steps.{step}.{path}'")
+
+    def _of_loop(self, loop: str, tokens: list[str | int]) -> tuple[str, str] | None:
+        """Return the child and property that IterationOutputs[i].<body>.x or Selected.x stand
+        for.
+        """
+        loop_metadata = self._record["steps"].get(loop, {}).get("Metadata", {}).get("ForEach", {})
+        if tokens[0] == "IterationOutputs" and len(tokens) > 3:
+            index, body, *rest = tokens[1:]
+        elif tokens[0] == "Selected" and len(tokens) > 1 and "Selector" in loop_metadata:
+            body, index, rest = (
+                loop_metadata["Selector"]["StepName"],
+                loop_metadata["Selector"]["Index"],
+                tokens[1:],
+            )
+        else:
+            return None
+        return f"{body}-{index}", "".join(map(_format_token, rest)).removeprefix(".")
+
+    def _document(self, step: str) -> dict[str, Any]:
+        """Return the definition of a step, or of the body step behind a loop's child."""
+        steps = self._definition.steps
+        source = steps.get(step) or steps.get(step.rpartition("-")[0])
+        if source is None:
+            raise ExpressionError(f"there is no step {step!r}")
+        return source.document
+
+    def property_file(self, step: str, name: str, path: str) -> Any:
+        location = f"property file {name!r} of step {step!r}"
+        folder, file = property_file(self._document(step), name)
+        try:
+            data = self._read(join_key(self.property(step, folder), file))
+        except ExpressionError as error:
+            raise ExpressionError(f"{location}: {error}") from None
+        return read_json(data, path, location)
+
+    def s3_file(self, uri: str, path: str) -> Any:
+        return read_json(self._read(uri), path, uri)
+
+    def _read(self, uri: str) -> bytes:
+        try:
+            return self._objects.read_bytes(*split_uri(uri))
+        except (ApiError, ClientFault) as error:
+            message = error.message if isinstance(error, ApiError) else str(error)
+            raise ExpressionError(f"cannot read {uri}: {message}") from None
+
+
+def _iso(seconds: float) -> str:
+    time = datetime.fromtimestamp(seconds, UTC)
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _format_token(token: str | int) -> str:
+    """Return one part of a property's path, as written in an expression."""
+    return f"[{token}]" if isinstance(token, int) else f"['{token}']"
+
+
+# The runners of all step types, found by a step's type or by the Metadata that it left.
+
+
+class Work:
+    """Runs and describes the work of steps. Its methods are thread-safe.
+
+    ``metadata`` are empty until a step created something.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._runners = {name: make(services, name) for name, make in RUNNERS.items()}
+        self._by_key = {STEP_TYPES[name].metadata_key: r for name, r in self._runners.items()}
+
+    @property
+    def experiments(self) -> Experiments:
+        return self._services.experiments
+
+    @property
+    def authority(self) -> Authority:
+        return self._services.aws.authority
+
+    def runner(self, step_type: str) -> Runner:
+        return self._runners[step_type]
+
+    def describe(self, metadata: dict[str, Any]) -> dict[str, Any]:
+        [(key, metadata_value)] = metadata.items()
+        return self._by_key[key].describe(metadata_value)
+
+    def outputs(self, metadata: dict[str, Any]) -> list[str]:
+        return [uri for key, body in metadata.items() for uri in self._by_key[key].outputs(body)]
+
+    def stop(self, metadata: dict[str, Any]) -> None:
+        for key, metadata_value in metadata.items():
+            self._by_key[key].stop(metadata_value)
+
+
+NAME_LETTERS = string.ascii_letters + string.digits
+LIMIT = 1024  # characters of a FailureReason
+SETTLE = 30.0  # longest wait, in seconds, until an answered callback's step has ended
+log = logging.getLogger(__name__)
+
+Hit = Callable[["Execution", Step, str], tuple[dict, str] | None]
+"""Returns (step record, execution's ARN) of an earlier run with that signature, or None."""
+
+
+class Execution:
+    """A pipeline execution. Create it, ``start`` it; ``record`` is its state, also on disk."""
+
+    def __init__(
+        self,
+        directory: Path,
+        record: dict,
+        work: Work,
+        objects: ObjectStore,
+        hit: Hit,
+        observe: Observe = ignore_change,
+    ) -> None:
+        self.record = record
+        self.lock = threading.Condition(threading.RLock())
+        self.directory, self.work = directory, work
+        self.keep = Late(self.save, f"execution {directory.name}")
+        self._objects, self._hit, self._observe = objects, hit, observe
+        self._running: set[str] = set()
+        self._timed_out = False
+        self._stop, self._done_event = threading.Event(), threading.Event()
+        if self._is_over:  # in an earlier emulator: no part of it runs
+            self._done_event.set()
+
+    @functools.cached_property
+    def definition(self) -> Definition:
+        return parse((self.directory / "definition.json").read_bytes().decode())
+
+    @functools.cached_property
+    def _order(self) -> Order:
+        return Order(self.definition, self.record)
+
+    @property
+    def arn(self) -> str:
+        return self.record["answer"]["PipelineExecutionArn"]
+
+    @property
+    def id(self) -> str:
+        return self.arn.rpartition("/")[2]
+
+    @property
+    def steps(self) -> dict[str, dict]:
+        """Step name -> its record, in the order in which they started."""
+        return self.record["steps"]
+
+    @property
+    def _is_over(self) -> bool:
+        return self.record["answer"]["PipelineExecutionStatus"] in END_STATUSES
+
+    @property
+    def stopping(self) -> threading.Event:
+        return self._stop
+
+    def start(self) -> None:
+        self.save()
+        self._observe(self.record, None)
+        Thread(target=self._run, name=f"execution-{self.id}", daemon=True).start()
+
+    def stop(self) -> None:
+        """Stop what runs; no further step starts."""
+        with self.lock:
+            if self._stop.is_set() or self._is_over:
+                return
+            self._stop.set()
+            running = [self.steps[name] for name in self._running]
+            for record in running:
+                record["StepStatus"] = "Stopping"
+            self._set_status("Stopping")  # observers see the steps' statuses, too
+            self.lock.notify_all()
+        for record in running:
+            self.work.stop(record.get("Metadata", {}))
+
+    def wait(self) -> None:
+        """Return when the end is on disk and all observers have been informed.
+
+        The status changes to Succeeded, Failed or Stopped earlier.
+        """
+        self._done_event.wait()
+
+    def settle(self, token: str) -> None:
+        """Return when the step that waited with that callback token has ended."""
+
+        def is_settled() -> bool:
+            steps = [step for step in self.steps.values() if _token(step) == token]
+            return all("EndTime" in step for step in steps)
+
+        with self.lock:
+            self.lock.wait_for(is_settled, SETTLE)
+
+    def save(self) -> None:
+        with self.lock:
+            self.record["answer"]["LastModifiedTime"] = time.time()
+            write_json(self.directory / "execution.json", self.record)
+
+    # the order of the steps
+
+    def _run(self) -> None:
+        try:
+            with self.lock:
+                while True:
+                    for step in [] if self._stop.is_set() else self._order.ready(self._running):
+                        self._begin(step)
+                    if not self._running:
+                        break
+                    self.lock.wait()
+                self._conclude()
+                del self.definition, self._order  # the largest part: what has ended is described
+        finally:
+            self._done_event.set()
+
+    def _begin(self, step: Step) -> None:
+        members = {"StepDisplayName": "DisplayName", "StepDescription": "Description"}
+        texts = {key: text for key, name in members.items() if (text := step.document.get(name))}
+        self.steps[step.name] = {
+            "StepName": step.name,
+            "StepType": step.type,  # what events say; not in the API's answers
+            **texts,
+            "StartTime": time.time(),
+            "StepStatus": "Executing",
+            "AttemptCount": 1,
+            "Metadata": {},
+            **({"IterationContext": step.iteration} if step.iteration else {}),
+        }
+        self._running.add(step.name)
+        self.keep()
+        self._observe(self.record, step.name)
+        Thread(target=self._run_step, args=(step,), daemon=True).start()
+
+    def _conclude(self) -> None:
+        if self._stop.is_set() and not self._timed_out:
+            self._set_status("Stopped")
+        else:
+            self._set_status(*self._order.end())
+
+    def _set_status(self, status: str, reason: str | None = None) -> None:
+        answer = self.record["answer"]
+        answer["PipelineExecutionStatus"] = status
+        if reason:
+            answer["FailureReason"] = reason[:LIMIT]
+        self.keep()
+        self._observe(self.record, None)
+
+    # one step
+
+    def _run_step(self, step: Step) -> None:
+        record = self.steps[step.name]
+        status = "Failed"
+        reason: str | None = DEFECT  # until the real reason is known
+        try:
+            self._attempt_all(step, record)
+            status, reason = "Succeeded", None
+        except StepStopped:
+            status, reason = "Stopped", None
+        except (StepFailed, ExpressionError) as failure:
+            status, reason = "Failed", str(failure)
+            self._timed_out |= isinstance(failure, StepTimedOut)
+        except ClientFault as fault:
+            status, reason = "Failed", f"ClientError: {fault}"
+        except (ApiError, EmulatorError, OSError) as error:
+            log.exception("step %s of %s failed in the emulator", step.name, self.id)
+            status, reason = "Failed", f"InternalServerError: {error}"
+        finally:
+            with self.lock:
+                record |= {"StepStatus": status, "EndTime": time.time()}
+                record |= {"FailureReason": reason[:LIMIT]} if reason else {}
+                self._running.discard(step.name)
+                self.keep()
+                self._observe(self.record, step.name)
+                self.lock.notify_all()
+
+    def _attempt_all(self, step: Step, record: dict) -> None:
+        retries = Retries(step.document.get("RetryPolicies") or [], record["StartTime"])
+        while True:
+            try:
+                self._attempt(step, record)
+                return
+            except StepFailed as failure:
+                delay = retries.delay(str(failure), failure.code)
+                if delay is None:
+                    raise
+                if self._stop.wait(delay):
+                    raise StepStopped from None
+                with self.lock:
+                    record["AttemptCount"] += 1
+                    self.keep()
+
+    def _attempt(self, step: Step, record: dict) -> None:
+        kind, runner = step_type(step.type), self.work.runner(step.type)
+        name = self._unique_name(step)
+        scope = self._scope({f"{kind.job.api}Name": name} if kind.job else {})
+        arguments = step.arguments if runner.resolves else evaluate(step.arguments, scope)
+        signature = pipeline_versions.signature(step, arguments)
+        if signature and self._reuse(step, record, signature):
+            return
+
+        if step.type in KINDS and (config := self.record["answer"].get("PipelineExperimentConfig")):
+            own_config = arguments.get("ExperimentConfig", {})
+            arguments = arguments | {"ExperimentConfig": config | own_config}
+
+        def note(metadata: dict) -> None:
+            self._note(record, {kind.metadata_key: metadata})
+
+        fields = evaluate(step.fields, scope)
+        self._ask_for(step, name, arguments, fields)
+        runner.run(
+            Attempt(
+                arguments=arguments,
+                fields=fields,
+                name=name,
+                scope=scope,
+                note=note,
+                iterate=functools.partial(self._iterate, step),
+            )
+        )
+        outputs = pipeline_versions.snapshot(self._objects, self.work.outputs(record["Metadata"]))
+        with self.lock:
+            record |= {"signature": signature, "outputs": outputs}
+
+    def _ask_for(self, step: Step, name: str, arguments: dict, fields: dict) -> None:
+        """Check that the pipeline's role may do what the step does. Raises StepFailed."""
+        authority = self.work.authority
+        if caller := authority.session(self._role):
+            calls = list(step_calls(step.type, name, arguments, fields))
+            try:
+                authority.check(caller, calls)
+            except ApiError as denial:
+                raise make_failure(calls[0].action, denial) from None
+
+    @property
+    def _role(self) -> str:
+        return self.record["answer"]["RoleArn"]
+
+    def _iterate(self, loop: Step, items: list) -> dict[str, dict]:
+        """Run a loop's body for each item, to the end; return every child's record, empty if not
+        begun.
+
+        In a retry, children that succeeded with the same item are not run again.
+        """
+        children = unroll_loop(self.definition, loop, items)
+        with self.lock:
+            for child in children:
+                if _item(self.steps.get(child.name)) != child.iteration:
+                    self.steps.pop(child.name, None)
+                self._order.children[child.name] = child
+            self.lock.notify_all()
+            self.lock.wait_for(lambda: self._is_loop_over(children))
+            return {child.name: dict(self.steps.get(child.name, {})) for child in children}
+
+    def _is_loop_over(self, children: list[Step]) -> bool:
+        """Return whether no child runs and none will."""
+        if any(child.name in self._running for child in children):
+            return False
+        return self._stop.is_set() or not any(map(self._order.may_start, children))
+
+    def _scope(self, names: dict[str, str]) -> ExecutionScope:
+        objects = held_objects(self.work.authority, self._role)
+        return ExecutionScope(self.record, self.definition, self.work.describe, objects, names)
+
+    def _unique_name(self, step: Step) -> str:
+        """Return ``pipelines-<execution>-<step>-<10 random>``, cut to the 63 characters of a job
+        name.
+
+        With the SDK's use_custom_job_prefix the Arguments hold a name, which replaces
+        "pipelines" and the step's name.
+        """
+        kind = step_type(step.type)
+        custom = step.arguments.get(kind.made_up) if kind.job else None
+        chance = "".join(secrets.choice(NAME_LETTERS) for _ in range(10))
+        if custom:
+            prefix = str(evaluate(custom, self._scope({})))[:39]
+            return f"{prefix.rstrip('-')}-{self.id}-{chance}"
+        name = step.name.replace("_", "-")[:28].strip("-")
+        return f"pipelines-{self.id}-{name}-{chance}"
+
+    def _reuse(self, step: Step, record: dict, signature: str) -> bool:
+        hit = self._hit(self, step, signature)
+        if not hit:
+            return False
+        earlier, arn = hit
+        with self.lock:
+            record["CacheHitResult"] = {"SourcePipelineExecutionArn": arn}
+            record["outputs"] = earlier["outputs"]
+        self._note(record, earlier["Metadata"])
+        return True
+
+    def _note(self, record: dict, metadata: dict) -> None:
+        with self.lock:
+            record["Metadata"] = metadata
+            self.keep()
+            late = self._stop.is_set()
+        if late:  # a stop was requested while the job was being created
+            self.work.stop(metadata)
+
+
+def _token(record: dict) -> str | None:
+    return record.get("Metadata", {}).get("Callback", {}).get("CallbackToken")
+
+
+def _item(record: dict | None) -> dict | None:
+    return record.get("IterationContext") if record else None

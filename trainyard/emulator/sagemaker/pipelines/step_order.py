@@ -1,0 +1,248 @@
+"""The order of an execution's steps: which may start now, and how the execution ends."""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from trainyard.emulator.sagemaker.pipelines.checked_definition import Definition, Step
+from trainyard.language.definition_document import TRIGGERS
+from trainyard.language.expressions import (
+    GET,
+    LOOP_ITEM,
+    ExpressionError,
+    is_expression,
+    lookup,
+    parse_get,
+)
+from trainyard.language.retries import BACKOFF_RATE, CAUSES, INTERVAL_SECONDS, MAX_ATTEMPTS
+
+
+class Order:
+    """Order of the steps. Reads the execution's record at each call; the caller holds its lock."""
+
+    def __init__(self, definition: Definition, record: dict) -> None:
+        self._definition, self._record = definition, record
+        self.children: dict[str, Step] = {}
+        """Steps of the running loops, one per body step and item, by name."""
+
+    def ready(self, running: Collection[str]) -> list[Step]:
+        """Return the steps that may start beside ``running``, within MaxParallelExecutionSteps."""
+        limit = self._record["answer"].get("ParallelismConfiguration", {})
+        free = limit.get("MaxParallelExecutionSteps", sys.maxsize)
+        free -= len([name for name in running if not self._is_loop(name)])
+        steps: list[Step] = []
+        for step in self._steps():
+            if not self.may_start(step):
+                continue
+            if self._is_loop(step.name):
+                steps.append(step)
+            elif free > 0 and self._has_place(step, [*running, *(other.name for other in steps)]):
+                free -= 1
+                steps.append(step)
+        return steps
+
+    def may_start(self, step: Step) -> bool:
+        """Return whether all steps that it waits for ended as required, and no failure prevents
+        it.
+        """
+        top = step.loop or step.name
+        if step.name in self._began or top not in self._record.get("selected", [top]):
+            return False
+        waits = step.depends_on.items()
+        if not all(self._status(name) in TRIGGERS[trigger] for name, trigger in waits):
+            return False
+        if step.branch and not self._is_branch_taken(*step.branch):
+            return False
+        handles = any(
+            trigger != "Completed" and self._status(name) != "Succeeded" for name, trigger in waits
+        )
+        return handles or not self._list_failures(step.loop)
+
+    def end(self) -> tuple[str, str | None]:
+        """Return the status of an execution whose steps have all ended, and the reason of a
+        failure.
+        """
+        failures = self._list_failures()
+        handlers = {
+            name
+            for step in self._definition.steps.values()
+            if step.name in self._began
+            for name, trigger in step.depends_on.items()
+            if trigger != "Completed"
+        }
+        if failures and set(failures) <= handlers:
+            return "CompletedWithFailures", None
+        if failures:
+            causes = [f"{name}: {self._began[name].get('FailureReason', '')}" for name in failures]
+            return "Failed", f"Step failure: One or multiple steps failed. {'; '.join(causes)}"
+        has_stopped = "Stopped" in [record["StepStatus"] for record in self._began.values()]
+        return ("Stopped" if has_stopped else "Succeeded"), None
+
+    @property
+    def _began(self) -> dict[str, dict]:
+        return self._record["steps"]
+
+    def _steps(self) -> list[Step]:
+        """Return the steps outside of loops, and the steps of the running loops."""
+        outside = (step for step in self._definition.steps.values() if not step.loop)
+        return [*outside, *self.children.values()]
+
+    def _is_loop(self, name: str) -> bool:
+        """Return whether the step is a loop, which does not count as a step that runs in
+        parallel.
+        """
+        step = self._definition.steps.get(name)
+        return step is not None and step.type == "ForEach"
+
+    def _has_place(self, step: Step, running: list[str]) -> bool:
+        """Return whether the step's loop, if it has one, may run one more step."""
+        if not step.loop:
+            return True
+        siblings = [self.children[name] for name in running if name in self.children]
+        most = self._definition.steps[step.loop].arguments["MaxConcurrency"]
+        return len([other for other in siblings if other.loop == step.loop]) < most
+
+    def _status(self, name: str) -> str | None:
+        return self._began.get(name, {}).get("StepStatus")
+
+    def _is_branch_taken(self, condition: str, outcome: bool) -> bool:
+        metadata = self._began.get(condition, {}).get("Metadata", {})
+        return metadata.get("Condition", {}).get("Outcome") == str(outcome)
+
+    def _list_failures(self, loop: str | None = None) -> list[str]:
+        """Return the failed steps of that loop; without ``loop``, the failed steps outside of
+        loops.
+        """
+        return [
+            name
+            for name, record in self._began.items()
+            if record["StepStatus"] == "Failed"
+            and record.get("IterationContext", {}).get("ParentStepName") == loop
+        ]
+
+
+@dataclass(slots=True)
+class Retries:
+    """The retries of one step's run. ``started``: time.time() at its first attempt."""
+
+    policies: list[dict]
+    start_time: float
+    used: int = 0
+
+    def delay(self, reason: str, code: str = "") -> float | None:
+        """Return seconds until the next attempt after a failure with ``reason``; None: give up.
+
+        ``code``: the error code of a call that creates a job, such as ResourceLimitExceeded.
+        """
+        causes = {
+            cause.name
+            for cause in CAUSES.values()
+            if reason.startswith(cause.failures) or code in cause.failures
+        }
+        for policy in self.policies:
+            if causes & set(policy.get("ExceptionType", ())) and self._has_retries_left(policy):
+                first = policy.get("IntervalSeconds", INTERVAL_SECONDS)
+                wait = first * policy.get("BackoffRate", BACKOFF_RATE) ** self.used
+                self.used += 1
+                return wait
+        return None
+
+    def _has_retries_left(self, policy: dict) -> bool:
+        if "ExpireAfterMin" in policy:
+            return time.time() - self.start_time < 60 * policy["ExpireAfterMin"]
+        return self.used < policy.get("MaxAttempts", MAX_ATTEMPTS)
+
+
+LONGEST = 12800  # characters of an item (botocore: IterationContext)
+
+
+def unroll_loop(definition: Definition, loop: Step, items: Iterable[Any]) -> list[Step]:
+    """Return the steps ``<body>-<index>`` for each item, with the item in place of CurrentItem.
+
+    Raises:
+        ExpressionError: an item is too long, or lacks a value that a body step uses.
+    """
+    bodies = [step for step in definition.steps.values() if step.loop == loop.name]
+    names = {step.name for step in bodies}
+    steps = []
+    for index, item in enumerate(items):
+        if len(as_text(item)) > LONGEST:
+            raise ExpressionError(f"item {index}: expected at most {LONGEST} characters")
+        steps += [_instance(body, index, item, names) for body in bodies]
+    return steps
+
+
+def as_text(item: Any) -> str:
+    """Return an item as IterationContext shows it."""
+    return item if isinstance(item, str) else json.dumps(item)
+
+
+def _instance(body: Step, index: int, item: Any, siblings: set[str]) -> Step:
+    name = f"{body.name}-{index}"
+    arguments, document = (
+        _replace_item(v, index, item, siblings) for v in (body.arguments, body.document)
+    )
+    dependencies = {f"{n}-{index}" if n in siblings else n: t for n, t in body.depends_on.items()}
+    context = {"ParentStepName": body.loop, "Index": index, "Item": as_text(item)}
+    document = document | {"Name": name}
+    return replace(
+        body,
+        name=name,
+        arguments=arguments,
+        document=document,
+        depends_on=dependencies,
+        iteration=context,
+    )
+
+
+def _replace_item(value: Any, index: int, item: Any, siblings: set[str]) -> Any:
+    """Return ``value`` with CurrentItem replaced, and sibling references changed to this
+    iteration.
+    """
+    if isinstance(value, list):
+        return [_replace_item(element, index, item, siblings) for element in value]
+    if not isinstance(value, dict):
+        return value
+    if is_expression(value) and GET in value:
+        return _get(value[GET], index, item, siblings)
+    return {key: _replace_item(element, index, item, siblings) for key, element in value.items()}
+
+
+def _get(text: Any, index: int, item: Any, siblings: set[str]) -> Any:
+    reference = parse_get(text)
+    if reference.kind == LOOP_ITEM:
+        return _of_item(reference.path, item)
+    if reference.kind in ("Steps", "PropertyFiles") and reference.name in siblings:
+        return {GET: f"Steps.{reference.name}-{index}" + text[len(f"Steps.{reference.name}") :]}
+    return {GET: text}
+
+
+def _of_item(path: str, item: Any) -> Any:
+    """Return a scalar; an object or a list becomes JSON text, as when it is an item itself."""
+    if path != "CurrentItem":
+        document = _parse_item(item)
+        value = lookup({"CurrentItem": document}, path, f"ForEach.{path} of item {as_text(item)}")
+    else:
+        value = item
+    return json.dumps(value) if isinstance(value, dict | list) or value is None else value
+
+
+def _parse_item(item: Any) -> Any:
+    if not isinstance(item, str):
+        return item
+    try:
+        return json.loads(item)
+    except ValueError:
+        return item
+
+
+Observe = Callable[[dict, str | None], None]
+"""Called with an execution's record when its status changes, or the status of the named step. It
+must return quickly."""
+
+
+def ignore_change(record: dict, step: str | None) -> None:
+    """Ignore the change."""

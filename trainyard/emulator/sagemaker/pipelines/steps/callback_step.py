@@ -1,0 +1,67 @@
+"""Callback: sends a token to a queue, and waits for the call that answers with this token."""
+
+import logging
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from trainyard.emulator.sagemaker.pipelines.steps.output_parameters import (
+    describe_outputs,
+    read_outputs,
+)
+from trainyard.emulator.sagemaker.pipelines.steps.runner import (
+    Attempt,
+    Runner,
+    StepFailed,
+    StepStopped,
+    StepTimedOut,
+    runs,
+)
+
+LONGEST = 7 * 86400  # seconds
+log = logging.getLogger(__name__)
+
+
+@runs("Callback")
+class CallbackRunner(Runner):
+    """Sends token, execution and Arguments to SqsQueueUrl.
+
+    When stopped, it sends a second message, with the status Stopping, and goes on waiting for the
+    call.
+    """
+
+    def run(self, attempt: Attempt) -> None:
+        queue = str(attempt.fields.get("SqsQueueUrl"))
+        declarations = attempt.fields.get("OutputParameters") or []
+        execution = str(attempt.scope.variable("PipelineExecutionArn"))
+        names = [output["OutputName"] for output in declarations]
+        waiting = self._services.callbacks.open(execution, attempt.arguments, names)
+        metadata = {"CallbackToken": waiting.token, "SqsQueueUrl": queue}
+        try:
+            self._send(queue, waiting.message("Executing"))
+        except (ClientError, BotoCoreError) as error:
+            raise StepFailed(f"ClientError: Failed to send to {queue}: {error}") from None
+        attempt.note(metadata)
+        if not waiting.answer_event.wait(LONGEST):
+            raise StepTimedOut("ClientError: the callback was not answered in seven days")
+        answer = waiting.answer
+        if answer is None:
+            raise StepStopped
+        if "failure" in answer:
+            raise StepFailed(answer["failure"] or "ClientError: the callback was answered: failed")
+        outputs = read_outputs(declarations, answer["outputs"], "SendPipelineExecutionStepSuccess")
+        attempt.note(metadata | {"OutputParameters": outputs})
+
+    def describe(self, metadata: dict[str, Any]) -> dict[str, Any]:
+        return describe_outputs(metadata)
+
+    def stop(self, metadata: dict[str, Any]) -> None:
+        waiting = self._services.callbacks.waits(metadata["CallbackToken"])
+        if waiting:
+            try:
+                self._send(metadata["SqsQueueUrl"], waiting.message("Stopping"))
+            except (ClientError, BotoCoreError) as error:
+                log.warning("callback %s: no stop message sent: %s", waiting.token, error)
+
+    def _send(self, queue: str, message: str) -> None:
+        self._services.aws.client("sqs").send_message(QueueUrl=queue, MessageBody=message)

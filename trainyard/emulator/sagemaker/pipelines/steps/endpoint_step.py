@@ -1,0 +1,80 @@
+"""EndpointConfig and Endpoint: create a configuration, and put it into service at an endpoint."""
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from trainyard.emulator.request_scope import ApiError
+from trainyard.emulator.sagemaker.endpoints import endpoints
+from trainyard.emulator.sagemaker.jobs.request_checks import Check
+from trainyard.emulator.sagemaker.pipelines.steps.runner import (
+    Attempt,
+    Runner,
+    StepFailed,
+    StepStopped,
+    make_failure,
+    runs,
+)
+
+POLL_SECONDS = 0.1  # seconds between checks of an endpoint's status
+UNDER_WAY = ("Creating", "Updating", "RollingBack")
+
+
+@runs("EndpointConfig")
+class EndpointConfigRunner(Runner):
+    """Calls CreateEndpointConfig."""
+
+    @staticmethod
+    def checks(step_type: str, arguments: dict, python: Path) -> Iterable[Check]:
+        return endpoints.checks(arguments)
+
+    def run(self, attempt: Attempt) -> None:
+        name = attempt.arguments.get("EndpointConfigName") or attempt.name
+        request = attempt.arguments | {"EndpointConfigName": name}
+        try:
+            answer = self._services.forward("CreateEndpointConfig", request)
+        except ApiError as error:
+            raise make_failure("CreateEndpointConfig", error) from None
+        attempt.note({"Arn": answer["EndpointConfigArn"]})
+
+    def describe(self, metadata: dict) -> dict:
+        name = metadata["Arn"].rpartition("/")[2]
+        return self._services.forward("DescribeEndpointConfig", {"EndpointConfigName": name})
+
+
+@runs("Endpoint")
+class EndpointRunner(Runner):
+    """Creates the endpoint, or updates one of that name, and waits until it is in service."""
+
+    def run(self, attempt: Attempt) -> None:
+        request = attempt.arguments
+        name = request["EndpointName"]
+        verb = "Update" if self._services.endpoints.exists(name) else "Create"
+        if verb == "Update":
+            request = {key: value for key, value in request.items() if key != "Tags"}
+        try:
+            answer = self._services.forward(f"{verb}Endpoint", request)
+        except ApiError as error:
+            raise make_failure(f"{verb}Endpoint", error) from None
+        attempt.note({"Arn": answer["EndpointArn"]})
+        self._wait(name, request["EndpointConfigName"])
+
+    def describe(self, metadata: dict) -> dict:
+        return self._services.forward(
+            "DescribeEndpoint", {"EndpointName": metadata["Arn"].rpartition("/")[2]}
+        )
+
+    def _wait(self, name: str, config: str) -> None:
+        try:
+            while (endpoint := self._describe(name))["EndpointStatus"] in UNDER_WAY:
+                time.sleep(POLL_SECONDS)
+        except ApiError:  # it was deleted meanwhile
+            raise StepStopped from None
+        if endpoint["EndpointStatus"] != "InService" or endpoint["EndpointConfigName"] != config:
+            reason = endpoint.get("FailureReason", "it does not serve")
+            raise StepFailed(
+                f"ClientError: endpoint {name} is not in service with {config}: {reason}"
+            )
+
+    def _describe(self, name: str) -> dict:
+        return self._services.forward("DescribeEndpoint", {"EndpointName": name})

@@ -1,0 +1,122 @@
+"""ForEach: runs its body once for each item, and may select one iteration by its output."""
+
+import json
+import math
+from typing import Any
+
+from trainyard.emulator.sagemaker.pipelines.steps.runner import (
+    Attempt,
+    Runner,
+    StepFailed,
+    StepStopped,
+    runs,
+)
+from trainyard.language.evaluation import evaluate
+from trainyard.language.expressions import LOOP_OUTPUT, ExpressionError, is_expression, parse_get
+
+MOST = 100
+"""Most items that a definition may list (SDK 3.27: ForEachStep); a JSON list may be longer."""
+PICKS = {"MaxBy": max, "MinBy": min}
+
+
+@runs("ForEach")
+class ForEachRunner(Runner):
+    """Evaluates a loop's items and outputs; the execution itself runs the loop's steps.
+
+    When a step fails, running steps go on to their end and no others of the loop start, as in an
+    execution; AWS does not document this.
+    """
+
+    resolves = True
+
+    @staticmethod
+    def check(arguments: dict[str, Any]) -> None:
+        items, most = arguments.get("IterableItems"), arguments.get("MaxConcurrency")
+        if not is_expression(items) and not (isinstance(items, list) and 1 <= len(items) <= MOST):
+            raise ExpressionError(f"IterableItems: expected an expression or 1 to {MOST} items")
+        if not isinstance(most, int) or isinstance(most, bool) or not 1 <= most <= 50:
+            raise ExpressionError(f"MaxConcurrency {most!r}: expected 1 to 50")
+        selector = arguments.get("Selector")
+        if selector is not None:
+            _field(selector)
+
+    def run(self, attempt: Attempt) -> None:
+        items = _items(evaluate(attempt.arguments["IterableItems"], attempt.scope))
+        children = attempt.iterate(items)
+        statuses = [child.get("StepStatus") for child in children.values()]
+        metadata: dict[str, Any] = {
+            "InputItemCount": len(items),
+            "TotalStepCount": len(children),
+            "SucceededStepCount": statuses.count("Succeeded"),
+            "FailedStepCount": statuses.count("Failed"),
+            "StoppedStepCount": statuses.count("Stopped"),
+        }
+        try:
+            _raise(children, statuses)
+            if selector := attempt.arguments.get("Selector"):
+                metadata["Selector"] = _select_iteration(selector, len(items), attempt)
+        except StepStopped:
+            attempt.note({"Status": "Stopped", **metadata})
+            raise
+        except (StepFailed, ExpressionError):
+            attempt.note({"Status": "Failed", **metadata})
+            raise
+        attempt.note({"Status": "Succeeded", **metadata})
+
+
+def _items(value: Any) -> list[Any]:
+    """Return the items from a list, or from the text of a JSON list."""
+    items = value
+    if isinstance(value, str):
+        try:
+            items = json.loads(value)
+        except ValueError as error:
+            raise ExpressionError(f"IterableItems {value[:80]!r} is not JSON: {error}") from None
+    if not isinstance(items, list):
+        raise ExpressionError(f"IterableItems {str(value)[:80]!r}: expected a JSON list")
+    return items
+
+
+def _raise(children: dict[str, dict], statuses: list[str | None]) -> None:
+    failures = [name for name, child in children.items() if child.get("StepStatus") == "Failed"]
+    if failures:
+        reason = children[failures[0]].get("FailureReason", "")
+        message = (
+            f"{len(failures)} of {len(children)} steps of the loop failed; {failures[0]}: {reason}"
+        )
+        raise StepFailed(message)
+    if "Stopped" in statuses or None in statuses:
+        raise StepStopped
+
+
+def _field(selector: Any) -> tuple[str, str]:
+    """Return the body step and the property that are compared."""
+    field = selector.get("Field") if isinstance(selector, dict) else None
+    if not isinstance(field, dict) or "Get" not in field or selector.get("Pick") not in PICKS:
+        expectation = f"expected Pick, one of {list(PICKS)}, and Field, an IterationOutput"
+        raise ExpressionError(f"Selector {selector!r}: {expectation}")
+    reference = parse_get(field["Get"])
+    if reference.kind != LOOP_OUTPUT:
+        raise ExpressionError(f"Selector.Field {field['Get']!r}: expected IterationOutput.<step>.…")
+    return reference.name, reference.path
+
+
+def _select_iteration(selector: dict, count: int, attempt: Attempt) -> dict[str, Any]:
+    """Return the selected iteration; among equal values the first."""
+    body, path = _field(selector)
+    values = [_number(attempt.scope.property(f"{body}-{i}", path), i) for i in range(count)]
+    if not values:
+        raise StepFailed("ClientError: the Selector has nothing to pick: the loop has no items")
+    best = PICKS[selector["Pick"]](values)
+    return {"StepName": body, "Index": values.index(best)}
+
+
+def _number(value: Any, index: int) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if math.isnan(number) or isinstance(value, bool):
+        message = f"the Selector's Field of iteration {index} is {value!r}, which is not a number"
+        raise StepFailed(f"ClientError: {message}")
+    return number

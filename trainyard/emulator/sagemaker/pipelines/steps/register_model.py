@@ -1,0 +1,49 @@
+"""RegisterModel: puts a package into the model registry."""
+
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+
+from trainyard.emulator.request_scope import ApiError, foreign
+from trainyard.emulator.sagemaker.jobs.request_checks import Check
+from trainyard.emulator.sagemaker.model_registry import refuse_foreign
+from trainyard.emulator.sagemaker.pipelines.steps.runner import Attempt, Runner, make_failure, runs
+
+
+@runs("RegisterModel")
+class RegisterModelRunner(Runner):
+    """Calls CreateModelPackage; as on AWS the step creates a missing group itself."""
+
+    @staticmethod
+    def checks(step_type: str, arguments: dict, python: Path) -> Iterable[Check]:
+        yield partial(refuse_foreign, arguments.get("ModelPackageGroupName", ""))
+
+    def run(self, attempt: Attempt) -> None:
+        request = dict(attempt.arguments)
+        try:
+            if group := request.get("ModelPackageGroupName"):
+                tags = request.pop("Tags", [])
+                if not foreign(group):  # a group of another account's has to be there
+                    self._make_group(group.rpartition("/")[2], tags)
+            else:  # the SDK removes a name from the definition, as it does for jobs
+                request = {"ModelPackageName": attempt.name} | request
+            answer = self._services.forward("CreateModelPackage", request)
+        except ApiError as error:
+            raise make_failure("CreateModelPackage", error) from None
+        attempt.note({"Arn": answer["ModelPackageArn"]})
+
+    def describe(self, metadata: dict) -> dict:
+        return self._services.forward("DescribeModelPackage", {"ModelPackageName": metadata["Arn"]})
+
+    def _make_group(self, name: str, tags: list[dict]) -> None:
+        """Create the group if it is missing; the step's tags are such a group's, since a package
+        has those of its group.
+        """
+        request = {"ModelPackageGroupName": name}
+        try:
+            self._services.forward("DescribeModelPackageGroup", request)
+        except ApiError as error:
+            if error.status >= 500:
+                raise
+            tags_member = {"Tags": tags} if tags else {}
+            self._services.forward("CreateModelPackageGroup", request | tags_member)

@@ -1,0 +1,145 @@
+"""The base class of step runners, and the table of all runners."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from trainyard.emulator.internal_client import Aws
+from trainyard.emulator.lambda_.lambda_functions import Functions
+from trainyard.emulator.logs.log_store import LogStore
+from trainyard.emulator.request_scope import ApiError
+from trainyard.emulator.s3.object_store import ObjectStore
+from trainyard.emulator.sagemaker.callback_tokens import Callbacks
+from trainyard.emulator.sagemaker.endpoints.endpoints import Endpoints
+from trainyard.emulator.sagemaker.jobs.job_api import Jobs
+from trainyard.emulator.sagemaker.jobs.request_checks import Check
+from trainyard.emulator.sagemaker.search_api import Experiments
+from trainyard.emulator.sagemaker.tuning.tuning_api import Tunings
+from trainyard.language.evaluation import Scope
+from trainyard.language.step_types import STEP_TYPES
+
+
+class StepFailed(Exception):
+    """The step failed; the message is its FailureReason."""
+
+    code = ""
+    """The service's error code, if it refused the call that creates the job."""
+
+
+class StepTimedOut(StepFailed):
+    """The step exceeded its time limit: its execution fails even while it is being stopped."""
+
+
+class StepStopped(Exception):
+    """The step was stopped."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """Parts of the emulator that runners use."""
+
+    jobs: Jobs
+    tunings: Tunings
+    endpoints: Endpoints
+    functions: Functions
+    callbacks: Callbacks
+    objects: ObjectStore
+    logs: LogStore
+    aws: Aws
+    """Clients of this emulator, for services other than SageMaker."""
+    experiments: Experiments
+    forward: Callable[[str, dict], dict]
+    """Answers a SageMaker operation that runs nothing. Raises :class:`ApiError`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """An attempt of one step."""
+
+    arguments: dict[str, Any]
+    """The step's Arguments, resolved unless the runner resolves them itself."""
+
+    fields: dict[str, Any]
+    """The type's fields beside Arguments, resolved: FunctionArn, CheckType, …"""
+
+    name: str
+    """A new name, for the resource that the step creates."""
+
+    scope: Scope
+    note: Callable[[dict[str, Any]], None]
+    """Stores a resource in the step's Metadata; called as soon as it has been created."""
+
+    iterate: Callable[[list[Any]], dict[str, dict[str, Any]]]
+    """Runs the steps of a loop's body for each item: step name → its record."""
+
+
+class Runner:
+    """Runs the steps of a type. ``made`` is the noted Metadata of a step: ``{"Arn": …}``."""
+
+    resolves: ClassVar[bool] = False
+    """True if the runner resolves the step's Arguments itself."""
+
+    def __init__(self, services: Services, step_type: str) -> None:
+        self._services = services
+        self._type = STEP_TYPES[step_type]
+
+    @staticmethod
+    def check(arguments: dict[str, Any]) -> None:
+        """Raise :class:`ExpressionError` for Arguments that CreatePipeline refuses."""
+
+    @staticmethod
+    def checks(step_type: str, arguments: dict[str, Any], python: Path) -> Iterable[Check]:
+        """Return checks for what it can never run, given Arguments with unknown values."""
+        return ()
+
+    def run(self, attempt: Attempt) -> None:
+        """Do the step's work, to its end.
+
+        Raises:
+            StepFailed: it failed.
+            StepStopped: :meth:`stop` was called meanwhile.
+        """
+        raise NotImplementedError
+
+    def describe(self, metadata: dict[str, Any]) -> dict[str, Any]:
+        """Return the step's properties."""
+        return metadata
+
+    def outputs(self, metadata: dict[str, Any]) -> list[str]:
+        """Return the URIs that the step wrote to; a cache hit needs them to exist, unchanged."""
+        return []
+
+    def stop(self, metadata: dict[str, Any]) -> None:
+        """Stop the running work. Does nothing for steps that take no time."""
+
+
+RUNNERS: dict[str, type[Runner]] = {}
+"""Step type → its runner."""
+
+
+def runs(*step_types: str) -> Callable[[type[Runner]], type[Runner]]:
+    """Register a runner for step types.
+
+    Raises:
+        ValueError: the type does not exist, or has a runner already.
+    """
+
+    def register(runner: type[Runner]) -> type[Runner]:
+        for name in step_types:
+            if name not in STEP_TYPES or name in RUNNERS:
+                reason = "has a runner" if name in RUNNERS else "is not in trainyard.language"
+                raise ValueError(f"step type {name!r} of {runner.__module__} {reason}")
+            RUNNERS[name] = runner
+        return runner
+
+    return register
+
+
+def make_failure(operation: str, error: ApiError) -> StepFailed:
+    """Return the failure, in AWS's words, of an API call that a step could not make."""
+    kind = "InternalServerError" if error.status >= 500 else "ClientError"
+    action = operation if ":" in operation else f"sagemaker:{operation}"
+    failure = StepFailed(f"{kind}: Failed to invoke {action}. Error Details: {error.message}")
+    failure.code = error.code
+    return failure

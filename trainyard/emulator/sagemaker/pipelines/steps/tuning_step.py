@@ -1,0 +1,86 @@
+"""Tuning: starts a tuning job and waits for it."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from trainyard.emulator.request_scope import ApiError
+from trainyard.emulator.request_shapes import check
+from trainyard.emulator.sagemaker.jobs.request_checks import Check
+from trainyard.emulator.sagemaker.jobs.training_job import TrainingJob
+from trainyard.emulator.sagemaker.pipelines.steps.runner import (
+    Attempt,
+    Runner,
+    StepFailed,
+    StepStopped,
+    make_failure,
+    runs,
+)
+from trainyard.emulator.sagemaker.tuning.search_strategies import lacking
+from trainyard.emulator.sagemaker.tuning.tuning_api import best_first
+from trainyard.emulator.sagemaker.tuning.tuning_job import TuningJob
+from trainyard.emulator.sagemaker.tuning.tuning_request import definitions
+from trainyard.language.expressions import ExpressionError
+
+OPERATION = "CreateHyperParameterTuningJob"
+
+
+@runs("Tuning")
+class TuningRunner(Runner):
+    """Creates the tuning job that the Arguments ask for.
+
+    A retried step continues its own tuning job if a stop or a kill of the emulator ended it:
+    finished training jobs are not repeated.
+    """
+
+    @staticmethod
+    def check(arguments: dict[str, Any]) -> None:
+        config = arguments.get("HyperParameterTuningJobConfig")
+        strategy = config.get("Strategy") if isinstance(config, dict) else None
+        if isinstance(strategy, str) and (reason := lacking(strategy)):
+            raise ExpressionError(reason)
+
+    @staticmethod
+    def checks(step_type: str, arguments: dict[str, Any], python: Path) -> Iterable[Check]:
+        for definition in definitions(arguments):
+            static_member = {"HyperParameters": definition.get("StaticHyperParameters", {})}
+            yield from TrainingJob.checks(definition | static_member, python)
+
+    def run(self, attempt: Attempt) -> None:
+        name = _name(attempt)
+        request = attempt.arguments | {"HyperParameterTuningJobName": name}
+        tunings = self._services.tunings
+        try:
+            check(OPERATION, request)
+            job = tunings.carry_on(name[:-10], request) or tunings.create(request)
+        except ApiError as error:
+            raise make_failure(OPERATION, error) from None
+        attempt.note({"Arn": job.answer["HyperParameterTuningJobArn"]})
+        job.wait()
+        if job.status == "Stopped":
+            raise StepStopped
+        if job.status == "Failed":
+            raise StepFailed(job.answer["FailureReason"])
+
+    def describe(self, metadata: dict[str, Any]) -> dict[str, Any]:
+        job = self._job(metadata)
+        return job.describe() | {"TrainingJobSummaries": best_first(job)}
+
+    def outputs(self, metadata: dict[str, Any]) -> list[str]:
+        return self._services.tunings.outputs(self._job(metadata).name)
+
+    def stop(self, metadata: dict[str, Any]) -> None:
+        self._job(metadata).stop()
+
+    def _job(self, metadata: dict[str, Any]) -> TuningJob:
+        return self._services.tunings.find(metadata["Arn"].rpartition("/")[2])
+
+
+def _name(attempt: Attempt) -> str:
+    """Return a tuning job's name, ``<execution>-<step, 7>-<10 random>``, of at most 32 characters.
+
+    It is made from ``attempt.name``, ``pipelines-<execution>-<step>-<10 random>``.
+    """
+    _, execution, rest = attempt.name.split("-", 2)
+    step, _, chance = rest.rpartition("-")
+    return f"{execution}-{step[:7].strip('-')}-{chance}"

@@ -1,0 +1,356 @@
+"""Pruning: deletes old executions from a state directory, with their jobs, logs and results.
+
+Kept are the sources and references of registered packages, everything that a pipeline's latest
+definition names, and everything that the step cache may still answer from.
+"""
+
+import bisect
+import functools
+import shutil
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from trainyard.common.errors import EmulatorError
+from trainyard.emulator.damaged_state import refuse_pruning
+from trainyard.emulator.json_documents import read_json
+from trainyard.emulator.regions import folders
+from trainyard.emulator.s3.object_store import ObjectStore
+from trainyard.emulator.sagemaker.jobs.transfers import ClientFault, split_uri
+from trainyard.emulator.sagemaker.pipelines import pipeline_versions
+from trainyard.emulator.sagemaker.pipelines.checked_definition import parse
+
+# An execution and its jobs are one unit: they are kept or deleted together. A job that was not
+# started by an execution is a unit by itself.
+
+
+ROOTS = ("S3OutputPath", "Values")
+"""Keys whose URI is not the object itself: jobs write below it, or it is part of a joined text."""
+
+
+@dataclass(slots=True)
+class Unit:
+    """Records that are kept or deleted together. ``directories``: of executions and jobs."""
+
+    name: str
+    creation_time: float
+    """Creation time, in seconds since the epoch."""
+    directories: list[Path] = field(default_factory=list)
+    jobs: list[str] = field(default_factory=list)
+    """Names of the jobs that the unit started."""
+    uses: set[str] = field(default_factory=set)
+    """Names of all jobs whose results it holds, including those reused by the cache."""
+    package_arn: str = ""
+    """ARN of an existing package that the unit produced; empty if there is none."""
+    cached_step: str = ""
+    """A step whose result the cache may still reuse; empty if there is none."""
+
+
+class References:
+    """The references in the documents of a state directory."""
+
+    def __init__(self, state: Path) -> None:
+        self._jobs = {p.parent.name: read_json(p) for p in state.glob("jobs/*/job.json")}
+        packages = [read_json(path) for path in state.glob("registry/ModelPackage/**/*.json")]
+        self._package_arns = {package["ModelPackageArn"] for package in packages}
+        self._always = set(uris([packages, _models(state), _pipelines(state)]))
+        self._tunings = {p.parent.name: read_json(p) for p in state.glob("tuning/*/tuning.json")}
+        self._executions = {
+            path.parent: read_json(path) for path in state.glob("executions/*/execution.json")
+        }
+        self.units = sorted(
+            [*self._of_executions(), *self._of_jobs(state)], key=lambda u: u.creation_time
+        )
+        """The units, the oldest first."""
+
+    def list_outputs(self, unit: Unit) -> set[str]:
+        """Return URIs that the unit's own jobs wrote to."""
+        return {uri for name in unit.jobs for uri in _iterate_outputs(self._jobs[name])}
+
+    def read(self, unit: Unit) -> set[str]:
+        """Return URIs that the unit's jobs read: uploads for them, and results of other jobs."""
+        return self._list_uris(unit.jobs) - self.list_outputs(unit)
+
+    def list_references(self, units: Iterable[Unit]) -> set[str]:
+        """Return URIs referenced by these units, and by packages, models and current pipelines."""
+        return self._always | self._list_uris(
+            {j for unit in units for j in (*unit.jobs, *unit.uses)}
+        )
+
+    def _list_uris(self, jobs: Iterable[str]) -> set[str]:
+        known_jobs = [self._jobs[name] for name in jobs if name in self._jobs]
+        return {
+            uri for job in known_jobs for uri in (*uris(job["describe"]), *_iterate_outputs(job))
+        }
+
+    def _of_executions(self) -> Iterator[Unit]:
+        for directory, record in self._executions.items():
+            answer = record["answer"]
+            number = answer["PipelineExecutionArn"].rpartition("/")[2]
+            unit = Unit(f"execution {number}", answer["CreationTime"], [directory])
+            for step in record["steps"].values():
+                for kind, body in step["Metadata"].items():
+                    if kind == "TuningJob":
+                        unit.uses |= self._list_trials(body["Arn"].rpartition("/")[2])
+                    elif kind.endswith("Job"):
+                        unit.uses.add(body["Arn"].rpartition("/")[2])
+                    if kind == "RegisterModel" and body["Arn"] in self._package_arns:
+                        unit.package_arn = body["Arn"].rpartition("model-package/")[2]
+            unit.jobs = [name for name in self._jobs if _made_by(number, name)]
+            tunings = [name for name in self._tunings if _made_by(number, name)]
+            unit.directories += [directory.parents[1] / "jobs" / name for name in unit.jobs]
+            unit.directories += [directory.parents[1] / "tuning" / name for name in tunings]
+            unit.cached_step = _find_cached_step(directory, record)
+            yield unit
+
+    def _of_jobs(self, state: Path) -> Iterator[Unit]:
+        executions = {directory.name for directory in self._executions}
+        for name, document in self._jobs.items():
+            if not any(_made_by(number, name) for number in executions):
+                creation_time = document["describe"]["CreationTime"]
+                yield Unit(f"job {name}", creation_time, [state / "jobs" / name], [name])
+
+    def _list_trials(self, tuning: str) -> set[str]:
+        """Return the names of the training jobs of a tuning job."""
+        trials = self._tunings.get(tuning, {"trials": []})["trials"]
+        return {trial["name"] for trial in trials}
+
+
+def _made_by(execution: str, name: str) -> bool:
+    """Return whether a job or tuning job of that name belongs to the execution."""
+    return f"-{execution}-" in f"-{name}"
+
+
+def uris(document: Any) -> Iterator[str]:
+    """Iterate over every S3 URI in the document, without values of the keys in ROOTS."""
+    if isinstance(document, dict):
+        for key, value in document.items():
+            if key not in ROOTS:
+                yield from uris(value)
+    elif isinstance(document, list):
+        for value in document:
+            yield from uris(value)
+    elif isinstance(document, str) and document.startswith("s3://"):
+        yield document
+
+
+def _iterate_outputs(job: dict) -> Iterator[str]:
+    """Iterate over URIs that the job wrote to: outputs (also of a failed job) and checkpoints."""
+    description = job["describe"]
+    yield from job["outputs"]
+    for output in description.get("ProcessingOutputConfig", {}).get("Outputs", []):
+        yield output["S3Output"]["S3Uri"]
+    if uri := description.get("CheckpointConfig", {}).get("S3Uri"):
+        yield uri
+    for key in ("OutputDataConfig", "TensorBoardOutputConfig"):
+        if root := description.get(key, {}).get("S3OutputPath"):
+            yield f"{root.rstrip('/')}/{description['TrainingJobName']}/"
+
+
+def _find_cached_step(directory: Path, record: dict) -> str:
+    """Return a step whose result the cache may still reuse; empty when there is none."""
+    for name, step in record["steps"].items():
+        if step.get("signature") and step["StepStatus"] == "Succeeded":
+            steps = _parse_cached((directory / "definition.json").read_text()).steps
+            body = name.rpartition("-")[0] if "IterationContext" in step else name
+            if time.time() - step["EndTime"] <= pipeline_versions.expiry(steps[body]):
+                return name
+    return ""
+
+
+_parse_cached = functools.lru_cache(maxsize=64)(parse)  # most executions share a few definitions
+
+
+def _pipelines(state: Path) -> list[dict]:
+    """Return the latest definition of each pipeline."""
+    definitions = []
+    for path in state.glob("pipelines/*/pipeline.json"):
+        number = read_json(path)["versions"][-1]["PipelineVersionId"]
+        definitions.append(read_json(path.with_name(f"definition-{number}.json")))
+    return definitions
+
+
+def _models(state: Path) -> list[dict]:
+    """Return models, which name their artifacts, and others but where endpoints are to write."""
+    paths = state.glob("stored/*/*.json")
+    return [read_json(path) for path in paths if path.parent.name != "EndpointConfig"]
+
+
+GB = 1_000_000_000
+DAY = 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class PruningPlan:
+    """Units and objects to delete, objects as (bucket, key). ``size``: bytes of the state
+    before.
+    """
+
+    size: int
+    units: list[Unit] = field(default_factory=list)
+    objects: set[tuple[str, str]] = field(default_factory=set)
+    freed_bytes: int = 0
+    """Bytes that deleting the units and objects frees."""
+
+    def summary(self, verb: str) -> str:
+        """Return one line: number of units and objects, bytes freed and total bytes."""
+        return (
+            f"{len(self.units)} executions and single jobs with {len(self.objects)} objects "
+            f"{verb}: {self.freed_bytes / 1e6:,.1f} of {self.size / 1e6:,.1f} MB"
+        )
+
+
+def choose(
+    state: Path,
+    store: ObjectStore,
+    seconds: float | None,
+    limit: int | None,
+    *,
+    include_cached: bool = False,
+    inputs: bool = False,
+) -> PruningPlan:
+    """Choose units older than ``seconds``, and the oldest until at most ``limit`` bytes are left.
+
+    ``store``: the objects of that state. ``include_cached``: also delete what the step cache may
+    answer from. ``inputs``: also delete uploads for deleted jobs that nothing else reads.
+
+    Raises:
+        EmulatorError: unreadable records are set aside; they may refer to what would be deleted.
+    """
+    size = size_of(state)
+    if seconds is None and (limit is None or size <= limit):
+        return PruningPlan(size)
+    refuse_pruning(state)
+    references = References(state)
+    elsewhere = _elsewhere(state)
+    free = [
+        u for u in references.units if not u.package_arn and (include_cached or not u.cached_step)
+    ]
+    now = time.time()
+    old = sum(now - unit.creation_time > seconds for unit in free) if seconds is not None else 0
+
+    @functools.cache
+    def of_oldest(count: int) -> PruningPlan:
+        units = _drop_needed(free[:count], references)
+        objects = _objects(units, references, store, inputs, elsewhere)
+        freed_bytes = sum(_size_of(unit, state) for unit in units) + sum(objects.values())
+        return PruningPlan(size, units, set(objects), freed_bytes)
+
+    if limit is None:
+        return of_oldest(old)
+    counts = range(old, len(free) + 1)
+    least = bisect.bisect_left(counts, True, key=lambda n: size - of_oldest(n).freed_bytes <= limit)
+    return of_oldest(counts[min(least, len(counts) - 1)])
+
+
+def remove(plan: PruningPlan, state: Path, store: ObjectStore) -> None:
+    """Delete what was chosen, objects first, so that a step without results is not a cache hit.
+
+    An interrupted deletion is completed by the next.
+    """
+    for bucket, key in sorted(plan.objects):
+        store.delete(bucket, key)
+    for unit in plan.units:
+        for stream in _streams(unit, state):
+            stream.unlink()
+        for directory in reversed(unit.directories):  # the execution last: it names its jobs
+            shutil.rmtree(directory)
+
+
+def bound(state: Path, store: ObjectStore, keep_gb: float) -> list[str]:
+    """Delete until the state has at most ``keep_gb`` GB, sparing what may be needed; return
+    messages.
+    """
+    try:
+        plan = choose(state, store, None, int(keep_gb * GB))
+    except EmulatorError as set_aside:
+        return [str(set_aside)]
+    remove(plan, state, store)
+    lines = [plan.summary("that nothing needs removed")] if plan.units else []
+    if (rest := plan.size - plan.freed_bytes) > keep_gb * GB:
+        lines.append(
+            f"{state} has {rest / GB:.1f} GB, more than --keep-gb {keep_gb:g}, and all of it may "
+            "be needed; python -m trainyard prune --cached --dry-run says what the cache alone "
+            "needs"
+        )
+    return lines
+
+
+def _drop_needed(going: list[Unit], references: References) -> list[Unit]:
+    """Return the units without those whose results a kept unit uses."""
+    while True:
+        leaving = {unit.name for unit in going}
+        used = {j for unit in references.units if unit.name not in leaving for j in unit.uses}
+        rest = [unit for unit in going if used.isdisjoint(unit.jobs)]
+        if len(rest) == len(going):
+            return going
+        going = rest
+
+
+def _objects(
+    going: list[Unit],
+    references: References,
+    store: ObjectStore,
+    inputs: bool,
+    elsewhere: set[tuple[str, str]],
+) -> dict[tuple[str, str], int]:
+    """Return the bytes of each (bucket, key) that only these units wrote, or read.
+
+    ``elsewhere``: objects that other regions and accounts refer to.
+    """
+    leaving = {unit.name for unit in going}
+    kept_keys = _keys(
+        references.list_references(u for u in references.units if u.name not in leaving)
+    )
+    kept_keys |= elsewhere
+    uris_to_prune = set()
+    for unit in going:
+        uris_to_prune |= references.list_outputs(unit) | (
+            references.read(unit) if inputs else set()
+        )
+    sizes = {}
+    for bucket, prefix in _keys(uris_to_prune):
+        if prefix and store.has_bucket(bucket):
+            for info in store.list(bucket, prefix):
+                beginnings = (info.key[:length] for length in range(len(info.key) + 1))
+                if not any((bucket, beginning) in kept_keys for beginning in beginnings):
+                    sizes[bucket, info.key] = info.size
+    return sizes
+
+
+def _elsewhere(state: Path) -> set[tuple[str, str]]:
+    """Return objects referenced by other regions and accounts: they are not pruned, and S3 is
+    shared.
+    """
+    others = [References(path) for path in folders(state)[1:]]
+    return {key for other in others for key in _keys(other.list_references(other.units))}
+
+
+def _keys(uris: Iterable[str]) -> set[tuple[str, str]]:
+    """Return (bucket, key) of each valid S3 URI."""
+    keys = set()
+    for uri in uris:
+        try:
+            keys.add(split_uri(uri))
+        except ClientFault:
+            continue  # a text that only starts like a URI
+    return keys
+
+
+def _streams(unit: Unit, state: Path) -> list[Path]:
+    starts = [quote(f"{job}/", safe="") for job in unit.jobs]
+    return [path for start in starts for path in state.glob(f"logs/*/{start}*")]
+
+
+def _size_of(unit: Unit, state: Path) -> int:
+    return sum(size_of(path) for path in [*unit.directories, *_streams(unit, state)])
+
+
+def size_of(path: Path) -> int:
+    """Return the bytes of a file, or of all files below a folder."""
+    if not path.is_dir():
+        return path.stat().st_size
+    return sum(file.lstat().st_size for file in path.rglob("*") if file.is_file())

@@ -1,0 +1,336 @@
+"""Create, describe, list, update, tag and delete named resources that run nothing, one file each.
+
+<root>/<kind>/<name>.json
+
+moto has these operations, in memory; it loses members (an experiment's Description), accepts a name
+twice and fails on what is missing. Here a resource is described by the members that it was created
+with. Its creator is not stored.
+"""
+
+import functools
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from trainyard.emulator.json_documents import read_json, write_json
+from trainyard.emulator.request_scope import ApiError, page, sort_items
+from trainyard.emulator.request_shapes import check, model
+from trainyard.emulator.sagemaker.resources.resource_kinds import KINDS, Kind, items_of
+
+_TAGGING = frozenset({"AddTags", "ListTags", "DeleteTags"})
+_TAGS = 50  # of a page
+Operation = Callable[[dict], dict]
+
+
+class Store:
+    """Answers the operations that :meth:`owns` names. Its methods are thread-safe.
+
+    Raises :class:`ApiError` as AWS does.
+    """
+
+    def __init__(self, root: Path, kinds: Sequence[Kind]) -> None:
+        self._root, self._kinds = root, kinds
+        self._lock = threading.RLock()
+        self._items: dict[str, dict[str, dict]] = {kind.name: {} for kind in kinds}
+        """Kind → ARN → record, the oldest first."""
+        self._operations = {k: v for kind in kinds for k, v in self._table(kind).items()}
+        self._operations |= self._special() | {
+            "AddTags": self._add_tags,
+            "ListTags": lambda request: page(
+                "Tags", self._find_resource(request)[1]["_tags"], request, _TAGS
+            ),
+            "DeleteTags": self._delete_tags,
+        }
+        for kind in kinds:
+            records = [read_json(path) for path in (root / kind.name).glob("**/*.json")]
+            for record in sorted(records, key=_age):
+                self._items[kind.name][record[kind.arn_key]] = record
+
+    def _special(self) -> dict[str, Operation]:
+        """Return the operations that one kind has, or answers in its own way."""
+        return {}
+
+    def owns(self, operation: str, request: dict) -> bool:
+        if operation in _TAGGING:
+            return self._by_arn(str(request.get("ResourceArn", ""))) is not None
+        return operation in self._operations
+
+    def handle(self, operation: str, request: dict, own_members: dict | None = None) -> dict:
+        """Answer an operation. ``own_members``: members of the created resource that no client
+        sets.
+        """
+        check(operation, request)
+        with self._lock:
+            return self._operations[operation](request | (own_members or {}))
+
+    # the operations that all kinds have
+
+    def _table(self, kind: Kind) -> dict[str, Operation]:
+        verbs: dict[str, Callable[[Kind, dict], dict]] = {
+            "Create": self._create,
+            "Describe": self._describe,
+            "List": self._list,
+            "Update": self._update,
+            "Delete": self._delete,
+        }
+        models = {verb: kind.operation(verb) for verb in verbs}
+        return {
+            operation.name: functools.partial(verbs[verb], kind)
+            for verb, operation in models.items()
+            if operation
+        }
+
+    def _create(self, kind: Kind, request: dict) -> dict:
+        return self._add(kind, request[kind.key], request | {"LastModifiedTime": time.time()})
+
+    def _add(self, kind: Kind, name: str, members: dict) -> dict:
+        """Store a new resource; return its ARN."""
+        if (arn := kind.arn(name)) in self._items[kind.name]:
+            raise kind.existing(arn)
+        record = {k: v for k, v in members.items() if k not in ("Tags", "ClientToken")}
+        record |= {kind.arn_key: arn, "CreationTime": time.time()}
+        self._save(kind, record | {"_tags": members.get("Tags", [])})
+        return {kind.arn_key: arn}
+
+    def _describe(self, kind: Kind, request: dict) -> dict:
+        return describe_record(kind, self._find(kind, request))
+
+    def _list(self, kind: Kind, request: dict) -> dict:
+        name, members = kind.listing
+        records = [r for r in self._items[kind.name].values() if self._matches(kind, r, request)]
+        keys = {"CreationTime": "CreationTime", "LastModifiedTime": "LastModifiedTime"}
+        records = sort_items(
+            records, request, keys | {"Name": kind.arn_key}, "CreationTime", kind.order
+        )
+        return page(name, [summary(kind, r, members) for r in records], request, kind.page)
+
+    def _update(self, kind: Kind, request: dict) -> dict:
+        """Add the named entries to maps and remove those to remove; set other members."""
+        record = dict(self._find(kind, request, "Update"))
+        for key, value in request.items():
+            if key.endswith("ToRemove"):
+                old = record.get(key.removesuffix("ToRemove"), {})
+                record[key.removesuffix("ToRemove")] = {
+                    k: v for k, v in old.items() if k not in value
+                }
+            elif key != kind.key:
+                is_merge = (
+                    kind.name == "TrialComponent" and isinstance(value, dict) and key != "Status"
+                )
+                record[key] = record.get(key, {}) | value if is_merge else value
+        self._save(kind, record | {"LastModifiedTime": time.time()})
+        return _arn_for(kind, "Update", record)
+
+    def _delete(self, kind: Kind, request: dict) -> dict:
+        record = self._find(kind, request, "Delete")
+        self._path(kind, record).unlink(missing_ok=True)
+        del self._items[kind.name][record[kind.arn_key]]
+        return _arn_for(kind, "Delete", record)
+
+    # tags
+
+    def _add_tags(self, request: dict) -> dict:
+        kind, record = self._find_resource(request)
+        tags = {tag["Key"]: tag for tag in [*record["_tags"], *request["Tags"]]}
+        self._save(kind, record | {"_tags": list(tags.values())})
+        return {"Tags": list(tags.values())}
+
+    def _delete_tags(self, request: dict) -> dict:
+        kind, record = self._find_resource(request)
+        tags = [tag for tag in record["_tags"] if tag["Key"] not in request["TagKeys"]]
+        self._save(kind, record | {"_tags": tags})
+        return {}
+
+    def _find_resource(self, request: dict) -> tuple[Kind, dict]:
+        kind = self._by_arn(request["ResourceArn"])
+        assert kind is not None  # owns has asked
+        return kind, self._find(kind, {kind.key: request["ResourceArn"]})
+
+    def _by_arn(self, arn: str) -> Kind | None:
+        resource = arn.rpartition(":")[2].partition("/")[0]
+        return next((kind for kind in self._kinds if kind.resource == resource), None)
+
+    # inside
+
+    def _find(self, kind: Kind, request: dict, verb: str = "Describe") -> dict:
+        """Return the record with that name or ARN."""
+        name = request[kind.key]
+        arn = name.lower() if name.startswith("arn:") else kind.arn(name)
+        if arn not in self._items[kind.name]:
+            raise kind.missing(arn, verb)
+        return self._items[kind.name][arn]
+
+    def _path(self, kind: Kind, record: dict) -> Path:
+        name = record[kind.arn_key].partition(f":{kind.resource}/")[2]
+        return self._root / kind.name / f"{name}.json"
+
+    def _save(self, kind: Kind, record: dict) -> None:
+        write_json(self._path(kind, record), record)
+        self._items[kind.name][record[kind.arn_key]] = record
+
+    def _matches(self, kind: Kind, record: dict, request: dict) -> bool:
+        creation_time = record["CreationTime"]
+        modification_time = record.get("LastModifiedTime", creation_time)
+        name = record[kind.arn_key].partition(f":{kind.resource}/")[2]
+        return (
+            request.get("NameContains", "").lower() in name
+            and request.get("CreationTimeAfter", creation_time) <= creation_time
+            and request.get("CreationTimeBefore", creation_time) >= creation_time
+            and request.get("CreatedAfter", creation_time) <= creation_time
+            and request.get("CreatedBefore", creation_time) >= creation_time
+            and request.get("LastModifiedTimeAfter", modification_time) <= modification_time
+            and request.get("LastModifiedTimeBefore", modification_time) >= modification_time
+        )
+
+
+def _age(record: dict) -> tuple[float, int]:
+    return float(record["CreationTime"]), record.get("ModelPackageVersion", 0)
+
+
+def describe_record(kind: Kind, record: dict) -> dict:
+    """Return members that have a value; the creator is not known."""
+    nobody: dict = {
+        key: {} for key in ("CreatedBy", "LastModifiedBy") if key in kind.description_members
+    }
+    display_name = (
+        {"DisplayName": record.get(kind.key)} if "DisplayName" in kind.description_members else {}
+    )
+    return (
+        nobody
+        | display_name
+        | {key: record[key] for key in record if key in kind.description_members}
+    )
+
+
+def summary(kind: Kind, record: dict, members: frozenset[str]) -> dict:
+    """Return a list's item; a job definition gets the names that a schedule has for it."""
+    aliases = {
+        "MonitoringJobDefinitionName": record.get(kind.key),
+        "MonitoringJobDefinitionArn": record[kind.arn_key],
+        "EndpointName": endpoint(record),
+        "TrialComponentSource": record.get("Source"),
+        "DisplayName": record.get(kind.key),  # the API reference's default
+    }
+    all_members = aliases | record
+    return {
+        key: all_members[key]
+        for key in all_members
+        if key in members and all_members[key] is not None
+    }
+
+
+def endpoint(record: dict) -> str | None:
+    """Return the endpoint that a job definition examines."""
+    inputs = [v for k, v in record.items() if k.endswith("JobInput")]
+    return next((i.get("EndpointInput", {}).get("EndpointName") for i in inputs), None)
+
+
+def _arn_for(kind: Kind, verb: str, record: dict) -> dict:
+    """Return the ARN, if the operation's answer has it."""
+    operation = kind.operation(verb)
+    answer_shape = operation.output_shape if operation else None
+    return {kind.arn_key: record[kind.arn_key]} if answer_shape and answer_shape.members else {}
+
+
+# Resources that SageMaker only stores: models, configurations, cards, job definitions,
+# experiments.
+
+_BY = {kind.name: kind for kind in KINDS}
+_TRIAL, _COMPONENT = _BY["Trial"], _BY["TrialComponent"]
+_CARD, _EXPERIMENT = _BY["ModelCard"], _BY["Experiment"]
+
+
+class ResourceStore(Store):
+    """All of these in a state directory, with what experiments and cards have beside."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root, KINDS)
+
+    def records(self, kind: str) -> list[dict]:
+        """Return Describe's answer for each resource of a kind, the oldest first; used by
+        Search.
+        """
+        with self._lock:
+            return [describe_record(_BY[kind], record) for record in self._items[kind].values()]
+
+    def _special(self) -> dict[str, Operation]:
+        return {
+            "CreateTrial": self._create_trial,
+            "AssociateTrialComponent": self._associate,
+            "DisassociateTrialComponent": self._disassociate,
+            "DescribeModelCard": self._describe_card,
+            "UpdateModelCard": self._update_card,
+            "ListModelCardVersions": self._card_versions,
+        }
+
+    def _create_trial(self, request: dict) -> dict:
+        self._find(_EXPERIMENT, request)
+        return self._create(_TRIAL, request)
+
+    def _associate(self, request: dict) -> dict:
+        trial, component = self._find(_TRIAL, request), self._find(_COMPONENT, request)
+        trials = dict.fromkeys([*component.get("_trials", []), trial["TrialName"]])
+        self._save(_COMPONENT, component | {"_trials": list(trials)})
+        return {k: r[k] for k, r in (("TrialComponentArn", component), ("TrialArn", trial))}
+
+    def _disassociate(self, request: dict) -> dict:
+        trial, component = self._find(_TRIAL, request), self._find(_COMPONENT, request)
+        trials = [name for name in component.get("_trials", []) if name != trial["TrialName"]]
+        self._save(_COMPONENT, component | {"_trials": trials})
+        return {k: r[k] for k, r in (("TrialComponentArn", component), ("TrialArn", trial))}
+
+    def _describe_card(self, request: dict) -> dict:
+        versions = self._versions(request)
+        number = request.get("ModelCardVersion", len(versions))
+        if not 1 <= number <= len(versions):
+            name = request["ModelCardName"]
+            message = f"Modelcard with name {name} and version: {number} does not exist"
+            raise ApiError("ResourceNotFound", message)
+        return describe_record(_CARD, versions[number - 1])
+
+    def _update_card(self, request: dict) -> dict:
+        """Create a new version of the card."""
+        record = self._find(_CARD, request, "Update")
+        earlier = [*record.get("_versions", []), {k: v for k, v in record.items() if k[0] != "_"}]
+        self._save(_CARD, record | {"_versions": earlier})
+        return self._update(_CARD, request)
+
+    def _card_versions(self, request: dict) -> dict:
+        name, members = items_of(model().operation_model("ListModelCardVersions"))
+        versions = [v for v in self._versions(request) if self._matches(_CARD, v, request)]
+        by = {"Version": "ModelCardVersion"}
+        versions = sort_items(versions, request, by, "Version", "Ascending")
+        return page(name, [summary(_CARD, v, members) for v in versions], request, _CARD.page)
+
+    def _versions(self, request: dict) -> list[dict]:
+        record = self._find(_CARD, request)
+        versions = [*record.get("_versions", []), record]
+        return [v | {"ModelCardVersion": n} for n, v in enumerate(versions, start=1)]
+
+    def _matches(self, kind: Kind, record: dict, request: dict) -> bool:
+        return (
+            super()._matches(kind, record, request)
+            and request.get("ModelCardStatus") in (None, record.get("ModelCardStatus"))
+            and request.get("EndpointName") in (None, endpoint(record))
+            and self._belongs(kind, record, request)
+        )
+
+    def _belongs(self, kind: Kind, record: dict, request: dict) -> bool:
+        """Return whether a trial or component belongs to the requested experiment, trial or
+        component.
+        """
+        experiment, trial = request.get("ExperimentName"), request.get("TrialName")
+        trials = record.get("_trials", []) if kind is _COMPONENT else [record.get("TrialName")]
+        experiments = [
+            t["ExperimentName"] for t in self._items["Trial"].values() if t["TrialName"] in trials
+        ]
+        component = self._items["TrialComponent"].get(
+            _COMPONENT.arn(request.get("TrialComponentName", "")), {}
+        )
+        return (
+            (experiment is None or experiment in experiments)
+            and (trial is None or trial in trials)
+            and ("TrialComponentName" not in request or trials[0] in component.get("_trials", []))
+            and request.get("SourceArn") in (None, record.get("Source", {}).get("SourceArn"))
+        )

@@ -1,0 +1,265 @@
+"""SageMaker: the operations on pipelines, executions, jobs and endpoints, and their tags."""
+
+import functools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from werkzeug import Request, Response
+
+from trainyard.emulator.cloudwatch import own_metrics
+from trainyard.emulator.cloudwatch.cloudwatch_api import CloudWatch
+from trainyard.emulator.cloudwatch.metric_store import Metrics
+from trainyard.emulator.containers.interpreter import OWN_PYTHON
+from trainyard.emulator.events import eventbridge
+from trainyard.emulator.events.eventbridge import Events
+from trainyard.emulator.internal_client import Aws
+from trainyard.emulator.lambda_.lambda_functions import Functions
+from trainyard.emulator.logs.log_store import LogStore
+from trainyard.emulator.request_scope import ApiError, make_arn
+from trainyard.emulator.request_shapes import check
+from trainyard.emulator.s3.object_store import ObjectStore
+from trainyard.emulator.sagemaker.callback_tokens import Callbacks
+from trainyard.emulator.sagemaker.endpoints.endpoints import EndpointConfigs, Endpoints
+from trainyard.emulator.sagemaker.endpoints.invocations import Reply
+from trainyard.emulator.sagemaker.endpoints.model_containers import Models
+from trainyard.emulator.sagemaker.jobs.job import KINDS, STOP_GRACE, Place
+from trainyard.emulator.sagemaker.jobs.job_api import Jobs
+from trainyard.emulator.sagemaker.model_registry import Tags
+from trainyard.emulator.sagemaker.pipelines.executions import Executions
+from trainyard.emulator.sagemaker.pipelines.pipeline_versions import Pipelines
+from trainyard.emulator.sagemaker.pipelines.running_execution import Work
+from trainyard.emulator.sagemaker.pipelines.steps import Services
+from trainyard.emulator.sagemaker.search_api import Experiments, search
+from trainyard.emulator.sagemaker.tuning.tuning_api import Tunings
+
+Operation = Callable[[dict], dict]
+_OWN_KINDS = (
+    *("pipeline", "training-job", "processing-job", "transform-job"),
+    *("hyper-parameter-tuning-job", "endpoint"),
+)
+"""Kinds of resource whose tags are kept here."""
+
+
+class SageMaker:
+    """SageMaker: JSON requests in, JSON answers out, times as seconds since the epoch.
+
+    ``state``: directory for pipelines, executions and jobs. ``forward(operation, request)`` answers
+    operations that run nothing, above all the model registry's. ``stop_grace``: seconds from
+    SIGTERM to SIGKILL for a stopped job. ``python``: the interpreter that replaces images. ``aws``:
+    this emulator as its own client. ``handle`` raises :class:`ApiError`.
+
+    A room has ``operations()``, name → function that answers; to add a room, add a line to
+    ``_rooms``.
+    """
+
+    def __init__(
+        self,
+        state: Path,
+        objects: ObjectStore,
+        logs: LogStore,
+        aws: Aws,
+        forward: Callable[..., dict],
+        stop_grace: float = STOP_GRACE,
+        python: Path = OWN_PYTHON,
+    ) -> None:
+        self._forward = forward
+        self._models = Models(forward, python)
+        self._cloudwatch = CloudWatch(state / "cloudwatch")
+        metrics, alarms = self._cloudwatch.metrics, self._cloudwatch.alarms
+        self._events = Events(state / "events", aws)
+        changes = self._events.changes
+        self._experiments = Experiments(forward)
+
+        def on_change(kind: str, record: dict) -> None:
+            changes.of_job(kind, record)
+            self._experiments.of_job(kind, record)
+
+        place = Place(
+            state / "jobs",
+            objects,
+            logs,
+            aws,
+            self._models,
+            metrics,
+            stop_grace,
+            python,
+            on_change,
+        )
+        self._configs = EndpointConfigs(forward, self._models)
+        self._jobs, self._endpoints = Jobs(place), Endpoints(place, self._configs, alarms)
+        self._functions = Functions(state / "functions", place)
+        self._callbacks = Callbacks()
+        self._pipelines = Pipelines(state / "pipelines", objects, python)
+        self._tags = Tags(state / "tags.json")
+        self._tunings = Tunings(state / "tuning", place, self._jobs, self._tags)
+        services = Services(
+            jobs=self._jobs,
+            tunings=self._tunings,
+            endpoints=self._endpoints,
+            functions=self._functions,
+            callbacks=self._callbacks,
+            objects=objects,
+            logs=logs,
+            aws=aws,
+            experiments=self._experiments,
+            forward=self._answer,
+        )
+        work = Work(services)
+
+        def observe(record: dict, step: str | None) -> None:
+            own_metrics.execution(metrics, record, step)
+            changes.of_execution(record)
+
+        self._executions = Executions(state / "executions", self._pipelines, work, objects, observe)
+        self._operations = {name: answer for room in self._rooms() for name, answer in room.items()}
+
+    def owns(self, operation: str) -> bool:
+        """Return whether the operation is answered here, and not by moto."""
+        return operation in self._operations
+
+    def handle(self, operation: str, request: dict) -> dict:
+        check(operation, request)
+        return self._operations[operation](request)
+
+    @property
+    def metrics(self) -> Metrics:
+        """Metrics measured in this region."""
+        return self._cloudwatch.metrics
+
+    def invoke(self, path: str, body: bytes, headers: dict[str, str]) -> Reply:
+        """Answer InvokeEndpoint, a request to ``sagemaker-runtime``."""
+        return self._endpoints.invoke(path, body, headers)
+
+    def begin(self) -> None:
+        """Resume what an earlier emulator left; to be called when this one serves."""
+        self._cloudwatch.begin()
+        self._events.begin()
+        self._functions.resume()
+
+    def other(self, service: str, request: Request) -> Response | None:
+        """Return the answer to a request to another service that runs something; None if it does
+        not.
+        """
+        if service == "monitoring":
+            return self._cloudwatch.answer(request)
+        if service in eventbridge.SERVICES:
+            return self._events.answer(service, request)
+        return self._functions.answer(request) if service == "lambda" else None
+
+    def package_changed(self, package: dict) -> None:
+        """Send the event of a new, approved or rejected package of the registry."""
+        self._events.changes.of_package(package)
+
+    def close(self) -> None:
+        """Stop every execution, job and endpoint; return when none of their processes is left."""
+        self._endpoints.close()
+        self._executions.close()
+        self._callbacks.close()
+        self._functions.close()
+        self._tunings.close()
+        self._jobs.close()
+        self._tunings.join()
+        self._executions.join()
+        self._cloudwatch.close()
+        self._events.close()
+
+    def _answer(self, operation: str, request: dict) -> dict:
+        """Answer an operation that a step calls: one of ours or the registry's."""
+        if self.owns(operation):
+            return self.handle(operation, request)
+        return self._forward(operation, request)
+
+    def _rooms(self) -> Iterator[dict[str, Operation]]:
+        yield self._pipelines.operations()
+        yield self._executions.operations()
+        yield self._endpoints.operations()
+        yield {
+            name: self._settle_callback(answer)
+            for name, answer in self._callbacks.operations().items()
+        }
+        yield self._tunings.operations()
+        yield from (self._job_table(kind) for kind in KINDS)
+        yield {
+            "CreateEndpoint": self._store_tags(self._endpoints.create, "EndpointArn"),
+            "CreateEndpointConfig": self._configs.create,
+            "CreateModel": self._models.create,
+            "CreatePipeline": self._store_tags(self._pipelines.create, "PipelineArn"),
+            "DeleteEndpoint": self._drop_tags("Endpoint", self._endpoints.delete),
+            "DeletePipeline": self._delete_pipeline,
+            "Search": functools.partial(search, self._answer, self._executions),
+            "AddTags": self._for_own("AddTags", self._tags.add),
+            "ListTags": self._for_own("ListTags", self._tags.list_tags),
+            "DeleteTags": self._for_own("DeleteTags", self._tags.delete),
+        }
+
+    def _job_table(self, kind: str) -> dict[str, Operation]:
+        jobs, key, name = self._jobs, f"{kind}JobArn", f"{kind}JobName"
+
+        def plain(request: dict) -> dict:
+            return {key: jobs.create(kind, self._experiments.check(kind, request)).arn}
+
+        def delete(request: dict) -> dict:
+            self._tags.forget(jobs.delete(kind, request[name]))
+            return {}
+
+        deletes = {} if kind == "Transform" else {f"Delete{kind}Job": delete}  # as SageMaker has it
+        return deletes | {
+            f"Create{kind}Job": self._store_tags(plain, key),
+            f"Describe{kind}Job": lambda request: jobs.describe(kind, request[name]),
+            f"List{kind}Jobs": lambda request: jobs.list_jobs(kind, request),
+            f"Stop{kind}Job": lambda request: jobs.stop(kind, request[name]),
+        }
+
+    def _settle_callback(self, answer: Operation) -> Operation:
+        """Return ``answer`` for a callback, which waits until its step's end is on disk."""
+
+        def answer_and_wait(request: dict) -> dict:
+            result = answer(request)
+            self._executions.settle(result["PipelineExecutionArn"], request["CallbackToken"])
+            return result
+
+        return answer_and_wait
+
+    def _delete_pipeline(self, request: dict) -> dict:
+        arn = self._pipelines.describe(request)["PipelineArn"]
+        if running := self._executions.running(arn):
+            message = f"Pipeline {arn} has executions that are running: {', '.join(running)}"
+            raise ApiError("ConflictException", message)
+        answer = self._pipelines.delete(request)
+        self._tags.forget(arn)
+        return answer
+
+    def _store_tags(self, create: Operation, key: str) -> Operation:
+        """Return ``create`` extended to store the request's Tags on the new resource."""
+
+        def create_with_tags(request: dict) -> dict:
+            answer = create(request)
+            if tags := request.get("Tags"):
+                self._tags.add({"ResourceArn": answer[key], "Tags": tags})
+            return answer
+
+        return create_with_tags
+
+    def _drop_tags(self, kind: str, delete: Operation) -> Operation:
+        """Return ``delete`` extended to delete the resource's tags."""
+
+        def delete_with_tags(request: dict) -> dict:
+            arn = self._operations[f"Describe{kind}"](request)[f"{kind}Arn"]
+            answer = delete(request)
+            self._tags.forget(arn)
+            return answer
+
+        return delete_with_tags
+
+    def _for_own(self, operation: str, handle: Operation) -> Operation:
+        """Return ``handle`` for the ARNs of pipelines, executions and jobs; others are
+        forwarded.
+        """
+
+        def dispatch(request: dict) -> dict:
+            prefixes = tuple(make_arn("sagemaker", f"{kind}/") for kind in _OWN_KINDS)
+            if request["ResourceArn"].startswith(prefixes):
+                return handle(request)
+            return self._forward(operation, request)
+
+        return dispatch

@@ -1,0 +1,359 @@
+"""Search: resources of a kind, filtered, nested, sorted, in pages.
+
+It calls the List and Describe operations of each kind, so it finds what they show. Refused by name
+are kinds that this emulator does not keep, or keeps without such a description.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+from trainyard.emulator.request_scope import ApiError, page
+from trainyard.emulator.request_shapes import model
+from trainyard.language.definition_document import JOB_ENDED
+
+Ask = Callable[[str, dict], dict]
+"""Answers an operation of SageMaker. Raises ApiError."""
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How to find all resources of a kind: ``listing`` returns summaries in ``field``; each has
+    ``key``, whose value ``describe`` accepts as ``parameter``.
+    """
+
+    listing: str
+    field: str
+    key: str
+    describe: str
+    parameter: str
+    arn: str
+
+
+KINDS = {
+    "TrainingJob": Kind(
+        *("ListTrainingJobs", "TrainingJobSummaries", "TrainingJobName"),
+        *("DescribeTrainingJob", "TrainingJobName", "TrainingJobArn"),
+    ),
+    "HyperParameterTuningJob": Kind(
+        *("ListHyperParameterTuningJobs", "HyperParameterTuningJobSummaries"),
+        *("HyperParameterTuningJobName", "DescribeHyperParameterTuningJob"),
+        *("HyperParameterTuningJobName", "HyperParameterTuningJobArn"),
+    ),
+    "Pipeline": Kind(
+        *("ListPipelines", "PipelineSummaries", "PipelineName"),
+        *("DescribePipeline", "PipelineName", "PipelineArn"),
+    ),
+    "ModelPackage": Kind(
+        *("ListModelPackages", "ModelPackageSummaryList", "ModelPackageArn"),
+        *("DescribeModelPackage", "ModelPackageName", "ModelPackageArn"),
+    ),
+    "ModelPackageGroup": Kind(
+        *("ListModelPackageGroups", "ModelPackageGroupSummaryList", "ModelPackageGroupName"),
+        *("DescribeModelPackageGroup", "ModelPackageGroupName", "ModelPackageGroupArn"),
+    ),
+    "Endpoint": Kind(
+        *("ListEndpoints", "Endpoints", "EndpointName"),
+        *("DescribeEndpoint", "EndpointName", "EndpointArn"),
+    ),
+}
+EXECUTION = "PipelineExecution"
+PARAMETERS, TAGS = "PipelineParameters", "Tags"
+"""Members that are only looked up for records whose filter, order or answer needs them."""
+_MOST = {"ListModelPackages": {"ModelPackageType": "Both"}}
+
+
+class Executions(Protocol):
+    """The executions, of which there may be tens of thousands."""
+
+    def answers(self) -> Iterable[Record]:
+        """Return DescribePipelineExecution's answer for each execution whose pipeline exists."""
+        ...
+
+    def list_parameters(self, arn: str) -> list[dict[str, str]]:
+        """Return all parameters of the execution with that ARN."""
+        ...
+
+
+def search(ask: Ask, executions: Executions, request: dict) -> dict:
+    """Return the answer to Search."""
+    kind = request["Resource"]
+    if kind not in (*KINDS, EXECUTION):
+        raise _invalid(
+            f"Resource {kind} is not searched by this emulator; it searches {', '.join(KINDS)} "
+            f"and {EXECUTION}"
+        )
+    for name in ("CrossAccountFilterOption", "VisibilityConditions"):
+        if request.get(name) not in (None, "SameAccount"):
+            raise _invalid(
+                f"{name} is not supported here: only the request's own account is searched"
+            )
+    shape: Any = model().shape_for("SearchRecord")
+    form = shape.members[kind]
+
+    def add_parameters(record: Record) -> Record:
+        if kind == EXECUTION:
+            return record | {PARAMETERS: executions.list_parameters(record["PipelineExecutionArn"])}
+        return record | (
+            {TAGS: _tags(ask, record[KINDS[kind].arn])} if TAGS in form.members else {}
+        )
+
+    records = executions.answers() if kind == EXECUTION else _all(ask, KINDS[kind])
+    if expression := request.get("SearchExpression"):
+        records = [record for record in records if _holds(expression, add_parameters(record))]
+    if request.get("SortBy", "").partition(".")[0] in (PARAMETERS, TAGS):
+        records = map(add_parameters, records)
+    records = _sort_records(list(records), request)
+    answer = page(
+        "Results",
+        records,
+        request,
+        10,
+        lambda record: {kind: _select_members(add_parameters(record), form)},
+    )
+    return answer | {"TotalHits": {"Value": len(records), "Relation": "EqualTo"}}
+
+
+def _all(ask: Ask, how: Kind) -> Iterator[Record]:
+    for summary in _list_records(ask, how):
+        try:
+            record = ask(how.describe, {how.parameter: summary[how.key]})
+        except ApiError as error:  # it was deleted meanwhile
+            if error.status >= 500:
+                raise
+            continue
+        yield {how.key: summary[how.key], **record}
+
+
+def _tags(ask: Ask, arn: str) -> list[dict[str, str]]:
+    tags = ask("ListTags", {"ResourceArn": arn})
+    return tags.get("Tags", [])
+
+
+def _list_records(ask: Ask, how: Kind) -> Iterator[Record]:
+    return _pages(ask, how.listing, how.field, _MOST.get(how.listing, {}))
+
+
+def _pages(ask: Ask, operation: str, field: str, request: dict) -> Iterator[Record]:
+    more: dict[str, Any] = {}
+    while True:
+        answer = ask(operation, {**request, "MaxResults": 100, **more})
+        yield from answer[field]
+        if "NextToken" not in answer:
+            return
+        more = {"NextToken": answer["NextToken"]}
+
+
+def _select_members(record: Record, form: Any) -> Record:
+    return {name: value for name, value in record.items() if name in form.members}
+
+
+# filters
+
+
+def _holds(expression: dict, record: Record) -> bool:
+    """Return whether all filters, nested filters and sub-expressions match; with Or, whether any
+    does.
+    """
+    parts = [
+        _passes(condition, _values(record, condition["Name"]))
+        for condition in expression.get("Filters", [])
+    ]
+    parts += [
+        _has_nested_match(condition, record) for condition in expression.get("NestedFilters", [])
+    ]
+    parts += [
+        _holds(subexpression, record) for subexpression in expression.get("SubExpressions", [])
+    ]
+    if not parts:
+        return True
+    return any(parts) if expression.get("Operator") == "Or" else all(parts)
+
+
+def _has_nested_match(nested_filter: dict, record: Record) -> bool:
+    """Return whether one element of the list passes all filters."""
+    name = nested_filter["NestedPropertyName"]
+    for element in _elements(record, name):
+        names = (
+            condition["Name"].removeprefix(f"{name}.") for condition in nested_filter["Filters"]
+        )
+        pairs = zip(nested_filter["Filters"], names, strict=True)
+        if all(_passes(condition, _values(element, inner)) for condition, inner in pairs):
+            return True
+    return False
+
+
+def _elements(record: Any, name: str) -> list[Any]:
+    """Return the values at a dotted name, with the elements of lists on the way and at its end."""
+    values = [record]
+    for part in name.split("."):
+        inner = [value.get(part) for value in values if isinstance(value, dict)]
+        values = [e for value in inner for e in (value if isinstance(value, list) else [value])]
+        values = [value for value in values if value is not None]
+    return values
+
+
+def _values(record: Record, name: str) -> list[Any]:
+    """Return the values of ``name``: ``Tags.key`` is a tag's value, ``Metrics.name`` a metric's,
+    ``HyperParameters.a.b`` one of a name with dots; otherwise the values at the dotted name.
+    """
+    head, _, rest = name.partition(".")
+    if not rest and not isinstance(value := record.get(head), list):  # the most frequent case
+        return [] if value is None else [value]
+    if head == "Tags" and rest:
+        return [tag["Value"] for tag in record.get("Tags", []) if tag["Key"] == rest]
+    if head == "Metrics" and rest:
+        metrics = record.get("FinalMetricDataList", [])
+        return [metric["Value"] for metric in metrics if metric["MetricName"] == rest]
+    if isinstance(record.get(head), dict) and rest in record[head]:
+        return [record[head][rest]]
+    return _elements(record, name)
+
+
+def _passes(condition: dict, values: list[Any]) -> bool:
+    operator, operand = condition.get("Operator", "Equals"), condition.get("Value")
+    if operator in ("Exists", "NotExists"):
+        return bool(values) == (operator == "Exists")
+    if operand is None:
+        raise _invalid(f"Filter {condition['Name']}: {operator} needs a Value")
+    if operator == "NotEquals":
+        return not any(_order(value, operand) == 0 for value in values)
+    return any(_compares(operator, value, operand) for value in values)
+
+
+def _compares(operator: str, value: Any, operand: str) -> bool:
+    if operator == "Contains":
+        return operand.lower() in _text(value).lower()
+    if operator == "In":
+        return any(_order(value, part.strip()) == 0 for part in operand.split(","))
+    order = _order(value, operand)
+    return {
+        "Equals": order == 0,
+        "GreaterThan": order > 0,
+        "GreaterThanOrEqualTo": order >= 0,
+        "LessThan": order < 0,
+        "LessThanOrEqualTo": order <= 0,
+    }[operator]
+
+
+def _order(value: Any, operand: Any) -> int:
+    """Return -1, 0 or 1: compare as numbers or times if both are, else as text."""
+    number, other = _number(value), _number(operand)
+    if number is not None and other is not None:
+        return (number > other) - (number < other)
+    left_text, right = _text(value), _text(operand)
+    return (left_text > right) - (left_text < right)
+
+
+def _number(value: Any) -> float | None:
+    """Return a number, or a time in ISO 8601 as seconds since the epoch; None for other values."""
+    if isinstance(value, bool):
+        return None
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        pass
+    try:
+        moment = datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        return None
+    return moment.timestamp()
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _sort_records(records: list[Record], request: dict) -> list[Record]:
+    """Sort by SortBy, default LastModifiedTime with newest first; missing values come last."""
+    name = request.get("SortBy", "LastModifiedTime")
+    newest = request.get("SortOrder", "Descending") == "Descending"
+    having, lacking = [], []
+    for record in records:
+        if values := _values(record, name):
+            having.append((values[0], record))
+        else:
+            lacking.append(record)
+    numbers = [_number(value) for value, _ in having]
+    keys: list[Any] = numbers if None not in numbers else [_text(value) for value, _ in having]
+    order = sorted(range(len(having)), key=keys.__getitem__, reverse=newest)
+    return [having[place][1] for place in order] + lacking
+
+
+def _invalid(message: str) -> ApiError:
+    return ApiError("ValidationException", message)
+
+
+# Experiments and trials that a pipeline asks for, and a trial component for each of its jobs.
+
+log = logging.getLogger(__name__)
+
+
+class Experiments:
+    """Creates the experiments, trials and components of a region's jobs and executions.
+
+    ``forward``: answers the operations on experiments; its third argument has members that only
+    SageMaker itself sets.
+    """
+
+    def __init__(self, forward: Callable[..., dict]) -> None:
+        self._forward = forward
+
+    def ensure(self, config: Mapping[str, str]) -> None:
+        """Create the experiment and the trial, unless they exist."""
+        experiment = {"ExperimentName": config["ExperimentName"]}
+        trial = {"TrialName": config["TrialName"]}
+        self._ensure("Experiment", experiment, {})
+        self._ensure("Trial", trial, experiment)
+
+    def check(self, kind: str, request: dict[str, Any]) -> dict[str, Any]:
+        """Return the request to create a job, with the trial of its component.
+
+        Raises:
+            ApiError: the experiment or the trial does not exist, or a run is named.
+        """
+        if not (config := dict(request.get("ExperimentConfig", {}))):
+            return request
+        if "RunName" in config:
+            message = "ExperimentConfig.RunName is not implemented here: name a TrialName"
+            raise ApiError("ValidationException", message)
+        for name in config.keys() & {"ExperimentName", "TrialName"}:
+            self._forward(f"Describe{name.removesuffix('Name')}", {name: config[name]})
+        if "ExperimentName" in config:  # without a trial a new one is created
+            self.ensure({"TrialName": request[f"{kind}JobName"]} | config)
+            config.setdefault("TrialName", request[f"{kind}JobName"])
+        return request | {"ExperimentConfig": config}
+
+    def of_job(self, kind: str, record: dict[str, Any]) -> None:
+        """Create the component of a job that has ended and was created with an ExperimentConfig."""
+        config = record.get("ExperimentConfig")
+        if not config or record[f"{kind}JobStatus"] not in JOB_ENDED:
+            return
+        arn = record[f"{kind}JobArn"]
+        component = {"TrialComponentName": f"{arn.rpartition('/')[2]}-aws-{kind.lower()}-job"}
+        request: dict[str, Any] = dict(component)
+        request["DisplayName"] = config.get("TrialComponentDisplayName", *component.values())
+        status = record[f"{kind}JobStatus"]
+        request["Status"] = {"PrimaryStatus": status}
+        if reason := record.get("FailureReason"):
+            request["Status"]["Message"] = reason[:1024]
+        times = {"StartTime": f"{kind}StartTime", "EndTime": f"{kind}EndTime"}
+        request |= {name: record[key] for name, key in times.items() if key in record}
+        source = {"SourceArn": arn, "SourceType": f"SageMaker{kind}Job"}
+        try:
+            self._forward("CreateTrialComponent", request, {"Source": source})
+            if trial := config.get("TrialName"):
+                self._forward("AssociateTrialComponent", component | {"TrialName": trial})
+        except ApiError as failure:  # reported twice, or the trial was deleted meanwhile
+            log.warning("%s: its trial component: %s", arn, failure)
+
+    def _ensure(self, kind: str, names: dict[str, str], more: dict[str, str]) -> None:
+        try:
+            self._forward(f"Describe{kind}", names)
+        except ApiError as failure:
+            if failure.code != "ResourceNotFound":
+                raise
+            self._forward(f"Create{kind}", names | more)

@@ -1,0 +1,510 @@
+"""Sends one S3 object through a container: split, in batches, assembled; its output is written
+whole or not at all.
+"""
+
+import csv
+import gzip
+import io
+import json
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+from threading import Event
+from typing import Any, BinaryIO, cast
+
+from trainyard.emulator.s3.object_folder import CHUNK, Blob
+from trainyard.emulator.s3.object_store import ObjectStore
+from trainyard.emulator.sagemaker.endpoints.serving_instance import Answer, Instance, NoAnswerError
+from trainyard.emulator.sagemaker.jobs.failure_reason import shorten, without_native_frames
+from trainyard.emulator.sagemaker.jobs.transfers import Source, join_key, split_uri
+
+MB = 1 << 20
+STRATEGIES = {"MultiRecord": "MULTI_RECORD", "SingleRecord": "SINGLE_RECORD"}
+"""BatchStrategy in a request → its spelling in a container."""
+DEFAULTS = {"MaxConcurrentTransforms": 1, "MaxPayloadInMB": 6, "BatchStrategy": "MULTI_RECORD"}
+
+
+class ObjectFailed(Exception):
+    """An object has no output; the message is the reason, as in a FailureReason."""
+
+
+class TransformStopError(Exception):
+    """The job was asked to stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Limits of requests: at most ``concurrent`` at a time, of at most ``payload`` bytes (0: any),
+    with several records each if ``many``.
+    """
+
+    concurrent: int
+    payload: int
+    many: bool
+
+    @property
+    def log_text(self) -> str:
+        """The settings as in AWS's data log."""
+        strategy = "MULTI_RECORD" if self.many else "SINGLE_RECORD"
+        return (
+            f"MaxConcurrentTransforms={self.concurrent}, MaxPayloadInMB={self.payload // MB}, "
+            f"BatchStrategy={strategy}"
+        )
+
+
+def settings(request: dict, container_parameters: dict) -> Settings:
+    """Return the request's settings, else the container's (``/execution-parameters``), else the
+    defaults: developer guide, "Use Your Own Inference Code with Batch Transform".
+    """
+    job_parameters = {key: request[key] for key in DEFAULTS if key in request}
+    if not job_parameters.get("MaxConcurrentTransforms"):
+        job_parameters.pop("MaxConcurrentTransforms", None)  # 0 also means the container's
+    if "BatchStrategy" in job_parameters:
+        job_parameters["BatchStrategy"] = STRATEGIES[job_parameters["BatchStrategy"]]
+    parameters = (
+        DEFAULTS
+        | {key: value for key, value in container_parameters.items() if key in DEFAULTS}
+        | job_parameters
+    )
+    return Settings(
+        max(1, int(parameters["MaxConcurrentTransforms"])),
+        int(parameters["MaxPayloadInMB"]) * MB,
+        parameters["BatchStrategy"] == "MULTI_RECORD",
+    )
+
+
+@dataclass(slots=True)
+class Count:
+    """Numbers of records of an object; None for a type without records."""
+
+    went_in: int | None = 0
+    came_out: int | None = 0
+
+    def add(self, went_in: int | None, came_out: int | None) -> None:
+        self.went_in, self.came_out = _sum(self.went_in, went_in), _sum(self.came_out, came_out)
+
+    @property
+    def log_text(self) -> str:
+        if self.went_in is None or self.came_out is None:
+            counts = [
+                f"{count} records {way}"
+                for count, way in ((self.went_in, "in"), (self.came_out, "out"))
+                if count is not None
+            ]
+            side = "in" if self.went_in is None else "out"
+            return f"{', '.join(counts) or 'done'}; what went {side} is of a type without records"
+        mismatch = "" if self.came_out == self.went_in else ": they do not match record by record"
+        return f"{self.went_in} records in, {self.came_out} out{mismatch}"
+
+
+def _sum(one_count: int | None, two: int | None) -> int | None:
+    return None if one_count is None or two is None else one_count + two
+
+
+class Transformer:
+    """Sends objects of one job through one instance. Its methods are thread-safe."""
+
+    def __init__(
+        self,
+        objects: ObjectStore,
+        instance: Instance,
+        request: dict,
+        how: Settings,
+        senders: Executor,
+        stop: Event,
+    ) -> None:
+        """``senders`` makes the requests, as many at a time as it has threads."""
+        self._objects, self._instance, self._how = objects, instance, how
+        self._senders, self._stop = senders, stop
+        self._source, self._output = request["TransformInput"], request["TransformOutput"]
+        self._processing = DataProcessing(
+            request.get("DataProcessing", {}), self._source, self._output
+        )
+        client = request.get("ModelClientConfig", {})
+        self._seconds = client.get("InvocationsTimeoutInSeconds", 600)
+        self._tries = 1 + client.get("InvocationsMaxRetries", 3)
+
+    def output(self, source: Source) -> str:
+        """Return the S3 URI of the object's output."""
+        bucket, prefix = split_uri(self._output["S3OutputPath"])
+        return f"s3://{bucket}/{join_key(prefix, f'{source.path}.out')}"
+
+    def transform(self, source: Source) -> Count:
+        """Write the object's output, whole. Raises :class:`ObjectFailed`, :class:`Ended`."""
+        bucket, key = split_uri(self.output(source))
+        stored_bytes = io.BufferedReader(self._objects.open(source.bucket, source.key)[1], CHUNK)
+        with stored_bytes, self._objects.blob() as blob:
+            is_gzip = self._source.get("CompressionType") == "Gzip"
+            file = cast(BinaryIO, gzip.GzipFile(fileobj=stored_bytes) if is_gzip else stored_bytes)
+            try:
+                count = self._through(file, blob)
+            except (TooLarge, gzip.BadGzipFile, EOFError) as error:
+                raise ObjectFailed(f"ClientError: {error}") from None
+            headers = {"Content-Type": accept} if (accept := self._output.get("Accept")) else {}
+            self._objects.commit(bucket, key, blob, headers=headers)
+        return count
+
+    def _through(self, file: BinaryIO, blob: Blob) -> Count:
+        pieces = records(file, self._source.get("SplitType", "None"))
+        count = Count()
+        for batch, answer in self._answers(batches(pieces, self._how.many, self._how.payload)):
+            blob.write(self._assemble_answer(batch, answer, count))
+        return count
+
+    def _answers(self, batch_stream: Iterator[list[bytes]]) -> Iterator[tuple[list[bytes], Answer]]:
+        """Iterate over the batches' answers in order, with as many requests ahead as allowed."""
+        waiting: deque[tuple[list[bytes], Future[Answer]]] = deque()
+        try:
+            for batch in batch_stream:
+                waiting.append((batch, self._senders.submit(self._ask, batch)))
+                if len(waiting) >= self._how.concurrent:
+                    first, future = waiting.popleft()
+                    yield first, future.result()
+            while waiting:
+                first, future = waiting.popleft()
+                yield first, future.result()
+        finally:
+            for _, future in waiting:
+                future.cancel()
+
+    def _ask(self, batch: list[bytes]) -> Answer:
+        try:
+            body = b"\n".join(self._processing.filter_input(record) for record in batch)
+        except ValueError as error:
+            raise ObjectFailed(f"ClientError: InputFilter: {error}") from None
+        names = {"Content-Type": self._source.get("ContentType"),
+                 "Accept": self._output.get("Accept")}  # fmt: skip
+        headers = {name: value for name, value in names.items() if value}
+        for number in range(self._tries):
+            if self._stop.is_set():
+                raise TransformStopError
+            last = number + 1 == self._tries
+            try:
+                answer = self._instance.invoke(body, headers, self._seconds)
+            except NoAnswerError as error:
+                if self._stop.is_set():
+                    raise TransformStopError from None
+                if last or self._instance.status == "Failed":
+                    reason = self._instance.failure or str(error)
+                    raise ObjectFailed(f"AlgorithmError: {reason}") from None
+                continue
+            if answer.status < 400:
+                return answer
+            if last or answer.status < 500:
+                raise ObjectFailed(_bad(answer))
+        raise AssertionError("the last attempt has answered or raised")
+
+    def _assemble_answer(self, batch: list[bytes], answer: Answer, count: Count) -> bytes:
+        kind = self._output.get("Accept") or answer.content_type
+        if self._source.get("SplitType", "None") == "None":
+            went_in = count_records(batch[0], self._source.get("ContentType", ""), 1)
+        else:
+            went_in = len(batch)
+        count.add(went_in, count_records(answer.body, kind, went_in or 1))
+        body = answer.body
+        if self._processing.active:
+            body = self._process_answer(batch, answer)
+        if self._output.get("AssembleWith") == "Line" and not body.endswith(b"\n"):
+            body += b"\n"
+        return body
+
+    def _process_answer(self, batch: list[bytes], answer: Answer) -> bytes:
+        """Return the answer's records, filtered and joined."""
+        source = self._source.get("ContentType", "")
+        inputs = batch if len(batch) > 1 else parts(batch[0], source, 1)
+        outputs = parts(answer.body, self._output.get("Accept") or source, len(inputs))
+        if len(outputs) != len(inputs):
+            raise ObjectFailed(
+                f"ClientError: DataProcessing: the model was asked about {len(inputs)} records and "
+                f"answered with {len(outputs)}"
+            )
+        try:
+            pairs = zip(inputs, outputs, strict=True)
+            results = [self._processing.result(record, output) for record, output in pairs]
+        except ValueError as error:
+            raise ObjectFailed(f"ClientError: DataProcessing: {error}") from None
+        return b"\n".join(results) + (b"\n" if answer.body.endswith(b"\n") else b"")
+
+
+def _bad(answer: Answer) -> str:
+    kind = "AlgorithmError" if answer.status >= 500 else "ClientError"
+    message = shorten(
+        without_native_frames(answer.cause or answer.body.decode(errors="replace")), 600
+    )
+    return f"{kind}: Bad HTTP status received from algorithm: {answer.status}: {message}"
+
+
+# DataProcessing: InputFilter → model → JoinSource → OutputFilter, on records of CSV and JSON.
+#
+# A row of CSV is an array; a joined row has the input's columns, then the output's. The output is
+# added to a JSON object as ``SageMakerOutput``; any other input becomes ``SageMakerInput`` beside
+# it.
+
+Filter = Callable[[Any], Any]
+LIMIT = 63  # characters: botocore's JsonPath
+_PART = re.compile(
+    r"\.?\[\s*(?P<inside>(?:'[^']*'|\"[^\"]*\"|[^\]'\"])*)\s*\]|\.(?P<name>\*|[^.\[\]\s]+)"
+)
+_NAMES = re.compile(r"""(?:'[^']*'|"[^"]*")(?:\s*,\s*(?:'[^']*'|"[^"]*"))*""")
+_QUOTED_NAME = re.compile(r"""'([^']*)'|"([^"]*)\"""")
+_NUMBER = re.compile(r"-?\d+")
+_SLICE = re.compile(r"(-?\d+)?\s*:\s*(-?\d+)?")
+
+
+class PathError(ValueError):
+    """The path is invalid, or leads nowhere in a record; the message says which."""
+
+
+def compile_filter(path: str) -> Filter:
+    """Return a function that extracts the path's part of a record. Both raise
+    :class:`PathError`.
+    """
+    if not path.startswith("$") or len(path) > LIMIT:
+        raise PathError(f"{path!r}: expected a JSONPath of at most {LIMIT} characters, '$...'")
+    steps, position = [], 1
+    while position < len(path):
+        match = _PART.match(path, position)
+        if not match:
+            raise PathError(f"{path!r}: {path[position:]!r} is not an operator of a filter")
+        steps.append(_step(path, match))
+        position = match.end()
+
+    def apply(record: Any) -> Any:
+        for step in steps:
+            record = step(record)
+        return record
+
+    return apply
+
+
+def _step(path: str, match: re.Match[str]) -> Filter:
+    inside = (match["inside"] or "").strip()
+    if "*" in (match["name"], inside):
+        return _all
+    if match["name"]:
+        return lambda record: _member(record, match["name"])
+    if _NAMES.fullmatch(inside):
+        names = [single or double for single, double in _QUOTED_NAME.findall(inside)]
+        return lambda record: _members(record, names)
+    picks = [part.strip() for part in inside.split(",")]
+    if not all(_NUMBER.fullmatch(pick) or _SLICE.fullmatch(pick) for pick in picks):
+        raise PathError(f"{path!r}: [{inside}] is neither names in quotes nor numbers")
+    return lambda record: _elements_json_path(record, picks)
+
+
+def _all(record: Any) -> Any:
+    if isinstance(record, dict):
+        return list(record.values())
+    if isinstance(record, list):
+        return record
+    raise PathError(f"* of {_shorten_repr(record)}, which is neither an object nor an array")
+
+
+def _member(record: Any, name: str) -> Any:
+    if not isinstance(record, dict) or name not in record:
+        raise PathError(f"{name!r} is missing in {_shorten_repr(record)}")
+    return record[name]
+
+
+def _members(record: Any, names: list[str]) -> Any:
+    if len(names) == 1:
+        return _member(record, names[0])
+    return {name: _member(record, name) for name in names}
+
+
+def _elements_json_path(record: Any, picks: list[str]) -> Any:
+    if not isinstance(record, list):
+        raise PathError(f"[{','.join(picks)}] of {_shorten_repr(record)}, which is not an array")
+    if len(picks) == 1 and ":" not in picks[0]:
+        return _element(record, picks[0])
+    elements: list[Any] = []
+    for pick in picks:
+        if match := _SLICE.fullmatch(pick):
+            low, high = (int(text) if text else None for text in match.groups())
+            elements += record[low:high]
+        else:
+            elements.append(_element(record, pick))
+    return elements
+
+
+def _element(record: list, pick: str) -> Any:
+    try:
+        return record[int(pick)]
+    except IndexError:
+        raise PathError(f"[{pick}] is outside an array of {len(record)}") from None
+
+
+def _shorten_repr(record: Any) -> str:
+    text = repr(record)
+    return text if len(text) < 80 else f"{text[:77]}..."
+
+
+LINES = ("text/csv", "application/jsonlines", "application/x-jsonlines", "application/jsonl")
+"""Content types in which each line is a record."""
+
+
+class TooLarge(ValueError):
+    """A record is larger than a request may be."""
+
+
+def media_type(header: str | None) -> str:
+    """Return the type without parameters: ``text/csv`` of ``text/csv; label_size=0``."""
+    return (header or "").partition(";")[0].strip().lower()
+
+
+def records(file: BinaryIO, split: str) -> Iterator[bytes]:
+    """Iterate over the object's records, without line ends: its lines or, unsplit, all of it."""
+    if split == "Line":
+        for line in file:
+            yield line.removesuffix(b"\n")
+    else:
+        yield file.read()
+
+
+def batches(pieces: Iterable[bytes], many: bool, limit: int) -> Iterator[list[bytes]]:
+    """Iterate over lists of records, each for one request: one record, or what ``limit`` bytes
+    hold.
+
+    ``limit`` 0 means no limit. Raises :class:`TooLarge`.
+    """
+    batch: list[bytes] = []
+    size = 0
+    for number, record in enumerate(pieces):
+        if limit and len(record) > limit:
+            raise TooLarge(
+                f"record {number} has {len(record)} bytes, more than MaxPayloadInMB allows: {limit}"
+            )
+        if batch and (not many or (limit and size + len(record) > limit)):
+            yield batch
+            batch, size = [], 0
+        batch.append(record)
+        size += len(record) + 1
+    if batch:
+        yield batch
+
+
+def parts(answer: bytes, content_type: str, expected_count: int) -> list[bytes]:
+    """Return an answer's records: its lines, a JSON array's elements, or the answer as one.
+
+    ``expected_count``: number of records in the request. A JSON answer about several is an array
+    with an element for each, or a line for each.
+    """
+    kind = media_type(content_type)
+    if kind == "application/json" and expected_count > 1:
+        return _elements(answer, expected_count)
+    if kind in LINES:
+        return answer.removesuffix(b"\n").split(b"\n") if answer else []
+    return [answer.removesuffix(b"\n")]
+
+
+def _elements(answer: bytes, expected_count: int) -> list[bytes]:
+    try:
+        document = json.loads(answer)
+    except ValueError:
+        return answer.removesuffix(b"\n").split(b"\n")
+    if isinstance(document, dict) and len(document) == 1:
+        [document] = document.values()  # {"predictions": [...]}
+    if isinstance(document, list):
+        return [json.dumps(element).encode() for element in document]
+    return [answer]
+
+
+def count_records(answer: bytes, content_type: str, expected_count: int) -> int | None:
+    """Return the number of records in an answer about ``expected_count``; None for a type without a
+    rule.
+    """
+    kind = media_type(content_type)
+    if kind not in LINES and kind != "application/json":
+        return None
+    return len(parts(answer, content_type, expected_count))
+
+
+WHOLE_RECORD = "$"
+KINDS = (*LINES, "application/json")
+
+
+class DataProcessing:
+    """A job's filters. Raises ValueError for a job that cannot have them, or a record that does not
+    fit them.
+    """
+
+    def __init__(self, processing: dict, source: dict, output: dict) -> None:
+        """Check and compile the filters of DataProcessing, TransformInput and TransformOutput."""
+        self.joins = processing.get("JoinSource", "None") == "Input"
+        first, last = (
+            processing.get("InputFilter") or WHOLE_RECORD,
+            processing.get("OutputFilter") or WHOLE_RECORD,
+        )
+        self._first = None if first == WHOLE_RECORD else compile_filter(first)
+        self._last = None if last == WHOLE_RECORD else compile_filter(last)
+        self._kind = media_type(source.get("ContentType"))
+        self._answer_kind = media_type(output.get("Accept")) or self._kind
+        if self.active and self._kind not in KINDS:
+            raise ValueError(
+                f"DataProcessing: TransformInput.ContentType {self._kind!r}: expected text/csv, "
+                "application/json or application/jsonlines"
+            )
+        if self.joins:
+            _check_join(self._kind, self._answer_kind, source, output)
+
+    @property
+    def active(self) -> bool:
+        """True if answers are processed record by record."""
+        return bool(self.joins or self._first or self._last)
+
+    def filter_input(self, record: bytes) -> bytes:
+        """Return the part of a record that the model gets."""
+        if not self._first:
+            return record
+        return _write(self._first(_read(record, self._kind)), self._kind)
+
+    def result(self, record: bytes, answer: bytes) -> bytes:
+        """Return the part of a record and of the model's answer that is written."""
+        if not self.joins:
+            if not self._last:
+                return answer
+            return _write(self._last(_read(answer, self._answer_kind)), self._answer_kind)
+        if self._kind == "text/csv" and not self._last:
+            return record.removesuffix(b"\r") + b"," + answer
+        joined_record = _join_answer(
+            self._kind, _read(record, self._kind), _read(answer, self._answer_kind)
+        )
+        return _write(self._last(joined_record) if self._last else joined_record, self._kind)
+
+
+def _check_join(kind: str, answer_kind: str, source: dict, output: dict) -> None:
+    if kind != answer_kind:
+        raise ValueError(
+            f"JoinSource Input: Accept {answer_kind!r} must be the ContentType {kind!r}"
+        )
+    split, assemble = source.get("SplitType", "None"), output.get("AssembleWith", "None")
+    if split != assemble:
+        raise ValueError(f"JoinSource Input: AssembleWith {assemble} must be the SplitType {split}")
+
+
+def _join_answer(kind: str, record: Any, answer: Any) -> Any:
+    if kind == "text/csv":
+        return [*record, *answer]
+    if isinstance(record, dict):
+        return record | {"SageMakerOutput": answer}
+    return {"SageMakerInput": record, "SageMakerOutput": answer}
+
+
+def _read(record: bytes, kind: str) -> Any:
+    try:
+        text = record.decode()
+        if kind == "text/csv":
+            return next(csv.reader([text]), [])
+        return json.loads(text)
+    except (ValueError, csv.Error) as error:
+        raise ValueError(f"a record is not {kind}: {error}: {record[:80]!r}") from None
+
+
+def _write(value: Any, kind: str) -> bytes:
+    if kind != "text/csv":
+        return json.dumps(value).encode()
+    row = io.StringIO()
+    csv.writer(row, lineterminator="").writerow(value if isinstance(value, list) else [value])
+    return row.getvalue().encode()

@@ -1,0 +1,288 @@
+"""Search strategies, which choose a training job's hyperparameters: Random, Grid and Bayesian.
+
+A strategy is a function of the seed, of the job's number and of the results so far, which are in
+the training jobs' records: there is no other state that a kill could lose. Hyperband searches like
+Random, and :mod:`trainyard.emulator.sagemaker.tuning.objective_curves` stops jobs.
+
+Bayesian is **a** Bayesian search, not AWS's, which is not published: optuna's tree-structured
+Parzen estimator (TPE). It avoids training a combination twice, as far as possible.
+"""
+
+import itertools
+import math
+import random
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+# The search space of a tuning job: ranges of hyperparameters, and their scales.
+#
+# A scale maps a range to 0..1, so strategies need not know about logarithms. The scales are those
+# of
+# the developer guide, "Hyperparameter Scaling". AWS does not publish which one Auto chooses; here
+# it
+# is Logarithmic for a range above 0 that spans three orders of magnitude, else Linear.
+
+ORDERS = 1000
+"""Ratio of a range's ends from which scaling Auto is logarithmic."""
+
+_SCALES = {
+    "Linear": (lambda x: x, lambda y: y),
+    "Logarithmic": (math.log, math.exp),
+    "ReverseLogarithmic": (lambda x: -math.log1p(-x), lambda y: -math.expm1(-y)),
+}
+"""ScalingType → scale and its inverse."""
+
+
+@dataclass(frozen=True, slots=True)
+class Numeric:
+    """An integer or continuous range, both ends included."""
+
+    name: str
+    low: float
+    high: float
+    scaling: str
+    """Linear, Logarithmic or ReverseLogarithmic."""
+
+    is_integer: bool
+    """True if its values are integers."""
+
+    def scale_unit(self, unit: float) -> str:
+        """Return the value at ``unit`` (0..1) on the range's scale."""
+        _, back = _SCALES[self.scaling]
+        begin, end = self._ends()
+        value = min(max(back(begin + unit * (end - begin)), self.low), self.high)
+        return str(round(value)) if self.is_integer else repr(value)
+
+    def unit(self, value: str) -> float | None:
+        """Return the value's position on the scale, 0..1; None if it is not in the range."""
+        try:
+            number = float(value)
+        except ValueError:
+            return None
+        if not self.low <= number <= self.high:
+            return None
+        scale, _ = _SCALES[self.scaling]
+        begin, end = self._ends()
+        return (scale(number) - begin) / (end - begin)
+
+    def _ends(self) -> tuple[float, float]:
+        """Return the ends on the scale; integers get half a unit on each side, so that all are
+        equally likely.
+        """
+        scale, _ = _SCALES[self.scaling]
+        room = 0.5 if self.is_integer else 0.0
+        return scale(self.low - room), scale(self.high + room)
+
+
+@dataclass(frozen=True, slots=True)
+class Categorical:
+    """A set of values without an order."""
+
+    name: str
+    values: tuple[str, ...]
+
+
+Range = Numeric | Categorical
+Space = tuple[Range, ...]
+Values = dict[str, str]
+"""Name → value, as a training job gets them."""
+
+
+def space_of(ranges: Mapping[str, Any]) -> Space:
+    """Return the space of a checked request's ParameterRanges."""
+    return (
+        *(_numeric(item, is_integer=True) for item in ranges.get("IntegerParameterRanges") or ()),
+        *(
+            _numeric(item, is_integer=False)
+            for item in ranges.get("ContinuousParameterRanges") or ()
+        ),
+        *(
+            Categorical(item["Name"], tuple(item["Values"]))
+            for item in ranges.get("CategoricalParameterRanges") or ()
+        ),
+    )
+
+
+def _numeric(item: Mapping[str, Any], is_integer: bool) -> Numeric:
+    low, high = float(item["MinValue"]), float(item["MaxValue"])
+    scaling = item.get("ScalingType", "Auto")
+    if scaling == "Auto":
+        scaling = "Logarithmic" if low > 0 and high / low >= ORDERS else "Linear"
+    return Numeric(item["Name"], low, high, scaling, is_integer)
+
+
+def is_in_space(space: Space, values: Mapping[str, str]) -> bool:
+    """Return whether there is exactly one value for each range, within it."""
+    return set(values) == {item.name for item in space} and all(
+        values[item.name] in item.values
+        if isinstance(item, Categorical)
+        else item.unit(values[item.name]) is not None
+        for item in space
+    )
+
+
+def sample(space: Space, chance: random.Random) -> Values:
+    """Return a random value for each range, uniform on its scale."""
+    return {
+        item.name: chance.choice(item.values)
+        if isinstance(item, Categorical)
+        else item.scale_unit(chance.random())
+        for item in space
+    }
+
+
+def grid(space: Space) -> Iterator[Values]:
+    """Iterate over all combinations of the categories."""
+    choices = [item.values for item in space if isinstance(item, Categorical)]
+    names = [item.name for item in space]
+    return (dict(zip(names, choice, strict=True)) for choice in itertools.product(*choices))
+
+
+def size(space: Space) -> int:
+    """Return the number of combinations of categories."""
+    return math.prod(len(item.values) for item in space if isinstance(item, Categorical))
+
+
+if TYPE_CHECKING:
+    import optuna
+
+LABEL = "a Bayesian search (optuna's TPE), not AWS's"
+ASK_ATTEMPTS, DRAW_ATTEMPTS = 3, 30
+"""Number of times that Bayesian asks TPE for an untried combination, and then draws one at
+random.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A training job's hyperparameters and objective."""
+
+    values: Values
+    objective: float | None = None
+    """Objective value; None while the job runs, and if it failed."""
+
+    has_failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question to a strategy: the hyperparameters of the job ``number``, from 0."""
+
+    space: Space
+    trials: Sequence[Trial]
+    """The jobs started so far."""
+
+    minimize: bool
+    seed: str
+    number: int
+
+    def chance(self, attempt: int = 0) -> random.Random:
+        """Return a random generator for the seed and number, independent of the order of
+        results.
+        """
+        return random.Random(f"{self.seed}/{self.number}/{attempt}")
+
+
+def by_chance(question: Question) -> Values:
+    """Random: return values uniform on each range's scale."""
+    return sample(question.space, question.chance())
+
+
+def in_order(question: Question) -> Values:
+    """Grid: return the combination of that number."""
+    return next(itertools.islice(grid(question.space), question.number, None))
+
+
+def bayesian(question: Question) -> Values:
+    """Bayesian: return TPE's suggestion for the results so far."""
+    tried_values = [trial.values for trial in question.trials]
+    for attempt in range(ASK_ATTEMPTS + DRAW_ATTEMPTS):
+        chance = question.chance(attempt)
+        if attempt < ASK_ATTEMPTS:
+            values = _suggest_values(question, chance.getrandbits(32))
+        else:
+            values = sample(question.space, chance)
+        if values not in tried_values:
+            break
+    return values
+
+
+STRATEGIES: dict[str, Callable[[Question], Values]] = {
+    "Bayesian": bayesian,
+    "Random": by_chance,
+    "Hyperband": by_chance,
+    "Grid": in_order,
+}
+
+
+def lacking(strategy: str) -> str | None:
+    """Return why the strategy does not work here, and what to do; None if it works."""
+    if strategy != "Bayesian" or find_spec("optuna"):
+        return None
+    return (
+        "Strategy 'Bayesian' needs optuna, which the emulator's Python lacks: "
+        "pip install optuna, or use Strategy Random, Hyperband or Grid"
+    )
+
+
+def _suggest_values(question: Question, seed: int) -> Values:
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
+    directions = optuna.study.StudyDirection
+    direction = directions.MINIMIZE if question.minimize else directions.MAXIMIZE
+    study = optuna.create_study(direction=direction, sampler=sampler)
+    choices = {item.name: _distribution(item) for item in question.space}
+    study.add_trials(
+        _as_optuna(trial, question.space, choices)
+        for trial in question.trials
+        if not trial.has_failed and is_in_space(question.space, trial.values)
+    )
+    suggestion = study.ask(choices)
+    return {item.name: _value(item, suggestion.params[item.name]) for item in question.space}
+
+
+def _as_optuna(
+    trial: Trial, space: Space, choices: "dict[str, optuna.distributions.BaseDistribution]"
+) -> "optuna.trial.FrozenTrial":
+    from optuna.trial import TrialState, create_trial
+
+    return create_trial(
+        state=TrialState.RUNNING if trial.objective is None else TrialState.COMPLETE,
+        value=trial.objective,
+        params={item.name: _param(item, trial.values[item.name]) for item in space},
+        distributions=choices,
+    )
+
+
+def _distribution(item: Range) -> "optuna.distributions.BaseDistribution":
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    if isinstance(item, Categorical):
+        return CategoricalDistribution(item.values)
+    if item.is_integer:
+        return IntDistribution(int(item.low), int(item.high), log=item.scaling == "Logarithmic")
+    return FloatDistribution(0.0, 1.0)
+
+
+def _param(item: Range, value: str) -> str | float:
+    """Return a value in optuna's form; a continuous one as its position on the scale."""
+    if isinstance(item, Categorical):
+        return value
+    if item.is_integer:
+        return int(value)
+    unit = item.unit(value)
+    assert unit is not None  # checked by within()
+    return min(max(unit, 0.0), 1.0)
+
+
+def _value(item: Range, param: str | float) -> str:
+    if isinstance(item, Categorical) or item.is_integer:
+        return str(param)
+    return item.scale_unit(float(param))

@@ -1,0 +1,280 @@
+"""Create, describe, list, stop and delete tuning jobs, and list their training jobs."""
+
+import re
+import shutil
+import threading
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from trainyard.emulator.json_documents import read_json, write_json
+from trainyard.emulator.request_scope import ApiError, make_arn, page, sort_items
+from trainyard.emulator.request_shapes import check
+from trainyard.emulator.sagemaker.jobs.job import Place
+from trainyard.emulator.sagemaker.jobs.job_api import Jobs
+from trainyard.emulator.sagemaker.jobs.training_job import TrainingJob, compile_regex
+from trainyard.emulator.sagemaker.model_registry import Tags
+from trainyard.emulator.sagemaker.tuning.search_strategies import STRATEGIES, Question, space_of
+from trainyard.emulator.sagemaker.tuning.tuning_job import (
+    KIND,
+    TuningJob,
+    check_warm_start,
+    parents_of,
+)
+from trainyard.emulator.sagemaker.tuning.tuning_request import (
+    CONFIG,
+    check_search,
+    definitions,
+    invalid,
+    metric_of,
+    ranges_of,
+)
+from trainyard.emulator.sagemaker.tuning.tuning_results import (
+    Result,
+    counters,
+    rank_results,
+    training_request,
+)
+from trainyard.language.definition_document import JOB_ENDED
+
+LOST = (
+    "InternalServerError: the emulator ended while this tuning job was running; finished training "
+    "jobs are kept. Retry the pipeline execution to continue from there, or name this tuning "
+    "job as a parent in WarmStartConfig"
+)
+RESOURCE = "hyper-parameter-tuning-job"
+LONGEST = 32
+"""Most characters of a tuning job's name."""
+_NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,31}")
+_STEM = "HyperParameterTuningJob"
+_NAME_MEMBER = f"{_STEM}Name"
+Operation = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+class Tunings:
+    """The tuning jobs of a state directory. Its methods are thread-safe."""
+
+    def __init__(self, root: Path, place: Place, jobs: Jobs, tags: Tags) -> None:
+        self._root, self._place, self._jobs, self._tags = root, place, jobs, tags
+        self._all: dict[str, TuningJob] = {}
+        self._lock = threading.RLock()
+        self._is_closed = False
+        for path in sorted(root.glob("*/tuning.json")):
+            self._load(path)
+
+    def operations(self) -> dict[str, Operation]:
+        return {
+            "CreateHyperParameterTuningJob": lambda request: {
+                "HyperParameterTuningJobArn": self.create(request).answer[f"{_STEM}Arn"]
+            },
+            "DescribeHyperParameterTuningJob": lambda request: self._find(request).describe(),
+            "ListHyperParameterTuningJobs": self._list,
+            "StopHyperParameterTuningJob": self._stop,
+            "DeleteHyperParameterTuningJob": self._delete,
+            "ListTrainingJobsForHyperParameterTuningJob": self._list_training_jobs,
+        }
+
+    def create(self, request: dict[str, Any]) -> TuningJob:
+        """Start a tuning job.
+
+        Raises:
+            ApiError: ``ValidationException``, ``ResourceInUse`` or ``ResourceLimitExceeded``,
+                before anything was started.
+        """
+        name = request[_NAME_MEMBER]
+        self._check(request)
+        with self._lock:
+            if self._is_closed:
+                raise ApiError("ServiceUnavailable", "The emulator is stopping.", 503)
+            if name in self._all:
+                raise ApiError("ResourceInUse", f"Tuning job name must be unique, {name} exists")
+            now = time.time()
+            arn = make_arn("sagemaker", f"{RESOURCE}/{name}")
+            answer = {f"{_STEM}Arn": arn, f"{_STEM}Status": "InProgress", "CreationTime": now}
+            document = {"request": request, "answer": answer, "trials": []}
+            job = self._all[name] = self._make(document)
+            if tags := request.get("Tags"):
+                self._tags.add({"ResourceArn": arn, "Tags": tags})
+            job.start()
+        return job
+
+    def carry_on(self, like: str, request: Mapping[str, Any]) -> TuningJob | None:
+        """Continue a tuning job that a kill or a stop ended; return None if there is none.
+
+        Args:
+            like: the start of its name.
+            request: its request, except for the name.
+        """
+        with self._lock:
+            for job in self._all.values():
+                is_unfinished = job.status == "Stopped" or job.answer.get("FailureReason") == LOST
+                same = job.request == {**request, _NAME_MEMBER: job.name}
+                if job.name.startswith(like) and is_unfinished and same and not self._is_closed:
+                    job.carry_on()
+                    return job
+        return None
+
+    def find(self, name: str) -> TuningJob:
+        """Return the tuning job. Raises ``ResourceNotFound``."""
+        with self._lock:
+            if name in self._all:
+                return self._all[name]
+        raise ApiError("ResourceNotFound", f"Tuning job {name!r} does not exist.")
+
+    def outputs(self, name: str) -> list[str]:
+        """Return URIs that its training jobs uploaded to."""
+        return [uri for r in self.find(name).results() for uri in self._jobs.outputs(r.name)]
+
+    def close(self) -> None:
+        """Stop all tuning jobs; they start no further training job."""
+        with self._lock:
+            self._is_closed = True
+            running = [job for job in self._all.values() if job.status not in JOB_ENDED]
+        for job in running:
+            job.stop()
+
+    def join(self) -> None:
+        """Wait for the running tuning jobs; their training jobs must be stopped, too."""
+        for job in list(self._all.values()):
+            if job.status not in JOB_ENDED:
+                job.wait()
+
+    # operations
+
+    def _find(self, request: Mapping[str, Any]) -> TuningJob:
+        return self.find(request[_NAME_MEMBER])
+
+    def _stop(self, request: dict[str, Any]) -> dict[str, Any]:
+        job = self._find(request)
+        if job.status in JOB_ENDED:
+            message = "The request was rejected because the tuning job is in status"
+            raise invalid(f"{message} {job.status}.")
+        job.stop()
+        return {}
+
+    def _delete(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Delete only the entry: training jobs and their results stay (botocore)."""
+        job = self._find(request)
+        if job.status not in JOB_ENDED:
+            raise invalid(f"Tuning job {job.name} is {job.status}: stop it first.")
+        with self._lock:
+            shutil.rmtree(self._root / job.name)
+            del self._all[job.name]
+        self._tags.forget(job.answer[f"{_STEM}Arn"])
+        return {}
+
+    def _list(self, request: dict[str, Any]) -> dict[str, Any]:
+        with self._lock:
+            answers = [job.answer | {_NAME_MEMBER: job.name} for job in self._all.values()]
+        summaries = sort_items(
+            [answer for answer in answers if _matches(answer, request)],
+            request,
+            {"Name": _NAME_MEMBER, "Status": f"{_STEM}Status", "CreationTime": "CreationTime"},
+            "Name",
+            "Ascending",
+        )
+        show = lambda answer: _summary(self.find(answer[_NAME_MEMBER]))  # noqa: E731
+        return page("HyperParameterTuningJobSummaries", summaries, request, 10, show)
+
+    def _list_training_jobs(self, request: dict[str, Any]) -> dict[str, Any]:
+        results = self._find(request).results()
+        status = request.get("StatusEquals")
+        rows = [_row(result) for result in results if status in (None, result.status)]
+        if request.get("SortBy") == "FinalObjectiveMetricValue":
+            rows = [row for row in rows if row["FinalObjectiveMetricValue"] is not None]
+        keys = ("Name", "CreationTime", "Status", "FinalObjectiveMetricValue")
+        rows = sort_items(rows, request, {key: key for key in keys}, "Name", "Ascending")
+        return page("TrainingJobSummaries", rows, request, 10, lambda row: row["of"].summary())
+
+    # inside
+
+    def _check(self, request: dict[str, Any]) -> None:
+        name = request[_NAME_MEMBER]
+        if not _NAME.fullmatch(name):
+            raise invalid(
+                f"{_NAME_MEMBER} {name!r}: expected at most {LONGEST} letters, digits and hyphens"
+            )
+        check_search(request)
+        check_warm_start(request, {n: self.find(n).describe() for n in parents_of(request)})
+        for definition in definitions(request):
+            compile_regex(metric_of(request, definition))
+            example = _example(request, definition)
+            check(f"Create{KIND}Job", example)
+            for refuse in TrainingJob.checks(example, self._place.python):
+                refuse()
+
+    def _make(self, document: dict[str, Any]) -> TuningJob:
+        request = document["request"]
+        directory = self._root / request[_NAME_MEMBER]
+        parents = partial(self._of_parents, request)
+        return TuningJob(directory, document, self._jobs, self._place.logs, parents)
+
+    def _of_parents(self, request: Mapping[str, Any]) -> list[Result]:
+        """Return results of the parents whose records still exist."""
+        with self._lock:
+            parents = [self._all[name] for name in parents_of(request) if name in self._all]
+        return [result for parent in parents for result in parent.results()]
+
+    def _load(self, path: Path) -> None:
+        """Load a tuning job; mark it as failed if it was running when an earlier emulator ended."""
+        document = read_json(path)
+        answer = document["answer"]
+        if answer[f"{_STEM}Status"] not in JOB_ENDED:
+            now = time.time()
+            answer |= {f"{_STEM}Status": "Failed", "FailureReason": LOST}
+            answer |= {"HyperParameterTuningEndTime": now, "LastModifiedTime": now}
+            document["trials"] = [t for t in document["trials"] if self._jobs.exists(t["name"])]
+            write_json(path, document)
+        job = self._make(document)
+        self._all[job.name] = job
+
+
+def best_first(job: TuningJob) -> list[dict[str, Any]]:
+    """Return TrainingJobSummaries as a pipeline step has them."""
+    return [result.summary() for result in rank_results(job.results())]
+
+
+def _summary(job: TuningJob) -> dict[str, Any]:
+    keys = (_NAME_MEMBER, f"{_STEM}Arn", f"{_STEM}Status", "CreationTime",
+              "HyperParameterTuningEndTime", "LastModifiedTime")  # fmt: skip
+    answer = job.answer | {_NAME_MEMBER: job.name}
+    config = job.request[CONFIG]
+    return {key: answer[key] for key in keys if key in answer} | {
+        "Strategy": config["Strategy"],
+        "ResourceLimits": config["ResourceLimits"],
+        **counters(job.results()),
+    }
+
+
+def _example(request: dict[str, Any], definition: dict[str, Any]) -> dict[str, Any]:
+    """Return the request of a training job as this tuning job would start it."""
+    space = space_of(ranges_of(request, definition))
+    first = Question(space, [], minimize=True, seed="", number=0)
+    strategy = request[CONFIG]["Strategy"]
+    values = STRATEGIES["Grid" if strategy == "Grid" else "Random"](first)
+    return training_request(request, definition, f"{request[_NAME_MEMBER]}-001-00000000", values)
+
+
+def _row(result: Result) -> dict[str, Any]:
+    """Return the keys that ListTrainingJobsForHyperParameterTuningJob sorts by."""
+    return {
+        "of": result,
+        "Name": result.name,
+        "Status": result.status,
+        "CreationTime": result.record["CreationTime"],
+        "FinalObjectiveMetricValue": result.objective,
+    }
+
+
+def _matches(answer: Mapping[str, Any], request: Mapping[str, Any]) -> bool:
+    creation_time, modification_time = answer["CreationTime"], answer["LastModifiedTime"]
+    return bool(
+        request.get("NameContains", "").lower() in answer[_NAME_MEMBER].lower()
+        and request.get("StatusEquals") in (None, answer[f"{_STEM}Status"])
+        and request.get("CreationTimeAfter", creation_time) <= creation_time
+        and request.get("CreationTimeBefore", creation_time) >= creation_time
+        and request.get("LastModifiedTimeAfter", modification_time) <= modification_time
+        and request.get("LastModifiedTimeBefore", modification_time) >= modification_time
+    )

@@ -1,0 +1,526 @@
+"""A tuning job: starts, watches and stops its training jobs.
+
+<state>/tuning/<name>/tuning.json   the request, the status, and the names of its training jobs
+
+Hyperparameters and results are in the training jobs' own records, jobs/<name>/job.json: a kill of
+the emulator loses nothing that has ended. Beside a job's name, tuning.json has only what its record
+lacks: its definition, why it was stopped, and which job it repeats.
+"""
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from trainyard.common.errors import EmulatorError
+from trainyard.emulator.json_documents import write_json
+from trainyard.emulator.logs.log_store import LogStore
+from trainyard.emulator.request_scope import ApiError, Thread
+from trainyard.emulator.sagemaker.jobs.job import DEFECT, Job
+from trainyard.emulator.sagemaker.jobs.job_api import LOST, Jobs
+from trainyard.emulator.sagemaker.tuning.objective_curves import Watch
+from trainyard.emulator.sagemaker.tuning.search_strategies import (
+    LABEL,
+    STRATEGIES,
+    Question,
+    Space,
+    Trial,
+    Values,
+    is_in_space,
+    size,
+)
+from trainyard.emulator.sagemaker.tuning.tuning_request import (
+    CONFIG,
+    JOBS,
+    MOST_JOBS,
+    definitions,
+    invalid,
+    metric_of,
+    objective_of,
+    ranges_of,
+)
+from trainyard.emulator.sagemaker.tuning.tuning_results import (
+    IDLE,
+    OBJECTIVE,
+    Result,
+    TrainingDefinition,
+    converged_at,
+    counters,
+    describe_definitions,
+    drivers_idle,
+    hopeless,
+    instances,
+    is_criterion_met,
+    not_improving,
+    rank_results,
+    read,
+    training_request,
+)
+from trainyard.language.definition_document import JOB_ENDED
+
+INTERVAL = 0.1  # seconds between checks of the training jobs
+KIND = "Training"
+STOP_REASON = "the tuning job was stopped"
+DONE_REASON = "the tuning job is done"
+log = logging.getLogger(__name__)
+
+
+class TuningJob:
+    """A tuning job. Create it, ``start`` it; ``document`` is its state, also on disk.
+
+    Args:
+        parents: returns the results of the training jobs of WarmStartConfig's parents.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        document: dict[str, Any],
+        jobs: Jobs,
+        logs: LogStore,
+        parents: Callable[[], Sequence[Result]],
+    ) -> None:
+        self.document = document
+        self.lock = threading.RLock()
+        self._path = directory / "tuning.json"
+        self._jobs, self._parents = jobs, parents
+        self._training_definitions = [read(self.request, d) for d in definitions(self.request)]
+        self._live: dict[str, Job] = {}
+        self._ended_results: dict[str, Result] = {}
+        self._watch = Watch(logs)
+        self._stop = threading.Event()
+        self._done_event = threading.Event()
+        self._start_time = time.time()
+
+    @property
+    def request(self) -> dict[str, Any]:
+        return self.document["request"]
+
+    @property
+    def answer(self) -> dict[str, Any]:
+        """Members of Describe's answer that do not follow from the request or the training jobs."""
+        return self.document["answer"]
+
+    @property
+    def name(self) -> str:
+        return str(self.request["HyperParameterTuningJobName"])
+
+    @property
+    def status(self) -> str:
+        return str(self.answer["HyperParameterTuningJobStatus"])
+
+    # life
+
+    def start(self) -> None:
+        self._set_status("InProgress")
+        Thread(target=self._run, name=f"tuning-{self.name}", daemon=True).start()
+
+    def stop(self) -> None:
+        """Start no further training job, and stop the running ones."""
+        with self.lock:
+            if self.status in JOB_ENDED or self._stop.is_set():
+                return
+            self._stop.set()
+            self._set_status("Stopping")
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return self._done_event.wait(timeout)
+
+    def _run(self) -> None:
+        status, reason = "Failed", DEFECT
+        try:
+            while not (end := self._end()):
+                self._launch()
+                self._spare()
+                self._stop.wait(INTERVAL)
+            status, reason = end
+        except (ApiError, EmulatorError, OSError) as error:
+            if self._stop.is_set():  # an emulator that stops creates no further job
+                status, reason = "Stopped", ""
+            else:
+                log.exception("tuning job %s failed in the emulator", self.name)
+                reason = f"InternalServerError: the emulator failed: {error}"
+        finally:
+            self._stop_all(STOP_REASON if self._stop.is_set() else DONE_REASON)
+            with self.lock:
+                self.answer["HyperParameterTuningEndTime"] = time.time()
+                self.document["seconds"] = self._seconds()
+                self._set_status(status, reason)
+            self._done_event.set()
+
+    def _end(self) -> tuple[str, str] | None:
+        """Return the final status and the failure's reason; None while there is something to do."""
+        if self._stop.is_set():
+            return "Stopped", ""
+        config, results = self.request[CONFIG], self._list_outcomes()
+        last = not self._more() and all(result.has_ended for result in results)
+        if reason := hopeless(results, last):
+            return "Failed", reason
+        seconds = config["ResourceLimits"].get("MaxRuntimeInSeconds", float("inf"))
+        criteria = config.get("TuningJobCompletionCriteria") or {}
+        is_complete = last or is_criterion_met(criteria, results) or self._seconds() >= seconds
+        return ("Completed", "") if is_complete else None
+
+    # the training jobs
+
+    def _more(self) -> bool:
+        """Return whether there is a combination left to train."""
+        return bool(self._list_repeats()) or self._count_tries() < self._most()
+
+    def _most(self) -> int:
+        config = self.request[CONFIG]
+        if config["Strategy"] == "Grid":
+            return sum(size(definition.space) for definition in self._training_definitions)
+        quota = MOST_JOBS.get(config["Strategy"], JOBS)
+        return int(config["ResourceLimits"].get("MaxNumberOfTrainingJobs", quota))
+
+    def _count_tries(self) -> int:
+        return sum("anew" not in trial for trial in self._trials())
+
+    def _trials(self) -> list[dict[str, Any]]:
+        with self.lock:
+            return list(self.document["trials"])
+
+    def _list_repeats(self) -> list[Result]:
+        """Return jobs to repeat, which failed for reasons outside of them."""
+        repeated_names = {trial.get("anew") for trial in self._trials()}
+        return [
+            r for r in self.results() if r.name not in repeated_names and self._is_repeatable(r)
+        ]
+
+    def _is_repeatable(self, result: Result) -> bool:
+        trial = self._trial(result.name)
+        was_stopped = trial.get("resumed") and result.status == "Stopped"
+        if was_stopped or result.record.get("FailureReason") == LOST:
+            return True
+        strategy = self._find_definition(trial).document.get("RetryStrategy") or {}
+        attempts = trial.get("attempt", 1)
+        return result.retryable and attempts <= strategy.get("MaximumRetryAttempts", 0)
+
+    def _trial(self, name: str) -> dict[str, Any]:
+        return next(trial for trial in self._trials() if trial["name"] == name)
+
+    def _find_definition(self, trial: Mapping[str, Any]) -> TrainingDefinition:
+        return self._training_definitions[trial["definition"]]
+
+    def _launch(self) -> None:
+        limit = self.request[CONFIG]["ResourceLimits"]["MaxParallelTrainingJobs"]
+        while len(self._running()) < limit and not self._stop.is_set():
+            if repeats := self._list_repeats():
+                self._repeat(repeats[0])
+            elif self._count_tries() < self._most():
+                number = self._count_tries()
+                definition, values = self._choose_values(number)
+                self._create({"definition": definition}, values)
+            else:
+                return
+
+    def _repeat(self, result: Result) -> None:
+        trial = self._trial(result.name)
+        more = {"anew": result.name, "attempt": trial.get("attempt", 1) + 1}
+        self._create({"definition": trial["definition"], **more}, result.values)
+
+    def _create(self, trial: dict[str, Any], values: Values) -> None:
+        name = f"{self.name}-{len(self._trials()) + 1:03}-{secrets.token_hex(4)}"
+        definition = self._find_definition(trial)
+        job_request = training_request(self.request, definition.document, name, values)
+        with self.lock:  # first the name: an unrecorded job would be lost
+            self.document["trials"].append({"name": name, **trial})
+            self._save()
+        about = {"TuningJobArn": self.answer["HyperParameterTuningJobArn"]}
+        try:
+            self._live[name] = self._jobs.create(KIND, job_request, about)
+        except ApiError:
+            with self.lock:
+                del self.document["trials"][-1]
+            raise
+        strategy = self.request[CONFIG]["Strategy"]
+        label = f": {LABEL}" if strategy == "Bayesian" else ""
+        self._write_notice(name, f"tuning job {self.name}, strategy {strategy}{label}; {values}")
+        if drivers_idle(definition.document):
+            self._write_notice(name, IDLE)
+
+    def _choose_values(self, number: int) -> tuple[int, Values]:
+        """Return the definition's index and the hyperparameters of combination ``number``, from
+        0.
+        """
+        strategy = self.request[CONFIG]["Strategy"]
+        index, position = number % len(self._training_definitions), number
+        if strategy == "Grid":
+            for index, definition in enumerate(self._training_definitions):  # noqa: B007 - the definition at the break
+                if position < size(definition.space):
+                    break
+                position -= size(definition.space)
+        definition = self._training_definitions[index]
+        parent_trials, first = reuse_results(self.request, definition.space, self._parents())
+        if number < len(first):
+            return index, first[number]
+        trials = [
+            *parent_trials,
+            *(_trial_of(r) for r in self._list_outcomes() if r.definition == definition.name),
+        ]
+        seed = str(self.request[CONFIG].get("RandomSeed", self.name))
+        question = Question(definition.space, trials, definition.minimize, seed, position)
+        return index, STRATEGIES[strategy](question)
+
+    def _spare(self) -> None:
+        """Stop the jobs that the rule ends, by the values that they have printed."""
+        for index, definition in enumerate(self._training_definitions):
+            if definition.rule is None:
+                continue
+            trials = [trial for trial in self._trials() if trial["definition"] == index]
+            metric, nodes = (
+                metric_of(self.request, definition.document),
+                instances(definition.document),
+            )
+            for trial in trials:
+                self._watch.read(
+                    trial["name"], nodes, metric, has_ended=trial["name"] in self._ended_results
+                )
+            names = [trial["name"] for trial in trials if "stopped" not in trial]
+            running = {result.name for result in self._running()}
+            for name in (name for name in names if name in running):
+                notices, reason = self._watch.verdict(
+                    name, definition.rule, [t["name"] for t in trials]
+                )
+                for line in notices:
+                    self._write_notice(name, line)
+                if reason:  # a trial that hears of no stop would only keep the others waiting
+                    self._halt(name, reason, unheard=0.0)
+
+    def _running(self) -> list[Result]:
+        return [result for result in self.results() if not result.has_ended]
+
+    def _stop_all(self, reason: str) -> None:
+        for result in self._running():
+            self._halt(result.name, reason)
+        for job in list(self._live.values()):
+            job.wait()
+        self.results()
+
+    def _halt(self, name: str, reason: str, unheard: float | None = None) -> None:
+        with self.lock:
+            self._trial(name).setdefault("stopped", reason)
+            self._save()
+        self._write_notice(name, reason)
+        if job := self._live.get(name):
+            job.stop(unheard=unheard)
+
+    def _write_notice(self, name: str, text: str) -> None:
+        """Write a line of the emulator's own to the log of a running job."""
+        if job := self._live.get(name):
+            job.write_notice("algo-1", text)
+
+    # answers
+
+    def results(self) -> list[Result]:
+        """Return the results of all its training jobs in the order of their start."""
+        results = []
+        for trial in self._trials():
+            name = trial["name"]
+            result = self._ended_results.get(name) or self._result(trial)
+            if result is None:
+                continue  # killed before it was created
+            if result.has_ended:
+                self._ended_results[name] = result
+                self._live.pop(name, None)
+            results.append(result)
+        return results
+
+    def _result(self, trial: Mapping[str, Any]) -> Result | None:
+        definition = self._find_definition(trial)
+        try:
+            record = self._jobs.describe(KIND, trial["name"])
+        except ApiError:
+            return None
+        tuned_names = frozenset(item.name for item in definition.space)
+        return Result(self.name, definition.name, record, tuned_names, definition.minimize)
+
+    def _list_outcomes(self) -> list[Result]:
+        """Return the results without jobs that are repeated."""
+        repeated_names = {trial.get("anew") for trial in self._trials()}
+        return [
+            r for r in self.results() if r.name not in repeated_names and not self._is_repeatable(r)
+        ]
+
+    def describe(self) -> dict[str, Any]:
+        """Return DescribeHyperParameterTuningJob's answer."""
+        results = self.results()
+        with self.lock:
+            answer = {**self.request, **self.answer}
+        answer.pop("Tags", None)
+        answer |= describe_definitions(self.request)
+        best = rank_results(results)
+        convergence_time = converged_at(results)
+        answer |= {
+            **counters(results),
+            "TuningJobCompletionDetails": {
+                "NumberOfTrainingJobsObjectiveNotImproving": not_improving(results),
+                **({"ConvergenceDetectedTime": convergence_time} if convergence_time else {}),
+            },
+            "ConsumedResources": {"RuntimeInSeconds": round(self._seconds())},
+        }
+        if best:
+            answer["BestTrainingJob"] = best[0].summary()
+        kind = (self.request.get("WarmStartConfig") or {}).get("WarmStartType")
+        if kind == "IdenticalDataAndAlgorithm" and (
+            every := rank_results([*results, *self._parents()])
+        ):
+            answer["OverallBestTrainingJob"] = every[0].summary()
+        return answer
+
+    # the record
+
+    def carry_on(self) -> None:
+        """Continue after a kill or a stop: finished training jobs are not repeated."""
+        with self.lock:
+            self._stop.clear()
+            self._done_event.clear()
+            self._start_time = time.time()
+            self.answer.pop("HyperParameterTuningEndTime", None)
+            self.answer.pop("FailureReason", None)
+            for trial in self.document["trials"]:
+                if trial.get("stopped") == STOP_REASON:
+                    trial["resumed"] = True
+        self.start()
+
+    def _seconds(self) -> float:
+        """Return for how many seconds it has run, including the time before a kill."""
+        before = float(self.document.get("seconds", 0.0))
+        return before if self.status in JOB_ENDED else before + time.time() - self._start_time
+
+    def _set_status(self, status: str, reason: str = "") -> None:
+        with self.lock:
+            self.answer["HyperParameterTuningJobStatus"] = status
+            self.answer["LastModifiedTime"] = time.time()
+            if reason:
+                self.answer["FailureReason"] = reason[:1024]
+            self._save()
+
+    def _save(self) -> None:
+        write_json(self._path, self.document)
+
+
+def _trial_of(result: Result) -> Trial:
+    return Trial(result.values, result.objective, has_failed=result.objective_status == "Failed")
+
+
+# WarmStartConfig: the allowed parents, and the results used from them.
+#
+# The rules are those of the developer guide, "Run a Warm Start Hyperparameter Tuning Job". AWS
+# does
+# not publish how it uses the parents' results. Here, with IdenticalDataAndAlgorithm, Bayesian
+# treats
+# them as its own; with TransferLearning, whose values are not comparable, the parents' best
+# combinations are tried first. Random, Grid and Hyperband do not use them.
+
+PARENTS, CHANGES = 5, 10
+FIRST = 3
+"""Number of each parent's best combinations that are tried first with TransferLearning."""
+IDENTICAL, TRANSFER = "IdenticalDataAndAlgorithm", "TransferLearning"
+_END_STATUSES = ("Completed", "Failed", "Stopped")
+
+
+def parents_of(request: Mapping[str, Any]) -> list[str]:
+    """Return the names of a request's parents."""
+    parents = (request.get("WarmStartConfig") or {}).get("ParentHyperParameterTuningJobs") or ()
+    return [parent["HyperParameterTuningJobName"] for parent in parents]
+
+
+def check_warm_start(request: Mapping[str, Any], parents: Mapping[str, Mapping[str, Any]]) -> None:
+    """Refuse parents that do not fit.
+
+    Args:
+        parents: name → Describe's answer.
+
+    Raises:
+        ApiError: the first broken rule.
+    """
+    config = request.get("WarmStartConfig")
+    if not config:
+        return
+    if config.get("WarmStartType") not in (IDENTICAL, TRANSFER):
+        raise invalid(
+            f"WarmStartConfig.WarmStartType {config.get('WarmStartType')!r}: expected {IDENTICAL} "
+            f"or {TRANSFER}"
+        )
+    if not 1 <= len(parents) <= PARENTS:
+        raise invalid(f"WarmStartConfig has {len(parents)} parents, expected 1..{PARENTS}")
+    for name, parent in parents.items():
+        for fault in _faults(request, parent, config["WarmStartType"]):
+            raise invalid(f"WarmStartConfig, parent {name}: {fault}")
+
+
+def _faults(request: Mapping[str, Any], parent: Mapping[str, Any], kind: str) -> Iterator[str]:
+    status = parent["HyperParameterTuningJobStatus"]
+    if status not in _END_STATUSES:
+        yield f"it is {status}, expected a tuning job that has ended"
+    own_definitions, parent_definitions = definitions(request), definitions(parent)
+    if len(own_definitions) > 1 or len(parent_definitions) > 1:
+        yield "several TrainingJobDefinitions are not warm-started by this emulator"
+        return
+    own_definition, other = own_definitions[0], parent_definitions[0]
+    if objective_of(request, own_definition) != objective_of(parent, other):
+        yield (
+            f"its objective is {objective_of(parent, other)}, expected the same, "
+            f"{objective_of(request, own_definition)}"
+        )
+    yield from _of_names(_kinds(request, own_definition), _kinds(parent, other))
+    if kind == IDENTICAL:
+        images = [d["AlgorithmSpecification"].get("TrainingImage") for d in (own_definition, other)]
+        data = [d.get("InputDataConfig") for d in (own_definition, other)]
+        for member, (own_value, parent_value) in {
+            "TrainingImage": images,
+            "InputDataConfig": data,
+        }.items():
+            if own_value != parent_value:
+                yield f"{member} differs: {kind} requires the same; use {TRANSFER}"
+
+
+def _of_names(own_kinds: Mapping[str, str], parent_kinds: Mapping[str, str]) -> Iterator[str]:
+    """Compare ``own_kinds`` and ``parent_kinds``: hyperparameter → its kind, or ``=value`` for a
+    static one.
+    """
+    if len(own_kinds) != len(parent_kinds):
+        yield (
+            f"it has {len(parent_kinds)} static and tuned hyperparameters, expected "
+            f"{len(own_kinds)}"
+        )
+    changes = 0
+    for name in sorted({*own_kinds, *parent_kinds}):
+        own_kind, other = own_kinds.get(name, "="), parent_kinds.get(name, "=")
+        static = own_kind.startswith("="), other.startswith("=")
+        if own_kind != other and not any(static):
+            yield f"{name} is {other} there and {own_kind} here: a type may not change"
+        changes += 2 if all(static) and own_kind != other else static[0] != static[1]
+    if changes > CHANGES:
+        yield f"{changes} changes from tuned to static, or of static values: at most {CHANGES}"
+
+
+def _kinds(request: Mapping[str, Any], definition: Mapping[str, Any]) -> dict[str, str]:
+    ranges = ranges_of(request, definition)
+    static = definition.get("StaticHyperParameters") or {}
+    return {name: f"={value}" for name, value in static.items() if name != OBJECTIVE} | {
+        item["Name"]: kind.removesuffix("ParameterRanges")
+        for kind, items in ranges.items()
+        for item in items or ()
+    }
+
+
+def reuse_results(
+    request: Mapping[str, Any], space: Space, results: Sequence[Result]
+) -> tuple[list[Trial], list[Values]]:
+    """Return (results to search on, combinations to try first) from the parents' training jobs."""
+    usable = [result for result in rank_results(results) if is_in_space(space, result.values)]
+    if not usable or request[CONFIG]["Strategy"] != "Bayesian":
+        return [], []
+    if request["WarmStartConfig"]["WarmStartType"] == IDENTICAL:
+        return [Trial(result.values, result.objective) for result in usable], []
+    first: list[Values] = []
+    for parent in sorted({result.tuning for result in usable}):
+        best = [result.values for result in usable if result.tuning == parent][:FIRST]
+        first += [values for values in best if values not in first]
+    return [], first

@@ -1,0 +1,230 @@
+"""Checks of CreateHyperParameterTuningJob, before anything starts.
+
+What ``trainyard.validate`` finds in a tuning step is refused by its rules; here are the rest, of
+botocore's model, of the API reference and of the developer guide's pages "Define Hyperparameter
+Ranges", "Hyperband" and "Configure Completion Criteria". Each error names the member, its value and
+what is expected. Most of AWS's own texts are not known.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from trainyard.emulator.request_scope import ApiError
+from trainyard.emulator.sagemaker.jobs import builtin_algorithms
+from trainyard.emulator.sagemaker.tuning.search_strategies import (
+    STRATEGIES,
+    lacking,
+    size,
+    space_of,
+)
+from trainyard.language.definition_document import EPOCHS, Document
+from trainyard.language.steps import steps_of
+from trainyard.validate.rules import search_limits, tuning_limits
+from trainyard.validate.rules.rule import RULES
+
+CONFIG = "HyperParameterTuningJobConfig"
+MOST_RESOURCE = 20_000
+MOST_JOBS = {"Random": 10_000}
+JOBS, PARALLEL, SEARCH_LIMIT = 750, 100, 30  # the guide's quotas, as high as AWS raises them
+_SCALING = ("Auto", "Linear", "Logarithmic", "ReverseLogarithmic")
+_MODULES = (search_limits.__name__, tuning_limits.__name__)
+_IN_WORDS_OF_AWS = "objective-without-metric"  # ``metric_of`` refuses it
+
+
+def invalid(message: str) -> ApiError:
+    """Return a ``ValidationException`` with that message."""
+    return ApiError("ValidationException", message)
+
+
+def definitions(request: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the training definitions of a checked request."""
+    single = request.get("TrainingJobDefinition")
+    return [single] if single else list(request["TrainingJobDefinitions"])
+
+
+def ranges_of(request: Mapping[str, Any], definition: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a definition's ranges: its own, or the tuning job's."""
+    return definition.get("HyperParameterRanges") or request[CONFIG].get("ParameterRanges") or {}
+
+
+def objective_of(request: Mapping[str, Any], definition: Mapping[str, Any]) -> dict[str, Any]:
+    """Return Type and MetricName of a definition's objective."""
+    common_objective = request[CONFIG].get("HyperParameterTuningJobObjective")
+    return definition.get("TuningObjective") or common_objective or {}
+
+
+def metric_of(request: Mapping[str, Any], definition: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the MetricDefinition that reads the objective.
+
+    Raises:
+        ApiError: it is missing.
+    """
+    objective = objective_of(request, definition)
+    spec = definition["AlgorithmSpecification"]
+    static = definition.get("StaticHyperParameters") or {}
+    if builtin_algorithms.without_script(
+        {"AlgorithmSpecification": spec, "HyperParameters": static}
+    ):
+        metrics = builtin_algorithms.metric_definitions()
+    else:
+        metrics = spec.get("MetricDefinitions") or []
+    for metric in metrics:
+        if metric["Name"] == objective["MetricName"]:
+            return metric
+    names = ", ".join(metric["Name"] for metric in metrics) or "nothing"
+    raise invalid(
+        "A metric is required for this hyperparameter tuning job objective. Provide a metric in "
+        f"the metric definitions. MetricName {objective['MetricName']!r} is not one: "
+        f"MetricDefinitions have {names}"
+    )
+
+
+def resources(config: Mapping[str, Any], definition: Mapping[str, Any]) -> tuple[int, int]:
+    """Return Hyperband's MinResource and MaxResource, inferred if they are missing.
+
+    Raises:
+        ApiError: the two do not fit.
+    """
+    hyperband = (config.get("StrategyConfig") or {}).get("HyperbandStrategyConfig") or {}
+    static = definition.get("StaticHyperParameters") or {}
+    epochs = (static[name] for name in EPOCHS if str(static.get(name, "")).strip('"').isdecimal())
+    most = hyperband.get("MaxResource") or int(next(epochs, "0").strip('"'))
+    least = hyperband.get("MinResource", 1)
+    if not least < most <= MOST_RESOURCE:
+        raise invalid(
+            f"HyperbandStrategyConfig: MinResource {least} and MaxResource {most}: expected "
+            f"MinResource < MaxResource <= {MOST_RESOURCE}"
+        )
+    return least, most
+
+
+def check_search(request: Mapping[str, Any]) -> None:
+    """Refuse a search that cannot be run, whatever is trained.
+
+    Raises:
+        ApiError: the first error found.
+    """
+    config = request[CONFIG]
+    _one_of(f"{CONFIG}.Strategy", config["Strategy"], tuple(STRATEGIES))
+    if reason := lacking(config["Strategy"]):
+        raise invalid(reason)
+    if request.get("Autotune") or (config.get("ParameterRanges") or {}).get("AutoParameters"):
+        raise invalid(
+            "Autotune is not run by this emulator, since its choice of ranges is not public: give "
+            "the ranges yourself in ParameterRanges"
+        )
+    several = request.get("TrainingJobDefinitions")
+    if bool(several) == bool(request.get("TrainingJobDefinition")):
+        raise invalid("expected one of TrainingJobDefinition and TrainingJobDefinitions")
+    _definitions(request)
+    _refuse_findings(request)
+    _limits(config, sum(size(space_of(ranges_of(request, d))) for d in definitions(request)))
+    _strategy(request)
+    _completion(config.get("TuningJobCompletionCriteria") or {})
+
+
+def _refuse_findings(request: Mapping[str, Any]) -> None:
+    """Refuse what validate finds in a step that makes this request."""
+    step = {"Name": "Tuning", "Type": "Tuning", "Arguments": request}
+    document = Document(document={"Steps": [step]}, parameters={}, steps=tuple(steps_of([step])))
+    for rule in RULES.values():
+        if rule.module not in _MODULES or rule.severity != "error" or rule.name == _IN_WORDS_OF_AWS:
+            continue
+        for found in rule.findings(document):
+            where = found.path.partition(".Arguments.")[2]
+            raise invalid(f"{where}: {found.problem}: {found.fix}")
+
+
+def _definitions(request: Mapping[str, Any]) -> None:
+    all_definitions = definitions(request)
+    for number, definition in enumerate(all_definitions):
+        location = (
+            f"TrainingJobDefinitions[{number}]"
+            if len(all_definitions) > 1
+            else "TrainingJobDefinition"
+        )
+        if request.get("TrainingJobDefinitions"):
+            for member in ("DefinitionName", "TuningObjective", "HyperParameterRanges"):
+                if not definition.get(member):
+                    raise invalid(f"{location}: each of several needs {member}")
+        objective = objective_of(request, definition)
+        if not objective:
+            raise invalid(f"{CONFIG}.HyperParameterTuningJobObjective: it is required")
+        _one_of("HyperParameterTuningJobObjective.Type", objective["Type"],
+                ("Maximize", "Minimize"))  # fmt: skip
+        _ranges(location, ranges_of(request, definition))
+    names = [definition.get("DefinitionName") for definition in all_definitions]
+    if len(set(names)) < len(names):
+        raise invalid(f"TrainingJobDefinitions: DefinitionName must be unique, they are {names}")
+
+
+def _ranges(location: str, ranges: Mapping[str, Any]) -> None:
+    items = [item for kind in tuning_limits.KINDS for item in ranges.get(kind) or ()]
+    names = [item["Name"] for item in items]
+    if not 1 <= len(names) <= SEARCH_LIMIT:
+        raise invalid(
+            f"{location}: {len(names)} hyperparameters are searched, expected 1..{SEARCH_LIMIT}"
+        )
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise invalid(f"{location}: {', '.join(twice)} has more than one range")
+    for item in items:
+        _one_of(f"{item['Name']!r}: ScalingType", item.get("ScalingType", "Auto"), _SCALING)
+    for item in ranges.get(tuning_limits.INTEGERS) or ():
+        if item.get("ScalingType") == "ReverseLogarithmic":
+            raise invalid(f"{item['Name']!r}: ReverseLogarithmic is for continuous ranges")
+
+
+def _limits(config: Mapping[str, Any], combinations: int) -> None:
+    limits, strategy = config["ResourceLimits"], config["Strategy"]
+    most, parallel = limits.get("MaxNumberOfTrainingJobs"), limits["MaxParallelTrainingJobs"]
+    location = f"{CONFIG}.ResourceLimits"
+    if strategy == "Grid" and most not in (None, combinations):
+        raise invalid(
+            f"{location}.MaxNumberOfTrainingJobs {most}: strategy Grid trains each of the "
+            f"{combinations} combinations once; leave it out"
+        )
+    ends = ("MaxRuntimeInSeconds" in limits) or bool(config.get("TuningJobCompletionCriteria"))
+    if most is None and strategy != "Grid" and not ends:
+        raise invalid(
+            f"{location}: strategy {strategy} needs MaxNumberOfTrainingJobs, MaxRuntimeInSeconds "
+            "or a TuningJobCompletionCriteria"
+        )
+    quota = MOST_JOBS.get(strategy, JOBS)
+    total = most or (combinations if strategy == "Grid" else 1)
+    for name, value, limit in (
+        ("MaxNumberOfTrainingJobs", total, quota),
+        ("MaxParallelTrainingJobs", parallel, PARALLEL),
+    ):
+        if not 1 <= value <= limit:
+            raise ApiError(
+                "ResourceLimitExceeded", f"{location}.{name} {value}: the quota is 1..{limit}"
+            )
+    seconds = limits.get("MaxRuntimeInSeconds", 120)
+    if not 120 <= seconds <= 15_768_000:
+        raise invalid(f"{location}.MaxRuntimeInSeconds {seconds}: expected 120..15768000")
+
+
+def _strategy(request: Mapping[str, Any]) -> None:
+    config = request[CONFIG]
+    strategy, early = config["Strategy"], config.get("TrainingJobEarlyStoppingType", "Off")
+    _one_of(f"{CONFIG}.TrainingJobEarlyStoppingType", early, ("Off", "Auto"))
+    if config.get("StrategyConfig") and strategy != "Hyperband":
+        raise invalid(f"{CONFIG}.StrategyConfig is for strategy Hyperband, not {strategy}")
+    if strategy == "Hyperband":
+        for definition in definitions(request):
+            resources(config, definition)
+
+
+def _completion(criteria: Mapping[str, Any]) -> None:
+    least = (criteria.get("BestObjectiveNotImproving") or {}).get(
+        "MaxNumberOfTrainingJobsNotImproving", 3
+    )
+    if least < 3:
+        raise invalid(f"MaxNumberOfTrainingJobsNotImproving {least}: expected 3 or more")
+    switch = (criteria.get("ConvergenceDetected") or {}).get("CompleteOnConvergence", "Disabled")
+    _one_of("ConvergenceDetected.CompleteOnConvergence", switch, ("Disabled", "Enabled"))
+
+
+def _one_of(location: str, value: Any, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise invalid(f"{location} {value!r}: expected one of {', '.join(choices)}")

@@ -1,1 +1,0 @@
-"""Compare runs: their differences in settings, code and data."""
