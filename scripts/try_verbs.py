@@ -14,12 +14,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from threading import Timer
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 HEADINGS = {"trainyard": "for any pipeline", "pipelines": "for the training pipeline"}
 """Program → what the head of its table in README says."""
-SERVE_S = 5
-"""Seconds for which a verb that serves until Ctrl-C is left alone."""
+LIMIT_S = 300
+"""Seconds that a verb may take, and one that serves until Ctrl-C until it prints its address."""
 
 LAPTOP, PROD = "--recipe recipes/laptop.yaml", "--recipe recipes/prod.yaml"
 SERVED = f"{LAPTOP} --set 'deploy={{endpoint: tried, capture_share: 1}}'"
@@ -96,11 +97,15 @@ def start(program: str, verb: str, arguments: str) -> str:
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ
     ) as process:
-        try:
-            printed, _ = process.communicate(timeout=SERVE_S if verb in SERVES else 300)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGINT)
-            printed, _ = process.communicate(timeout=60)
+        alarm = Timer(LIMIT_S, process.kill)
+        alarm.start()
+        printed = ""
+        for line in process.stdout or ():
+            printed += line
+            if verb in SERVES and "http://" in line:
+                process.send_signal(signal.SIGINT)
+        process.wait()
+        alarm.cancel()
     end = printed.rstrip().rpartition("\n")[2] if process.returncode else ""
     print(f"{' '.join(words)}: exit status {process.returncode} {end}", flush=True)
     return f"--- {' '.join(command)}\n{printed}" if REFUSED.search(printed) else ""
