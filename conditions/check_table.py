@@ -35,8 +35,6 @@ class Demands:
     """Metric that must beat a baseline, where one is named."""
     champion: str = UNRESOLVED_ARN
     """ARN of the model package to compare with, ``none`` or ``unresolved``."""
-    model: str = "challenger"
-    """The judged model's table of scores: ``challenger``, or ``int8``, its int8 version."""
     look_number: int = 0
     """Number of this comparison with this champion on this test split, from 1; 0: not counted."""
 
@@ -52,11 +50,10 @@ class Demands:
         return 1 - spent(1 - self["confidence"], look_number)
 
 
-Need = Literal["scores", "champion", "slices", "predictions", "int8"]
+Need = Literal["scores", "champion", "slices", "predictions"]
 """Input of a check beside evaluation.json's own numbers.
 
-``champion`` (its scores, too) and ``slices`` (their columns) include ``scores``. For ``int8``
-Evaluate makes the model's int8 version, and scores it."""
+``champion`` (its scores, too) and ``slices`` (their columns) include ``scores``."""
 Limit = Literal["low above", "high above", "high at most"]
 """Limit of a value that is compared with the threshold, and how it is compared."""
 Picture = Literal["metrics", "champion", "budgets"]

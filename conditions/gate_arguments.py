@@ -6,7 +6,7 @@ from the recipe in a model's record.
 
 import argparse
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,6 @@ def arguments(
     directions: Mapping[str, str],
     champion: Any,
     look_number: Any,
-    models: Sequence[Any] = (),
 ) -> list[Any]:
     """Return the job's arguments in order; a pipeline's variables may stand among them.
 
@@ -37,7 +36,6 @@ def arguments(
         champion: ARN of the model package to compare with, ``none`` or ``unresolved``.
         look_number: the number of this comparison in the ledger (``pipelines.registry.ledger``), 0
             for unknown; passed only to a gate that compares.
-        models: S3 URIs of the model and of its int8 version, where there is one.
     """
     asked_checks = select_declared(values)
     alone = [
@@ -54,7 +52,7 @@ def arguments(
         words += _words([*SETTINGS, *others], values, directions)
         words += ["--champion", champion]
     words += ["--look", look_number] if any(check.margins for check in asked_checks) else []
-    return [*words, "--models", *models] if models else words
+    return words
 
 
 def _words(
@@ -95,9 +93,6 @@ def parser(description: str | None = None) -> argparse.ArgumentParser:
         "--champion",
         default=UNRESOLVED_ARN,
         help="ARN of the model package to compare with, or none",
-    )
-    argument_parser.add_argument(
-        "--models", nargs=2, metavar=("FULL", "INT8"), help="their S3 URIs"
     )
     argument_parser.add_argument(
         "--look", type=int, default=0, help="number of the look; 0: not counted"

@@ -38,29 +38,6 @@ class GateFacts(TypedDict, total=False):
     """The fields of ``conditions.gate_check.AgainstBaseline``, of each baseline that has scores."""
 
 
-class VersionVerdict(TypedDict):
-    """Verdict over one version of a model; its fields are those of ``Gate``."""
-
-    verdict: Literal["pass", "reject"]
-    reason: str
-    checks: list[dict[str, Any]]
-    metrics: dict[str, float | None]
-    artifact_sha256: str | None
-
-
-class Versions(TypedDict):
-    """Verdicts over the full model and its int8 version (``conditions.provenance_record``)."""
-
-    registered: bool
-    """Whether the verdict is about the int8 version, so that it is registered if anything is."""
-    says: str
-    """What is registered, and the int8 version's loss, size and latency, in a sentence."""
-    model: str
-    """Key of the version that the verdict is about, below the folder of all runs."""
-    full: VersionVerdict
-    int8: VersionVerdict
-
-
 class Gate(GateFacts):
     """Content of gate.json. Every key is always there; null for a number that is not finite, or a
     value of another type.
@@ -86,8 +63,6 @@ class Gate(GateFacts):
     """Metric → the champion's value; empty without a champion."""
     baselines: dict[str, dict[str, float | None]]
     """Baseline → metric → value."""
-    int8: NotRequired[Versions]
-    """Only where the recipe asks for it (``gate.int8``); everything else is about one version."""
 
 
 class RecipeRecord(TypedDict):
@@ -156,8 +131,6 @@ class RunRecord(TypedDict):
     verdict: Literal["pass", "reject"]
     training_precision: NotRequired[str]
     """Type of the training's matrix products: what ``precision: auto`` became; only of our loop."""
-    precision: NotRequired[Literal["full", "int8"]]
-    """Precision of the registered weights, where the recipe asks for int8."""
     champion: str | None
     base: NotRequired[dict[str, Any]]
     """The model that the training started from: sha256, model_package, uri; only where there was
@@ -198,9 +171,6 @@ class Evidence:
     """The scores of single examples; None where no check needs them."""
     comparisons: Mapping[str, MetricComparison] = field(default_factory=dict)
     """Metric → comparison of the two models; for checks that need ``champion``."""
-    full: Mapping[str, MetricComparison] = field(default_factory=dict)
-    """Metric → comparison of the int8 version with the full model; for checks that need
-    ``int8``."""
     slices: list[Slice] = field(default_factory=list)
     """Judged slices, for gate.json."""
 

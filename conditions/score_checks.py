@@ -44,8 +44,7 @@ def judge(folder: Path, evaluation: Any, demands: Demands) -> ScoreChecks:
         sums = read(folder, _table_request(demands))
         _refuse_disagreement(evaluation, sums, has_champion=champion != NONE)
         baselines = list(_against_baselines(folder, evaluation, sums, demands))
-        full = _against_full(folder, evaluation, demands) if demands["int8"] else {}
-        evidence = Evidence(evaluation=evaluation, scores=sums, full=full)
+        evidence = Evidence(evaluation=evaluation, scores=sums)
         checks = _make_rows(evidence, demands)
     except GateError as error:
         return _make_undecided(demands, str(error))
@@ -82,7 +81,7 @@ def of_scores(demands: Demands) -> list[GateCheck]:
 
 
 def _compares(demands: Demands) -> bool:
-    return any({"champion", "int8"} & check.needs for check in of_scores(demands))
+    return any("champion" in check.needs for check in of_scores(demands))
 
 
 def make_undecided_rows(
@@ -132,7 +131,6 @@ def _table_request(demands: Demands) -> TableRequest:
     return TableRequest(
         metrics={metric: demands.directions[metric] for metric in metrics},
         champion=champion,
-        model=demands.model,
         slices="slices" in needs and demands.champion != NONE,
         calibration="predictions" in needs,
         **_request_limits(demands),
@@ -231,7 +229,6 @@ def _against_baselines(
         request = TableRequest(
             metrics=stated_directions,
             champion=None,
-            model=demands.model,
             baseline=name,
             **_request_limits(demands),
         )
@@ -242,29 +239,6 @@ def _against_baselines(
             value_path = ("baselines", name, metric)
             _refuse_other_value(f"{name}'s {metric}", comparison.champion, evaluation, *value_path)
             yield _against(name, comparison, stated_directions[metric])
-
-
-def _against_full(folder: Path, evaluation: Any, demands: Demands) -> dict[str, MetricComparison]:
-    """Compare the int8 version with the full model, on the metrics that have a margin.
-
-    Raises:
-        GateError: the full model's scores are damaged, of other examples or of another artifact, or
-            not what the evaluation sums up.
-    """
-    metrics = {metric: demands.directions[metric] for metric in demands["int8"]}
-    common = _request_limits(demands)
-    request = TableRequest(metrics=metrics, champion=None, model=demands.model, full=True, **common)
-    sums = read(folder, request)
-    _refuse_other_split("the full model", sums)
-    scored_sha256, full = sums.other_description.get("artifact_sha256"), evaluation["full"]
-    if not isinstance(full["artifact"], dict) or scored_sha256 != full["artifact"].get("sha256"):
-        raise GateError(f"challenger.parquet is of artifact {scored_sha256}, not of the full model")
-    comparisons = {metric: compare_metric(sums, metric, demands.limits_at) for metric in metrics}
-    for metric, comparison in comparisons.items():
-        _refuse_other_value(
-            f"the full model's {metric}", comparison.champion, full, "metrics", metric, "value"
-        )
-    return comparisons
 
 
 def _against(name: str, comparison: MetricComparison, direction: Direction) -> AgainstBaseline:

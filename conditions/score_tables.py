@@ -24,6 +24,8 @@ from conditions.improvement import Groups, joined_neighbours, likeness
 from conditions.mean_tests import Floats
 from trainyard.common.errors import GateError
 
+CHALLENGER = "challenger"
+"""Table of the judged model."""
 BASELINE = "baseline-"
 """Prefix of the name of a baseline's table of scores."""
 MAX_SLICES = 1000
@@ -47,10 +49,6 @@ class TableRequest:
     """Metrics that are compared with the champion's."""
     champion: str | None
     """ARN of the champion; None without one: then only the model's scores are read."""
-    model: str = "challenger"
-    """Name of the table of the judged model: ``challenger``, or ``int8``, its int8 version."""
-    full: bool = False
-    """True if the full model's scores are read in place of a champion's."""
     baseline: str | None = None
     """Name of the baseline whose scores are read in place of a champion's."""
     slices: bool = False
@@ -65,8 +63,6 @@ class TableRequest:
     @property
     def other(self) -> str | None:
         """Name of the table of scores that is read beside the model's."""
-        if self.full:
-            return "challenger"
         if self.baseline is not None:
             return f"{BASELINE}{self.baseline}"
         return "champion" if self.champion is not None else None
@@ -210,7 +206,7 @@ def read(folder: Path, request: TableRequest) -> ScoreTables:
             in a table twice; the two hold other examples, or the same of other group or weight; a
             number is missing, not finite, or beyond the declared range.
     """
-    names = [request.model, *([request.other] if request.other else [])]
+    names = [CHALLENGER, *([request.other] if request.other else [])]
     if request.other is None and (folder / "champion.parquet").exists():
         raise GateError("champion.parquet: there are scores of a champion, but no champion")
     for name in names:
@@ -312,12 +308,12 @@ def _columns(schema: pa.Schema, name: str, request: TableRequest) -> list[str]:
     """Return the columns to read: of the judged model's table slices and predictions, too."""
     metrics = request.metrics
     columns = ["example", "group", *(f"{m}.{part}" for m in metrics for part in ("sum", "weight"))]
-    if name == request.model and request.slices:
+    if name == CHALLENGER and request.slices:
         slices = [column for column in schema.names if column.startswith("slice.")]
         if not slices:
             raise GateError(f"{name}.parquet: has no slice; declare some in the recipe")
         columns += slices
-    if name == request.model and request.calibration:
+    if name == CHALLENGER and request.calibration:
         columns += ["probability", "label"]
     for column in columns:
         if schema.names.count(column) != 1:
@@ -352,7 +348,7 @@ def _join_tables(tables: list[pa.Table], request: TableRequest) -> pa.Table:
     if not rows.num_rows == own_table.num_rows == other.num_rows:
         raise GateError(
             f"{request.other}.parquet: holds {other.num_rows} examples, {rows.num_rows} of the "
-            f"{own_table.num_rows} of {request.model}.parquet; the two models were not scored on "
+            f"{own_table.num_rows} of {CHALLENGER}.parquet; the two models were not scored on "
             "the same "
             "examples"
         )
@@ -360,7 +356,7 @@ def _join_tables(tables: list[pa.Table], request: TableRequest) -> pa.Table:
         if not rows[name].equals(rows[f"{name}{OTHER}"]):
             raise GateError(
                 f"{request.other}.parquet: its column {name} differs from "
-                f"{request.model}.parquet's; "
+                f"{CHALLENGER}.parquet's; "
                 "the two models were not scored on the same examples"
             )
     return rows

@@ -59,8 +59,8 @@ from pipelines.registry.champion import NO_CHAMPION
 from steps.config import ProcessingCompute
 from steps.evaluate.config import PACKAGES as SCRIPTS_JOB
 from steps.evaluate.config import Leaks
-from steps.evaluate.step import evaluate_script_step, evaluate_step, model_uris
-from steps.gate.step import gate_step, registered_model
+from steps.evaluate.step import evaluate_script_step, evaluate_step
+from steps.gate.step import gate_step
 from steps.processing import Splits, StepContext, output_uri, split_argument
 from steps.register.model_card import Data
 from steps.register.step import register_step
@@ -178,9 +178,8 @@ class Compilation:
         )
         train = self.train(shard)
         evaluate = self.evaluate(train)
-        models = model_uris(train, evaluate, self.recipe.train.model_compression)
-        gate = self.gate(evaluate, models)
-        model = registered_model(self.context, self.recipe.gate, gate, models[0])
+        gate = self.gate(evaluate)
+        model = train.properties.ModelArtifacts.S3ModelArtifacts
         register = self.register(train, evaluate, gate, model)
         gates = self.recipe.gate
         pass_steps = [register, *self.transform(model, register)]
@@ -250,11 +249,10 @@ class Compilation:
             image=self._processing_image(recipe.evaluate),
             splits=self.splits,
             train=train,
-            int8=recipe.gate.judges_int8,
             base=recipe.train.base,
         )
 
-    def gate(self, evaluate: ProcessingStep, models: Sequence[PipelineVariable]) -> ProcessingStep:
+    def gate(self, evaluate: ProcessingStep) -> ProcessingStep:
         """Create the step that gives the verdict."""
         recipe = self.recipe
         return gate_step(
@@ -265,7 +263,6 @@ class Compilation:
             provenance=blank_uri(self.context.root_uri),
             primary_metric=recipe.workload_spec.primary_metric,
             directions=recipe.workload_spec.metrics,
-            models=models,
         )
 
     def register(
@@ -282,7 +279,7 @@ class Compilation:
             self.context,
             recipe.register_,
             image=inference_image(recipe, self.account.region),
-            model=model, int8=recipe.gate.judges_int8, train=train, evaluate=evaluate, gate=gate,
+            model=model, train=train, evaluate=evaluate, gate=gate,
             data=Data(
                 training=[*splits["train"], *map(str, recipe.train.sources.values())],
                 test=[*splits["test"], *recipe.evaluate.channels.values()],

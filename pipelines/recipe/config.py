@@ -20,7 +20,7 @@ from pipelines.recipe.sections import (
 )
 from steps.config import S3Uri, Section
 from steps.evaluate.config import EvaluateConfig
-from steps.gate.config import GateConfig, refuse_int8, threshold_parameter
+from steps.gate.config import GateConfig, threshold_parameter
 from steps.register.config import RegisterConfig
 from steps.shard.config import ShardConfig
 from steps.shard.settings import ShardSettings
@@ -381,7 +381,7 @@ class Recipe(Section):
         for kind, margins in self.gate.comparisons.items():
             for metric in margins:
                 self._comparable(kind, metric, workload_spec)
-        for refusal in (*self.gate.refusals, *refuse_int8(self.gate, self.train)):
+        for refusal in self.gate.refusals:
             raise ValueError(refusal)
         if self.gate.comparisons and self.gate.cold_start == "pass" and not self.gate.absolute:
             raise ValueError(

@@ -125,9 +125,8 @@ def verdicts(sagemaker: Any, s3: Any, pipeline: str) -> Iterator[JudgedModel]:
 
 
 def _read_judged_model(gate: dict[str, Any]) -> JudgedModel:
-    full = gate.get("int8", {}).get("full", gate)  # one training, whichever version is registered
     return JudgedModel(
-        full.get("artifact_sha256"), gate.get("test_fingerprint"), gate.get("champion")
+        gate.get("artifact_sha256"), gate.get("test_fingerprint"), gate.get("champion")
     )
 
 

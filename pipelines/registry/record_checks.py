@@ -13,12 +13,11 @@ from itertools import zip_longest
 from typing import Any
 
 from conditions.gate_arguments import arguments
-from conditions.provenance_record import UNKNOWN, record, select_evaluation
+from conditions.provenance_record import UNKNOWN, record
 from pipelines.compile.compilation import Asset
 from pipelines.compile.provenance_asset import FOLDER, FORMAT, blank_record_name
 from pipelines.registry.package_evidence import Absent, Evidence
 from steps.gate.config import GateConfig, threshold_parameter
-from training.weights.finetuning.model_files import ARCHIVE
 from trainyard.common.errors import DataError
 
 PROVENANCE = "provenance.json"
@@ -126,9 +125,7 @@ def metrics(evidence: Evidence) -> str:
     evaluation.json's.
     """
     gate_document = evidence.json(evidence.source("Constraints")["S3Uri"])
-    evaluation_document = select_evaluation(
-        evidence.json(evidence.source("Statistics")["S3Uri"]), gate_document
-    )
+    evaluation_document = evidence.json(evidence.source("Statistics")["S3Uri"])
     fingerprint = evaluation_document.get("dataset", {}).get("fingerprint")
     same("dataset_fingerprint of gate.json", gate_document.get("dataset_fingerprint"), fingerprint,
          "evaluation.json")  # fmt: skip
@@ -147,8 +144,6 @@ def artifact_place(evidence: Evidence) -> str:
     """Check that the object to be deployed is the one that was evaluated, of the same size."""
     uri = evidence.model
     evaluated_uri = evidence.job_inputs("Evaluate").get("model", {}).get("S3Uri", "")
-    if evidence.provenance.get("precision") == "int8":
-        evaluated_uri = model_uris(evidence)[1]
     if uri.endswith("/"):
         evaluated_uri = f"{evaluated_uri.rstrip('/')}/"
     same("the model's place", uri, evaluated_uri, "the evaluation's job")
@@ -196,15 +191,7 @@ def asked_of_gate(
         directions=evidence.provenance["directions"],
         champion=parameters["ChampionArn"],
         look_number=str(parameters.get("Look")),
-        models=model_uris(evidence) if config.judges_int8 else (),
     )
-
-
-def model_uris(evidence: Evidence) -> list[str]:
-    """Return the S3 URIs of the model that was evaluated, and of its int8 version."""
-    full = evidence.job_inputs("Evaluate").get("model", {}).get("S3Uri", "")
-    int8 = evidence.output("Evaluate", "int8")
-    return [full, f"{int8}/{ARCHIVE}" if full.endswith(ARCHIVE) else int8]
 
 
 def demands(evidence: Evidence) -> str:

@@ -195,20 +195,6 @@ def baselines_table(execution: Execution, steps: Steps) -> Table | None:
     return against_table(gate) if gate and gate.get("against_baselines") else None
 
 
-def int8_table(execution: Execution, steps: Steps) -> Table | None:
-    """Return what the gate says of the model's int8 version; None where none was asked for."""
-    if "Gate" not in steps or steps["Gate"].status != "Succeeded":
-        return None
-    gate = read_gate(execution, steps)
-    if not gate or "int8" not in gate:
-        return None
-    table = Table(box=None, pad_edge=False)
-    table.add_column("int8, beside the full model")
-    for part in gate["int8"]["says"].split("; "):
-        table.add_row(Text(part))
-    return table
-
-
 def against_table(gate: Gate) -> Table:
     """Return a table with a row for each baseline and metric in gate.json that has limits."""
     table = Table(box=None, pad_edge=False)
@@ -243,7 +229,7 @@ def steps_done(job: Mapping[str, Any]) -> tuple[float, float] | None:
 PACES = Paces()
 DISPLAY = Display(
     watch="python -m pipelines.watch",
-    tables=(script_table, PACES.table, gate_table, int8_table, baselines_table),
+    tables=(script_table, PACES.table, gate_table, baselines_table),
     progress=steps_done,
     warns=PACES.remark_on_job,
 )

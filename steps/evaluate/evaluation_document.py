@@ -95,14 +95,6 @@ class Latency(TypedDict):
     rounds: int
 
 
-class Int8(TypedDict):
-    """The int8 version of the model, measured as the model is."""
-
-    metrics: dict[str, Metric]
-    latency: Latency
-    artifact: Artifact
-
-
 class Training(TypedDict):
     """Artifact's description of how the weights were trained."""
 
@@ -142,8 +134,6 @@ class Evaluation(TypedDict):
 
     metrics: dict[str, Metric]
     champion: Champion
-    int8: NotRequired[Int8]
-    """Only if the recipe asks for it (``gate.int8``)."""
     baselines: dict[str, dict[str, float | None]]
     """Baseline → metric → value."""
     dataset: Dataset

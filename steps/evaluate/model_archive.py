@@ -1,8 +1,6 @@
 """Open a model that was given as an archive, or file by file; challenger and champion alike."""
 
-import gzip
 import json
-import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,10 +10,8 @@ from torch import nn
 from conditions.no_champion import NONE, UNRESOLVED_ARN
 from steps.evaluate.evaluation_document import Artifact
 from steps.evaluate.model_folder import evidence, files_of
-from training.export import safetensors_file
 from training.export.artifact import open_artifact
 from training.weights.finetuning import base_model, model_files
-from training.weights.finetuning.model_files import ARCHIVE, archive_in, files
 from training.weights.starting_weights import BASE
 from training.workloads import Packing, Workload
 from trainyard.common.errors import DataError, TrainyardError
@@ -140,37 +136,3 @@ def _as_base(folder: Path, challenger: TrainedModel) -> TrainedModel | None:
 def _samples(packing: Packing) -> str:
     fields = ", ".join(f"{n} {f.dtype} {f.shape}" for n, f in packing.fields.items())
     return f"{fields} made for {packing.info}"
-
-
-# The challenger with int8 weights, as an artifact of its own: what may be registered instead.
-
-
-def int8_version(folder: Path, output: Path) -> TrainedModel:
-    """Write the int8 version of the model in ``folder`` to ``output``, and open it from there.
-
-    ``output`` gets a model.tar.gz, or the model's files, as ``folder`` has the model.
-
-    Raises:
-        DataError: a weight is not finite, or none would change.
-    """
-    is_archived = archive_in(folder) is not None
-    unpacked_folder = folder.with_name("int8") if is_archived else output
-    safetensors_file.write(files_of(folder, folder / "model"), unpacked_folder)
-    if is_archived:
-        output.mkdir(parents=True, exist_ok=True)
-        _pack(unpacked_folder, output / ARCHIVE)
-    return TrainedModel(*open_artifact(unpacked_folder), evidence(output), Source(unpacked_folder))
-
-
-def _pack(folder: Path, archive: Path) -> None:
-    """Write the folder's files into an archive: the same bytes for the same files."""
-    with (
-        archive.open("wb") as file,
-        gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0) as gzip_file,
-        tarfile.open(fileobj=gzip_file, mode="w|") as tar,
-    ):
-        for name, path in files(folder).items():
-            entry = tarfile.TarInfo(name)
-            entry.size, entry.mode = path.stat().st_size, 0o644
-            with path.open("rb") as content:
-                tar.addfile(entry, content)

@@ -5,8 +5,6 @@ the workload or by a script of the user's own.
 import json
 from collections.abc import Sequence
 
-from sagemaker.core.helper.pipeline_variable import PipelineVariable
-from sagemaker.core.workflow.functions import Join
 from sagemaker.core.workflow.properties import PropertyFile
 from sagemaker.mlops.workflow.steps import ProcessingStep, TrainingStep
 
@@ -17,23 +15,13 @@ from steps.processing import (
     Splits,
     StepContext,
     input_folder,
-    output_uri,
     processing_step,
     split_argument,
 )
-from training.weights.finetuning.model_files import ARCHIVE
 from training.weights.starting_weights import BASE
 
 SPLITS = ("train", "test")
 EVALUATION = PropertyFile(name="Evaluation", output_name="evaluation", path="evaluation.json")
-
-
-def model_uris(
-    train: TrainingStep, evaluate: ProcessingStep, compression: str
-) -> tuple[PipelineVariable, PipelineVariable]:
-    """Return the S3 URIs of the model, and of its int8 version if there is one."""
-    full, int8 = train.properties.ModelArtifacts.S3ModelArtifacts, output_uri(evaluate, "int8")
-    return full, Join(on="/", values=[int8, ARCHIVE]) if compression == "gzip" else int8
 
 
 def evaluate_step(
@@ -43,7 +31,6 @@ def evaluate_step(
     image: str,
     splits: Splits,
     train: TrainingStep,
-    int8: bool = False,
     base: str | None = None,
 ) -> ProcessingStep:
     """Declare the step with output ``evaluation``: evaluation.json, also the property file
@@ -53,7 +40,6 @@ def evaluate_step(
     pipeline parameters ChampionArn and ChampionModelUri name the champion:
     ``pipelines.registry.champion``.
     Of ``splits`` the summary of the train split is read instead of it, where there is one.
-    ``int8``: whether it judges the model's int8 version, which becomes the output ``int8``.
     ``base``: S3 URI of the model that the training began with, which is scored as baseline
     ``base_model``. Your own script is evaluated by ``evaluate_script_step``.
     """
@@ -66,7 +52,6 @@ def evaluate_step(
         arguments=[
             *words(config, EvaluateSettings),
             *("--champion", context.parameters["ChampionArn"]),
-            *(["--int8"] if int8 else []),
             *([f"--{BASE}", base] if base else []),
         ],
         inputs=[
@@ -76,7 +61,7 @@ def evaluate_step(
             input_folder("champion", context.parameters["ChampionModelUri"]),
             *([input_folder(BASE, base)] if base else []),
         ],
-        outputs=["evaluation", "scores", *(["int8"] if int8 else [])],
+        outputs=["evaluation", "scores"],
         property_files=[EVALUATION],
         display_name="Evaluate on held-out data",
         description="Score the model, the champion and the baselines on the test split",

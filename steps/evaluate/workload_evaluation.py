@@ -23,7 +23,6 @@ from steps.evaluate.leaked_examples import leakage
 from steps.evaluate.model_archive import (
     Source,
     TrainedModel,
-    int8_version,
     open_archive,
     open_champion,
 )
@@ -96,7 +95,7 @@ def _check_trained_on(train: Dataset, challenger: TrainedModel) -> None:
 def _scored(
     options: argparse.Namespace, challenger: TrainedModel, test: Dataset, base: Path | None
 ) -> dict[str, Any]:
-    """Write the scores of challenger, champion and int8 version; the metrics are computed from the
+    """Write the scores of challenger and champion; the metrics are computed from the
     files.
     """
     workload, folder = challenger.workload, options.root / "processing/input/champion"
@@ -111,12 +110,6 @@ def _scored(
         write(path, rows, header)
         return workload.metrics(Scores(path))
 
-    def int8() -> dict[str, Any]:
-        inputs, output = options.root / "processing/input", options.root / "processing/output"
-        one = int8_version(inputs / "model", output / "int8")
-        taken = latency(workload, place_model(one.model), test)
-        return {"metrics": score("int8", one), "latency": taken, "artifact": one.artifact}
-
     return {
         "metrics": score("challenger", challenger),
         "champion": {
@@ -125,7 +118,6 @@ def _scored(
             "artifact": found.artifact if found else None,
             "error": failed,
         },
-        **({"int8": int8()} if options.int8 else {}),
     }
 
 
@@ -209,7 +201,6 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--champion", default=UNRESOLVED_ARN, help="its ARN, none, or unresolved")
     parser.add_argument(f"--{BASE}", help="URI of the model that the training began with")
-    parser.add_argument("--int8", action="store_true", help="score the int8 version, too")
     parser.add_argument("--root", type=Path, default=Path("/opt/ml"), help=argparse.SUPPRESS)
     return parse_typed(parser, arguments, EvaluateSettings)
 

@@ -7,7 +7,6 @@ from pydantic import Field as Setting
 
 from conditions.check_table import Field, Need, checks, fields, kinds, select_declared
 from steps.config import ProcessingCompute
-from steps.train.config import TrainStepConfig
 
 # Packages that the gate job needs to read scores: AWS's PyTorch images lack some of them.
 PACKAGES = ("numpy", "pyarrow", "scipy")
@@ -47,20 +46,6 @@ if TYPE_CHECKING:
 else:
     DeclaredFields = create_model("Declared", __base__=ProcessingCompute, **_FIELDS)
     """Model with the fields of the table of checks (``conditions.check_table``)."""
-
-
-def refuse_int8(gate: "GateConfig", train: TrainStepConfig) -> list[str]:
-    """Return why this training's model gets no int8 version that the gate asks for."""
-    if not gate.judges_int8:
-        return []
-    if train.loop is None:
-        return ["gate.int8: is for Trainyard's workloads, which train by train.loop; remove it"]
-    if train.adapters and not train.adapters.merge:
-        return [
-            "gate.int8: the model holds adapters alone, whose base stays as it is; set "
-            "train.adapters.merge, or remove it"
-        ]
-    return []
 
 
 class GateConfig(DeclaredFields):
@@ -106,7 +91,7 @@ class GateConfig(DeclaredFields):
     @property
     def absolute(self) -> bool:
         """Return whether any declared check needs no champion."""
-        return any(not {"champion", "int8"} & check.needs for check in select_declared(self.values))
+        return any("champion" not in check.needs for check in select_declared(self.values))
 
     @property
     def reads_scores(self) -> bool:
@@ -119,14 +104,9 @@ class GateConfig(DeclaredFields):
         return PACKAGES if self.reads_scores else ()
 
     @property
-    def judges_int8(self) -> bool:
-        """Return whether the gate chooses between the model and its int8 version."""
-        return "int8" in self.needs
-
-    @property
     def kinds(self) -> tuple[str, ...]:
-        """Return the kinds of the declared checks that may reject, as gate.json names them."""
-        return kinds(self.values | {"int8": {}})
+        """Return the kinds of the declared checks, as gate.json names them."""
+        return kinds(self.values)
 
     @property
     def refusals(self) -> list[str]:

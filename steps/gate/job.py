@@ -11,19 +11,17 @@ Where no demand needs the scores of single examples, nothing beyond Python is im
 import argparse
 import json
 import sys
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from conditions import provenance_record
-from conditions.check_table import Demands, rows_of
+from conditions.check_table import rows_of
 from conditions.gate_arguments import demands, parser
 from conditions.gate_documents import Evidence, Gate
-from conditions.provenance_record import choose_version, of_int8
 from conditions.verdict import verdict
 from steps.job_main import run
 from trainyard.common import atomic_file
-from trainyard.common.errors import GateError
 
 
 def gate(options: argparse.Namespace) -> None:
@@ -34,8 +32,6 @@ def gate(options: argparse.Namespace) -> None:
     atomic_file.write(output, json.dumps(result, indent=1, allow_nan=False))
     provenance_record.write(options.root, result)
     print(f"{result['verdict']}: {result['reason']}", flush=True)
-    if "int8" in result:
-        print(f"int8: {result['int8']['says']}", flush=True)
 
 
 def judge(options: argparse.Namespace) -> Gate:
@@ -46,19 +42,6 @@ def judge(options: argparse.Namespace) -> Gate:
     """
     inputs, gate_demands = options.root / "processing/input", demands(options)
     evaluation = read_evaluation(inputs / "evaluation/evaluation.json")
-    alone = replace(gate_demands, values={**gate_demands.values, "int8": {}})
-    full = _judge_version(inputs / "scores", evaluation, alone)
-    if not gate_demands["int8"]:
-        return full
-    if not options.models:
-        raise GateError("--int8: needs --models, the S3 URIs of the model and its int8 version")
-    gate_demands = replace(gate_demands, model="int8")
-    int8 = _judge_version(inputs / "scores", of_int8(evaluation), gate_demands)
-    return choose_version(full, int8, evaluation, options.models)
-
-
-def _judge_version(scores: Path, evaluation: Any, gate_demands: Demands) -> Gate:
-    """Return gate.json about one version of the model."""
     evidence = Evidence(evaluation=evaluation)
     checks = rows_of(gate_demands)
     alone = [check for check in checks if "scores" not in check.needs]
@@ -67,7 +50,7 @@ def _judge_version(scores: Path, evaluation: Any, gate_demands: Demands) -> Gate
         return verdict(evaluation, rows)
     from conditions import score_checks  # imports numpy, pyarrow and SciPy, so only if needed
 
-    of_scores = score_checks.judge(scores, evaluation, gate_demands)
+    of_scores = score_checks.judge(inputs / "scores", evaluation, gate_demands)
     return verdict(
         evaluation,
         [*rows, *of_scores.checks],

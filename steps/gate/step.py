@@ -1,9 +1,7 @@
 """Declare the gate step: a small job that turns the evaluation into a verdict."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from sagemaker.core.helper.pipeline_variable import PipelineVariable
-from sagemaker.core.workflow.functions import Join, JsonGet
 from sagemaker.core.workflow.properties import PropertyFile
 from sagemaker.mlops.workflow.steps import ProcessingStep
 
@@ -24,16 +22,15 @@ def gate_step(
     provenance: str,
     primary_metric: str,
     directions: Mapping[str, str],
-    models: Sequence[PipelineVariable],
 ) -> ProcessingStep:
     """Declare the step with output ``gate``: gate.json, also readable as the property file Gate;
     and beside it provenance.json and record.json, the property file Record
     (``conditions.provenance_record``).
 
     ``provenance``: S3 URI of the record that the definition was compiled with.
-    ``directions``: metric → ``lower`` or ``higher``, which values are better. ``models``: S3 URIs
-    of the model and of its int8 version. The gate does not ask the registry: the champion is an
-    argument, its scores are an input, so a cached verdict is right as long as these are the same.
+    ``directions``: metric → ``lower`` or ``higher``, which values are better.
+    The gate does not ask the registry: the champion is an argument, its scores are an input, so a
+    cached verdict is right as long as these are the same.
     """
     inputs = [input_folder("evaluation", output_uri(evaluate, "evaluation"))]
     if config.reads_scores:
@@ -51,7 +48,6 @@ def gate_step(
             directions=directions,
             champion=context.parameters["ChampionArn"],
             look_number=context.text("Look") if config.comparisons else None,
-            models=models if config.judges_int8 else (),
         ),
         inputs=inputs,
         outputs=["gate"],
@@ -59,16 +55,3 @@ def gate_step(
         display_name="Gate",
         description="Compare the evaluation with the recipe's demands and with the champion",
     )
-
-
-def registered_model(
-    context: StepContext, config: GateConfig, gate: ProcessingStep, full: PipelineVariable
-) -> PipelineVariable:
-    """Return the S3 URI of the version that the gate's verdict is about; ``full``: the model's.
-
-    Its bucket and the folder of all runs are constant, so a policy can name them.
-    """
-    if not config.judges_int8:
-        return full
-    model_key = JsonGet(step_name=gate.name, property_file=VERDICT.name, json_path="int8.model")
-    return Join(on="", values=[f"{context.root_uri}/runs/", model_key])

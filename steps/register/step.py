@@ -51,7 +51,6 @@ def register_step(
     *,
     image: str,
     model: PipelineVariable,
-    int8: bool = False,
     train: TrainingStep,
     evaluate: ProcessingStep,
     gate: ProcessingStep,
@@ -70,7 +69,6 @@ def register_step(
 
     Args:
         model: S3 URI of what is registered.
-        int8: whether the gate chooses between the model and its int8 version.
         entry: whether the artifact holds code/inference.py; without it, the image has to answer
             requests by itself, as those of XGBoost do.
         batches: whether it is Trainyard's, which answers requests in batches.
@@ -87,10 +85,7 @@ def register_step(
         sagemaker_session=context.session,
     )
     metric_values = {
-        metric: _get_gate_metric(gate, metric)
-        if int8
-        else _get_evaluation_value(evaluate, f"metrics.{metric}.value")
-        for metric in metrics
+        metric: _get_evaluation_value(evaluate, f"metrics.{metric}.value") for metric in metrics
     }
     if BASE in about:
         base_sha256 = JsonGet(
@@ -102,12 +97,8 @@ def register_step(
         "execution": ExecutionVariables.PIPELINE_EXECUTION_ARN,
         "approve_with": APPROVE_WITH,
         "provenance_uri": _file(gate, "gate", "provenance.json"),
-        **{
-            name: _get_record_value(gate, name)
-            for name in (*RECORD_KEYS, *(["precision"] if int8 else []))
-        },
+        **{name: _get_record_value(gate, name) for name in RECORD_KEYS},
     }
-    versions = _versions(evaluate, gate, metrics) if int8 else {}
     _check_metadata(len(metadata | metric_values), context.root_uri)
     statistics = _source(gate, "evaluation", _file(evaluate, "evaluation", "evaluation.json"))
     constraints = _source(gate, "gate", _file(gate, "gate", "gate.json"))
@@ -128,7 +119,7 @@ def register_step(
             model_card_content=model_card(
                 config.card,
                 f"pipeline {about['pipeline']}",
-                _run(model, train, evaluate, data, metric_values, metadata | versions),
+                _run(model, train, evaluate, data, metric_values, metadata),
             ),
             model_card_status="Draft",
         ),
@@ -214,23 +205,3 @@ def _get_evaluation_value(evaluate: ProcessingStep, path: str) -> PipelineVariab
     refuse a bare number.
     """
     return JsonGet(step_name=evaluate.name, property_file="Evaluation", json_path=path)
-
-
-def _get_gate_metric(gate: ProcessingStep, metric: str) -> PipelineVariable:
-    """Return a metric of the version that the verdict is about, as a number."""
-    return JsonGet(step_name=gate.name, property_file="Gate", json_path=f"metrics.{metric}")
-
-
-def _versions(
-    evaluate: ProcessingStep, gate: ProcessingStep, metrics: Mapping[str, str]
-) -> dict[str, PipelineVariable]:
-    """Return what the card says of both versions: metrics, bytes, milliseconds."""
-    paths = [*(f"metrics.{metric}.value" for metric in metrics)]
-    paths += ["artifact.bytes", "latency.p95_ms"]
-    return {
-        f"{name} {path.removesuffix('.value')}": Join(
-            on="", values=[_get_evaluation_value(evaluate, json_path)]
-        )
-        for path in paths
-        for name, json_path in (("full", path), ("int8", f"int8.{path}"))
-    }

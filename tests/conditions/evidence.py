@@ -33,9 +33,6 @@ class Evidence:
     baseline: float | None = None
     """By how much the challenger's mean loss is lower than that of the baseline ``trees``, in each
     group; None: the baseline has no scores."""
-    int8: float | None = None
-    """By how much the int8 version's mean loss is higher than the model's, in each group; None:
-    the evaluation has no int8 version."""
     changes: Mapping[str, Any] = field(default_factory=dict)
     """File → metadata that say something else."""
 
@@ -52,9 +49,6 @@ class Evidence:
         if self.baseline is not None:
             ahead = source.normal(self.baseline, self.noise, self.groups)[self.group]
             self.sums["baseline-trees"] = self.sums["challenger"] + ahead * self.weight
-        if self.int8 is not None:
-            behind = source.normal(self.int8, self.noise / 10, self.groups)[self.group]
-            self.sums["int8"] = self.sums["challenger"] + behind * self.weight
         self.probability = source.uniform(0.01, 0.99, n).astype(np.float32)
         self.label = (source.uniform(size=n) < self.probability).astype(np.uint8)
 
@@ -64,23 +58,14 @@ class Evidence:
     @property
     def models(self) -> list[str]:
         champion = ["champion"] if self.champion else []
-        int8 = ["int8"] if self.int8 is not None else []
         trees = ["baseline-trees"] if self.baseline is not None else []
-        return ["challenger", *champion, *trees, *int8]
+        return ["challenger", *champion, *trees]
 
     def evaluation(self) -> dict[str, Any]:
         baselines = {"bigram": {"loss": 3.0}}
         if self.baseline is not None:
             baselines["trees"] = {"loss": self.mean("baseline-trees")}
-        int8: dict[str, Any] = {}
-        if self.int8 is not None:
-            int8 = {
-                "metrics": {"loss": {"value": self.mean("int8")}},
-                "artifact": {"bytes": 800_000, "sha256": "int8's"},
-                "latency": {"p50_ms": 2.0, "p95_ms": 3.0, "samples": 100, "device": "cpu"},
-            }
         return {
-            **({"int8": int8} if int8 else {}),
             "metrics": {"loss": {"value": self.mean("challenger")}},
             "baselines": baselines,
             "dataset": {

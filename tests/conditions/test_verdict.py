@@ -78,7 +78,7 @@ anything = st.recursive(
 
 
 def test_the_document_says_which_keys_there_are():
-    assert set(get_type_hints(Gate)) == KEYS | {"int8"}  # that one only where it is asked for
+    assert set(get_type_hints(Gate)) == KEYS
     assert {field.name for field in fields(Check)} == CHECK_KEYS
 
 

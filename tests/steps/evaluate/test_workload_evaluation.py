@@ -120,25 +120,6 @@ def test_the_artifact_and_the_latency_are_evidence(inputs, tmp_path):
     assert latency["threads"] == 1 and latency["rounds"] >= 1 and latency["busy"] in (True, False)
 
 
-def test_the_int8_version_is_an_artifact_of_its_own_with_scores_on_the_same_rows(inputs, tmp_path):
-    evaluation, folder = evaluated(inputs, tmp_path, "--int8", "--champion", ARN,
-                                   change=crown(inputs))  # fmt: skip
-    assert not keys_that_differ(evaluation, Evaluation)
-    full, int8 = (pq.read_table(folder / f"{n}.parquet") for n in ("challenger", "int8"))
-    assert full.drop(["loss.sum"]).equals(int8.drop(["loss.sum"]))
-    away = evaluation["int8"]["metrics"]["loss"]["value"] - evaluation["metrics"]["loss"]["value"]
-    assert 0 < abs(away) < 0.01
-    packed = folder.parent / "int8"
-    assert [path.name for path in packed.iterdir()] == ["model.tar.gz"]
-    found = open_archive(packed)
-    assert found.artifact == evaluation["int8"]["artifact"] != evaluation["artifact"]
-    model = open_archive(inputs / "model")
-    assert found.description["training"] == model.description["training"]
-    described = json.loads(int8.schema.metadata[b"trainyard"])
-    assert (described["model"], described["champion"]) == ("int8", ARN)
-    assert described["artifact_sha256"] == found.artifact["sha256"]
-
-
 @pytest.mark.sweep
 @pytest.mark.skipif(ThreadTimes.now() is None, reason="the kernel does not count the waiting")
 def test_a_latency_that_neighbours_disturb_says_so(inputs, monkeypatch):

@@ -61,7 +61,7 @@ def test_good_evidence_passes_and_everything_is_told(root: Path):
     found = gate(root, *COMPARED, *ABSOLUTE)
     assert found["verdict"] == "pass", found["reason"]
     undeclared = {name for name, outcome in found["kinds"].items() if outcome == "none"}
-    assert undeclared == {"baseline", "int8"}
+    assert undeclared == {"baseline"}
     by_name = {check["name"]: check for check in found["checks"]}
     superior = by_name["superiority_loss"]
     assert superior["low"] < superior["value"] < superior["high"]

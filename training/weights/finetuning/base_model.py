@@ -14,7 +14,6 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import Tensor, nn
 
-from training.export.safetensors_file import dequantise_weights
 from training.export.weight_location import fill as fill_exported
 from training.export.weight_location import retie_weights
 from training.weights.finetuning import hugging_face_folder, lora, model_files
@@ -98,7 +97,7 @@ def _read_archive(name: str, archive: Path, uri: str | None) -> dict[str, Tensor
         name, archive, [*files], files.get(hugging_face_folder.CONFIG), uri
     )
     parts = [load(files[file]) for file in files if file.endswith(hugging_face_folder.SUFFIX)]
-    weights = dequantise_weights({n: tensor for part in parts for n, tensor in part.items()})
+    weights = {name: tensor for part in parts for name, tensor in part.items()}
     return retie_weights(weights, description)
 
 

@@ -17,7 +17,6 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from training.export.safetensors_file import SCALE, dequantise_weights
 from training.weights.initial.element_values import ByElement, obstacle
 from training.weights.initial.initial_values import (
     ExistingValue,
@@ -182,16 +181,12 @@ def read(model: nn.Module | None, paths: Iterable[Path]) -> dict[str, Tensor]:
     """Return the tensors of safetensors files, to be written into ``model`` within ``changing``.
 
     For a model on meta they are on meta: a rank reads its part of them when it fills the model.
-    Weights stored as int8 are read at once.
     """
     recorder, paths = recorder_of(model), [*paths]
     if recorder is not None:
-        every = [entry for path in paths for entry in list_values(path)]
-        if not any(value.name.endswith(SCALE) for value, _, _ in every):
-            return {value.name: recorder.leaf(value, size, dtype) for value, size, dtype in every}
-    return dequantise_weights(
-        {n: tensor for path in paths for n, tensor in load_file(path).items()}
-    )
+        entries = [entry for path in paths for entry in list_values(path)]
+        return {value.name: recorder.leaf(value, size, dtype) for value, size, dtype in entries}
+    return {name: tensor for path in paths for name, tensor in load_file(path).items()}
 
 
 def values(model: nn.Module) -> dict[str, Value] | None:
