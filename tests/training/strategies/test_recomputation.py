@@ -1,13 +1,68 @@
 """Recomputed values equal the first ones; and a policy keeps exactly what it declares."""
 
+import gc
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.recomputation import POLICIES, adapted, measured
+from training.config import TrainConfig
 from training.dropout import Dropout, name_places, sample_keys
+from training.strategies.block_wrapping import adapt_blocks
 
 pytestmark = pytest.mark.long
+POLICIES = ("none", "selective", "full")
+
+
+class LiveStorages(TorchDispatchMode):
+    """Records the storages that operators allocate, without keeping them alive.
+
+    Args:
+        inputs: tensors that were there before; a view of one of them allocates nothing.
+    """
+
+    def __init__(self, *inputs: Tensor) -> None:
+        super().__init__()
+        self._inputs = {tensor.untyped_storage()._cdata for tensor in inputs}
+        self._storages: dict[int, tuple[StorageWeakRef, int]] = {}
+
+    def __torch_dispatch__(
+        self, operator: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        results = operator(*args, **(kwargs or {}))
+        for tensor in results if isinstance(results, tuple | list) else (results,):
+            if isinstance(tensor, Tensor):
+                storage = tensor.untyped_storage()
+                if storage._cdata not in self._inputs:
+                    self._storages[storage._cdata] = StorageWeakRef(storage), storage.nbytes()
+        return results
+
+    def alive_bytes(self) -> int:
+        """Return the bytes of the storages that are still alive."""
+        gc.collect()
+        return sum(size for storage, size in self._storages.values() if not storage.expired())
+
+
+def count_recomputation(block: nn.Module, x: Tensor, *more: Tensor) -> tuple[int, int, Tensor]:
+    """Return the bytes kept beside the input, both passes' operations, the input's gradient."""
+    leaf = x.detach().requires_grad_()
+    inputs = leaf, *more, *block.parameters(), *block.buffers()
+    with FlopCounterMode(display=False) as operations, LiveStorages(*inputs) as storages:
+        out = block(leaf, *more)
+        kept = storages.alive_bytes() - out.untyped_storage().nbytes()
+        out.sum().backward()
+    return kept, operations.get_total_flops(), leaf.grad
+
+
+def apply_policy(block: nn.Module, policy: str) -> nn.Module:
+    """Return the block under a policy."""
+    settings = {"max_steps": 1, "global_batch": 1, "micro_batch": 1, "learning_rate": 1.0}
+    adapt_blocks([block], TrainConfig(**settings, activation_checkpointing=policy))
+    return block
 
 
 class Layer(nn.Module):
@@ -27,15 +82,18 @@ class Layer(nn.Module):
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, tuple]:
-    """Return policy → what ``measured`` returns, and the batch norm's mean."""
+    """Return policy → what ``count_recomputation`` returns, and the batch norm's mean."""
     results = {}
     for policy in POLICIES:
         torch.manual_seed(0)
         layer = Layer()
         (dropout,) = name_places(layer)
         dropout.samples = sample_keys(1, 0, 4)
-        adapted(layer, policy)
-        results[policy] = *measured(layer, torch.randn(4, 8, 16)), layer.norm.running_mean
+        apply_policy(layer, policy)
+        results[policy] = (
+            *count_recomputation(layer, torch.randn(4, 8, 16)),
+            layer.norm.running_mean,
+        )
     return results
 
 
