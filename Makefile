@@ -40,6 +40,7 @@ style: .venv/installed
 	ruff format --check .
 	pyrefly check
 	hadolint containers/*/Dockerfile
+	NO_MKDOCS_2_WARNING=1 python -m mkdocs build --quiet
 
 check: style
 	$(PYTEST) -m "not slow and not long and not sweep"
