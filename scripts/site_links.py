@@ -1,6 +1,6 @@
 """Hook of mkdocs: a link that leaves docs/ leads to the repository's file, on the site.
 
-Without ``TRAINYARD_REPOSITORY`` (a URL, as a GitHub workflow sets it) there is no repository to lead
+Without ``TRAINYARD_REPOSITORY`` (a URL; a GitHub workflow sets it) there is no repository to lead
 to, so the link's text stands alone. ``tests/test_documents.py`` checks that the files are there.
 """
 
