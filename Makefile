@@ -6,6 +6,7 @@
 # make test-all  make test, then the sweeps: more layouts and worlds, and those of benchmarks/
 #                that find faults: hours
 # make test-torch TORCH=2.8.0   the training's tests under another torch, in an environment of its own
+# make site      serves the guides at http://127.0.0.1:8000 while you write
 # make clean     removes what runs leave: the emulator's state and report.html; make distclean also .venv
 #                and the environments of test-torch
 # make image BASE=NAME   builds containers/training/Dockerfile on that base, by docker or podman
@@ -19,7 +20,7 @@ PYTEST := python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 TORCHES := 2.8.0 2.10.0
 SWEEPS := canary clones contract definitions new_projects finetuning interruptions tamperings
 
-.PHONY: run image check style test test-torch test-torches test-all small-sweeps $(SWEEPS) lock clean distclean
+.PHONY: run image site check style test test-torch test-torches test-all small-sweeps $(SWEEPS) lock clean distclean
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Most bytecode is not written at the installation but when a module is first imported: it must be kept.
 unexport PYTHONDONTWRITEBYTECODE
@@ -41,6 +42,9 @@ style: .venv/installed
 	pyrefly check
 	hadolint containers/*/Dockerfile
 	NO_MKDOCS_2_WARNING=1 python -m mkdocs build --quiet
+
+site: .venv/installed
+	python -m mkdocs serve
 
 check: style
 	$(PYTEST) -m "not slow and not long and not sweep"
