@@ -169,6 +169,16 @@ def upsert_and_start():
     assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout + done.stderr
 
 
+@surrounds("README.md: Your own pipeline")
+def run_the_first_pipeline(code: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (place / "my_pipeline.py").write_text(code)
+    command = [sys.executable, "-m", "trainyard", "run", "--", sys.executable, "my_pipeline.py"]
+    done = subprocess.run(command, env=os.environ | {"PYTHONPATH": str(CHECKOUT)},
+                          capture_output=True, text=True, check=False)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"pipeline/hello/execution/\w+ Succeeded", done.stderr), done.stderr
+
+
 @surrounds("docs/emulator.md: Several accounts")
 def assume(code: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import boto3

@@ -175,11 +175,17 @@ def run(clone: Path, script: str) -> str:
     return said
 
 
+def make_run_commands() -> list[str]:
+    """Return the three commands of README that begin with ``make run``."""
+    commands = [*printed((CHECKOUT / "README.md").read_text(encoding="utf-8"))]
+    first = next(n for n, command in enumerate(commands) if command.startswith("make run"))
+    return commands[first : first + 3]
+
+
 @pytest.fixture(scope="module")
 def installed(clone: Path) -> str:
-    """The README's first command has run: what it printed."""
-    [first, *_] = printed((CHECKOUT / "README.md").read_text(encoding="utf-8"))
-    said = shell(clone, first).communicate()[0]
+    """README's ``make run`` has run: what it printed."""
+    said = shell(clone, make_run_commands()[0]).communicate()[0]
     if "Trainyard needs Python 3.11" in said:
         pytest.skip("/usr/bin has no fit Python")
     return said
@@ -187,10 +193,9 @@ def installed(clone: Path) -> str:
 
 @pytest.mark.sweep
 @pytest.mark.timeout(1800)
-def test_the_readme_s_first_three_commands(clone: Path, installed: str):
+def test_the_readme_s_three_commands_of_the_training_pipeline(clone: Path, installed: str):
     assert "run Succeeded" in installed and (clone / "report.html").is_file()
-    first, source, console, *_ = printed((CHECKOUT / "README.md").read_text(encoding="utf-8"))
-    assert first.startswith("make run")
+    _, source, console = make_run_commands()
     process = shell(clone, f"{source}\n{console}", process_group=0)
     assert process.stdout is not None
     try:
