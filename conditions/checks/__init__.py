@@ -1,4 +1,5 @@
 """The gate's checks, one module for each check or family of checks; ``CHECKS`` is its entry.
 
-``conditions.check_table`` finds them. A new check is a module here and its tests.
+A new module is found by itself (``conditions.check_table.checks``). It declares its recipe fields,
+its needs and its rows; numpy and SciPy are imported inside the functions that compute.
 """

@@ -1,6 +1,7 @@
 """Example data that any machine can create, one module per data set; ``data.example`` names it.
 
-A module has ``build() -> Corpus``.
+A module writes its raw files from what Python or a dependency brings: no network, the same bytes
+everywhere. To add one: a module with the same function; the recipe's field finds it by its name.
 """
 
 from collections.abc import Mapping

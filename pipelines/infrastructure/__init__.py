@@ -1,5 +1,6 @@
 """Infrastructure as code: the stacks and roles that a recipe needs, and their removal.
 
-The templates lie in ``infra/``. The verbs ``pipelines.infra``, ``permissions`` and ``teardown`` use
-it; a role gets what its steps do and nothing else (``trainyard.permissions``).
+``infrastructure`` puts a stack together from ``infra/*.yaml``; ``roles_stack`` and
+``serving_roles`` derive the policies from the definition and the verbs; ``removal_plan`` lists what
+a pipeline left. A change of a call in a verb shows in the derived role, or its test fails.
 """

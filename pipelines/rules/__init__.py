@@ -1,7 +1,8 @@
-"""Rules on what only our recipe makes; importing this package registers them beside the general
-ones.
+"""Rules on what only our recipe makes; importing this package registers them with the others.
 
-So the application checks definitions with ``pipelines.rules.check``, never with the general one.
+One module a rule or family of rules, by ``trainyard.validate.rules.rule``; a new module is found by
+itself. A rule reads the definition, never the recipe, so that it holds for what was uploaded. No
+torch.
 """
 
 from trainyard.registration import import_modules

@@ -1,4 +1,8 @@
-"""The rules: each module's ``RULE``, under the module's name."""
+"""The rules: each module's ``RULE``, under the module's name.
+
+A rule is a pure function of the lines that rank 0 has logged; a new module is found by itself, and
+the recipe switches it by its name. It stays only if a run here has fired it for a true reason.
+"""
 
 from importlib import import_module
 from pkgutil import iter_modules
