@@ -15,6 +15,8 @@ points of power, where the usual 6 / (π²k²) costs 9; and the k-th keeps REST 
 long a tail as that one has. Why not Thresholdout (Dwork et al., Science 349, 2015): its noise
 takes many more examples than a test split of some hundred groups has. Why nothing is earned back
 by a promotion: there is a new champion then, whose looks are counted from 1.
+
+Apart: recipe, gate and ledger read it without numpy.
 """
 
 from trainyard.common.errors import GateError

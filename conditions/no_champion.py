@@ -1,4 +1,4 @@
-"""Words in place of the champion's ARN. They travel with the gate and with the evaluation."""
+"""Words in place of the champion's ARN. Apart: they travel with gate and evaluation."""
 
 NONE = "none"
 """The model package group has no Approved package."""

@@ -1,5 +1,7 @@
 """Settings of the workload that a search varies: each is a hyperparameter of its own, which takes
 the place of the one in the JSON of all of them.
+
+Apart: recipe, step, job and registry read it.
 """
 
 import json

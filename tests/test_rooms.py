@@ -1,6 +1,7 @@
 """The import rules between the rooms, checked on the source of every module."""
 
 import ast
+import re
 import sys
 from collections.abc import Callable, Set
 from functools import cache
@@ -50,6 +51,12 @@ LIGHT = [
     "trainyard.console.frozen_page",
 ]
 
+
+ENTRY = re.compile(r"^if __name__ == .__main__.:", re.MULTILINE)
+PARTS = {"__init__.py", "__main__.py", "config.py", "step.py", "job.py", "packing.py"}
+"""Files that a step, a workload or a package has by convention."""
+PLUG_INS = {"checks", "commands", "corpora", "rules", "step_types", "steps", "strategies"}
+"""Rooms with one file an entry, which are found by their names; ``steps`` of the emulator."""
 
 Statements = Callable[[Path], list[ast.Import | ast.ImportFrom]]
 
@@ -187,6 +194,31 @@ def test_no_module_outgrows_its_room():
         if (lines := len(path.read_text(encoding="utf-8").splitlines())) > 900
     }
     assert not long
+
+
+def test_a_small_module_is_small_for_a_reason():
+    """An entry point, a file that a room of plug-ins or a convention asks for; else it says why."""
+    unexplained = [
+        str(path.relative_to(CHECKOUT))
+        for room in ROOMS
+        for path in (CHECKOUT / room).rglob("*.py")
+        if len((text := path.read_text(encoding="utf-8")).splitlines()) < 60
+        and not (ENTRY.search(text) or path.name in PARTS or path.parent.name in PLUG_INS)
+        and "algorithms/image" not in str(path)
+        and "Apart:" not in (ast.get_docstring(ast.parse(text)) or "")
+    ]
+    assert not unexplained
+
+
+def test_each_room_says_what_is_in_it():
+    silent = [
+        str(path.relative_to(CHECKOUT))
+        for room in ROOMS
+        for path in (CHECKOUT / room).rglob("__init__.py")
+        if len((ast.get_docstring(ast.parse(path.read_text())) or "").splitlines()) < 3
+        and "algorithms/image" not in str(path)
+    ]
+    assert not silent
 
 
 def test_no_module_imports_what_imports_it():

@@ -1,4 +1,7 @@
-"""A job's command line: an error of ours prints its message alone."""
+"""A job's command line: an error of ours prints its message alone.
+
+Apart: it is shared by programs that share nothing else.
+"""
 
 import sys
 from collections.abc import Callable

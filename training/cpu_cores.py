@@ -1,4 +1,7 @@
-"""A rank's share of the machine's cores, and how long it waits for them."""
+"""A rank's share of the machine's cores, and how long it waits for them.
+
+Apart: evaluation and transform read it without the loop.
+"""
 
 import os
 from collections.abc import Mapping

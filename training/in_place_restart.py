@@ -3,6 +3,8 @@
 The agent restarts after any exit status but 0, ``PET_MAX_RESTARTS`` times. An error that would
 recur (a wrong setting, a loss that is not finite, a requested stop) is in the failure file
 by then, and a restarted rank that finds it there ends at once with the same message.
+
+Apart: the job reads it before torch is imported.
 """
 
 import os

@@ -1,4 +1,7 @@
-"""The state that trainyard run left here, for reading verbs where no AWS is configured."""
+"""The state that trainyard run left here, for reading verbs where no AWS is configured.
+
+Apart: verbs ask it before they import anything heavy.
+"""
 
 import os
 from collections.abc import Iterator

@@ -1,4 +1,7 @@
-"""Register by importing: a module's declarations are in its table once the module is imported."""
+"""Register by importing: a module's declarations are in its table once the module is imported.
+
+Apart: it is all that plug-in rooms share.
+"""
 
 from collections.abc import Iterable, Sequence
 from importlib import import_module

@@ -2,6 +2,8 @@
 
 The SDK would read defaults from files of the machine (they could change the definition), fail on
 import without a region, ask IAM about roles (#6019), and send telemetry with the account's id.
+
+Apart: it has to be imported first.
 """
 
 import gc

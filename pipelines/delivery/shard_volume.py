@@ -1,4 +1,7 @@
-"""Compare the shard step's volumes with the raw data that its instances will hold."""
+"""Compare the shard step's volumes with the raw data that its instances will hold.
+
+Apart: the rest of a budget needs neither S3 nor the shard step.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

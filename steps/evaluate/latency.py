@@ -1,4 +1,7 @@
-"""Time requests one by one, again if other processes had the cores; without torch."""
+"""Time requests one by one, again if other processes had the cores; without torch.
+
+Apart: a script's evaluation has no torch.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,7 @@
-"""Read a model in a folder, archived or not: its evidence, and its files. Without torch."""
+"""Read a model in a folder, archived or not: its evidence, and its files. Without torch.
+
+Apart: a script's evaluation has no torch.
+"""
 
 import gzip
 import tarfile

@@ -1,4 +1,4 @@
-"""Settings of the recipe that are passed to the evaluate job."""
+"""Settings of the recipe that are passed to the evaluate job. Apart: step and job read them."""
 
 from pydantic import Field
 

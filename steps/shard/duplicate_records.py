@@ -1,4 +1,7 @@
-"""Choose which of equal records stays, by the records, not by their position."""
+"""Choose which of equal records stays, by the records, not by their position.
+
+Apart: survey, runs and packing agree by it.
+"""
 
 import numpy as np
 

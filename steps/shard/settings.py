@@ -1,4 +1,4 @@
-"""Settings of the recipe that are passed to the shard job."""
+"""Settings of the recipe that are passed to the shard job. Apart: step and job read them."""
 
 from typing import Self
 

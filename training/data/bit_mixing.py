@@ -1,4 +1,7 @@
-"""Arithmetic on 64 bits that spreads numbers and names far apart; NumPy alone."""
+"""Arithmetic on 64 bits that spreads numbers and names far apart; NumPy alone.
+
+Apart: the shard step and the loop must agree on it.
+"""
 
 import numpy as np
 

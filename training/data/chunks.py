@@ -1,4 +1,7 @@
-"""Chunks: batches that follow each other, read at once. Nothing here imports more than torch."""
+"""Chunks: batches that follow each other, read at once. Nothing here imports more than torch.
+
+Apart: two loaders share it, and workers start with it alone.
+"""
 
 from collections.abc import Iterator, Sequence
 

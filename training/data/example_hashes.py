@@ -1,4 +1,7 @@
-"""Hashes that identify examples by content: 64 bits, the same on every machine, in every run."""
+"""Hashes that identify examples by content: 64 bits, the same on every machine, in every run.
+
+Apart: packing uses it without torch.
+"""
 
 from collections.abc import Mapping
 from hashlib import blake2b

@@ -1,4 +1,7 @@
-"""Floating-point operations of a model, counted where torch dispatches them."""
+"""Floating-point operations of a model, counted where torch dispatches them.
+
+Apart: the loop imports it without the other defaults.
+"""
 
 import torch
 from torch import nn

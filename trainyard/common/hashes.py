@@ -1,4 +1,7 @@
-"""SHA-256 of files, of lines and of JSON values, computed the same way everywhere."""
+"""SHA-256 of files, of lines and of JSON values, computed the same way everywhere.
+
+Apart: every room needs it.
+"""
 
 import hashlib
 import json

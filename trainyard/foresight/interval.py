@@ -1,4 +1,7 @@
-"""A predicted figure, with the interval in which it is expected."""
+"""A predicted figure, with the interval in which it is expected.
+
+Apart: rooms outside of foresight show such figures.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,4 +1,7 @@
-"""A definition in the checks' form: a list of steps with JSON paths, and parameters."""
+"""A definition in the checks' form: a list of steps with JSON paths, and parameters.
+
+Apart: all checks begin with it, and it needs none of the language.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The objects of a prefix in S3."""
+"""The objects of a prefix in S3. Apart: plan, console and budget list alike."""
 
 from itertools import islice
 from typing import Any

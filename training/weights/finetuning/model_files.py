@@ -3,6 +3,8 @@
 model.tar.gz          SageMaker's archive of a training job's /opt/ml/model
 config.json, code/ …  the same files as they were written, with ``train.model_compression: none``
 config.json …         a folder in Hugging Face's layout (``hugging_face_folder``)
+
+Apart: recipes and the registry read it.
 """
 
 from pathlib import Path

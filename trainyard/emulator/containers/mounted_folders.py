@@ -1,6 +1,7 @@
 """``main`` with arguments MOUNTS COMMAND...: mounts a node's folders, becomes COMMAND.
 
 MOUNTS is JSON, ``[[source, target, read only], ...]``. Standard library only.
+Apart: it is a program of its own.
 """
 
 import json

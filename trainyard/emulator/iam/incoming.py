@@ -1,4 +1,7 @@
-"""A signed request, held to the policies of whose key signed it."""
+"""A signed request, held to the policies of whose key signed it.
+
+Apart: it is the only part of IAM that knows the web server.
+"""
 
 from collections.abc import Callable
 

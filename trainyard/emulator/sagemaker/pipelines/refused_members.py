@@ -1,4 +1,7 @@
-"""Members of pipeline requests that this emulator does not support; they are refused by name."""
+"""Members of pipeline requests that this emulator does not support; they are refused by name.
+
+Apart: a member that is supported leaves this table and nothing else.
+"""
 
 from typing import Any
 
