@@ -105,9 +105,22 @@ class Buckets:
     @operation("CreateBucket", heeds=f"{ACL} x-amz-object-ownership {PREFIX}*")
     def create(self, request: Request, bucket: str, key: str) -> Response:
         check_acl(request.headers)
-        _need_default(request, "x-amz-object-ownership", "BucketOwnerEnforced")
+        ownership = request.headers.get("x-amz-object-ownership", "BucketOwnerEnforced")
+        if ownership != "BucketOwnerEnforced":
+            message = (
+                "The emulator's S3 does not implement x-amz-object-ownership "
+                f"{ownership} of CreateBucket."
+            )
+            raise ApiError("NotImplemented", message, 501)
         text = document(request)
-        place = _location(s3_xml.parse(text) if text.strip() else None, _region(request))
+        configuration = s3_xml.parse(text) if text.strip() else None
+        # The region is the one that the client signs for; without a signature it is us-east-1.
+        credential = request.headers.get("Authorization") or request.args.get(
+            "X-Amz-Credential", ""
+        )
+        scope = _SCOPE.search(credential)
+        place = _location(configuration, scope[1] if scope else "us-east-1")
+        # CreateBucket of an existing bucket succeeds, as in us-east-1, and must not move it.
         new = not self.store.has_bucket(bucket)
         self.store.create_bucket(bucket)
         if new and place:
@@ -191,6 +204,7 @@ class Buckets:
                 element.findtext("Size"),
             )
             result = self.store.delete(bucket, key, version or None, check=check)
+        # One refused object is an entry of the answer; the others are deleted nevertheless.
         except ApiError as failure:
             return "Error", [*entry, ("Code", failure.code), ("Message", failure.message)]
         if result.marker:
@@ -212,20 +226,6 @@ def _name(request: Request) -> str:
     return s3_operation.name if s3_operation else ""
 
 
-def _need_default(request: Request, header: str, only: str) -> None:
-    value = request.headers.get(header, only)
-    if value != only:
-        message = f"The emulator's S3 does not implement {header} {value} of CreateBucket."
-        raise ApiError("NotImplemented", message, 501)
-
-
-def _region(request: Request) -> str:
-    """Return the region that the client signs for; us-east-1 if it signs for none."""
-    credential = request.headers.get("Authorization") or request.args.get("X-Amz-Credential", "")
-    match = _SCOPE.search(credential)
-    return match[1] if match else "us-east-1"
-
-
 def _location(configuration: Element | None, region: str) -> str:
     """Return the region that the client names. It must be the signed one, unless that is us-east-1.
 
@@ -242,6 +242,7 @@ def _location(configuration: Element | None, region: str) -> str:
         message = f"The {place or 'unspecified'} location constraint is incompatible for the region"
         message += " specific endpoint this request was sent to."
         raise ApiError("IllegalLocationConstraintException", message)
+    # S3 has no constraint for us-east-1: to omit it means that region, and to name it is an error.
     if place == "us-east-1" or not list_objects.REGIONS.fullmatch(place or "EU"):
         message = "The specified location-constraint is not valid"
         fields = {"LocationConstraint": place}
@@ -305,6 +306,7 @@ class Settings:
             statements = read_policy(f"bucket {bucket}", text).statements
         except MalformedPolicy as wrong:
             raise ApiError("MalformedPolicy", str(wrong)) from None
+        # A bucket's policy, unlike a role's, must say whom and what it is about.
         for element in ("principal", "resource"):
             if any(getattr(statement, element) is None for statement in statements):
                 raise ApiError("MalformedPolicy", f"Missing required field {element.capitalize()}")
@@ -390,6 +392,7 @@ class Tagging:
         self.store.need_bucket(bucket)
         tags = read_tags(s3_xml.parse(document(request)))
         check_tags(tags, MOST)
+        # An empty set is none: GetBucketTagging then answers NoSuchTagSet.
         self.store.set(bucket, SETTING, json.dumps(tags) if tags else None)
         return Response(status=204)
 
@@ -456,6 +459,7 @@ def _value(name: str, request: Request, info: ObjectInfo) -> str | int | list | 
         checksums = sums(info)
         if not checksums:
             return None
+        # The number of parts after a composite checksum is HeadObject's, not GetObjectAttributes'.
         object_checksums = {
             k: v if k == TYPE else v.partition("-")[0] for k, v in checksums.items()
         }

@@ -38,6 +38,7 @@ def read_page(
     order.
     """
     page, floor = Page(), after.encode()
+    # The least key after the marker, which is not listed again.
     start = floor + b"\0" if after else b""
     while limit:
         common_prefix = None
@@ -203,6 +204,7 @@ def token(last: str) -> str:
 def untoken(token: str | None) -> str:
     """Return the last key of a page; empty without a token. Raises ``InvalidArgument``."""
     try:
+        # b64decode would take an empty token for the first page; S3 refuses it.
         if token == "":
             raise ValueError("an empty token")
         return base64.b64decode(token or "", altchars=b"-_", validate=True).decode()

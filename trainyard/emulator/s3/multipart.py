@@ -87,6 +87,7 @@ class Uploads:
     def add(self, upload: Upload, number: int, blob: Blob, checksums: dict[str, str]) -> Part:
         """Store ``blob`` as part ``number``, replacing an earlier part of that number."""
         part = Part(blob, blob.md5.hexdigest(), checksums, datetime.now(UTC))
+        # Under the lock: an abort at this moment either finds the part, or has removed the upload.
         with self._lock:
             if upload.id not in self._uploads:  # aborted while this part was on its way
                 raise S3Error("NoSuchUpload", NO_UPLOAD, 404, fields={"UploadId": upload.id})
@@ -106,9 +107,11 @@ class Uploads:
         bytes.
         """
         parts = _choose(upload, request_tree)
+        # S3's ETag of a multipart object: the MD5 of its parts' binary MD5s, and their number.
         digests = b"".join(bytes.fromhex(part.etag) for part in parts)
         etag = hashlib.md5(digests, usedforsecurity=False).hexdigest()
         checksums = _compute_checksum(upload, parts, claims)
+        checksum_header = PREFIX + upload.algorithm
         with self._store.blob() as blob:
             for part in parts:
                 with part.blob.read() as source:
@@ -121,11 +124,14 @@ class Uploads:
                 metadata=upload.metadata,
                 headers=upload.headers | checksums,
                 parts=tuple(
-                    {"size": p.blob.size} | _find_checksum(p, upload.algorithm) for p in parts
+                    {"size": p.blob.size}
+                    | {k: v for k, v in p.checksums.items() if k == checksum_header}
+                    for p in parts
                 ),
                 upload=upload.id,
                 check=check,
             )
+        # Only now: after a refused condition the client may complete the same upload again.
         self.abort(upload)
         return info
 
@@ -145,7 +151,8 @@ def _choose(upload: Upload, request_tree: Element) -> list[Part]:
     parts: list[Part] = []
     places = []
     for element in request_tree.iter("Part"):
-        place, etag = _place(element), s3_xml.text(element, "ETag").strip('"')
+        place = number(s3_xml.text(element, "PartNumber"), "PartNumber", 1, 1, MAX_PARTS)
+        etag = s3_xml.text(element, "ETag").strip('"')
         _need_sum(upload, place, element)
         part = upload.parts.get(place)
         if part is None or part.etag != etag or not _sums_agree(part, element):
@@ -165,10 +172,6 @@ def _choose(upload: Upload, request_tree: Element) -> list[Part]:
             message = "Your proposed upload is smaller than the minimum allowed size"
             raise S3Error("EntityTooSmall", message, fields=fields)
     return parts
-
-
-def _place(part: Element) -> int:
-    return number(s3_xml.text(part, "PartNumber"), "PartNumber", 1, 1, MAX_PARTS)
 
 
 def _need_sum(upload: Upload, place: int, element: Element) -> None:
@@ -191,11 +194,6 @@ def _sums_agree(part: Part, element: Element) -> bool:
             if part.checksums.get(header) != child.text:
                 return False
     return True
-
-
-def _find_checksum(part: Part, algorithm: str) -> dict[str, str]:
-    header = PREFIX + algorithm
-    return {header: part.checksums[header]} if header in part.checksums else {}
 
 
 def _compute_checksum(upload: Upload, parts: list[Part], claims: dict[str, str]) -> dict[str, str]:
@@ -225,6 +223,7 @@ def _compute_checksum(upload: Upload, parts: list[Part], claims: dict[str, str])
         if header not in checksums:
             message = f"The upload was created without {header}: its whole has none to compare."
             raise ApiError("InvalidRequest", message)
+        # A client may name a composite checksum with or without its number of parts.
         if value not in (checksums[header], checksums[header].partition("-")[0]):
             message = f"The {name} you specified did not match the calculated checksum."
             raise ApiError("BadDigest", message)

@@ -30,8 +30,7 @@ from trainyard.emulator.s3.object_index import INDEX, Index
 # The bytes of the store's files: none leaves the store before it agrees with what the index kept.
 #
 # A disk, a copy of the state that was cut off, or another program may damage any file. A job must
-# not
-# train on that, and a copy must not give it a good checksum.
+# not train on that, and a copy must not give it a good checksum.
 
 log = logging.getLogger(__name__)
 
@@ -119,6 +118,7 @@ class StoredBytes(io.RawIOBase):
         super().close()
 
     def _read_block(self, number: int) -> bytes:
+        # One checked block is kept: readers ask for pieces that are smaller than it.
         if self._block[0] != number:
             data = os.pread(self._fd, BLOCK, number * BLOCK)
             if len(data) < min(BLOCK, self._size - number * BLOCK):
@@ -156,6 +156,7 @@ SEAL = "index.seal"
 
 def lock_folder(root: Path) -> int:
     """Lock the directory; return the descriptor. Raise EmulatorError if another process has it."""
+    # The lock ends with the process, so a killed emulator leaves none behind.
     fd = os.open(root / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -205,12 +206,13 @@ def open_index(root: Path) -> Index:
     """
     path = root / INDEX
     try:
-        with contextlib.ExitStack() as undone:
+        with contextlib.ExitStack() as cleanups:
             index = Index(path)
-            undone.callback(index.close)
+            cleanups.callback(index.close)
             if not (root / SEAL).exists():
                 index.check()
-            undone.pop_all()
+            cleanups.pop_all()
+    # SQLite notices some damaged pages; with the others, a row cannot be decoded (``info_of``).
     except (sqlite3.Error, ValueError, TypeError, AttributeError, OverflowError) as damage:
         raise EmulatorError(
             f"{path} cannot be read: {damage}. It names every object of S3, so nothing is served: "
@@ -247,25 +249,27 @@ def settle(root: Path, index: Index) -> None:
         EmulatorError: the index has lost rows.
     """
     names = index.blobs() - {""}
-    lying = {path.name: path for path in sorted((root / "data").glob("*/*"))}
-    for name in names - lying.keys():
-        if moving := lying.pop(name + TRANSIT, None):
-            lying[name] = moving.rename(moving.with_name(name))
-    if lost := names - lying.keys():
+    files_by_name = {path.name: path for path in sorted((root / "data").glob("*/*"))}
+    # A put that was killed between its row and its rename left the bytes under their transit name.
+    for name in names - files_by_name.keys():
+        if transit_path := files_by_name.pop(name + TRANSIT, None):
+            files_by_name[name] = transit_path.rename(transit_path.with_name(name))
+    # The start goes on: all other objects are whole, and only reads of these fail.
+    if missing_names := names - files_by_name.keys():
         log.error(
             "%s names %d objects whose bytes are not in %s (%s): they cannot be read",
             root / INDEX,
-            len(lost),
+            len(missing_names),
             root / "data",
-            ", ".join(index.keys_of(sorted(lost)[:3])),
+            ", ".join(index.keys_of(sorted(missing_names)[:3])),
         )
-    strays = [path for name, path in lying.items() if name not in names]
+    strays = [path for name, path in files_by_name.items() if name not in names]
     transit = [path for path in strays if path.name.endswith(TRANSIT)]
     _set_aside(
         root / _INTERRUPTED_FOLDER, transit, "they never became an object, or it was deleted"
     )
     unknown = [path for path in strays if not path.name.endswith(TRANSIT)]
-    _refuse(root, unknown, len(lying) - len(transit))
+    _refuse(root, unknown, len(files_by_name) - len(transit))
     _set_aside(root / _UNKNOWN, unknown, "the index does not name them")
 
 
@@ -343,6 +347,7 @@ class Blob:
 
     def _put(self, chunk: bytes) -> None:
         view = memoryview(chunk)
+        # An unbuffered write may take fewer bytes than it is given.
         while view:
             view = view[self._file.write(view) :]
         self._sums.update(chunk)

@@ -111,6 +111,7 @@ class Index:
         ``freeing``: the transaction frees space, and works on a full disk, too.
         """
         with self.lock:
+            # A deletion may use the reserve of a full disk; any other write restores it first.
             self._ballast.drop() if freeing else self._ballast.take()
             self._db.execute("BEGIN IMMEDIATE")
             try:
@@ -187,6 +188,7 @@ class Index:
         """
         condition = "WHERE bucket=:b AND key>=:low AND key<:end AND (key>:low OR seq<:below)"
         sql = f"SELECT * FROM objects {condition} UNION ALL SELECT * FROM versions {condition}"
+        # Columns 2 and 10 are key and seq, as are places 1 and 9 of a row.
         sql += " ORDER BY 2, 10 DESC LIMIT :page"
         while True:
             values = {"b": bucket, "low": low, "end": end, "below": below, "page": PAGE}
@@ -268,6 +270,7 @@ class Ballast:
 
     def take(self) -> None:
         """Create the reserve if there is enough space; on a full disk it remains missing."""
+        # Twice its size: to take the reserve must not itself leave the disk full.
         if not self._path.exists() and self._free() > 2 * SIZE:
             with suppress(OSError):
                 self._path.write_bytes(b"\0" * SIZE)

@@ -17,7 +17,6 @@ from trainyard.emulator.s3.object_folder import Blob, StoredBytes
 from trainyard.emulator.s3.object_index import NULL
 from trainyard.emulator.s3.object_store import (
     Check,
-    DeleteResult,
     ObjectInfo,
     ObjectStore,
     check_key,
@@ -49,7 +48,9 @@ def check_reading(headers: Headers, info: ObjectInfo, prefix: str = "") -> bool:
     """
     match = headers.get(f"{prefix}If-Match")
     unmodified_since = _date(headers.get(f"{prefix}If-Unmodified-Since"))
+    # HTTP's dates have whole seconds: what was sent as Last-Modified must compare as equal.
     moment = info.last_modified.replace(microsecond=0)
+    # If-Unmodified-Since is ignored beside If-Match, and If-Modified-Since beside If-None-Match.
     if match is not None:
         has_failed = not names(match, info.etag)
     else:
@@ -133,6 +134,7 @@ def range_of(header: str | None, size: int) -> tuple[int, int] | None:
         return None
     first, last = (_number(text) for text in match.groups())
     if first is None:
+        # bytes=-500 are the last 500.
         start, stop = max(size - (last or 0), 0), size
     elif last is not None and last < first:
         return None
@@ -182,6 +184,7 @@ def number(text: str | None, name: str, default: int, low: int = 0, high: int = 
 def _number(digits: str) -> int | None:
     if not digits:
         return None
+    # int() refuses a text of more than 4,300 digits, which a client may send.
     return int(digits) if len(digits) <= 18 else _MOST
 
 
@@ -193,6 +196,7 @@ def _date(text: str | None) -> datetime | None:
         moment = parsedate_to_datetime(text)
     except (ValueError, OverflowError):
         return None
+    # Python leaves -0000 without a zone; dates in HTTP are UTC.
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
@@ -253,12 +257,15 @@ def stored_headers(request_headers: Headers) -> tuple[dict[str, str], dict[str, 
     headers = {
         name: request_headers[name] for name in (*_PLAIN, *_SPECIAL) if name in request_headers
     }
+    # aws-chunked is how the body travelled, not how the object is encoded: S3 does not keep it.
     encoding = _FRAMING.sub("", request_headers.get("Content-Encoding", "")).strip(", ")
     if encoding:
         headers["Content-Encoding"] = encoding
     headers.setdefault("Content-Type", "binary/octet-stream")  # S3's own default
     _check_class(headers)
-    _check_encryption(headers)
+    encryption = headers.get("x-amz-server-side-encryption", "AES256")
+    if encryption not in _ENCRYPTIONS.split():
+        raise ApiError("InvalidArgument", "The encryption method specified is not supported")
     check_acl(request_headers)
     if TAGS in headers:
         _check_tag_header(headers[TAGS], tags_of(headers))
@@ -304,9 +311,9 @@ def tags_of(headers: Mapping[str, str]) -> list[tuple[str, str]]:
 
 def with_tags(headers: Mapping[str, str], tags: list[tuple[str, str]]) -> dict[str, str]:
     """Return the headers with ``tags`` in place of their own tags."""
-    rest = {k: v for k, v in headers.items() if k != TAGS}
+    other_headers = {k: v for k, v in headers.items() if k != TAGS}
     text = "&".join(f"{quote(k, safe='')}={quote(v, safe='')}" for k, v in tags)
-    return rest | ({TAGS: text} if tags else {})
+    return other_headers | ({TAGS: text} if tags else {})
 
 
 def check_tags(tags: list[tuple[str, str]], most: int = _MOST_TAGS) -> None:
@@ -356,12 +363,6 @@ def _check_class(headers: dict[str, str]) -> None:
         raise ApiError("InvalidStorageClass", "The storage class you specified is not valid")
     if storage_class == "STANDARD":
         headers.pop(STORAGE, None)  # S3 names every class but this one
-
-
-def _check_encryption(headers: dict[str, str]) -> None:
-    encryption = headers.get("x-amz-server-side-encryption", "AES256")
-    if encryption not in _ENCRYPTIONS.split():
-        raise ApiError("InvalidArgument", "The encryption method specified is not supported")
 
 
 def _unimplemented_error(feature: str) -> ApiError:
@@ -444,8 +445,12 @@ class Objects:
         with stored_bytes, self.store.blob() as blob:
             _need_change(request, origin == (bucket, key))
             if _directive(request, "metadata") == "COPY":
+                # A copy does not inherit storage class, encryption, redirect or tags.
+                plain_headers = {
+                    k: v for k, v in source.headers.items() if not k.startswith("x-amz-")
+                }
                 own_headers = {k: v for k, v in headers.items() if k.startswith("x-amz-")}
-                headers, metadata = _plain(source.headers) | own_headers, source.metadata
+                headers, metadata = plain_headers | own_headers, source.metadata
             tags = tags_of(source.headers if _directive(request, "tagging") == "COPY" else headers)
             checksums = _copy_bytes(request, source, stored_bytes, blob)
             info = self.store.commit(
@@ -454,6 +459,7 @@ class Objects:
                 blob,
                 metadata=metadata,
                 headers=with_tags(headers, tags) | checksums,
+                # The copy of a multipart object is one piece, whose ETag is the MD5 of its bytes.
                 etag=None if "-" in source.etag else source.etag,
                 check=check,
             )
@@ -479,7 +485,9 @@ class Objects:
             headers.get("x-amz-if-match-size"),
         )
         result = self.store.delete(bucket, key, request.args.get("versionId"), check=check)
-        return Response(status=204, headers=_make_headers(result))
+        version = {"x-amz-version-id": result.version} if result.version else {}
+        marker = {"x-amz-delete-marker": "true"} if result.marker else {}
+        return Response(status=204, headers=version | marker)
 
 
 class Reader:
@@ -501,8 +509,8 @@ def check_target(store: ObjectStore, bucket: str, key: str) -> None:
     store.need_bucket(bucket)
 
 
-def receive(request: Request, blob: Blob, also: str = "") -> dict[str, str]:
-    body = Body(request, also)
+def receive(request: Request, blob: Blob, extra_algorithm: str = "") -> dict[str, str]:
+    body = Body(request, extra_algorithm)
     for chunk in body.chunks():
         blob.write(chunk)
     return body.verify()
@@ -567,11 +575,6 @@ def _of_write(info: ObjectInfo, *, checksums: bool = True) -> dict[str, str]:
     if checksum_headers:
         checksum_headers.setdefault(TYPE, "FULL_OBJECT")
     return encryption_headers | checksum_headers | written_version(info)
-
-
-def _make_headers(result: DeleteResult) -> dict[str, str]:
-    headers = {"x-amz-version-id": result.version} if result.version else {}
-    return headers | ({"x-amz-delete-marker": "true"} if result.marker else {})
 
 
 def _describe(request: Request, info: ObjectInfo) -> tuple[Response, int, int]:
@@ -650,25 +653,21 @@ def _need_change(request: Request, itself: bool) -> None:
         raise ApiError("InvalidRequest", message)
 
 
-def _plain(headers: dict[str, str]) -> dict[str, str]:
-    """Return the headers that a copy inherits: not storage class, encryption, redirect, tags."""
-    return {k: v for k, v in headers.items() if not k.startswith("x-amz-")}
-
-
 def _copy_bytes(
     request: Request, source: ObjectInfo, stored_bytes: StoredBytes, blob: Blob
 ) -> dict[str, str]:
     """Copy the bytes; return the copy's checksum: the source's, or the one that the client
     wants.
     """
-    had = sums(source)
-    names = [k.removeprefix(PREFIX) for k in had if k != TYPE]
+    source_sums = sums(source)
+    names = [k.removeprefix(PREFIX) for k in source_sums if k != TYPE]
     algorithm = request.headers.get("x-amz-checksum-algorithm", "").lower() or (names or [""])[0]
     if algorithm and algorithm not in ALGORITHMS:
         raise ApiError("InvalidRequest", UNSUPPORTED_ALGORITHM)
     if "-" not in source.etag and (not algorithm or algorithm in names):
+        # The source's ETag and checksum hold for the copy, so nothing is hashed again.
         blob.append(stored_bytes)
-        return had
+        return source_sums
     checksum = ALGORITHMS[algorithm]() if algorithm else None
     for chunk in stored_bytes.chunks(0, source.size):
         blob.write(chunk)

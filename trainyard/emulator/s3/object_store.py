@@ -171,18 +171,21 @@ class ObjectStore(BucketTable):
         self.root = root
         self._data = root / "data"
         self._data.mkdir(parents=True, exist_ok=True)
+        # The lock comes first: a directory that another process writes is not even read.
         self._owner = lock_folder(root)
-        with contextlib.ExitStack() as undone:
-            undone.callback(os.close, self._owner)
+        with contextlib.ExitStack() as cleanups:
+            cleanups.callback(os.close, self._owner)
             need_index(root)
             super().__init__(open_index(root))
-            undone.callback(self.index.close)
+            cleanups.callback(self.index.close)
             settle(root, self.index)
+            # Last: after a start that fails the next one compares the seal again.
             unseal(root)
-            undone.pop_all()
+            cleanups.pop_all()
 
     def close(self) -> None:
         self.index.close()
+        # SQLite's file is whole once it is closed, and nobody may write it before it is sealed.
         seal(self.root)
         os.close(self._owner)
 
@@ -195,7 +198,11 @@ class ObjectStore(BucketTable):
         if version is None:
             info = self.index.current(bucket, key)
             if info is None:
-                raise self._no_key(bucket, key)
+                self.need_bucket(bucket, key)
+                marker = self.index.latest(bucket, key)
+                headers = _marker_headers(marker) if marker else {}
+                message = "The specified key does not exist."
+                raise S3Error("NoSuchKey", message, 404, fields={"Key": key}, headers=headers)
             return info
         info = self._version(bucket, key, version)
         if info is None:
@@ -225,6 +232,7 @@ class ObjectStore(BucketTable):
         """Return the object and its bytes. Raises ``InternalError`` if they are damaged; so does
         reading them.
         """
+        # Under the lock, so that no write unlinks the file between its row and the open.
         with self.index.lock:
             info = self.head(bucket, key, version)
             name = f"s3://{bucket}/{key}"
@@ -270,15 +278,16 @@ class ObjectStore(BucketTable):
         of the multipart upload that it comes from. Raises the errors of ``check``.
         """
         check_key(key)
+        # The bytes, and then their name, are on the disk before a row refers to them.
         blob.close()
         sync(blob.path.parent)
         with self._writing(blob) as leave:
-            keeps = self.setting(bucket, VERSIONING)
+            versioning = self.setting(bucket, VERSIONING)
             old = self.index.current(bucket, key)
             if check:
                 check(old)
-            leave(self._step_back(bucket, key, old, keeps))
-            seq = self._next_seq(bucket, key, old) if keeps else 0
+            leave(self._step_back(bucket, key, old, versioning))
+            seq = self._next_seq(bucket, key, old) if versioning else 0
             self.index.insert(
                 "objects",
                 (
@@ -290,7 +299,7 @@ class ObjectStore(BucketTable):
                     time.time(),
                     json.dumps(headers or {}),
                     json.dumps(metadata or {}),
-                    version_id(seq) if keeps == "Enabled" else NULL,
+                    version_id(seq) if versioning == "Enabled" else NULL,
                     seq,
                     json.dumps(parts),
                     upload,
@@ -334,17 +343,25 @@ class ObjectStore(BucketTable):
         Without a version, a bucket that keeps versions gets a delete marker.
         """
         with self._writing(freeing=True) as leave:
-            keeps = self.setting(bucket, VERSIONING)
+            versioning = self.setting(bucket, VERSIONING)
             old = self.index.current(bucket, key)
             target = old if version is None else self._version(bucket, key, version)
             if check:
                 check(target)
-            if version is None and keeps:
-                leave(self._step_back(bucket, key, old, keeps))
-                result = self._mark(bucket, key, old, keeps)
+            if version is None and versioning:
+                leave(self._step_back(bucket, key, old, versioning))
+                seq = self._next_seq(bucket, key, old)
+                marker_version = version_id(seq) if versioning == "Enabled" else NULL
+                row = bucket, key.encode(), "", 0, "", time.time(), "{}", "{}"
+                self.index.insert("versions", (*row, marker_version, seq, "[]", "", b""))
+                result = DeleteResult(marker_version, marker=True)
             elif target:
                 self.index.remove(bucket, key, target)
-                self._promote(bucket, key)
+                # The newest version that remains becomes the object, unless it is a marker.
+                if self.index.current(bucket, key) is None:
+                    newest = self.index.latest(bucket, key)
+                    if newest and not newest.marker:
+                        self.index.move(bucket, key, newest.version, "versions", "objects")
                 leave(target)
                 result = DeleteResult(version or "", target.marker)
             else:
@@ -362,10 +379,13 @@ class ObjectStore(BucketTable):
             try:
                 with self.index.transaction(freeing=freeing):
                     yield leaving.append
+                    # Replaced bytes step aside before the commit. After a kill the next start
+                    # gives them their name again if their row is there; else they are no object's.
                     for path in (self._path(info.blob) for info in leaving if info and info.blob):
                         with contextlib.suppress(FileNotFoundError):
                             paths.append(path.rename(path.with_name(path.name + TRANSIT)))
             except BaseException:
+                # Nothing was committed: the old bytes take their names again.
                 for path in paths:
                     path.rename(path.with_suffix(""))
                 raise
@@ -375,34 +395,20 @@ class ObjectStore(BucketTable):
             path.unlink(missing_ok=True)
 
     def _step_back(
-        self, bucket: str, key: str, old: ObjectInfo | None, keeps: str | None
+        self, bucket: str, key: str, old: ObjectInfo | None, versioning: str | None
     ) -> ObjectInfo | None:
         """Make room for a newer version; return the version whose bytes are no longer needed."""
-        if keeps == "Enabled":
-            gone = None
-        elif keeps:  # suspended: the version "null" is replaced, in whichever table it is
-            gone = self.index.version(bucket, key, NULL)
+        if versioning == "Enabled":
+            replaced_version = None
+        elif versioning:  # suspended: the version "null" is replaced, in whichever table it is
+            replaced_version = self.index.version(bucket, key, NULL)
         else:
-            gone = old
-        if gone:
-            self.index.remove(bucket, key, gone)
-        if old and old != gone:
+            replaced_version = old
+        if replaced_version:
+            self.index.remove(bucket, key, replaced_version)
+        if old and old != replaced_version:
             self.index.move(bucket, key, old.version, "objects", "versions")
-        return gone
-
-    def _mark(self, bucket: str, key: str, old: ObjectInfo | None, keeps: str) -> DeleteResult:
-        seq = self._next_seq(bucket, key, old)
-        version = version_id(seq) if keeps == "Enabled" else NULL
-        row = bucket, key.encode(), "", 0, "", time.time(), "{}", "{}", version, seq, "[]", ""
-        self.index.insert("versions", (*row, b""))
-        return DeleteResult(version, marker=True)
-
-    def _promote(self, bucket: str, key: str) -> None:
-        """After a deletion, make the newest remaining version the object, unless it is a marker."""
-        if self.index.current(bucket, key) is None:
-            newest = self.index.latest(bucket, key)
-            if newest and not newest.marker:
-                self.index.move(bucket, key, newest.version, "versions", "objects")
+        return replaced_version
 
     def _next_seq(self, bucket: str, key: str, old: ObjectInfo | None) -> int:
         """Return the time in ns, or a greater number if the clock was set back."""
@@ -414,13 +420,6 @@ class ObjectStore(BucketTable):
             fields = {"ArgumentName": "versionId", "ArgumentValue": version}
             raise S3Error("InvalidArgument", "Invalid version id specified", fields=fields)
         return self.index.version(bucket, key, version)
-
-    def _no_key(self, bucket: str, key: str) -> ApiError:
-        self.need_bucket(bucket, key)
-        marker = self.index.latest(bucket, key)
-        headers = _marker_headers(marker) if marker else {}
-        message = "The specified key does not exist."
-        return S3Error("NoSuchKey", message, 404, fields={"Key": key}, headers=headers)
 
     def _path(self, name: str) -> Path:
         return self._data / name[:2] / name

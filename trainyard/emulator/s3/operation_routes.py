@@ -79,16 +79,13 @@ def _table() -> dict[tuple[Level, str], list[Operation]]:
     for name in model.operation_names:
         operation = model.operation_model(name)
         if not operation.deprecated:  # PutBucketLifecycle: the same path as its successor
-            level = _level(urlsplit(operation.http["requestUri"]).path)
+            path = urlsplit(operation.http["requestUri"]).path
+            # /WriteGetObjectResponse counts as a request on a bucket of that name.
+            level: Level = (
+                "service" if path == "/" else "object" if path.count("/") > 1 else "bucket"
+            )
             table.setdefault((level, operation.http["method"]), []).append(_read(operation))
     return table
-
-
-def _level(path: str) -> Level:
-    """Return the level; ``/WriteGetObjectResponse`` counts as a request on a bucket of that
-    name.
-    """
-    return "service" if path == "/" else "object" if path.count("/") > 1 else "bucket"
 
 
 def _read(operation: OperationModel) -> Operation:
@@ -96,6 +93,7 @@ def _read(operation: OperationModel) -> Operation:
     parameters: dict[str, set[str]] = {"querystring": set(), "header": set()}
     for member in operation.input_shape.required_members if operation.input_shape else ():
         location = operation.input_shape.members[member].serialization
+        # What stands in the path or the body distinguishes no operations: its set is dropped.
         parameters.get(location.get("location"), set()).add(location.get("name", ""))
     headers = set() if static else parameters["header"]  # without these, it is found by name
     return Operation(

@@ -77,11 +77,18 @@ class S3:
         request_id = uuid.uuid4().hex
         try:
             bucket, key = target(request)
-            _unhoist(request)
+            # A presigned URL has some headers in its query.
+            for name, value in request.args.items():
+                if name.startswith("x-amz-"):
+                    request.environ.setdefault(f"HTTP_{name.upper().replace('-', '_')}", value)
             self._store.need_owner(bucket, request.headers.get("x-amz-expected-bucket-owner"))
-            response = self._route(request, bucket, key)
+            level: Level = "object" if key else "bucket" if bucket else "service"
+            method = find(level, request)
+            room = self._rooms[method.__qualname__.partition(".")[0]]
+            response = method(room, request, bucket, key)
         except ApiError as failure:
             log.debug("s3: %s %s: %s", request.method, request.path, failure)
+            # The store does not know the request's method, and writes GET.
             if isinstance(failure, S3Error) and "Method" in failure.fields:
                 failure.fields["Method"] = request.method
             response = s3_xml.error(failure, request.path, request_id)
@@ -93,12 +100,6 @@ class S3:
         message = "Insufficient information. Origin request header needed."
         return s3_xml.error(ApiError("BadRequest", message), request.path)
 
-    def _route(self, request: Request, bucket: str, key: str) -> Response:
-        level: Level = "object" if key else "bucket" if bucket else "service"
-        answer = find(level, request)
-        room = self._rooms[answer.__qualname__.partition(".")[0]]
-        return answer(room, request, bucket, key)
-
 
 def virtual_bucket(request: Request) -> str:
     """Return the bucket in the host's name; empty in path style."""
@@ -109,6 +110,7 @@ def virtual_bucket(request: Request) -> str:
 def target(request: Request) -> tuple[str, str]:
     """Return (bucket, key) from the raw path: WSGI's PATH_INFO loses ``%2F`` and damages UTF-8."""
     raw = request.environ["RAW_URI"].partition("?")[0]
+    # The request line may have the absolute form (RFC 9112, 3.2.2).
     raw = re.sub(r"^https?://[^/]*", "", raw)
     try:
         path = unquote_to_bytes(raw).decode().removeprefix("/")
@@ -118,13 +120,6 @@ def target(request: Request) -> tuple[str, str]:
         return bucket, path
     bucket, _, key = path.partition("/")
     return bucket, key
-
-
-def _unhoist(request: Request) -> None:
-    """Restore headers that a presigned URL has in its query."""
-    for name, value in request.args.items():
-        if name.startswith("x-amz-"):
-            request.environ.setdefault(f"HTTP_{name.upper().replace('-', '_')}", value)
 
 
 # Requests on a multipart upload.
@@ -232,6 +227,7 @@ class Parts:
             if info := self._find_completed(name, bucket, key):
                 return info
             raise
+        # Of two requests at once the second waits here, and then gets the first one's object.
         with upload.ending:
             info = self._find_completed(name, bucket, key)
             return info or self.uploads.complete(upload, request_tree, claims, check)
@@ -294,6 +290,7 @@ def _kind(algorithm: str, checksum_type: str | None) -> str:
     if algorithm not in ALGORITHMS:
         raise ApiError("InvalidRequest", UNSUPPORTED_ALGORITHM)
     kind = checksum_type or ("FULL_OBJECT" if algorithm == "crc64nvme" else "COMPOSITE")
+    # S3 has CRC64NVME only over whole objects, and SHAs only over the parts' digests.
     possible = {"crc64nvme": ("FULL_OBJECT",)}.get(algorithm, ("COMPOSITE", "FULL_OBJECT"))
     if kind not in possible or (kind == "FULL_OBJECT" and algorithm not in LINEAR):
         message = f"The {kind} checksum type cannot be used with the {algorithm} checksum "

@@ -12,7 +12,7 @@ import hashlib
 import hmac
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import IO, Protocol
 
 from werkzeug import Request
@@ -203,10 +203,10 @@ class RequestSignature(Protocol):
 class Upload:
     """The body of one request. Iterate over :meth:`chunks`, then call :meth:`verify`.
 
-    ``also``: algorithm of a checksum that is computed if the client sends none.
+    ``extra_algorithm``: that of a checksum that is computed if the client sends none.
     """
 
-    def __init__(self, request: Request, also: str = "") -> None:
+    def __init__(self, request: Request, extra_algorithm: str = "") -> None:
         self._request = request
         headers = request.headers
         self._claims = {
@@ -218,7 +218,7 @@ class Upload:
             "x-amz-decoded-content-length" in headers
             and "aws-chunked" in headers.get("Content-Encoding", "")
         )
-        self._hashes = self._make_hashes(headers.get("x-amz-trailer", ""), also)
+        self._hashes = self._make_hashes(headers.get("x-amz-trailer", ""), extra_algorithm)
         is_signed = self._payload_hash.startswith("STREAMING-AWS4-HMAC-SHA256-PAYLOAD")
         self._chain = _Chain(request.environ[SIGNATURE_KEY]) if is_signed else None
 
@@ -267,7 +267,7 @@ class Upload:
             _need_digest(name, claim, len(base64.b64decode(checksum)))
             raise _wrong_digest(name, claim, checksum, code)
 
-    def _make_hashes(self, trailer: str, also: str) -> dict[str, Sum]:
+    def _make_hashes(self, trailer: str, extra_algorithm: str) -> dict[str, Sum]:
         hashes: dict[str, Sum] = {}
         if self._md5 is not None:
             hashes["content-md5"] = hashlib.md5(usedforsecurity=False)
@@ -277,8 +277,12 @@ class Upload:
             message = "Expecting a single x-amz-checksum- header. Multiple checksum Types are not "
             raise ApiError("InvalidRequest", message + "allowed.")
         self._need_announced(claim_names)
-        for name in claim_names or ({PREFIX + also} if also else set()):
-            hashes[name] = _algorithm(name.removeprefix(PREFIX))()
+        for name in claim_names or ({PREFIX + extra_algorithm} if extra_algorithm else set()):
+            algorithm = name.removeprefix(PREFIX)
+            if algorithm not in ALGORITHMS:
+                message = f"The emulator's S3 does not implement {PREFIX}{algorithm}."
+                raise ApiError("NotImplemented", message, 501)
+            hashes[name] = ALGORITHMS[algorithm]()
         if re.fullmatch(r"[0-9a-f]{64}", self._payload_hash) and not hashes:
             hashes["signed"] = hashlib.sha256()  # slow, so only if the body has no other checksum
         return hashes
@@ -316,13 +320,6 @@ def document(request: Request) -> bytes:
             raise ApiError("MaxMessageLengthExceeded", message)
     body.verify()
     return b"".join(parts)
-
-
-def _algorithm(name: str) -> Callable[[], Sum]:
-    if name not in ALGORITHMS:
-        message = f"The emulator's S3 does not implement {PREFIX}{name}."
-        raise ApiError("NotImplemented", message, 501)
-    return ALGORITHMS[name]
 
 
 def _wrong_digest(name: str, claim: str, checksum: str, code: str) -> S3Error:
@@ -391,6 +388,7 @@ def _dechunk(stream: IO[bytes], claims: dict[str, str], chain: _Chain | None) ->
             yield chunk
         if chain:
             chain.close(signature)
+        # The last chunk, of size 0, has no CRLF of its own: the trailers follow at once.
         if size and stream.read(2) != b"\r\n":
             raise _incomplete("a chunk is not followed by CRLF")
     _read_trailers(stream, claims, chain)
@@ -398,14 +396,15 @@ def _dechunk(stream: IO[bytes], claims: dict[str, str], chain: _Chain | None) ->
 
 def _read_trailers(stream: IO[bytes], claims: dict[str, str], chain: _Chain | None) -> None:
     """Add the checksums that the trailers claim to ``claims``; check the trailers' signature."""
-    for line in _trailers(stream):
-        name, _, value = line.partition(":")
+    while line := stream.readline(_LINE).strip():
+        name, _, value = line.decode("latin-1").partition(":")
         if name.lower().startswith(PREFIX):
             claims[name.lower()] = value.strip()
         if chain and name.lower() == "x-amz-trailer-signature":
             chain.close(value.strip(), "TRAILER")
         elif chain:
             chain.update(f"{name.lower()}:{value.strip()}\n".encode())
+    # Trailers that no signature covers are refused: no signature equals the empty claim.
     if chain and chain.open():
         chain.close("", "TRAILER")
 
@@ -417,11 +416,6 @@ def _chunk_head(stream: IO[bytes]) -> tuple[int, str]:
     if not match:
         raise _incomplete(f"{line[:40]!r} is not the start of an aws-chunked chunk")
     return int(match[1], 16), (match[2] or b"").decode()
-
-
-def _trailers(stream: IO[bytes]) -> Iterable[str]:
-    while line := stream.readline(_LINE).strip():
-        yield line.decode("latin-1")
 
 
 def _incomplete(reason: str) -> ApiError:
