@@ -15,7 +15,7 @@ LONGEST = {"Value": 1024, "FailureReason": 256}  # characters, by botocore's mod
 
 
 @dataclass(slots=True)
-class Waiting:
+class WaitingStep:
     """A waiting step. ``answer`` is None until it is answered, or the emulator ends."""
 
     token: str
@@ -38,7 +38,7 @@ class Callbacks:
     """The callback steps since the emulator started. Its methods are thread-safe."""
 
     def __init__(self) -> None:
-        self._all: dict[str, Waiting] = {}
+        self._all: dict[str, WaitingStep] = {}
         self._lock = threading.Lock()
 
     def operations(self) -> dict[str, Callable[[dict], dict]]:
@@ -47,14 +47,14 @@ class Callbacks:
             "SendPipelineExecutionStepFailure": self.fail,
         }
 
-    def open(self, execution: str, arguments: dict, output_parameters: list[str]) -> Waiting:
+    def open(self, execution: str, arguments: dict, output_parameters: list[str]) -> WaitingStep:
         """Create a new token: ten letters and digits, as on AWS."""
         token = "".join(secrets.choice(_LETTERS) for _ in range(10))
         with self._lock:
-            self._all[token] = Waiting(token, execution, arguments, output_parameters)
+            self._all[token] = WaitingStep(token, execution, arguments, output_parameters)
             return self._all[token]
 
-    def waits(self, token: str) -> Waiting | None:
+    def waits(self, token: str) -> WaitingStep | None:
         """Return the step that waits with that token; None if it was answered or an earlier
         emulator's.
         """
@@ -89,21 +89,20 @@ class Callbacks:
                 message = f"Callback token '{token}' does not exist."
                 raise ApiError("ResourceNotFound", message)
             waiting = self._all[token]
+            # The same call again, by its ClientRequestToken, gets the same answer.
             if waiting.answer_event.is_set() and not (id_ and waiting.request == id_):
                 raise _invalid(f"Callback token '{token}' was answered already.")
             if "outputs" in answer:
-                _check_given(waiting, answer["outputs"])
+                missing = set(waiting.output_parameters) - answer["outputs"].keys()
+                if missing:
+                    message = (
+                        f"the step declares OutputParameters {sorted(waiting.output_parameters)}"
+                    )
+                    raise _invalid(f"{message}; not given: {sorted(missing)}")
             if not waiting.answer_event.is_set():
                 waiting.answer, waiting.request = answer, id_
                 waiting.answer_event.set()
         return {"PipelineExecutionArn": waiting.execution}
-
-
-def _check_given(waiting: Waiting, outputs: dict[str, str]) -> None:
-    missing = set(waiting.output_parameters) - outputs.keys()
-    if missing:
-        message = f"the step declares OutputParameters {sorted(waiting.output_parameters)}"
-        raise _invalid(f"{message}; not given: {sorted(missing)}")
 
 
 def _check_length(name: str, value: str) -> None:

@@ -140,6 +140,7 @@ class Registry(Store):
         }
         if group_name:
             group = self._find(GROUP, request)
+            # The number is taken first: if the package then fails, it is not given to another one.
             version, package_group = group["_next"], group["ModelPackageGroupName"]
             self._save(GROUP, group | {"_next": version + 1})
             package |= {"ModelPackageGroupName": package_group, "ModelPackageVersion": version}

@@ -56,13 +56,14 @@ class References:
         self._jobs = {p.parent.name: read_json(p) for p in state.glob("jobs/*/job.json")}
         packages = [read_json(path) for path in state.glob("registry/ModelPackage/**/*.json")]
         self._package_arns = {package["ModelPackageArn"] for package in packages}
-        self._always = set(uris([packages, _models(state), _pipelines(state)]))
+        self._permanent_uris = set(uris([packages, _models(state), _pipelines(state)]))
         self._tunings = {p.parent.name: read_json(p) for p in state.glob("tuning/*/tuning.json")}
         self._executions = {
             path.parent: read_json(path) for path in state.glob("executions/*/execution.json")
         }
         self.units = sorted(
-            [*self._of_executions(), *self._of_jobs(state)], key=lambda u: u.creation_time
+            [*self._group_executions(), *self._group_single_jobs(state)],
+            key=lambda u: u.creation_time,
         )
         """The units, the oldest first."""
 
@@ -76,7 +77,7 @@ class References:
 
     def list_references(self, units: Iterable[Unit]) -> set[str]:
         """Return URIs referenced by these units, and by packages, models and current pipelines."""
-        return self._always | self._list_uris(
+        return self._permanent_uris | self._list_uris(
             {j for unit in units for j in (*unit.jobs, *unit.uses)}
         )
 
@@ -86,7 +87,7 @@ class References:
             uri for job in known_jobs for uri in (*uris(job["describe"]), *_iterate_outputs(job))
         }
 
-    def _of_executions(self) -> Iterator[Unit]:
+    def _group_executions(self) -> Iterator[Unit]:
         for directory, record in self._executions.items():
             answer = record["answer"]
             number = answer["PipelineExecutionArn"].rpartition("/")[2]
@@ -94,7 +95,8 @@ class References:
             for step in record["steps"].values():
                 for kind, body in step["Metadata"].items():
                     if kind == "TuningJob":
-                        unit.uses |= self._list_trials(body["Arn"].rpartition("/")[2])
+                        tuning = self._tunings.get(body["Arn"].rpartition("/")[2], {"trials": []})
+                        unit.uses |= {trial["name"] for trial in tuning["trials"]}
                     elif kind.endswith("Job"):
                         unit.uses.add(body["Arn"].rpartition("/")[2])
                     if kind == "RegisterModel" and body["Arn"] in self._package_arns:
@@ -106,17 +108,12 @@ class References:
             unit.cached_step = _find_cached_step(directory, record)
             yield unit
 
-    def _of_jobs(self, state: Path) -> Iterator[Unit]:
+    def _group_single_jobs(self, state: Path) -> Iterator[Unit]:
         executions = {directory.name for directory in self._executions}
         for name, document in self._jobs.items():
             if not any(_made_by(number, name) for number in executions):
                 creation_time = document["describe"]["CreationTime"]
                 yield Unit(f"job {name}", creation_time, [state / "jobs" / name], [name])
-
-    def _list_trials(self, tuning: str) -> set[str]:
-        """Return the names of the training jobs of a tuning job."""
-        trials = self._tunings.get(tuning, {"trials": []})["trials"]
-        return {trial["name"] for trial in trials}
 
 
 def _made_by(execution: str, name: str) -> bool:
@@ -225,23 +222,31 @@ def choose(
         return PruningPlan(size)
     refuse_pruning(state)
     references = References(state)
-    elsewhere = _elsewhere(state)
-    free = [
+    foreign_keys = _find_foreign_keys(state)
+    deletable_units = [
         u for u in references.units if not u.package_arn and (include_cached or not u.cached_step)
     ]
     now = time.time()
-    old = sum(now - unit.creation_time > seconds for unit in free) if seconds is not None else 0
+    old = (
+        sum(now - unit.creation_time > seconds for unit in deletable_units)
+        if seconds is not None
+        else 0
+    )
 
     @functools.cache
     def of_oldest(count: int) -> PruningPlan:
-        units = _drop_needed(free[:count], references)
-        objects = _objects(units, references, store, inputs, elsewhere)
-        freed_bytes = sum(_size_of(unit, state) for unit in units) + sum(objects.values())
+        units = _drop_needed(deletable_units[:count], references)
+        objects = _objects(units, references, store, inputs, foreign_keys)
+        records_size = sum(
+            size_of(path) for unit in units for path in [*unit.directories, *_streams(unit, state)]
+        )
+        freed_bytes = records_size + sum(objects.values())
         return PruningPlan(size, units, set(objects), freed_bytes)
 
     if limit is None:
         return of_oldest(old)
-    counts = range(old, len(free) + 1)
+    # More units never free fewer bytes, so their number is found by bisection.
+    counts = range(old, len(deletable_units) + 1)
     least = bisect.bisect_left(counts, True, key=lambda n: size - of_oldest(n).freed_bytes <= limit)
     return of_oldest(counts[min(least, len(counts) - 1)])
 
@@ -270,44 +275,47 @@ def bound(state: Path, store: ObjectStore, keep_gb: float) -> list[str]:
         return [str(set_aside)]
     remove(plan, state, store)
     lines = [plan.summary("that nothing needs removed")] if plan.units else []
-    if (rest := plan.size - plan.freed_bytes) > keep_gb * GB:
+    if (state_size := plan.size - plan.freed_bytes) > keep_gb * GB:
         lines.append(
-            f"{state} has {rest / GB:.1f} GB, more than --keep-gb {keep_gb:g}, and all of it may "
-            "be needed; python -m trainyard prune --cached --dry-run says what the cache alone "
+            f"{state} has {state_size / GB:.1f} GB, more than --keep-gb {keep_gb:g}, and all of it "
+            "may be needed; python -m trainyard prune --cached --dry-run says what the cache alone "
             "needs"
         )
     return lines
 
 
-def _drop_needed(going: list[Unit], references: References) -> list[Unit]:
+def _drop_needed(candidates: list[Unit], references: References) -> list[Unit]:
     """Return the units without those whose results a kept unit uses."""
+    # Who is kept may use yet another one's results: repeated until nobody is added.
     while True:
-        leaving = {unit.name for unit in going}
-        used = {j for unit in references.units if unit.name not in leaving for j in unit.uses}
-        rest = [unit for unit in going if used.isdisjoint(unit.jobs)]
-        if len(rest) == len(going):
-            return going
-        going = rest
+        candidate_names = {unit.name for unit in candidates}
+        used = {
+            j for unit in references.units if unit.name not in candidate_names for j in unit.uses
+        }
+        unneeded = [unit for unit in candidates if used.isdisjoint(unit.jobs)]
+        if len(unneeded) == len(candidates):
+            return candidates
+        candidates = unneeded
 
 
 def _objects(
-    going: list[Unit],
+    candidates: list[Unit],
     references: References,
     store: ObjectStore,
     inputs: bool,
-    elsewhere: set[tuple[str, str]],
+    foreign_keys: set[tuple[str, str]],
 ) -> dict[tuple[str, str], int]:
     """Return the bytes of each (bucket, key) that only these units wrote, or read.
 
-    ``elsewhere``: objects that other regions and accounts refer to.
+    ``foreign_keys``: objects that other regions and accounts refer to.
     """
-    leaving = {unit.name for unit in going}
+    candidate_names = {unit.name for unit in candidates}
     kept_keys = _keys(
-        references.list_references(u for u in references.units if u.name not in leaving)
+        references.list_references(u for u in references.units if u.name not in candidate_names)
     )
-    kept_keys |= elsewhere
+    kept_keys |= foreign_keys
     uris_to_prune = set()
-    for unit in going:
+    for unit in candidates:
         uris_to_prune |= references.list_outputs(unit) | (
             references.read(unit) if inputs else set()
         )
@@ -315,13 +323,14 @@ def _objects(
     for bucket, prefix in _keys(uris_to_prune):
         if prefix and store.has_bucket(bucket):
             for info in store.list(bucket, prefix):
+                # An object stays if a reference names it, or any prefix of it.
                 beginnings = (info.key[:length] for length in range(len(info.key) + 1))
                 if not any((bucket, beginning) in kept_keys for beginning in beginnings):
                     sizes[bucket, info.key] = info.size
     return sizes
 
 
-def _elsewhere(state: Path) -> set[tuple[str, str]]:
+def _find_foreign_keys(state: Path) -> set[tuple[str, str]]:
     """Return objects referenced by other regions and accounts: they are not pruned, and S3 is
     shared.
     """
@@ -343,10 +352,6 @@ def _keys(uris: Iterable[str]) -> set[tuple[str, str]]:
 def _streams(unit: Unit, state: Path) -> list[Path]:
     starts = [quote(f"{job}/", safe="") for job in unit.jobs]
     return [path for start in starts for path in state.glob(f"logs/*/{start}*")]
-
-
-def _size_of(unit: Unit, state: Path) -> int:
-    return sum(size_of(path) for path in [*unit.directories, *_streams(unit, state)])
 
 
 def size_of(path: Path) -> int:

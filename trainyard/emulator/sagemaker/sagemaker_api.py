@@ -152,6 +152,8 @@ class SageMaker:
 
     def close(self) -> None:
         """Stop every execution, job and endpoint; return when none of their processes is left."""
+        # What starts jobs stops before the jobs; its threads end once the jobs that they wait for
+        # have.
         self._endpoints.close()
         self._executions.close()
         self._callbacks.close()
@@ -244,6 +246,7 @@ class SageMaker:
         """Return ``delete`` extended to delete the resource's tags."""
 
         def delete_with_tags(request: dict) -> dict:
+            # The ARN is read first: afterwards nothing describes the endpoint.
             arn = self._operations[f"Describe{kind}"](request)[f"{kind}Arn"]
             answer = delete(request)
             self._tags.forget(arn)

@@ -63,7 +63,7 @@ KINDS = {
 EXECUTION = "PipelineExecution"
 PARAMETERS, TAGS = "PipelineParameters", "Tags"
 """Members that are only looked up for records whose filter, order or answer needs them."""
-_MOST = {"ListModelPackages": {"ModelPackageType": "Both"}}
+_LISTING_FILTERS = {"ListModelPackages": {"ModelPackageType": "Both"}}
 
 
 class Executions(Protocol):
@@ -97,11 +97,12 @@ def search(ask: Ask, executions: Executions, request: dict) -> dict:
     def add_parameters(record: Record) -> Record:
         if kind == EXECUTION:
             return record | {PARAMETERS: executions.list_parameters(record["PipelineExecutionArn"])}
-        return record | (
-            {TAGS: _tags(ask, record[KINDS[kind].arn])} if TAGS in form.members else {}
-        )
+        if TAGS not in form.members:
+            return record
+        tags = ask("ListTags", {"ResourceArn": record[KINDS[kind].arn]})
+        return record | {TAGS: tags.get("Tags", [])}
 
-    records = executions.answers() if kind == EXECUTION else _all(ask, KINDS[kind])
+    records = executions.answers() if kind == EXECUTION else _describe_all(ask, KINDS[kind])
     if expression := request.get("SearchExpression"):
         records = [record for record in records if _holds(expression, add_parameters(record))]
     if request.get("SortBy", "").partition(".")[0] in (PARAMETERS, TAGS):
@@ -112,29 +113,22 @@ def search(ask: Ask, executions: Executions, request: dict) -> dict:
         records,
         request,
         10,
-        lambda record: {kind: _select_members(add_parameters(record), form)},
+        lambda record: {
+            kind: {k: v for k, v in add_parameters(record).items() if k in form.members}
+        },
     )
     return answer | {"TotalHits": {"Value": len(records), "Relation": "EqualTo"}}
 
 
-def _all(ask: Ask, how: Kind) -> Iterator[Record]:
-    for summary in _list_records(ask, how):
+def _describe_all(ask: Ask, kind: Kind) -> Iterator[Record]:
+    for summary in _pages(ask, kind.listing, kind.field, _LISTING_FILTERS.get(kind.listing, {})):
         try:
-            record = ask(how.describe, {how.parameter: summary[how.key]})
+            record = ask(kind.describe, {kind.parameter: summary[kind.key]})
         except ApiError as error:  # it was deleted meanwhile
             if error.status >= 500:
                 raise
             continue
-        yield {how.key: summary[how.key], **record}
-
-
-def _tags(ask: Ask, arn: str) -> list[dict[str, str]]:
-    tags = ask("ListTags", {"ResourceArn": arn})
-    return tags.get("Tags", [])
-
-
-def _list_records(ask: Ask, how: Kind) -> Iterator[Record]:
-    return _pages(ask, how.listing, how.field, _MOST.get(how.listing, {}))
+        yield {kind.key: summary[kind.key], **record}
 
 
 def _pages(ask: Ask, operation: str, field: str, request: dict) -> Iterator[Record]:
@@ -145,10 +139,6 @@ def _pages(ask: Ask, operation: str, field: str, request: dict) -> Iterator[Reco
         if "NextToken" not in answer:
             return
         more = {"NextToken": answer["NextToken"]}
-
-
-def _select_members(record: Record, form: Any) -> Record:
-    return {name: value for name, value in record.items() if name in form.members}
 
 
 # filters
@@ -250,6 +240,7 @@ def _order(value: Any, operand: Any) -> int:
 
 def _number(value: Any) -> float | None:
     """Return a number, or a time in ISO 8601 as seconds since the epoch; None for other values."""
+    # float() would take True for 1.
     if isinstance(value, bool):
         return None
     try:
@@ -278,6 +269,7 @@ def _sort_records(records: list[Record], request: dict) -> list[Record]:
         else:
             lacking.append(record)
     numbers = [_number(value) for value, _ in having]
+    # As numbers only if all of them are: a mixture is sorted as text.
     keys: list[Any] = numbers if None not in numbers else [_text(value) for value, _ in having]
     order = sorted(range(len(having)), key=keys.__getitem__, reverse=newest)
     return [having[place][1] for place in order] + lacking

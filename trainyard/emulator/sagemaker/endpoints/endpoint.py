@@ -21,8 +21,8 @@ from trainyard.emulator.sagemaker.jobs.job import Place
 # DeploymentConfig of an update: shares of traffic, waits after each shift, alarms that roll back.
 #
 # Shares are those of the developer guide, "Blue/Green Deployments" and "Rolling Deployments".
-# Since
-# a variant has one process here, an INSTANCE_COUNT becomes a share of the requested instances.
+# Since a variant has one process here, an INSTANCE_COUNT becomes a share of the requested
+# instances.
 
 LIMITS = {"CanarySize": (0, 0.5), "LinearStepSize": (0.1, 0.5), "MaximumBatchSize": (0.05, 0.5)}
 """Member → its smallest and largest share of the instances: botocore's documentation of each."""
@@ -84,6 +84,7 @@ def _plan_traffic(routing: dict, instances: int) -> tuple[float, ...]:
 
 
 def _steps(step: float) -> tuple[float, ...]:
+    # 1e-9: the rounding of a share must neither cost nor add a step.
     count = int(1 / step + 1e-9)
     shares = [step * number for number in range(1, count + 1)]
     return tuple(shares if shares[-1] > 1 - 1e-9 else [*shares, 1.0])
@@ -141,7 +142,7 @@ class Endpoint:
         self._blue = Fleet(place, name, config)
         self._green: Fleet | None = None
         self._share, self._turns, self._lock = 0.0, Turns(), threading.RLock()
-        self._since = 0.0
+        self._deployment_start = 0.0
         self._end_event = threading.Event()
         self._worker: threading.Thread | None = None
 
@@ -167,8 +168,8 @@ class Endpoint:
             raise ApiError(
                 "ValidationException", f"{self.name} has no variant {name!r}: {[*variants]}"
             )
-        after = {n: weights.get(n, variant.weight) for n, variant in variants.items()}
-        if not sum(after.values()):
+        new_weights = {n: weights.get(n, variant.weight) for n, variant in variants.items()}
+        if not sum(new_weights.values()):
             raise ApiError("ValidationException", "at least one DesiredWeight must not be 0")
 
         def change() -> None:
@@ -187,7 +188,10 @@ class Endpoint:
         """
         with contextlib.ExitStack() as stack:
             with self._lock:  # no fleet may end between being chosen and having the request
-                fleet = self._fleet()
+                fleet = self._blue
+                if self._green:
+                    shares = {"green": self._share, "blue": 1 - self._share}
+                    fleet = self._green if self._turns.next(shares) == "green" else self._blue
                 variant = stack.enter_context(fleet.serving(target))
             began = time.monotonic()
             try:
@@ -199,6 +203,7 @@ class Endpoint:
 
     def describe(self) -> dict:
         with self._lock:
+            # No thread watches a fleet that serves: its failure is noticed when somebody asks.
             if self.status == "InService" and (failure := self._blue.failure):
                 self.failure, self.status = failure[:1024], "Failed"
             description: dict[str, Any] = {
@@ -217,7 +222,7 @@ class Endpoint:
                 description["PendingDeploymentSummary"] = {
                     "EndpointConfigName": self._green.name,
                     "ProductionVariants": variants,
-                    "StartTime": self._since,
+                    "StartTime": self._deployment_start,
                 }
             return description | ({"FailureReason": self.failure} if self.failure else {})
 
@@ -240,19 +245,13 @@ class Endpoint:
                 message = f"Cannot update endpoint {self.name!r}: it is {self.status}"
                 raise ApiError("ValidationException", message)
             self._become(status)
-            self._since = time.time()
+            self._deployment_start = time.time()
             self._worker = Thread(target=work, name=self.name, daemon=True)
             self._worker.start()
 
     def _become(self, status: str, failure: str = "") -> None:
         with self._lock:
             self.status, self.failure, self.modification_time = status, failure[:1024], time.time()
-
-    def _fleet(self) -> Fleet:
-        if not self._green:
-            return self._blue
-        shares = {"green": self._share, "blue": 1 - self._share}
-        return self._green if self._turns.next(shares) == "green" else self._blue
 
     def _come_up(self) -> None:
         self._blue.start()
@@ -262,9 +261,9 @@ class Endpoint:
             self._blue.stop()
         self._become("Failed" if failure else "InService", failure)
 
-    def _deploy(self, fleet: Fleet, how: Deployment) -> None:
-        end = time.monotonic() + how.limit
-        reason = self._off(how.alarms)
+    def _deploy(self, fleet: Fleet, deployment: Deployment) -> None:
+        end = time.monotonic() + deployment.limit
+        reason = self._alarm_reason(deployment.alarms)
         if reason:  # already in blue: developer guide, "Auto-Rollback Configuration"
             return self._become("InService", f"The deployment was not begun: {reason}")
         with self._lock:
@@ -274,37 +273,42 @@ class Endpoint:
         fleet.start()
         fleet.wait()
         reason = fleet.failure
-        for number, share in enumerate(how.shares):
+        for number, share in enumerate(deployment.shares):
             if reason or self._end_event.is_set():
                 break
             with self._lock:
                 self._share = share
-            last = number + 1 == len(how.shares)
-            reason = self._bake(how, how.bake + (how.termination if last else 0), end)
+            last = number + 1 == len(deployment.shares)
+            reason = self._bake(
+                deployment, deployment.bake + (deployment.termination if last else 0), end
+            )
         if not self._end_event.is_set():
             self._roll_back(fleet, reason) if reason else self._complete(fleet)
 
-    def _bake(self, how: Deployment, seconds: float, limit: float) -> str:
+    def _bake(self, deployment: Deployment, seconds: float, limit: float) -> str:
         """Wait ``seconds``; return why the update must be rolled back, or an empty text."""
-        until = time.monotonic() + seconds
+        bake_end = time.monotonic() + seconds
         while True:
-            if reason := self._off(how.alarms):
+            if reason := self._alarm_reason(deployment.alarms):
                 return reason
             if self._green and (failure := self._green.failure):
                 return failure
             if time.monotonic() > limit:
-                return f"it took longer than MaximumExecutionTimeoutInSeconds ({how.limit:g} s)"
-            remaining = until - time.monotonic()
+                return (
+                    f"it took longer than MaximumExecutionTimeoutInSeconds ({deployment.limit:g} s)"
+                )
+            remaining = bake_end - time.monotonic()
             if remaining <= 0 or self._end_event.wait(min(POLL_SECONDS, remaining)):
                 return ""
 
-    def _off(self, alarms: tuple[str, ...]) -> str:
+    def _alarm_reason(self, alarms: tuple[str, ...]) -> str:
         names = self._list_alarms(alarms) if alarms else []
         return f"alarm {', '.join(names)} is in the state ALARM" if names else ""
 
     def _complete(self, fleet: Fleet) -> None:
         with self._lock:
             blue, self._blue, self._green = self._blue, fleet, None
+        # Outside the lock: green takes requests while blue answers its last ones.
         blue.drain()
         blue.stop()
         self._become("InService")

@@ -143,6 +143,7 @@ class Endpoints:
             live, self._live = list(self._live.values()), {}
         for endpoint in live:
             endpoint.stop()
+        # After the endpoints, whose last answers are captured, too.
         self._invocations.close()
 
     def exists(self, name: str) -> bool:
@@ -152,6 +153,7 @@ class Endpoints:
         name = request["EndpointName"]
         config = self._configs.describe(request["EndpointConfigName"])
         deployment_config = request.get("DeploymentConfig") or {}
+        # For its errors alone: a new endpoint has no fleet to shift from.
         plan_deployment(deployment_config, _instances(config))
         with self._lock:
             if self._is_closed:
@@ -176,9 +178,9 @@ class Endpoints:
         deployment_config = request.get("DeploymentConfig") or {}
         if request.get("RetainDeploymentConfig"):
             deployment_config = endpoint.deployment_config
-        how = plan_deployment(deployment_config, _instances(config))
-        self._list_alarms(how.alarms)  # a missing alarm is refused now
-        endpoint.update(config, how, deployment_config)
+        deployment = plan_deployment(deployment_config, _instances(config))
+        self._list_alarms(deployment.alarms)  # a missing alarm is refused now
+        endpoint.update(config, deployment, deployment_config)
         return {"EndpointArn": endpoint.arn}
 
     def _weigh(self, request: dict) -> dict:
@@ -221,6 +223,7 @@ class Endpoints:
 
     def delete(self, request: dict) -> dict:
         endpoint = self._find(request["EndpointName"])
+        # Out of the table first, so that no new request finds it.
         with self._lock:
             self._live.pop(request["EndpointName"].lower(), None)
         endpoint.stop()

@@ -147,6 +147,7 @@ class Fleet:
     def drain(self) -> None:
         """Return when no request is running; new requests must be prevented meanwhile."""
         with self._lock:
+            # A request takes at most ANSWER seconds.
             self._lock.wait_for(lambda: not self._busy, ANSWER)
 
     def stop(self) -> None:

@@ -181,10 +181,8 @@ class Capture:
             text = "".join(f"{line}\n" for line in captures)
             try:
                 self._objects.put_bytes(bucket, join_key(prefix, name), text.encode())
-            except (
-                ApiError,
-                OSError,
-            ) as failure:  # no bucket or a full disk: it serves on
+            except (ApiError, OSError) as failure:
+                # No bucket, or a full disk: the endpoint serves on.
                 log.warning("endpoint %s: not captured: %s", self._endpoint, failure)
 
     def _line(self, request_body: bytes, asked_type: str, answer: Answer, inference: str) -> str:

@@ -81,7 +81,10 @@ class Models:
             raise _invalid(
                 f"model {model}: Mode {definition['Mode']} is not run here: use SingleModel"
             )
-        data = definition.get("ModelDataUrl") or _source(definition)
+        data = definition.get("ModelDataUrl")
+        if not data:  # ModelDataSource replaces it
+            source = definition.get("ModelDataSource", {}).get("S3DataSource", {})
+            data = source.get("S3Uri", "")
         serves = server(definition.get("Image", ""), self._python)
         if not data and serves is not OWN_SERVER:
             raise _invalid("the container has no ModelDataUrl: expected a model.tar.gz in S3")
@@ -102,12 +105,6 @@ class Models:
             raise _invalid(f"Model package {name} is {status}: approve it to deploy it")
         [container] = package["InferenceSpecification"]["Containers"]
         return container | {"Environment": container.get("Environment", {}) | environment}
-
-
-def _source(container: dict) -> str:
-    """Return ModelDataSource's URI, which replaces ModelDataUrl."""
-    source = container.get("ModelDataSource", {}).get("S3DataSource", {})
-    return source.get("S3Uri", "")
 
 
 def _invalid(message: str) -> ApiError:

@@ -108,7 +108,10 @@ def server(image: str, python: Path) -> ModelServer:
         raise _invalid(reason)
     if container_images.runs_in_engine(image):
         return OWN_SERVER
-    match = next((s for s in SERVERS if _matches(name, s.images)), None)
+    match = next(
+        (s for s in SERVERS if any(fnmatch.fnmatchcase(name, pattern) for pattern in s.images)),
+        None,
+    )
     if not match:
         if "amazonaws.com" in image:
             descriptions = "; ".join(f"{s.name} ({', '.join(s.images)})" for s in SERVERS)
@@ -123,10 +126,6 @@ def server(image: str, python: Path) -> ModelServer:
             f" {python} -m pip install {match.install}"
         )
     return match
-
-
-def _matches(repository: str, patterns: tuple[str, ...]) -> bool:
-    return any(fnmatch.fnmatchcase(repository, pattern) for pattern in patterns)
 
 
 def _invalid(message: str) -> ApiError:

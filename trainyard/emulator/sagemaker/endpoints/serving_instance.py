@@ -103,7 +103,7 @@ class Instance:
         self._nodes = [Node(host, directory / host, python=place.python) for host in hosts]
         self._line, self._grant, self._environment = line, grant, environment or {}
         self._tails = {host: deque[str](maxlen=TAIL) for host in hosts}
-        self._late = self._last_words = ""
+        self._ping_failure = self._last_words = ""
         self._decision_event = threading.Event()
         self._serving, self._end_event = threading.Event(), threading.Event()
         self._stopping = threading.Event()
@@ -122,6 +122,7 @@ class Instance:
     def stop(self) -> None:
         """Stop the containers; return when none of their processes is left."""
         self._stopping.set()
+        # Whoever waits for a decision, or for an answer, is let go.
         self._decision_event.set()
         self._serving.set()
         if cluster := self._cluster:
@@ -160,13 +161,13 @@ class Instance:
         headers: dict[str, str],
         seconds: float,
     ) -> Answer:
-        late = f"there was no answer within {seconds:g} s"
+        timeout_message = f"there was no answer within {seconds:g} s"
         if not self._serving.wait(seconds):
-            raise NoAnswerError(TIMED_OUT, late)
+            raise NoAnswerError(TIMED_OUT, timeout_message)
         try:
             return self._ask(self._nodes[number], method, path, body, headers, seconds)
         except TimeoutError:
-            raise NoAnswerError(TIMED_OUT, late) from None
+            raise NoAnswerError(TIMED_OUT, timeout_message) from None
         except (OSError, http.client.HTTPException) as error:
             self._end_event.wait(LAST_WORDS)
             died = Answer(*self._containers[number].server.crash)
@@ -213,13 +214,14 @@ class Instance:
             cluster = self._cluster = Cluster(
                 self._directory, self._nodes, isolation, self._hear, route
             )
+            # A stop before this line has set the event; a later one finds the cluster.
             if self._stopping.is_set():
                 return
             threading.Thread(target=self._wait_for_ping, args=(cluster,), daemon=True).start()
             began = time.monotonic()
             outcome, self._cluster = cluster.run(None, GRACE), None
-            said = self._late or excerpt(hosts[0], self._tails) or "its log is empty"
-            self._last_words = f"the container ended: {said}"
+            last_lines = self._ping_failure or excerpt(hosts[0], self._tails) or "its log is empty"
+            self._last_words = f"the container ended: {last_lines}"
             if self.status != "Ready":
                 return self._become("Failed", self._last_words)
             self._serving.clear()
@@ -242,7 +244,7 @@ class Instance:
         log.warning("%s: %s %s", self._directory, text, when)
         for node in self._nodes:
             (node.tmp / SOCKET).unlink(missing_ok=True)
-        self._late = ""
+        self._ping_failure = ""
         self._stopping.wait(pause)
 
     def _stage(self, node: Node, container: Container) -> None:
@@ -275,17 +277,20 @@ class Instance:
             unpack(tar, target)
 
     def _wait_for_ping(self, cluster: Cluster) -> None:
-        end, waiting = time.monotonic() + STARTUP, list(self._nodes)
+        end, silent_nodes = time.monotonic() + STARTUP, list(self._nodes)
         while self._cluster is cluster and not self._stopping.is_set():
             with contextlib.suppress(OSError, http.client.HTTPException):
-                while waiting and self._ask(waiting[0], "GET", "/ping", b"", {}, 2).status == 200:
-                    waiting.pop(0)
-            if not waiting:
+                while (
+                    silent_nodes
+                    and self._ask(silent_nodes[0], "GET", "/ping", b"", {}, 2).status == 200
+                ):
+                    silent_nodes.pop(0)
+            if not silent_nodes:
                 self._end_event.clear()
                 self._serving.set()
                 return self._become("Ready")
             if time.monotonic() > end:
-                self._late = f"/ping did not answer within {STARTUP:g} s"
+                self._ping_failure = f"/ping did not answer within {STARTUP:g} s"
                 return cluster.stop(GRACE)
             time.sleep(0.05)
 

@@ -77,6 +77,7 @@ class ContinuousUpload:
                     faults.append(fault)
                 except OSError:  # renamed, deleted or replaced meanwhile: the next check sees it
                     continue
+        # Only at the end: until then, the job may still mend what is at fault.
         if final and faults:
             raise faults[0]
 

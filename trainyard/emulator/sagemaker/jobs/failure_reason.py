@@ -89,6 +89,8 @@ def excerpt(first: str, logs: Mapping[str, Sequence[str]], hint: str = OFFLINE) 
     own_errors = [pair for pair in errors if not any(mark in pair[1] for mark in _PEER)]
     signals = [(n, m[0]) for n in nodes for line in logs.get(n, ()) if (m := _SIGNAL.search(line))]
     pip = [(n, m[1]) for n in nodes for line in logs.get(n, ()) if (m := _PIP(line))]
+    # An exception of a rank's own tells more than pip's message or a signal, and those more than
+    # the death of a peer.
     for name, text in own_errors or pip or signals or errors:
         hinted_text = _add_hint(text, hint)
         return hinted_text if len(logs) == 1 else f"{hinted_text} ({name})"
@@ -114,4 +116,5 @@ def shorten(text: str, room: int) -> str:
     if len(text) <= room:
         return text
     head = room // 3
+    # Five: the characters of " ... ".
     return f"{text[:head]} ... {text[-(room - head - 5) :]}"

@@ -23,7 +23,7 @@ from typing import ClassVar
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator.client_environment import Access, grant_access
 from trainyard.emulator.cloudwatch.metric_store import Metrics
-from trainyard.emulator.containers.cluster import Cluster, Exit, Outcome
+from trainyard.emulator.containers.cluster import Cluster, Outcome
 from trainyard.emulator.containers.containers import Containers, container_network
 from trainyard.emulator.containers.interpreter import OWN_PYTHON
 from trainyard.emulator.containers.isolation import Isolation, choose, clear
@@ -213,6 +213,8 @@ class Job(ABC):
             self._finish("Failed", f"ClientError: {fault}")
         except ApiError as error:  # S3 refused: a bucket that does not exist, damaged bytes
             self._finish("Failed", f"{error.fault}: {error.message}")
+        # Any other exception is a defect of the emulator: ``finally`` says so, and the thread's log
+        # why.
         except (EmulatorError, OSError) as error:
             log.exception("job %s failed in the emulator", self.name)
             self._finish("Failed", f"InternalServerError: the emulator failed: {error}")
@@ -221,6 +223,7 @@ class Job(ABC):
                 self._finish("Failed", DEFECT)
             try:
                 clear(self.directory)
+            # Whoever waits is woken even where the disk refuses to clear.
             finally:
                 on_end(self)
                 self._done_event.set()
@@ -282,7 +285,8 @@ class Job(ABC):
     ) -> None:
         self.interface = isolation.interface
         self._open_log(hosts, isolation.notice)
-        self._phase("Downloading")
+        self._check_stop()
+        self.enter("Downloading")
         for node in nodes:
             node.image = self.image() if isinstance(isolation, Containers) else ""
             python = None if node.image else node.python
@@ -296,6 +300,7 @@ class Job(ABC):
             isolation.prepare(node, hosts)
             if node.image:
                 self.write_notice(node.name, f"Image {node.image} is {node.digest} here.")
+        # Under the lock: stop() either finds the cluster, or is found here.
         with self.lock:
             self._check_stop()
             route = access.route if access else None
@@ -309,9 +314,8 @@ class Job(ABC):
         except ClientFault as fault:  # in an upload
             if not (self._outcome and self._outcome.failure):
                 raise
-            self.write_notice(
-                hosts[0], f"{fault}."
-            )  # what ended the job is the reason of its failure
+            # What ended the job remains the reason of its failure.
+            self.write_notice(hosts[0], f"{fault}.")
         self._conclude(nodes, self._outcome)
 
     def _name_what_differs(self, node: Node, image: str) -> None:
@@ -331,9 +335,17 @@ class Job(ABC):
         is_stopped = outcome.is_stopped or outcome.timed_out
         culprits = (e for e in outcome.exits if messages[e.node] and self.MESSAGE_IS_FAILURE)
         culprit = failure or next(culprits, None)
+        # A job that was stopped may exit as it likes, and leave a message: that is no failure.
         if culprit and not (is_stopped and not failure):
-            self.record |= self.exit_message(messages[culprit.node])
-            self._finish("Failed", self._reason(culprit, messages[culprit.node]))
+            message = messages[culprit.node]
+            self.record |= self.exit_message(message)
+            if culprit.started:
+                hint = "" if self.place.aws.internet and not self.is_isolated else OFFLINE
+                why = reason(culprit, message, self._tails, hint)
+            else:
+                command = "<image> train" if self.KIND == "Training" else "<image>"
+                why = f"{CANNOT_START.format(command)} {excerpt(culprit.node, self._tails)}"
+            self._finish("Failed", why)
             return
         self.enter("Uploading")
         self.publish(nodes, outcome)
@@ -343,13 +355,6 @@ class Job(ABC):
             )
         else:
             self._finish("Stopped" if outcome.is_stopped else "Completed")
-
-    def _reason(self, culprit: Exit, message: str) -> str:
-        hint = "" if self.place.aws.internet and not self.is_isolated else OFFLINE
-        if not culprit.started:
-            command = "<image> train" if self.KIND == "Training" else "<image>"
-            return f"{CANNOT_START.format(command)} {excerpt(culprit.node, self._tails)}"
-        return reason(culprit, message, self._tails, hint)
 
     def exit_message(self, message: str) -> dict:
         """Return what Describe shows of a node's message beside the job's status."""
@@ -363,10 +368,6 @@ class Job(ABC):
     def folder(self, node: Node, path: str) -> JobFolder:
         """Return a folder that the job sees as ``path``; its log says what is left out of it."""
         return JobFolder(node.ml, path, report=partial(self.write_notice, node.name))
-
-    def _phase(self, name: str) -> None:
-        self._check_stop()
-        self.enter(name)
 
     def _check_stop(self) -> None:
         if self._stop.is_set():
@@ -386,6 +387,7 @@ class Job(ABC):
             self.record[f"{self.KIND}JobStatus"] = status
             self.record["LastModifiedTime"] = time.time()
             if failure:
+                # 1024 characters: SageMaker's limit of a FailureReason.
                 self.record["FailureReason"] = failure[:1024]
             self.keep()
 

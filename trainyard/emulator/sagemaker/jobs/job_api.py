@@ -51,6 +51,7 @@ class Jobs:
         if not _NAME.fullmatch(name):
             message = f"{kind}JobName {name!r}: expected at most 63 letters, digits and hyphens"
             raise ApiError("ValidationException", message)
+        # Of two requests with one name only one starts a job.
         with self._lock:
             if self._is_closed:
                 raise ApiError("ServiceUnavailable", "The emulator is stopping.", 503)
@@ -64,6 +65,7 @@ class Jobs:
             job = KINDS[kind](self._place, request)
             self._place.aws.authority.assume(job.role, job.arn)
             job.record |= about or {}
+            # A job that ends at once waits in ``_forget`` for the lock, until the table has it.
             job.start(self._forget)
             self._live[name] = job
         return job
@@ -86,7 +88,10 @@ class Jobs:
         return read_json(path)["outputs"] if path.exists() else []
 
     def list_jobs(self, kind: str, request: dict) -> dict:
-        summaries = self._summaries(kind)
+        with self._lock:
+            live = [job for job in self._live.values() if kind == job.KIND]
+            ended_jobs = list(self._ended_records[kind].values())
+        summaries = [*ended_jobs, *(_summary(kind, job.describe()) for job in live)]
         keys = {"CreationTime": "CreationTime", "Status": f"{kind}JobStatus"}
         summaries = sort_items(
             [job for job in summaries if _matches(kind, job, request)],
@@ -117,12 +122,12 @@ class Jobs:
         except ApiError as missing:
             raise ApiError("ResourceNotFound", missing.message) from None
         status = record[f"{kind}JobStatus"]
+        # Its record may say that it has ended while its thread still clears up.
         if status in JOB_ENDED and (job := self._live.get(name)):
             job.wait()
         with self._lock:
-            if (
-                self._ended_records[kind].pop(name, None) is None
-            ):  # it runs, or a full disk has not its end
+            # None: it runs, or a full disk has not its end.
+            if self._ended_records[kind].pop(name, None) is None:
                 message = f"{kind} job {name} is in status {status}: stop it, and wait for its end"
                 raise ApiError("ResourceInUse", message)
             shutil.rmtree(self._path(name).parent)
@@ -133,6 +138,7 @@ class Jobs:
         with self._lock:
             self._is_closed = True
             jobs = list(self._live.values())
+        # All get their signal before the first is waited for, so that the grace periods overlap.
         for job in jobs:
             job.stop(CLOSE_GRACE)
         for job in jobs:
@@ -140,12 +146,6 @@ class Jobs:
 
     def _path(self, name: str) -> Path:
         return self._place.jobs / name / "job.json"
-
-    def _summaries(self, kind: str) -> list[dict]:
-        with self._lock:
-            live = [job for job in self._live.values() if kind == job.KIND]
-            ended_jobs = list(self._ended_records[kind].values())
-        return [*ended_jobs, *(_summary(kind, job.describe()) for job in live)]
 
     def _forget(self, job: Job) -> None:
         """Remove an ended job from memory: its log's end, its process, its request.

@@ -16,6 +16,7 @@ from typing import BinaryIO
 
 LINKS = 40  # in one path at most, as in Linux
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# O_NONBLOCK: a pipe that took a file's place must not block the open.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NO_FILE = "is a pipe, a socket, a device or a folder, not a file"
 Identity = tuple[int, int]
@@ -89,8 +90,12 @@ class JobFolder:
         """
         with self._open_folder(parts) as folder:
             status = os.fstat(folder)
-            entries = list(_entries(folder))
+            entries = []
+            for entry in sorted(os.listdir(folder)):
+                with contextlib.suppress(FileNotFoundError):  # it has vanished meanwhile
+                    entries.append((entry, _status(entry, folder)))
         identity = status.st_dev, status.st_ino
+        # A link to a folder above would be walked for ever.
         if identity in ancestors:
             raise OSError(errno.ELOOP, "links to a folder that it lies in")
         for entry, status in entries:
@@ -106,7 +111,9 @@ class JobFolder:
         is_link = stat.S_ISLNK(status.st_mode)
         try:
             if is_link:
-                parts, target = self._follow(name)
+                parts = self._resolve(f"{self.path}/{name}")
+                with self._open_folder(parts[:-1]) as folder:
+                    target = _status(parts[-1], folder) if parts else os.fstat(folder)
             else:
                 target = status
             if stat.S_ISDIR(target.st_mode):
@@ -128,12 +135,6 @@ class JobFolder:
             self._reported_reasons.add(reason)
             self.report(f"{reason}: left out.")
 
-    def _follow(self, name: str) -> tuple[list[str], os.stat_result]:
-        """Return what the link ``name`` leads to: its components below ``root``, and its status."""
-        parts = self._resolve(f"{self.path}/{name}")
-        with self._open_folder(parts[:-1]) as folder:
-            return parts, _status(parts[-1], folder) if parts else os.fstat(folder)
-
     def _resolve(self, path: str) -> list[str]:
         """Return the components below ``root`` of a path that the job sees, free of links.
 
@@ -149,6 +150,7 @@ class JobFolder:
             parts = [*parts, name]
             if parts == place[: len(parts)]:  # the root, or on the way to it
                 continue
+            # It has left the tree: nothing outside is even looked at.
             if parts[: len(place)] != place:
                 break
             with self._open_folder(parts[len(place) : -1]) as folder:
@@ -212,9 +214,3 @@ def _link_target(name: str, folder: int) -> str | None:
 
 def _status(name: str, folder: int) -> os.stat_result:
     return os.stat(name, dir_fd=folder, follow_symlinks=False)
-
-
-def _entries(folder: int) -> Iterator[tuple[str, os.stat_result]]:
-    for name in sorted(os.listdir(folder)):
-        with contextlib.suppress(FileNotFoundError):  # it has vanished meanwhile
-            yield name, _status(name, folder)

@@ -215,7 +215,7 @@ def _refuse_entrypoint(request: dict, python: Path) -> None:
 def _refuse_input(entry: dict) -> None:
     location = f"input {entry['InputName']!r}"
     if definition := entry.get("DatasetDefinition"):
-        raise _invalid(f"{location}: {_why_not(definition)}")
+        raise _invalid(f"{location}: {_dataset_refusal(definition)}")
     _refuse_place(location, entry.get("S3Input"), entry.get("AppManaged", False))
 
 
@@ -245,7 +245,7 @@ def _list_managed(entries: list[dict]) -> list[dict]:
     return [entry for entry in entries if not entry.get("AppManaged")]
 
 
-def _why_not(definition: dict) -> str:
+def _dataset_refusal(definition: dict) -> str:
     """Return why a DatasetDefinition cannot be run: it needs a query of another service."""
     for name in ("AthenaDatasetDefinition", "RedshiftDatasetDefinition"):
         if query := definition.get(name):

@@ -52,6 +52,7 @@ def refusal(checks: Iterable[Check]) -> str | None:
 
     Missing or malformed members are left to the run, which knows the whole request.
     """
+    # A generator of checks may itself ask for an unknown value, and ends there.
     remaining = iter(checks)
     while True:
         try:

@@ -167,7 +167,8 @@ class TrainingJob(Job):
     def enter(self, phase: str) -> None:
         """Update SecondaryStatus, its transitions and the times that depend on them."""
         with self.lock:
-            if phase == "Stopped" and self._timed_out():
+            timed_out = self._outcome is not None and self._outcome.timed_out
+            if phase == "Stopped" and timed_out:
                 phase = "MaxRuntimeExceeded"
             now = time.time()
             transitions = self.record.setdefault("SecondaryStatusTransitions", [])
@@ -181,7 +182,12 @@ class TrainingJob(Job):
                 self.record["TrainingStartTime"] = now
             if phase in ("Completed", "Failed", "Stopped", "MaxRuntimeExceeded"):
                 transitions[-1]["EndTime"] = now
-                self._bill(now)
+                if start_time := self.record.get("TrainingStartTime"):
+                    seconds = max(1, round(now - start_time))
+                    self.record |= {
+                        "TrainingTimeInSeconds": seconds,
+                        "BillableTimeInSeconds": seconds,
+                    }
             self.keep()
 
     def set_status(self, status: str, failure: str | None = None) -> None:
@@ -326,14 +332,6 @@ class TrainingJob(Job):
         latest = self._metrics.latest()
         return {"FinalMetricDataList": latest} if latest else {}
 
-    def _bill(self, now: float) -> None:
-        if start_time := self.record.get("TrainingStartTime"):
-            seconds = max(1, round(now - start_time))
-            self.record |= {"TrainingTimeInSeconds": seconds, "BillableTimeInSeconds": seconds}
-
-    def _timed_out(self) -> bool:
-        return self._outcome is not None and self._outcome.timed_out
-
 
 def _refuse_image(request: dict) -> None:
     spec = request.get("AlgorithmSpecification", {})  # none with a ServerlessJobConfig
@@ -409,8 +407,7 @@ def _invalid(message: str) -> ApiError:
 # fs-0123abcd/mount/data=s3://bucket/prefix        its folder /mount/data is associated with S3
 #
 # Without a folder behind the id, it stands for the whole file system: DirectoryPath is looked up
-# in
-# it, on FSx for Lustre without the mount name that it begins with.
+# in it, on FSx for Lustre without the mount name that it begins with.
 
 VARIABLE = "TRAINYARD_EMULATOR_FILE_SYSTEMS"
 FORM = f"{VARIABLE}=%s=/a/local/folder (or =s3://bucket/prefix, which FSx for Lustre mirrors)"
@@ -446,6 +443,7 @@ def stand_in(source: Mapping[str, Any]) -> StandIn:
         raise ClientFault(
             f"{kind} file system {system} does not exist on this machine: set {FORM % system}"
         )
+    # normpath keeps two slashes at the start, as POSIX has it.
     path = posixpath.normpath(f"/{source['DirectoryPath']}").replace("//", "/")
     above = [key for key in stand_ins if f"{system}{path}/".startswith(f"{key}/")]
     if not above:
@@ -453,6 +451,7 @@ def stand_in(source: Mapping[str, Any]) -> StandIn:
             f"{kind} file system {system}: {path} does not exist on this machine, where {VARIABLE} "
             f"has {', '.join(sorted(stand_ins))}"
         )
+    # Of folders within each other the deepest is meant.
     key = max(above, key=len)
     rest = f"{system}{path}".removeprefix(key).strip("/")
     if key == system and kind == "FSxLustre":
@@ -558,13 +557,13 @@ class Metrics:
     def read(self, line: str) -> list[tuple[str, float]]:
         """Return name and value of each metric in the line; JSON lacks NaN and infinity."""
         values = []
-        for one in self._metrics:
-            value = one.value(line)
+        for metric in self._metrics:
+            value = metric.value(line)
             if value is not None and math.isfinite(value):
-                entry = {"MetricName": one.name, "Value": value, "Timestamp": time.time()}
+                entry = {"MetricName": metric.name, "Value": value, "Timestamp": time.time()}
                 with self._lock:
-                    self._latest[one.name] = entry
-                values.append((one.name, value))
+                    self._latest[metric.name] = entry
+                values.append((metric.name, value))
         return values
 
     def given_up(self) -> list[str]:

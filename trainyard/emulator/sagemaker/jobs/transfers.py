@@ -263,13 +263,9 @@ def archive(folders: list[JobFolder], target: Path) -> bool:
         tarfile.open(fileobj=z, mode="w") as tar,
     ):
         for _, file in sorted(entries.items()):
-            _add(tar, file)
+            entry = tarfile.TarInfo(file.name)
+            entry.size = file.status.st_size
+            entry.mode = 0o755 if file.status.st_mode & 0o111 else 0o644
+            with file.open() as stream:
+                tar.addfile(entry, stream)
     return True
-
-
-def _add(tar: tarfile.TarFile, file: JobFile) -> None:
-    entry = tarfile.TarInfo(file.name)
-    entry.size = file.status.st_size
-    entry.mode = 0o755 if file.status.st_mode & 0o111 else 0o644
-    with file.open() as stream:
-        tar.addfile(entry, stream)

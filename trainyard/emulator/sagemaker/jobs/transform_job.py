@@ -97,6 +97,7 @@ class TransformJob(Job):
         with self.lock:
             instances = list(self._instances)
         for instance in instances:
+            # In threads: an instance's stop returns only when its processes are gone.
             threading.Thread(target=instance.stop, daemon=True).start()
 
     def _live(self, nodes: list[Node], hosts: list[str], access: Access | None) -> None:
@@ -120,14 +121,10 @@ class TransformJob(Job):
             for instance in self._instances:
                 instance.stop()
         self._check_stop()
-        self._close(len(sources))
-
-    def _close(self, objects: int) -> None:
         if not self._failures:
             return self._finish("Completed")
-        first = self._failures[0]
-        kind, _, reason = first.partition(": ")
-        failure_count = f"{len(self._failures)} of {objects} objects failed"
+        kind, _, reason = self._failures[0].partition(": ")
+        failure_count = f"{len(self._failures)} of {len(sources)} objects failed"
         self._finish("Failed", f"{kind}: {failure_count}, the others are done: {reason}")
 
     def _instance(self, host: str, access: Access | None) -> Instance:
@@ -150,23 +147,24 @@ class TransformJob(Job):
             with self.lock:
                 self._failures += [f"AlgorithmError: {instance.failure}"] * len(sources)
             return
-        how = settings(self.request, _ask_parameters(instance))
-        self._note(host, how.log_text)
+        transform_settings = settings(self.request, _ask_parameters(instance))
+        self._note(host, transform_settings.log_text)
+        # Two pools: readers wait for senders, and in one pool they could take all of its threads.
         with (
-            ThreadPoolExecutor(how.concurrent) as senders,
-            ThreadPoolExecutor(how.concurrent) as readers,
+            ThreadPoolExecutor(transform_settings.concurrent) as senders,
+            ThreadPoolExecutor(transform_settings.concurrent) as readers,
         ):
-            through = Transformer(
-                self.place.objects, instance, self.request, how, senders, self._stop
+            transformer = Transformer(
+                self.place.objects, instance, self.request, transform_settings, senders, self._stop
             )
-            list(readers.map(lambda source: self._transform(host, through, source), sources))
+            list(readers.map(lambda source: self._transform(host, transformer, source), sources))
 
-    def _transform(self, host: str, through: Transformer, source: Source) -> None:
+    def _transform(self, host: str, transformer: Transformer, source: Source) -> None:
         if self._stop.is_set():
             return
         name = f"{source.bucket}/{source.key}"
         try:
-            count = through.transform(source)
+            count = transformer.transform(source)
         except TransformStopError:
             return
         except ObjectFailed as failure:
@@ -181,7 +179,7 @@ class TransformJob(Job):
             return
         self.write_notice(host, f"s3://{name}: {count.log_text}")
         with self.lock:
-            self.outputs.append(through.output(source))
+            self.outputs.append(transformer.output(source))
 
     def _note(self, host: str, text: str) -> None:
         """Write a line to the data log, which AWS has beside the container's log."""

@@ -103,8 +103,8 @@ def _step(document: dict[str, Any], branch: tuple[str, bool] | None, loop: str |
         message = f"step {name!r} has type {kind!r}, which is not run by this emulator"
         raise invalid(f"{message}: {NOT_RUN[kind]}; it runs {', '.join(sorted(RUNNERS))}")
     nested = step_type(kind).nests  # these are steps themselves
-    given = (document.get("Arguments") or {}).items()
-    arguments = {key: value for key, value in given if key not in nested}
+    argument_items = (document.get("Arguments") or {}).items()
+    arguments = {key: value for key, value in argument_items if key not in nested}
     step = Step(name, kind, arguments, document, {}, branch, loop)
     try:
         RUNNERS[kind].check(arguments)
@@ -133,6 +133,7 @@ def _wait_for_bodies(steps: dict[str, Step]) -> None:
         for name, trigger in step.depends_on.items():
             if step.loop and not steps[name].loop:
                 steps[step.loop].depends_on.setdefault(name, trigger)
+        # ``unroll_loop`` gives such names to the steps of a loop.
         body, _, number = step.name.rpartition("-")
         if number.isdecimal() and body in steps and steps[body].loop:
             raise invalid(

@@ -140,6 +140,7 @@ class Executions:
             new = {"answer": answer, "steps": successes, "retries": tokens}
             execution = self._execution(old.directory, old.record | new)
             self._all[execution.arn] = execution
+        # Outside the lock: what remains of the old run may need it to look into the cache.
         old.wait()
         execution.start()
         return {"PipelineExecutionArn": execution.arn}
@@ -215,7 +216,11 @@ class Executions:
         """Stop every execution. The jobs must also be stopped before ``join``."""
         with self._lock:
             self._is_closed = True
-        running = self._open()
+        running = [
+            e
+            for e in self._all.values()
+            if e.record["answer"]["PipelineExecutionStatus"] not in END_STATUSES
+        ]
         if running:
             log.warning("stopping %s, which still runs", ", ".join(e.arn for e in running))
         for execution in running:
@@ -229,13 +234,6 @@ class Executions:
             execution.wait()
 
     # inside
-
-    def _open(self) -> list[Execution]:
-        return [
-            e
-            for e in self._all.values()
-            if e.record["answer"]["PipelineExecutionStatus"] not in END_STATUSES
-        ]
 
     def _executions_of(self, pipeline: str) -> list[Execution]:
         with self._lock:
@@ -340,6 +338,7 @@ class Executions:
         runs = [
             (record, other.arn)
             for other in self._executions_of(pipeline)
+            # A copy of the records: other executions go on meanwhile.
             for record in list(other.steps.values())
             if record.get("signature") == signature and record["StepStatus"] == "Succeeded"
         ]
@@ -368,9 +367,8 @@ def _step(record: dict) -> dict:
 # reuse.
 #
 # The rules are SelectiveExecutionConfig's (API reference, developer guide "Selective execution"):
-# all
-# steps on a path between two selected steps must be selected; a selected step that depends on an
-# unselected step takes that step's results from the source execution.
+# all steps on a path between two selected steps must be selected; a selected step that depends on
+# an unselected step takes that step's results from the source execution.
 
 MOST = 50
 
@@ -412,8 +410,10 @@ def reuse_records(
         )
     if source is None:
         return {}
-    _check_ended(source)
     arn = source["answer"]["PipelineExecutionArn"]
+    status = source["answer"]["PipelineExecutionStatus"]
+    if status not in END_STATUSES:
+        raise invalid(f"Invalid SourcePipelineExecutionArn: {arn} is in status {status}")
     for name in dependencies:
         _check_step(definition.steps[name], source["steps"].get(name), arn)
     for name in names:
@@ -457,13 +457,6 @@ def _below(definition: Definition, names: Iterable[str]) -> set[str]:
         if not new:
             return descendants
         descendants |= new
-
-
-def _check_ended(source: Mapping[str, Any]) -> None:
-    status = source["answer"]["PipelineExecutionStatus"]
-    if status not in END_STATUSES:
-        arn = source["answer"]["PipelineExecutionArn"]
-        raise invalid(f"Invalid SourcePipelineExecutionArn: {arn} is in status {status}")
 
 
 def _check_step(step: Step, record: dict | None, arn: str) -> None:

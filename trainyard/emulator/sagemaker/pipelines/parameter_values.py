@@ -47,6 +47,7 @@ def values(parameters: dict[str, Parameter], entries: list[dict]) -> dict[str, V
             if parameter.default is None:
                 raise _invalid(f"pipeline parameter {parameter.name!r} needs a value")
             result[parameter.name] = parameter.default
+    # In the definition's order, not the request's.
     return {name: result[name] for name in parameters}
 
 

@@ -272,8 +272,7 @@ def _summary(record: dict) -> dict:
 # Checks of a definition's form at CreatePipeline, by the rules of ``trainyard.validate``.
 #
 # They refuse only what AWS is known to refuse at this point and not when a step starts. Other
-# rules
-# of validate concern what would fail later.
+# rules of validate concern what would fail later.
 
 ERROR_RULES = {
     "form",
@@ -349,6 +348,7 @@ def _findings(text: str) -> Iterator[Finding]:
 def _check_depth(text: str) -> None:
     try:
         level: list[Any] = [json.loads(text)]
+    # json.loads recurses, so the interpreter's own limit may come before ours.
     except RecursionError:
         raise _unreadable_error(f" It is nested deeper than {DEEPEST} levels") from None
     except ValueError:
@@ -372,8 +372,7 @@ def _unreadable_error(detail: str) -> ApiError:
 
 # Step caching: the signature of a step's run, and earlier runs that can replace it.
 #
-# The rules are those of ``trainyard.language.steps``, with one stricter rule: a hit
-# requires
+# The rules are those of ``trainyard.language.steps``, with one stricter rule: a hit requires
 # that every output object of the earlier run still exists, unchanged. AWS does not check this.
 
 
@@ -403,6 +402,7 @@ def snapshot(objects: ObjectStore, uris: Iterable[str]) -> dict[str, str]:
     for uri in uris:
         bucket, prefix = split_uri(uri)
         for info in objects.list(bucket, prefix):
+            # Only the object, or what is in the folder: the prefix data also begins database.
             if info.key == prefix or info.key.startswith(f"{prefix.rstrip('/')}/"):
                 etags[f"s3://{bucket}/{info.key}"] = info.etag
     return etags
@@ -414,6 +414,7 @@ def intact(objects: ObjectStore, earlier: dict[str, str]) -> bool:
     """
     try:
         for uri, etag in earlier.items():
+            # To open it compares the size of the file on the disk.
             info, stored_bytes = objects.open(*split_uri(uri))
             stored_bytes.close()
             if info.etag != etag:

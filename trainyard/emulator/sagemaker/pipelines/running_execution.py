@@ -96,7 +96,7 @@ class ExecutionScope:
 
     def property(self, step: str, path: str) -> Any:
         if self._document(step).get("Type") == "ForEach":
-            target = self._of_loop(step, split_path(path))
+            target = self._find_child(step, split_path(path))
             if target:
                 return self.property(*target)
         if step not in self._record["steps"]:
@@ -107,22 +107,20 @@ class ExecutionScope:
             properties = parse_outputs(document.get("OutputParameters") or [], properties)
         return lookup(properties, path, f"Get 'Steps.{step}.{path}'")
 
-    def _of_loop(self, loop: str, tokens: list[str | int]) -> tuple[str, str] | None:
+    def _find_child(self, loop: str, tokens: list[str | int]) -> tuple[str, str] | None:
         """Return the child and property that IterationOutputs[i].<body>.x or Selected.x stand
         for.
         """
         loop_metadata = self._record["steps"].get(loop, {}).get("Metadata", {}).get("ForEach", {})
         if tokens[0] == "IterationOutputs" and len(tokens) > 3:
-            index, body, *rest = tokens[1:]
+            index, body, *inner_tokens = tokens[1:]
         elif tokens[0] == "Selected" and len(tokens) > 1 and "Selector" in loop_metadata:
-            body, index, rest = (
-                loop_metadata["Selector"]["StepName"],
-                loop_metadata["Selector"]["Index"],
-                tokens[1:],
-            )
+            selection = loop_metadata["Selector"]
+            body, index, inner_tokens = selection["StepName"], selection["Index"], tokens[1:]
         else:
             return None
-        return f"{body}-{index}", "".join(map(_format_token, rest)).removeprefix(".")
+        parts = (f"[{t}]" if isinstance(t, int) else f"['{t}']" for t in inner_tokens)
+        return f"{body}-{index}", "".join(parts).removeprefix(".")
 
     def _document(self, step: str) -> dict[str, Any]:
         """Return the definition of a step, or of the body step behind a loop's child."""
@@ -155,11 +153,6 @@ class ExecutionScope:
 def _iso(seconds: float) -> str:
     time = datetime.fromtimestamp(seconds, UTC)
     return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _format_token(token: str | int) -> str:
-    """Return one part of a property's path, as written in an expression."""
-    return f"[{token}]" if isinstance(token, int) else f"['{token}']"
 
 
 # The runners of all step types, found by a step's type or by the Metadata that it left.
@@ -276,6 +269,7 @@ class Execution:
                 record["StepStatus"] = "Stopping"
             self._set_status("Stopping")  # observers see the steps' statuses, too
             self.lock.notify_all()
+        # Outside the lock: to stop a callback step sends a message.
         for record in running:
             self.work.stop(record.get("Metadata", {}))
 
@@ -290,8 +284,11 @@ class Execution:
         """Return when the step that waited with that callback token has ended."""
 
         def is_settled() -> bool:
-            steps = [step for step in self.steps.values() if _token(step) == token]
-            return all("EndTime" in step for step in steps)
+            for step in self.steps.values():
+                callback = step.get("Metadata", {}).get("Callback", {})
+                if callback.get("CallbackToken") == token and "EndTime" not in step:
+                    return False
+            return True
 
         with self.lock:
             self.lock.wait_for(is_settled, SETTLE)
@@ -312,7 +309,10 @@ class Execution:
                     if not self._running:
                         break
                     self.lock.wait()
-                self._conclude()
+                if self._stop.is_set() and not self._timed_out:
+                    self._set_status("Stopped")
+                else:
+                    self._set_status(*self._order.end())
                 del self.definition, self._order  # the largest part: what has ended is described
         finally:
             self._done_event.set()
@@ -334,12 +334,6 @@ class Execution:
         self.keep()
         self._observe(self.record, step.name)
         Thread(target=self._run_step, args=(step,), daemon=True).start()
-
-    def _conclude(self) -> None:
-        if self._stop.is_set() and not self._timed_out:
-            self._set_status("Stopped")
-        else:
-            self._set_status(*self._order.end())
 
     def _set_status(self, status: str, reason: str | None = None) -> None:
         answer = self.record["answer"]
@@ -402,6 +396,7 @@ class Execution:
         if signature and self._reuse(step, record, signature):
             return
 
+        # After the signature: a result of another trial is still a hit.
         if step.type in KINDS and (config := self.record["answer"].get("PipelineExperimentConfig")):
             own_config = arguments.get("ExperimentConfig", {})
             arguments = arguments | {"ExperimentConfig": config | own_config}
@@ -448,7 +443,8 @@ class Execution:
         children = unroll_loop(self.definition, loop, items)
         with self.lock:
             for child in children:
-                if _item(self.steps.get(child.name)) != child.iteration:
+                earlier = self.steps.get(child.name, {})
+                if earlier.get("IterationContext") != child.iteration:
                     self.steps.pop(child.name, None)
                 self._order.children[child.name] = child
             self.lock.notify_all()
@@ -476,6 +472,8 @@ class Execution:
         custom = step.arguments.get(kind.made_up) if kind.job else None
         chance = "".join(secrets.choice(NAME_LETTERS) for _ in range(10))
         if custom:
+            # 39: what the 63 characters leave beside the execution's 12, the 10 random ones and 2
+            # hyphens.
             prefix = str(evaluate(custom, self._scope({})))[:39]
             return f"{prefix.rstrip('-')}-{self.id}-{chance}"
         name = step.name.replace("_", "-")[:28].strip("-")
@@ -499,11 +497,3 @@ class Execution:
             late = self._stop.is_set()
         if late:  # a stop was requested while the job was being created
             self.work.stop(metadata)
-
-
-def _token(record: dict) -> str | None:
-    return record.get("Metadata", {}).get("Callback", {}).get("CallbackToken")
-
-
-def _item(record: dict | None) -> dict | None:
-    return record.get("IterationContext") if record else None

@@ -34,7 +34,8 @@ class Order:
         free = limit.get("MaxParallelExecutionSteps", sys.maxsize)
         free -= len([name for name in running if not self._is_loop(name)])
         steps: list[Step] = []
-        for step in self._steps():
+        outside = [step for step in self._definition.steps.values() if not step.loop]
+        for step in [*outside, *self.children.values()]:
             if not self.may_start(step):
                 continue
             if self._is_loop(step.name):
@@ -49,7 +50,7 @@ class Order:
         it.
         """
         top = step.loop or step.name
-        if step.name in self._began or top not in self._record.get("selected", [top]):
+        if step.name in self._step_records or top not in self._record.get("selected", [top]):
             return False
         waits = step.depends_on.items()
         if not all(self._status(name) in TRIGGERS[trigger] for name, trigger in waits):
@@ -69,26 +70,23 @@ class Order:
         handlers = {
             name
             for step in self._definition.steps.values()
-            if step.name in self._began
+            if step.name in self._step_records
             for name, trigger in step.depends_on.items()
             if trigger != "Completed"
         }
         if failures and set(failures) <= handlers:
             return "CompletedWithFailures", None
         if failures:
-            causes = [f"{name}: {self._began[name].get('FailureReason', '')}" for name in failures]
+            causes = [
+                f"{name}: {self._step_records[name].get('FailureReason', '')}" for name in failures
+            ]
             return "Failed", f"Step failure: One or multiple steps failed. {'; '.join(causes)}"
-        has_stopped = "Stopped" in [record["StepStatus"] for record in self._began.values()]
+        has_stopped = "Stopped" in [record["StepStatus"] for record in self._step_records.values()]
         return ("Stopped" if has_stopped else "Succeeded"), None
 
     @property
-    def _began(self) -> dict[str, dict]:
+    def _step_records(self) -> dict[str, dict]:
         return self._record["steps"]
-
-    def _steps(self) -> list[Step]:
-        """Return the steps outside of loops, and the steps of the running loops."""
-        outside = (step for step in self._definition.steps.values() if not step.loop)
-        return [*outside, *self.children.values()]
 
     def _is_loop(self, name: str) -> bool:
         """Return whether the step is a loop, which does not count as a step that runs in
@@ -106,10 +104,10 @@ class Order:
         return len([other for other in siblings if other.loop == step.loop]) < most
 
     def _status(self, name: str) -> str | None:
-        return self._began.get(name, {}).get("StepStatus")
+        return self._step_records.get(name, {}).get("StepStatus")
 
     def _is_branch_taken(self, condition: str, outcome: bool) -> bool:
-        metadata = self._began.get(condition, {}).get("Metadata", {})
+        metadata = self._step_records.get(condition, {}).get("Metadata", {})
         return metadata.get("Condition", {}).get("Outcome") == str(outcome)
 
     def _list_failures(self, loop: str | None = None) -> list[str]:
@@ -118,7 +116,7 @@ class Order:
         """
         return [
             name
-            for name, record in self._began.items()
+            for name, record in self._step_records.items()
             if record["StepStatus"] == "Failed"
             and record.get("IterationContext", {}).get("ParentStepName") == loop
         ]
@@ -214,13 +212,13 @@ def _replace_item(value: Any, index: int, item: Any, siblings: set[str]) -> Any:
 def _get(text: Any, index: int, item: Any, siblings: set[str]) -> Any:
     reference = parse_get(text)
     if reference.kind == LOOP_ITEM:
-        return _of_item(reference.path, item)
+        return _item_value(reference.path, item)
     if reference.kind in ("Steps", "PropertyFiles") and reference.name in siblings:
         return {GET: f"Steps.{reference.name}-{index}" + text[len(f"Steps.{reference.name}") :]}
     return {GET: text}
 
 
-def _of_item(path: str, item: Any) -> Any:
+def _item_value(path: str, item: Any) -> Any:
     """Return a scalar; an object or a list becomes JSON text, as when it is an item itself."""
     if path != "CurrentItem":
         document = _parse_item(item)

@@ -44,7 +44,11 @@ class Store:
         }
         for kind in kinds:
             records = [read_json(path) for path in (root / kind.name).glob("**/*.json")]
-            for record in sorted(records, key=_age):
+            # Versions of a group that were created at the same moment keep their own order.
+            for record in sorted(
+                records,
+                key=lambda r: (float(r["CreationTime"]), r.get("ModelPackageVersion", 0)),
+            ):
                 self._items[kind.name][record[kind.arn_key]] = record
 
     def _special(self) -> dict[str, Operation]:
@@ -166,6 +170,7 @@ class Store:
         return self._root / kind.name / f"{name}.json"
 
     def _save(self, kind: Kind, record: dict) -> None:
+        # The disk first: what it refuses is not in memory either.
         write_json(self._path(kind, record), record)
         self._items[kind.name][record[kind.arn_key]] = record
 
@@ -182,10 +187,6 @@ class Store:
             and request.get("LastModifiedTimeAfter", modification_time) <= modification_time
             and request.get("LastModifiedTimeBefore", modification_time) >= modification_time
         )
-
-
-def _age(record: dict) -> tuple[float, int]:
-    return float(record["CreationTime"]), record.get("ModelPackageVersion", 0)
 
 
 def describe_record(kind: Kind, record: dict) -> dict:
@@ -236,9 +237,9 @@ def _arn_for(kind: Kind, verb: str, record: dict) -> dict:
 # Resources that SageMaker only stores: models, configurations, cards, job definitions,
 # experiments.
 
-_BY = {kind.name: kind for kind in KINDS}
-_TRIAL, _COMPONENT = _BY["Trial"], _BY["TrialComponent"]
-_CARD, _EXPERIMENT = _BY["ModelCard"], _BY["Experiment"]
+_KINDS_BY_NAME = {kind.name: kind for kind in KINDS}
+_TRIAL, _COMPONENT = _KINDS_BY_NAME["Trial"], _KINDS_BY_NAME["TrialComponent"]
+_CARD, _EXPERIMENT = _KINDS_BY_NAME["ModelCard"], _KINDS_BY_NAME["Experiment"]
 
 
 class ResourceStore(Store):
@@ -252,7 +253,10 @@ class ResourceStore(Store):
         Search.
         """
         with self._lock:
-            return [describe_record(_BY[kind], record) for record in self._items[kind].values()]
+            return [
+                describe_record(_KINDS_BY_NAME[kind], record)
+                for record in self._items[kind].values()
+            ]
 
     def _special(self) -> dict[str, Operation]:
         return {

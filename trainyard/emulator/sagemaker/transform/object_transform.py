@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from threading import Event
 from typing import Any, BinaryIO, cast
 
-from trainyard.emulator.s3.object_folder import CHUNK, Blob
+from trainyard.emulator.s3.object_folder import CHUNK
 from trainyard.emulator.s3.object_store import ObjectStore
 from trainyard.emulator.sagemaker.endpoints.serving_instance import Answer, Instance, NoAnswerError
 from trainyard.emulator.sagemaker.jobs.failure_reason import shorten, without_native_frames
@@ -111,12 +111,12 @@ class Transformer:
         objects: ObjectStore,
         instance: Instance,
         request: dict,
-        how: Settings,
+        limits: Settings,
         senders: Executor,
         stop: Event,
     ) -> None:
         """``senders`` makes the requests, as many at a time as it has threads."""
-        self._objects, self._instance, self._how = objects, instance, how
+        self._objects, self._instance, self._limits = objects, instance, limits
         self._senders, self._stop = senders, stop
         self._source, self._output = request["TransformInput"], request["TransformOutput"]
         self._processing = DataProcessing(
@@ -139,34 +139,32 @@ class Transformer:
             is_gzip = self._source.get("CompressionType") == "Gzip"
             file = cast(BinaryIO, gzip.GzipFile(fileobj=stored_bytes) if is_gzip else stored_bytes)
             try:
-                count = self._through(file, blob)
+                count = Count()
+                pieces = records(file, self._source.get("SplitType", "None"))
+                batch_stream = batches(pieces, self._limits.many, self._limits.payload)
+                for batch, answer in self._answers(batch_stream):
+                    blob.write(self._assemble_answer(batch, answer, count))
             except (TooLarge, gzip.BadGzipFile, EOFError) as error:
                 raise ObjectFailed(f"ClientError: {error}") from None
             headers = {"Content-Type": accept} if (accept := self._output.get("Accept")) else {}
             self._objects.commit(bucket, key, blob, headers=headers)
         return count
 
-    def _through(self, file: BinaryIO, blob: Blob) -> Count:
-        pieces = records(file, self._source.get("SplitType", "None"))
-        count = Count()
-        for batch, answer in self._answers(batches(pieces, self._how.many, self._how.payload)):
-            blob.write(self._assemble_answer(batch, answer, count))
-        return count
-
     def _answers(self, batch_stream: Iterator[list[bytes]]) -> Iterator[tuple[list[bytes], Answer]]:
         """Iterate over the batches' answers in order, with as many requests ahead as allowed."""
-        waiting: deque[tuple[list[bytes], Future[Answer]]] = deque()
+        pending: deque[tuple[list[bytes], Future[Answer]]] = deque()
         try:
             for batch in batch_stream:
-                waiting.append((batch, self._senders.submit(self._ask, batch)))
-                if len(waiting) >= self._how.concurrent:
-                    first, future = waiting.popleft()
+                pending.append((batch, self._senders.submit(self._ask, batch)))
+                if len(pending) >= self._limits.concurrent:
+                    first, future = pending.popleft()
                     yield first, future.result()
-            while waiting:
-                first, future = waiting.popleft()
+            while pending:
+                first, future = pending.popleft()
                 yield first, future.result()
         finally:
-            for _, future in waiting:
+            # After a failure, requests that have not begun are not made.
+            for _, future in pending:
                 future.cancel()
 
     def _ask(self, batch: list[bytes]) -> Answer:
@@ -193,7 +191,7 @@ class Transformer:
             if answer.status < 400:
                 return answer
             if last or answer.status < 500:
-                raise ObjectFailed(_bad(answer))
+                raise ObjectFailed(_status_failure(answer))
         raise AssertionError("the last attempt has answered or raised")
 
     def _assemble_answer(self, batch: list[bytes], answer: Answer, count: Count) -> bytes:
@@ -228,7 +226,7 @@ class Transformer:
         return b"\n".join(results) + (b"\n" if answer.body.endswith(b"\n") else b"")
 
 
-def _bad(answer: Answer) -> str:
+def _status_failure(answer: Answer) -> str:
     kind = "AlgorithmError" if answer.status >= 500 else "ClientError"
     message = shorten(
         without_native_frames(answer.cause or answer.body.decode(errors="replace")), 600
@@ -282,7 +280,7 @@ def compile_filter(path: str) -> Filter:
 def _step(path: str, match: re.Match[str]) -> Filter:
     inside = (match["inside"] or "").strip()
     if "*" in (match["name"], inside):
-        return _all
+        return _all_values
     if match["name"]:
         return lambda record: _member(record, match["name"])
     if _NAMES.fullmatch(inside):
@@ -294,7 +292,7 @@ def _step(path: str, match: re.Match[str]) -> Filter:
     return lambda record: _elements_json_path(record, picks)
 
 
-def _all(record: Any) -> Any:
+def _all_values(record: Any) -> Any:
     if isinstance(record, dict):
         return list(record.values())
     if isinstance(record, list):
@@ -380,6 +378,7 @@ def batches(pieces: Iterable[bytes], many: bool, limit: int) -> Iterator[list[by
             yield batch
             batch, size = [], 0
         batch.append(record)
+        # One more byte: the line end between two records.
         size += len(record) + 1
     if batch:
         yield batch

@@ -49,6 +49,7 @@ class Emissions:
 
     def read(self) -> None:
         """Add values printed since the last call."""
+        # A node has a stream only once it has begun to log.
         if len(self._streams) < self._nodes:
             streams = self._logs.streams(GROUP, f"{self._job}/")
             self._streams = {stream.path: 0 for stream in streams} | self._streams
@@ -69,8 +70,8 @@ class Emissions:
         counters = tuple(f"{word} {count}".lower() for word, count in _COUNTER.findall(rest))
         if round_ := _XGBOOST.match(rest):
             counters += (round_[0],)
-        twice = counters in self._seen_lines if counters else text == self._last
-        if path != self._first or twice:
+        is_repetition = counters in self._seen_lines if counters else text == self._last
+        if path != self._first or is_repetition:
             self.repeated_line = self.repeated_line or text
             return
         self._last = text
@@ -104,8 +105,7 @@ class Median:
             return None
         return (
             f"early stopping: value {position} of the objective, {curve[position - 1]:g}, is "
-            "worse than "
-            f"{median:g}, the median of the earlier jobs' averages so far"
+            f"worse than {median:g}, the median of the earlier jobs' averages so far"
         )
 
 
@@ -135,8 +135,7 @@ class Hyperband:
             return None
         return (
             f"Hyperband: with {value:g} at {position} values of the objective it is number "
-            f"{better + 1} "
-            f"of {len(values) + 1}, and the best {places} of them go on"
+            f"{better + 1} of {len(values) + 1}, and the best {places} of them go on"
         )
 
     def rungs(self) -> list[int]:
@@ -153,8 +152,8 @@ def _rungs(least: int, most: int) -> Iterator[int]:
         least *= ETA
 
 
-def _worse(value: float, than: float, minimize: bool) -> bool:
-    return value > than if minimize else value < than
+def _worse(value: float, reference: float, minimize: bool) -> bool:
+    return value > reference if minimize else value < reference
 
 
 class Watch:

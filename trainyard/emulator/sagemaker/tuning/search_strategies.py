@@ -20,10 +20,8 @@ from typing import TYPE_CHECKING, Any
 # The search space of a tuning job: ranges of hyperparameters, and their scales.
 #
 # A scale maps a range to 0..1, so strategies need not know about logarithms. The scales are those
-# of
-# the developer guide, "Hyperparameter Scaling". AWS does not publish which one Auto chooses; here
-# it
-# is Logarithmic for a range above 0 that spans three orders of magnitude, else Linear.
+# of the developer guide, "Hyperparameter Scaling". AWS does not publish which one Auto chooses;
+# here it is Logarithmic for a range above 0 that spans three orders of magnitude, else Linear.
 
 ORDERS = 1000
 """Ratio of a range's ends from which scaling Auto is logarithmic."""
@@ -183,6 +181,7 @@ class Question:
         """Return a random generator for the seed and number, independent of the order of
         results.
         """
+        # A text seeds alike in each process; the hash of one would not.
         return random.Random(f"{self.seed}/{self.number}/{attempt}")
 
 
@@ -232,6 +231,8 @@ def _suggest_values(question: Question, seed: int) -> Values:
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
+    # constant_liar counts running jobs as poor results, so that parallel jobs try different values;
+    # optuna calls it experimental.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)

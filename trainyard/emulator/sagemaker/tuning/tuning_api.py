@@ -225,6 +225,7 @@ class Tunings:
             now = time.time()
             answer |= {f"{_STEM}Status": "Failed", "FailureReason": LOST}
             answer |= {"HyperParameterTuningEndTime": now, "LastModifiedTime": now}
+            # A name is on disk before its job is created: after a kill some have none.
             document["trials"] = [t for t in document["trials"] if self._jobs.exists(t["name"])]
             write_json(path, document)
         job = self._make(document)

@@ -134,7 +134,7 @@ class TuningJob:
         try:
             while not (end := self._end()):
                 self._launch()
-                self._spare()
+                self._stop_early()
                 self._stop.wait(INTERVAL)
             status, reason = end
         except (ApiError, EmulatorError, OSError) as error:
@@ -144,7 +144,12 @@ class TuningJob:
                 log.exception("tuning job %s failed in the emulator", self.name)
                 reason = f"InternalServerError: the emulator failed: {error}"
         finally:
-            self._stop_all(STOP_REASON if self._stop.is_set() else DONE_REASON)
+            stop_reason = STOP_REASON if self._stop.is_set() else DONE_REASON
+            for result in self._running_results():
+                self._halt(result.name, stop_reason)
+            for job in list(self._live.values()):
+                job.wait()
+            self.results()  # reads the records of those that have just ended
             with self.lock:
                 self.answer["HyperParameterTuningEndTime"] = time.time()
                 self.document["seconds"] = self._seconds()
@@ -156,7 +161,8 @@ class TuningJob:
         if self._stop.is_set():
             return "Stopped", ""
         config, results = self.request[CONFIG], self._list_outcomes()
-        last = not self._more() and all(result.has_ended for result in results)
+        has_more = bool(self._list_repeats()) or self._count_tries() < self._job_limit()
+        last = not has_more and all(result.has_ended for result in results)
         if reason := hopeless(results, last):
             return "Failed", reason
         seconds = config["ResourceLimits"].get("MaxRuntimeInSeconds", float("inf"))
@@ -166,11 +172,7 @@ class TuningJob:
 
     # the training jobs
 
-    def _more(self) -> bool:
-        """Return whether there is a combination left to train."""
-        return bool(self._list_repeats()) or self._count_tries() < self._most()
-
-    def _most(self) -> int:
+    def _job_limit(self) -> int:
         config = self.request[CONFIG]
         if config["Strategy"] == "Grid":
             return sum(size(definition.space) for definition in self._training_definitions)
@@ -208,20 +210,18 @@ class TuningJob:
 
     def _launch(self) -> None:
         limit = self.request[CONFIG]["ResourceLimits"]["MaxParallelTrainingJobs"]
-        while len(self._running()) < limit and not self._stop.is_set():
+        while len(self._running_results()) < limit and not self._stop.is_set():
             if repeats := self._list_repeats():
-                self._repeat(repeats[0])
-            elif self._count_tries() < self._most():
+                result = repeats[0]
+                trial = self._trial(result.name)
+                more = {"anew": result.name, "attempt": trial.get("attempt", 1) + 1}
+                self._create({"definition": trial["definition"], **more}, result.values)
+            elif self._count_tries() < self._job_limit():
                 number = self._count_tries()
                 definition, values = self._choose_values(number)
                 self._create({"definition": definition}, values)
             else:
                 return
-
-    def _repeat(self, result: Result) -> None:
-        trial = self._trial(result.name)
-        more = {"anew": result.name, "attempt": trial.get("attempt", 1) + 1}
-        self._create({"definition": trial["definition"], **more}, result.values)
 
     def _create(self, trial: dict[str, Any], values: Values) -> None:
         name = f"{self.name}-{len(self._trials()) + 1:03}-{secrets.token_hex(4)}"
@@ -235,6 +235,7 @@ class TuningJob:
             self._live[name] = self._jobs.create(KIND, job_request, about)
         except ApiError:
             with self.lock:
+                # The one just added: only this thread adds any.
                 del self.document["trials"][-1]
             raise
         strategy = self.request[CONFIG]["Strategy"]
@@ -260,13 +261,17 @@ class TuningJob:
             return index, first[number]
         trials = [
             *parent_trials,
-            *(_trial_of(r) for r in self._list_outcomes() if r.definition == definition.name),
+            *(
+                Trial(r.values, r.objective, has_failed=r.objective_status == "Failed")
+                for r in self._list_outcomes()
+                if r.definition == definition.name
+            ),
         ]
         seed = str(self.request[CONFIG].get("RandomSeed", self.name))
         question = Question(definition.space, trials, definition.minimize, seed, position)
         return index, STRATEGIES[strategy](question)
 
-    def _spare(self) -> None:
+    def _stop_early(self) -> None:
         """Stop the jobs that the rule ends, by the values that they have printed."""
         for index, definition in enumerate(self._training_definitions):
             if definition.rule is None:
@@ -281,7 +286,7 @@ class TuningJob:
                     trial["name"], nodes, metric, has_ended=trial["name"] in self._ended_results
                 )
             names = [trial["name"] for trial in trials if "stopped" not in trial]
-            running = {result.name for result in self._running()}
+            running = {result.name for result in self._running_results()}
             for name in (name for name in names if name in running):
                 notices, reason = self._watch.verdict(
                     name, definition.rule, [t["name"] for t in trials]
@@ -291,15 +296,8 @@ class TuningJob:
                 if reason:  # a trial that hears of no stop would only keep the others waiting
                     self._halt(name, reason, unheard=0.0)
 
-    def _running(self) -> list[Result]:
+    def _running_results(self) -> list[Result]:
         return [result for result in self.results() if not result.has_ended]
-
-    def _stop_all(self, reason: str) -> None:
-        for result in self._running():
-            self._halt(result.name, reason)
-        for job in list(self._live.values()):
-            job.wait()
-        self.results()
 
     def _halt(self, name: str, reason: str, unheard: float | None = None) -> None:
         with self.lock:
@@ -404,17 +402,11 @@ class TuningJob:
         write_json(self._path, self.document)
 
 
-def _trial_of(result: Result) -> Trial:
-    return Trial(result.values, result.objective, has_failed=result.objective_status == "Failed")
-
-
 # WarmStartConfig: the allowed parents, and the results used from them.
 #
 # The rules are those of the developer guide, "Run a Warm Start Hyperparameter Tuning Job". AWS
-# does
-# not publish how it uses the parents' results. Here, with IdenticalDataAndAlgorithm, Bayesian
-# treats
-# them as its own; with TransferLearning, whose values are not comparable, the parents' best
+# does not publish how it uses the parents' results. Here, with IdenticalDataAndAlgorithm, Bayesian
+# treats them as its own; with TransferLearning, whose values are not comparable, the parents' best
 # combinations are tried first. Random, Grid and Hyperband do not use them.
 
 PARENTS, CHANGES = 5, 10
@@ -468,7 +460,7 @@ def _faults(request: Mapping[str, Any], parent: Mapping[str, Any], kind: str) ->
             f"its objective is {objective_of(parent, other)}, expected the same, "
             f"{objective_of(request, own_definition)}"
         )
-    yield from _of_names(_kinds(request, own_definition), _kinds(parent, other))
+    yield from _compare_kinds(_kinds(request, own_definition), _kinds(parent, other))
     if kind == IDENTICAL:
         images = [d["AlgorithmSpecification"].get("TrainingImage") for d in (own_definition, other)]
         data = [d.get("InputDataConfig") for d in (own_definition, other)]
@@ -480,7 +472,7 @@ def _faults(request: Mapping[str, Any], parent: Mapping[str, Any], kind: str) ->
                 yield f"{member} differs: {kind} requires the same; use {TRANSFER}"
 
 
-def _of_names(own_kinds: Mapping[str, str], parent_kinds: Mapping[str, str]) -> Iterator[str]:
+def _compare_kinds(own_kinds: Mapping[str, str], parent_kinds: Mapping[str, str]) -> Iterator[str]:
     """Compare ``own_kinds`` and ``parent_kinds``: hyperparameter → its kind, or ``=value`` for a
     static one.
     """

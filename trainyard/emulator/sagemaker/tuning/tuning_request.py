@@ -87,6 +87,7 @@ def resources(config: Mapping[str, Any], definition: Mapping[str, Any]) -> tuple
     """
     hyperband = (config.get("StrategyConfig") or {}).get("HyperbandStrategyConfig") or {}
     static = definition.get("StaticHyperParameters") or {}
+    # The SDK writes hyperparameters as JSON, so a number may stand in quotes.
     epochs = (static[name] for name in EPOCHS if str(static.get(name, "")).strip('"').isdecimal())
     most = hyperband.get("MaxResource") or int(next(epochs, "0").strip('"'))
     least = hyperband.get("MinResource", 1)
@@ -105,7 +106,7 @@ def check_search(request: Mapping[str, Any]) -> None:
         ApiError: the first error found.
     """
     config = request[CONFIG]
-    _one_of(f"{CONFIG}.Strategy", config["Strategy"], tuple(STRATEGIES))
+    _check_choice(f"{CONFIG}.Strategy", config["Strategy"], tuple(STRATEGIES))
     if reason := lacking(config["Strategy"]):
         raise invalid(reason)
     if request.get("Autotune") or (config.get("ParameterRanges") or {}).get("AutoParameters"):
@@ -116,11 +117,11 @@ def check_search(request: Mapping[str, Any]) -> None:
     several = request.get("TrainingJobDefinitions")
     if bool(several) == bool(request.get("TrainingJobDefinition")):
         raise invalid("expected one of TrainingJobDefinition and TrainingJobDefinitions")
-    _definitions(request)
+    _check_definitions(request)
     _refuse_findings(request)
-    _limits(config, sum(size(space_of(ranges_of(request, d))) for d in definitions(request)))
-    _strategy(request)
-    _completion(config.get("TuningJobCompletionCriteria") or {})
+    _check_limits(config, sum(size(space_of(ranges_of(request, d))) for d in definitions(request)))
+    _check_strategy(request)
+    _check_completion(config.get("TuningJobCompletionCriteria") or {})
 
 
 def _refuse_findings(request: Mapping[str, Any]) -> None:
@@ -130,12 +131,12 @@ def _refuse_findings(request: Mapping[str, Any]) -> None:
     for rule in RULES.values():
         if rule.module not in _MODULES or rule.severity != "error" or rule.name == _IN_WORDS_OF_AWS:
             continue
-        for found in rule.findings(document):
-            where = found.path.partition(".Arguments.")[2]
-            raise invalid(f"{where}: {found.problem}: {found.fix}")
+        for finding in rule.findings(document):
+            member = finding.path.partition(".Arguments.")[2]
+            raise invalid(f"{member}: {finding.problem}: {finding.fix}")
 
 
-def _definitions(request: Mapping[str, Any]) -> None:
+def _check_definitions(request: Mapping[str, Any]) -> None:
     all_definitions = definitions(request)
     for number, definition in enumerate(all_definitions):
         location = (
@@ -150,15 +151,15 @@ def _definitions(request: Mapping[str, Any]) -> None:
         objective = objective_of(request, definition)
         if not objective:
             raise invalid(f"{CONFIG}.HyperParameterTuningJobObjective: it is required")
-        _one_of("HyperParameterTuningJobObjective.Type", objective["Type"],
+        _check_choice("HyperParameterTuningJobObjective.Type", objective["Type"],
                 ("Maximize", "Minimize"))  # fmt: skip
-        _ranges(location, ranges_of(request, definition))
+        _check_ranges(location, ranges_of(request, definition))
     names = [definition.get("DefinitionName") for definition in all_definitions]
     if len(set(names)) < len(names):
         raise invalid(f"TrainingJobDefinitions: DefinitionName must be unique, they are {names}")
 
 
-def _ranges(location: str, ranges: Mapping[str, Any]) -> None:
+def _check_ranges(location: str, ranges: Mapping[str, Any]) -> None:
     items = [item for kind in tuning_limits.KINDS for item in ranges.get(kind) or ()]
     names = [item["Name"] for item in items]
     if not 1 <= len(names) <= SEARCH_LIMIT:
@@ -168,13 +169,13 @@ def _ranges(location: str, ranges: Mapping[str, Any]) -> None:
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise invalid(f"{location}: {', '.join(twice)} has more than one range")
     for item in items:
-        _one_of(f"{item['Name']!r}: ScalingType", item.get("ScalingType", "Auto"), _SCALING)
+        _check_choice(f"{item['Name']!r}: ScalingType", item.get("ScalingType", "Auto"), _SCALING)
     for item in ranges.get(tuning_limits.INTEGERS) or ():
         if item.get("ScalingType") == "ReverseLogarithmic":
             raise invalid(f"{item['Name']!r}: ReverseLogarithmic is for continuous ranges")
 
 
-def _limits(config: Mapping[str, Any], combinations: int) -> None:
+def _check_limits(config: Mapping[str, Any], combinations: int) -> None:
     limits, strategy = config["ResourceLimits"], config["Strategy"]
     most, parallel = limits.get("MaxNumberOfTrainingJobs"), limits["MaxParallelTrainingJobs"]
     location = f"{CONFIG}.ResourceLimits"
@@ -204,10 +205,10 @@ def _limits(config: Mapping[str, Any], combinations: int) -> None:
         raise invalid(f"{location}.MaxRuntimeInSeconds {seconds}: expected 120..15768000")
 
 
-def _strategy(request: Mapping[str, Any]) -> None:
+def _check_strategy(request: Mapping[str, Any]) -> None:
     config = request[CONFIG]
     strategy, early = config["Strategy"], config.get("TrainingJobEarlyStoppingType", "Off")
-    _one_of(f"{CONFIG}.TrainingJobEarlyStoppingType", early, ("Off", "Auto"))
+    _check_choice(f"{CONFIG}.TrainingJobEarlyStoppingType", early, ("Off", "Auto"))
     if config.get("StrategyConfig") and strategy != "Hyperband":
         raise invalid(f"{CONFIG}.StrategyConfig is for strategy Hyperband, not {strategy}")
     if strategy == "Hyperband":
@@ -215,16 +216,16 @@ def _strategy(request: Mapping[str, Any]) -> None:
             resources(config, definition)
 
 
-def _completion(criteria: Mapping[str, Any]) -> None:
+def _check_completion(criteria: Mapping[str, Any]) -> None:
     least = (criteria.get("BestObjectiveNotImproving") or {}).get(
         "MaxNumberOfTrainingJobsNotImproving", 3
     )
     if least < 3:
         raise invalid(f"MaxNumberOfTrainingJobsNotImproving {least}: expected 3 or more")
     switch = (criteria.get("ConvergenceDetected") or {}).get("CompleteOnConvergence", "Disabled")
-    _one_of("ConvergenceDetected.CompleteOnConvergence", switch, ("Disabled", "Enabled"))
+    _check_choice("ConvergenceDetected.CompleteOnConvergence", switch, ("Disabled", "Enabled"))
 
 
-def _one_of(location: str, value: Any, choices: tuple[str, ...]) -> None:
+def _check_choice(location: str, value: Any, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise invalid(f"{location} {value!r}: expected one of {', '.join(choices)}")

@@ -192,9 +192,8 @@ def hopeless(results: Sequence[Result], last: bool) -> str | None:
     if len(failures) < len(ended_results):
         return (
             f"No objective metrics found after running {len(ended_results)} training jobs. Please "
-            "ensure "
-            "that the custom algorithm is emitting the objective metric as defined by the regular "
-            "expression provided."
+            "ensure that the custom algorithm is emitting the objective metric as defined by the "
+            "regular expression provided."
         )
     example = f"The first: {failures[0].name}: {failures[0].record.get('FailureReason', '')}"
     if last and len(ended_results) < ATTEMPTS:
@@ -240,6 +239,7 @@ def training_request(
         uri = f"{checkpoints['S3Uri'].rstrip('/')}/{name}"
         members["CheckpointConfig"] = {**checkpoints, "S3Uri": uri}
     return {
+        # A definition's own ResourceConfig, among the members, replaces this one.
         "ResourceConfig": _machines(definition),
         **members,
         "TrainingJobName": name,

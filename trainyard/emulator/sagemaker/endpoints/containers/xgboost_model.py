@@ -83,14 +83,12 @@ class Model:
         if self.is_pickled and form == LIBSVM and row_columns > model_columns + 1:
             raise ValueError(
                 f"Feature size of libsvm inference data {row_columns} is larger than feature size "
-                "of "
-                f"trained model {model_columns}."
+                f"of trained model {model_columns}."
             )
         if self.is_pickled and form == CSV and model_columns not in (row_columns, row_columns + 1):
             raise ValueError(
                 f"Feature size of csv inference data {row_columns} is not consistent with feature "
-                "size "
-                f"of trained model {model_columns}."
+                f"size of trained model {model_columns}."
             )
         matrix = xgboost.DMatrix(rows[:, :model_columns] if self.ignores_more_columns else rows)
         predictions = [
@@ -98,10 +96,8 @@ class Model:
         ]
         if len(predictions) == 1:
             return predictions[0]
-        if self.objective in (
-            "multi:softmax",
-            "binary:hinge",
-        ):  # a vote; ties: the smaller
+        # A vote: of classes with equally many votes argmax takes the smaller.
+        if self.objective in ("multi:softmax", "binary:hinge"):
             votes = np.stack(predictions).astype(int)
             return np.array([np.bincount(column).argmax() for column in votes.T], np.float32)
         return np.mean(predictions, axis=0)
@@ -113,7 +109,7 @@ def _load(path: Path) -> tuple[xgboost.Booster, bool]:
     Raises ValueError for what this XGBoost cannot read.
     """
     data = path.read_bytes()
-    for read in (pickle.loads, _of_an_old_pickle):
+    for read in (pickle.loads, _load_old_pickle):
         try:
             return read(data), True
         except Exception:  # noqa: BLE001, S112 - unpickling may raise any exception
@@ -143,7 +139,7 @@ class _OldPickle(pickle.Unpickler):
         return _OldBooster if is_booster else super().find_class(module, name)
 
 
-def _of_an_old_pickle(data: bytes) -> xgboost.Booster:
+def _load_old_pickle(data: bytes) -> xgboost.Booster:
     return xgboost.Booster(model_file=bytearray(_OldPickle(io.BytesIO(data)).load().raw))
 
 
@@ -212,7 +208,10 @@ def answerer(model: Model, image: str) -> Callable[[bytes, dict[str, str]], http
 
     def text(body: bytes, lower_headers: dict[str, str]) -> tuple[str | bytes, str]:
         rows, form = parse(body, lower_headers.get("content-type"))
-        predictions = _predict(model, rows, form)
+        try:
+            predictions = model.predict(rows, form)
+        except (xgboost.core.XGBoostError, ValueError) as error:
+            raise RequestRefusal(400, f"Unable to evaluate payload provided: {error}") from None
         if one_line:  # the server of these versions does not look at Accept
             joined_values = ",".join(map(str, predictions.tolist()))
             return encode(predictions, "text/csv") if batch else joined_values, "text/csv"
@@ -234,13 +233,6 @@ def answerer(model: Model, image: str) -> Callable[[bytes, dict[str, str]], http
         return 200, data, worker.content_type(accept)
 
     return answer
-
-
-def _predict(model: Model, rows: Any, form: str) -> np.ndarray:
-    try:
-        return model.predict(rows, form)
-    except (xgboost.core.XGBoostError, ValueError) as error:
-        raise RequestRefusal(400, f"Unable to evaluate payload provided: {error}") from None
 
 
 def default_predict_fn(input_data: xgboost.DMatrix, model: Any) -> Any:

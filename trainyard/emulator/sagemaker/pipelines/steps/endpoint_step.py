@@ -51,6 +51,7 @@ class EndpointRunner(Runner):
         name = request["EndpointName"]
         verb = "Update" if self._services.endpoints.exists(name) else "Create"
         if verb == "Update":
+            # UpdateEndpoint takes no tags.
             request = {key: value for key, value in request.items() if key != "Tags"}
         try:
             answer = self._services.forward(f"{verb}Endpoint", request)

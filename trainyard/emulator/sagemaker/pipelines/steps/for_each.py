@@ -52,7 +52,7 @@ class ForEachRunner(Runner):
             "StoppedStepCount": statuses.count("Stopped"),
         }
         try:
-            _raise(children, statuses)
+            _raise_failure(children, statuses)
             if selector := attempt.arguments.get("Selector"):
                 metadata["Selector"] = _select_iteration(selector, len(items), attempt)
         except StepStopped:
@@ -77,7 +77,7 @@ def _items(value: Any) -> list[Any]:
     return items
 
 
-def _raise(children: dict[str, dict], statuses: list[str | None]) -> None:
+def _raise_failure(children: dict[str, dict], statuses: list[str | None]) -> None:
     failures = [name for name, child in children.items() if child.get("StepStatus") == "Failed"]
     if failures:
         reason = children[failures[0]].get("FailureReason", "")

@@ -61,7 +61,7 @@ class QualityCheckRunner(Runner):
         if group := fields.get("ModelPackageGroupName"):
             metadata["ModelPackageGroupName"] = group
         request = attempt.arguments if skips_check else _add_baseline(attempt.arguments, before)
-        self._do(attempt, request, metadata)
+        self._run_job(attempt, request, metadata)
         if not skips_check:
             self._conclude(attempt, metadata, f"{output}/constraint_violations.json")
 
@@ -78,7 +78,7 @@ class QualityCheckRunner(Runner):
             if error.code != "ValidationException":
                 raise
 
-    def _do(self, attempt: Attempt, request: dict, metadata: dict[str, Any]) -> None:
+    def _run_job(self, attempt: Attempt, request: dict, metadata: dict[str, Any]) -> None:
         try:
             job = self._services.jobs.create(
                 ProcessingJob.KIND, request | {"ProcessingJobName": attempt.name}
@@ -98,7 +98,11 @@ class QualityCheckRunner(Runner):
         metadata["ViolationReport"] = report
         attempt.note(dict(metadata))
         if _true(attempt.fields, "FailOnViolation", default=True):
-            lines = "; ".join(_line(violation) for violation in violations[:_LINE_LIMIT])
+            lines = "; ".join(
+                f"{v.get('feature_name') or v.get('metric_name')}: "
+                f"{v['constraint_check_type']}: {v['description']}"
+                for v in violations[:_LINE_LIMIT]
+            )
             raise StepFailed(
                 # AWS's words up to the address, which its SDK's tests expect; then the violations
                 f"ClientError: Quality check failed. See violation report {report}: "
@@ -137,11 +141,6 @@ def _true(fields: dict[str, Any], name: str, default: bool = False) -> bool:
     if value is None:  # the SDK writes null for a missing value
         return default
     return value.lower() == "true" if isinstance(value, str) else bool(value)
-
-
-def _line(violation: dict[str, str]) -> str:
-    subject = violation.get("feature_name") or violation.get("metric_name")
-    return f"{subject}: {violation['constraint_check_type']}: {violation['description']}"
 
 
 def _nothing_to_compare(fields: dict[str, Any]) -> str:
