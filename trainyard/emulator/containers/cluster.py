@@ -104,31 +104,33 @@ class Cluster:
         Raises :class:`EmulatorError` when they cannot be started.
         """
         with contextlib.closing(self._doors) if self._doors else contextlib.nullcontext():
-            return self._run(limit, grace)
-
-    def _run(self, limit: float | None, grace: float) -> Outcome:
-        readers = self._start()
-        deadline = None if limit is None else time.monotonic() + limit
-        try:
-            while (event := self._next(deadline)) is not None:
-                if event.get("timeout"):
-                    deadline = None
-                    self._outcome.timed_out = True
-                    self._terminate(grace, grace)
-                else:
-                    self._react(event)
-        finally:
-            self._commands.close()  # the supervisor kills what is left, and ends
-            self._process.wait()
-            for reader in readers:
-                reader.join(DRAIN)
-        return self._outcome
+            readers = self._start()
+            deadline = None if limit is None else time.monotonic() + limit
+            try:
+                while (event := self._next(deadline)) is not None:
+                    if event.get("timeout"):
+                        deadline = None
+                        self._outcome.timed_out = True
+                        self._terminate(grace, grace)
+                    else:
+                        self._react(event)
+            finally:
+                self._commands.close()  # the supervisor kills what is left, and ends
+                self._process.wait()
+                for reader in readers:
+                    reader.join(DRAIN)
+            return self._outcome
 
     # starting
 
     def _start(self) -> list[threading.Thread]:
         with contextlib.ExitStack() as child_ends, contextlib.ExitStack() as own_ends:
-            pipes = {node.name: _pipe(own_ends, child_ends) for node in self._nodes}
+            pipes = {}
+            for node in self._nodes:
+                read, write = os.pipe()
+                own_ends.callback(os.close, read)
+                child_ends.callback(os.close, write)
+                pipes[node.name] = read, write
             spec = self._directory / "spec.json"
             write_json(spec, self._spec(pipes))
             descriptors = [write for _, write in pipes.values()]
@@ -199,8 +201,12 @@ class Cluster:
                 return {"timeout": True}
             if "end" not in event:
                 return event
-            if self._waiting and not self._outcome.is_stopped:
-                self._lost(event["end"])
+            unfinished = self._waiting and not self._outcome.is_stopped
+            if unfinished and not self._outcome.failure:
+                # The supervisor was killed, or crashed, before its nodes had ended.
+                status = self._process.wait()
+                detail = event["end"].strip() or f"exit status {status}"
+                raise EmulatorError(f"the job's supervisor ended before its nodes: {detail}")
             return None
 
     def _react(self, event: dict) -> None:
@@ -210,24 +216,19 @@ class Cluster:
             self._outcome.is_stopped = True
             self._terminate(event["stop"], event["unheard_grace"])
         elif "pid" in event:
-            self._record_start(event["node"], event["pid"])
+            path, pid = self._directory / "nodes.json", event["pid"]
+            pids = json.loads(path.read_text()) if path.exists() else {}
+            host = _host_pid(self._process.pid, pid) if self._isolation.loopback else pid
+            write_json(path, pids | {event["node"]: host})
         elif "unheard" in event:
-            self._not_heard(event["node"])
+            self._note_deaf_node(event["node"])
         elif "status" in event:
-            self._record_end(Exit(event["node"], event["status"], event.get("started", True)))
-
-    def _record_start(self, name: str, pid: int) -> None:
-        path = self._directory / "nodes.json"
-        pids = json.loads(path.read_text()) if path.exists() else {}
-        host = _host_pid(self._process.pid, pid) if self._isolation.loopback else pid
-        write_json(path, pids | {name: host})
-
-    def _record_end(self, end: Exit) -> None:
-        self._waiting.discard(end.node)
-        if not self._terminating:  # we caused later ends
-            self._outcome.exits.append(end)
-            if end.status != 0 and self._waiting:
-                self._terminate(PEER_GRACE, PEER_GRACE)
+            end = Exit(event["node"], event["status"], event.get("started", True))
+            self._waiting.discard(end.node)
+            if not self._terminating:  # we caused later ends
+                self._outcome.exits.append(end)
+                if end.status != 0 and self._waiting:
+                    self._terminate(PEER_GRACE, PEER_GRACE)
 
     def _terminate(self, grace: float, unheard: float) -> None:
         """Send SIGTERM; a second call can only bring SIGKILL nearer."""
@@ -239,7 +240,7 @@ class Cluster:
         elif self._kill_at is not None:
             self._kill_at = min(self._kill_at, kill_at)
 
-    def _not_heard(self, node: str) -> None:
+    def _note_deaf_node(self, node: str) -> None:
         self._deaf.add(node)
         seconds = self._unheard_grace
         if self._outcome.is_stopped or self._outcome.timed_out:  # else a node beside it has failed
@@ -252,23 +253,6 @@ class Cluster:
         with contextlib.suppress(BrokenPipeError):  # it has ended: the event is on its way
             # Unbuffered: close() must not try to write a failed word again.
             os.write(self._commands.fileno(), f"{word}\n".encode())
-
-    def _lost(self, errors: str) -> None:
-        """Raise EmulatorError: the supervisor was killed, or crashed, before its nodes had
-        ended.
-        """
-        if not self._outcome.exits or not self._outcome.failure:
-            status = self._process.wait()
-            detail = errors.strip() or f"exit status {status}"
-            raise EmulatorError(f"the job's supervisor ended before its nodes: {detail}")
-
-
-def _pipe(own_ends: contextlib.ExitStack, child_ends: contextlib.ExitStack) -> tuple[int, int]:
-    """Return a pipe whose reading end ``own_ends`` closes, and whose writing end ``child_ends``."""
-    read, write = os.pipe()
-    own_ends.callback(os.close, read)
-    child_ends.callback(os.close, write)
-    return read, write
 
 
 def _thread(target: Callable[..., None], *args: object) -> threading.Thread:

@@ -72,8 +72,10 @@ class Engine:
                 stdin=subprocess.DEVNULL,
             )
         except subprocess.TimeoutExpired:
-            what = " ".join(arguments[:2])
-            raise EmulatorError(f"{self.name} {what} gave no answer in {seconds:g} s") from None
+            call_name = " ".join(arguments[:2])
+            raise EmulatorError(
+                f"{self.name} {call_name} gave no answer in {seconds:g} s"
+            ) from None
 
     def image(self, uri: str) -> Image | None:
         """Return the image that the engine has for the URI: of that name, else of its repository
@@ -83,13 +85,15 @@ class Engine:
         """
         form = "{{.Id}}|{{.Architecture}}|{{.Config.User}}"
         for name in local_names(uri):
-            done = self.call("image", "inspect", "--format", form, "--", name)
-            if done.returncode == 0:
-                digest, architecture, user = done.stdout.strip().split("|")
+            result = self.call("image", "inspect", "--format", form, "--", name)
+            if result.returncode == 0:
+                digest, architecture, user = result.stdout.strip().split("|")
                 digest = f"sha256:{digest.removeprefix('sha256:')}"
                 return Image(name, digest, architecture, user)
-            if not any(text in done.stderr.lower() for text in _MISSING):
-                raise EmulatorError(f"{self.name} does not say whether it has {name}: {said(done)}")
+            if not any(text in result.stderr.lower() for text in _MISSING):
+                raise EmulatorError(
+                    f"{self.name} does not say whether it has {name}: {error_line(result)}"
+                )
         return None
 
     def refusal(self, uri: str) -> str | None:
@@ -98,7 +102,7 @@ class Engine:
         """
         if image := self.image(uri):
             own = _MACHINES.get(platform.machine(), platform.machine())
-            if image.architecture in (own, "") or _emulated(image.architecture):
+            if image.architecture in (own, "") or _is_emulated(image.architecture):
                 return None
             return (
                 f"image {image.name} is for {image.architecture}, this machine is {own}: build it "
@@ -108,28 +112,30 @@ class Engine:
         build = f"{self.name} build -t {names[-1]} ."
         if len(names) == 1:
             return f"{self.name} has no image {uri}, which names no registry: {build}"
-        done = self.call("manifest", "inspect", "--", uri, seconds=REGISTRY_PATIENCE)
-        if done.returncode == 0:
+        result = self.call("manifest", "inspect", "--", uri, seconds=REGISTRY_PATIENCE)
+        if result.returncode == 0:
             return None
         return (
             f"{self.name} has no image {' or '.join(names)}, and no registry gave it "
-            f"({said(done).rpartition(': ')[2]}): {build} or, logged in there, {self.name} pull "
-            f"{uri}"
+            f"({error_line(result).rpartition(': ')[2]}): {build} or, logged in there, "
+            f"{self.name} pull {uri}"
         )
 
     def pull(self, uri: str) -> Image:
         """Return the image, from its registry if it is not here. Raises :class:`EmulatorError`."""
         if image := self.image(uri):
             return image
-        done = self.call("pull", "--quiet", "--", uri, seconds=PULL_PATIENCE)
-        image = self.image(uri) if done.returncode == 0 else None
+        result = self.call("pull", "--quiet", "--", uri, seconds=PULL_PATIENCE)
+        image = self.image(uri) if result.returncode == 0 else None
         if not image:
-            raise EmulatorError(f"{self.name} pull {uri}: {said(done)}")
+            raise EmulatorError(f"{self.name} pull {uri}: {error_line(result)}")
         return image
 
     @property
     def removal(self) -> list[str]:
         """Command that removes the containers named behind it, running or not."""
+        # podman first sends SIGTERM and waits ten seconds, unless it is told not to; docker does
+        # not.
         at_once = ["-t", "0"] if self.is_podman else []
         return [self.command, "rm", "--force", "--volumes", *at_once]
 
@@ -150,10 +156,10 @@ def resource_limits() -> list[str]:
     return [f"--ulimit=nofile={files}:{files}", f"--ulimit=nproc={processes}:{processes}"]
 
 
-def said(done: subprocess.CompletedProcess[str]) -> str:
+def error_line(result: subprocess.CompletedProcess[str]) -> str:
     """Return the last line that the engine wrote about its failure."""
-    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-    return lines[-1].removeprefix("Error: ") if lines else f"exit status {done.returncode}"
+    lines = [line.strip() for line in result.stderr.splitlines() if line.strip()]
+    return lines[-1].removeprefix("Error: ") if lines else f"exit status {result.returncode}"
 
 
 def local_names(uri: str) -> list[str]:
@@ -200,11 +206,11 @@ def find_engine() -> Engine:
     for path in filter(None, map(shutil.which, PROGRAMS)):
         version = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
         engine = Engine(path, version.stdout.startswith("podman"))
-        done = engine.call("ps", "--quiet", seconds=30)
-        if done.returncode == 0 and not (engine.is_podman and os.geteuid()):
+        result = engine.call("ps", "--quiet", seconds=30)
+        if result.returncode == 0 and not (engine.is_podman and os.geteuid()):
             return engine
         rootless = "rootless, its networks are out of the endpoint's reach: run as root, or docker"
-        reasons.append(f"{path}: {rootless if done.returncode == 0 else said(done)}")
+        reasons.append(f"{path}: {rootless if result.returncode == 0 else error_line(result)}")
     raise EmulatorError(
         f"no container engine works here ({'; '.join(reasons)}): start it, or let this user use it "
         "(docker: sudo usermod -aG docker $USER)"
@@ -224,15 +230,15 @@ def remove_remains(state: Path) -> None:
     except EmulatorError as error:
         log.warning("containers of an earlier emulator may be left: %s", error)
         return
-    chosen = ["--quiet", "--filter", f"label={LABEL}={state}"]
-    if names := engine.call("ps", "--all", *chosen).stdout.split():
+    selection = ["--quiet", "--filter", f"label={LABEL}={state}"]
+    if names := engine.call("ps", "--all", *selection).stdout.split():
         subprocess.run([*engine.removal, *names], capture_output=True, env=settings(), check=False)
-    if names := engine.call("network", "ls", *chosen).stdout.split():
+    if names := engine.call("network", "ls", *selection).stdout.split():
         engine.call("network", "rm", *names)
     mark.unlink()
 
 
-def _emulated(architecture: str) -> bool:
+def _is_emulated(architecture: str) -> bool:
     """Return whether the kernel runs that architecture's programs by an emulator (binfmt_misc)."""
     kernel_name = {of: name for name, of in _MACHINES.items()}.get(architecture, architecture)
     return Path(f"/proc/sys/fs/binfmt_misc/qemu-{kernel_name}").exists()

@@ -59,10 +59,12 @@ def arrange(spec: dict) -> None:
         mount("tmpfs", SHARED_MEMORY, NO_SUID | NO_DEVICES, "tmpfs", "mode=1777")
     targets = [target for _, target, _ in spec["bind"]]
     mounts = [*zip(targets, sources, strict=True), *visible.items()]
+    # The outer ones first: a folder hides what is mounted below it.
     for path, source in sorted(mounts, key=lambda mount: mount[0].count("/")):
         if not os.path.exists(path):
             make_mount_point(path, os.fstat(source).st_mode)
         bind(source, path)
+    # /proc is writable: these parts of it become mounts of their own, which are not.
     for path in KERNEL:
         if os.path.exists(path):
             mount(path, path, BIND)
@@ -112,6 +114,7 @@ def set_attributes(path: str, flags: int, set_flags: int = 0, clear_flags: int =
 def leave_privileges() -> None:
     """Enter, as root, a user namespace that owns none of the other namespaces."""
     check(LIBC.unshare(NEW_USER), "unshare", "a second user namespace")
+    # setgroups first: until it is denied, the kernel lets nobody write gid_map.
     for name, text in (("setgroups", "deny"), ("uid_map", "0 0 1"), ("gid_map", "0 0 1")):
         with open(f"/proc/self/{name}", "w") as file:
             file.write(text)

@@ -40,6 +40,7 @@ class Containers:
         """Send SIGTERM to each container's first process, as ``docker stop`` does."""
         for name in self._running():
             pid = self._inspect(name, "{{.State.Pid}}")
+            # Where the engine runs on another machine, its process numbers are not ours.
             visible = pid.isdecimal() and int(pid) and Path(f"/proc/{pid}").exists()
             if visible and not catches(int(pid)):
                 print_event(node=name, unheard=True)
@@ -74,6 +75,7 @@ class Containers:
     def _wait(self, name: str) -> None:
         status = self._clients[name].wait()
         began = self._inspect(name, "{{.State.StartedAt}}") if status > 0 else "with success"
+        # 0001-01-01 is Go's zero time: the engine could not start the container.
         print_event(node=name, status=status, started=bool(began) and not began.startswith("0001-"))
 
     def _inspect(self, name: str, form: str) -> str:

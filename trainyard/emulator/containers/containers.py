@@ -23,9 +23,9 @@ from trainyard.emulator.containers.container_engine import (
     LABEL,
     MARK,
     Engine,
+    error_line,
     find_engine,
     resource_limits,
-    said,
     settings,
 )
 from trainyard.emulator.containers.isolation import program, state_of
@@ -87,6 +87,8 @@ class Containers:
             *("--name", f"{self._name}-{node.name}", "--label", self._label),
             *("--hostname", node.name, *self._network(node, hosts)),
             *("--log-driver", "none", "--security-opt", "label=disable"),
+            # Half of the memory, as a tmpfs has by default: an engine's 64 MB are too few for
+            # DataLoaders.
             *("--shm-size", str(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)),
             *self._limits(),
             *mounts,
@@ -146,6 +148,7 @@ def container_network(
     Raises :class:`EmulatorError` without an engine, or if the network cannot be made.
     """
     engine, state = find_engine(), state_of(directory) or directory
+    # Before anything is made: the next start looks for remains only where there is the mark.
     (state / MARK).touch()
     name, label = f"trainyard-{uuid.uuid4().hex[:12]}", f"{LABEL}={state}"
     subnet = url = ""
@@ -156,7 +159,8 @@ def container_network(
         if access:
             door = _listen(f"{subnet}.1", urlsplit(access.route.url).port or 0)
             stack.callback(door.close)
-            stack.callback(_shut, door)
+            # Wakes the thread that waits in accept(); callbacks run the last one first.
+            stack.callback(door.shutdown, socket.SHUT_RDWR)
             access.route.admit(door)
             url = f"http://{subnet}.1:{door.getsockname()[1]}"
         yield Containers(engine, name, label, gpus, subnet, url)
@@ -168,12 +172,12 @@ def _create_network(engine: Engine, name: str, label: str, internet: bool) -> st
     for _ in range(TRIES):
         subnet = f"10.{random.randrange(128, 256)}.{random.randrange(256)}"
         options = ["--label", label, "--subnet", f"{subnet}.0/24", "--gateway", f"{subnet}.1"]
-        done = engine.call("network", "create", *closed, *options, name)
-        if done.returncode == 0:
+        result = engine.call("network", "create", *closed, *options, name)
+        if result.returncode == 0:
             return subnet
-        if "overlap" not in done.stderr and "already used" not in done.stderr:
+        if "overlap" not in result.stderr and "already used" not in result.stderr:
             break
-    raise EmulatorError(f"{engine.name} network create: {said(done)}")
+    raise EmulatorError(f"{engine.name} network create: {error_line(result)}")
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -188,7 +192,3 @@ def _listen(host: str, port: int) -> socket.socket:
         door.bind((host, 0))
     door.listen(128)
     return door
-
-
-def _shut(door: socket.socket) -> None:
-    door.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits in accept()

@@ -59,7 +59,11 @@ def add_layer(node: Node, home: str) -> None:
     packages = f"lib/python{interpreter.version}/site-packages"
     _make(root, root / packages, interpreter)
     path = [f"{inside}/{packages}", node.environment.get("PYTHONPATH", "")]
-    node.environment = OFFLINE | _found_by_prefix(interpreter) | node.environment
+    # Packages that search sys.prefix miss the interpreter's: mpi4py finds the MPI of a wheel by
+    # this variable, and Lightning imports mpi4py if it is installed.
+    mpi = interpreter.prefix / MPI
+    mpi_variables = {"MPI4PY_LIBMPI": str(mpi)} if mpi.exists() else {}
+    node.environment = OFFLINE | mpi_variables | node.environment
     node.environment |= {
         "PATH": f"{inside}/bin:{node.environment['PATH']}",
         "PYTHONPATH": os.pathsep.join(filter(None, path)),
@@ -97,14 +101,6 @@ def folders_of(python: Path) -> list[str]:
     return _interpreter(python).folders
 
 
-def _found_by_prefix(interpreter: _Interpreter) -> dict[str, str]:
-    """Return variables for packages that search ``sys.prefix``: mpi4py finds the MPI of a wheel by
-    them, and Lightning imports mpi4py if it is installed.
-    """
-    mpi = interpreter.prefix / MPI
-    return {"MPI4PY_LIBMPI": str(mpi)} if mpi.exists() else {}
-
-
 def _make(root: Path, packages: Path, interpreter: _Interpreter) -> None:
     (root / "bin").mkdir(parents=True)
     packages.mkdir(parents=True)
@@ -114,6 +110,7 @@ def _make(root: Path, packages: Path, interpreter: _Interpreter) -> None:
     (root / "pyvenv.cfg").write_text(
         f"home = {interpreter.base.parent}\ninclude-system-site-packages = false\n"
     )
+    # addsitedir, and no path alone: it also reads the .pth files of the folder.
     calls = [f"site.addsitedir({path!r})" for path in interpreter.packages]
     (packages / "_below.pth").write_text("; ".join(["import site", *calls]) + "\n")
 

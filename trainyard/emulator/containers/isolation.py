@@ -122,6 +122,7 @@ class Namespaces:
         node.environment |= {"HOME": "/opt/home"}
         add_layer(node, "/opt/home")
         prefix = node.python.parent.parent
+        # AWS's scripts do not quote: they get the interpreter by a path that needs no quotes.
         if unfit(prefix):
             (node.home / "python").symlink_to(prefix)
             path = node.environment["PATH"].replace(f"{prefix}/", "/opt/home/python/")
@@ -194,6 +195,7 @@ def refuse(state: Path, python: Path = OWN_PYTHON, internet: bool = False) -> No
     """
     isolation = choose()
     if internet and isolation.loopback:
+        # For its error: no tool is installed that lets jobs out.
         way()
     if python.parent.is_relative_to(state) and not isolation.notice:
         raise EmulatorError(

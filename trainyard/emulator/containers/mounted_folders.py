@@ -11,9 +11,9 @@ import sys
 from trainyard.emulator.containers.container_entry import BIND, RECURSIVE, mount
 
 READ_ONLY, REMOUNT = 1, 32  # linux/mount.h, MS_...
-LOCKED_FLAGS = (
-    2 | 4 | 8
-)  # nosuid, nodev, noexec: the same bits in statvfs; they cannot be taken away
+# nosuid, nodev, noexec: the same bits in statvfs. A remount must repeat them: they cannot be taken
+# away.
+LOCKED_FLAGS = 2 | 4 | 8
 
 
 def main() -> None:

@@ -97,15 +97,7 @@ def base_environment(
     The user's environment is not passed on: no credentials, no HOME, no virtual environment but the
     interpreter ``python``, whose folder is first on PATH; only the variables in PROCESSOR. None: an
     image has its own PATH. ``interface``: the network's, on which the nodes reach each other.
-
-    The nodes share this machine's cores, so OpenMP gets an equal share of them on each node. The
-    share depends only on the job's own nodes: results differ in their last digits with the number
-    of threads, and must not depend on other work. Yet other jobs, or another emulator, may run. So
-    a thread that waits for its team sleeps. By default it would spin, which keeps the very thread
-    that it waits for from its core, and made work on a shared machine some 20 times slower. On
-    quiet cores sleeping costs 7 % of a batch of 16 small samples, and for a single sample the whole
-    gain of a second thread. OpenBLAS, which NumPy and SciPy bring, has its own threads that cannot
-    be put to sleep: it gets one.
+    image has its own PATH. ``interface``: the network's, on which the nodes reach each other.
     """
     path = {"PATH": f"{python.parent}:{SYSTEM_PATH}"} if python else {}
     return (
@@ -118,8 +110,17 @@ def base_environment(
             "AWS_DEFAULT_REGION": region,
             "AWS_EC2_METADATA_DISABLED": "true",  # boto3 would wait for a metadata service
             "GLOO_SOCKET_IFNAME": interface,
+            # An equal share of this machine's cores for each node. It depends only on the job's
+            # own nodes: results differ in their last digits with the number of threads, and must
+            # not depend on other work.
             "OMP_NUM_THREADS": str(max(1, cores() // nodes)),
+            # Other jobs, or another emulator, may run: a thread that waits for its team sleeps. By
+            # default it would spin, which keeps the very thread that it waits for from its core,
+            # and made work on a shared machine some 20 times slower. On quiet cores sleeping costs
+            # 7 % of a batch of 16 small samples, and for a single sample the whole gain of a
+            # second thread.
             "OMP_WAIT_POLICY": "passive",
+            # OpenBLAS, which NumPy and SciPy bring, has threads of its own that never sleep.
             "OPENBLAS_NUM_THREADS": "1",
         }
     )

@@ -36,7 +36,10 @@ class Relocation:
             "machine, and the job can write wherever its user may, and read the emulator's state "
             "and environment variables."
         )
-        self._port = _free_port()
+        # torchrun's default port would collide between jobs: each gets a free one.
+        with socket.socket() as sock:
+            sock.bind(("127.0.0.1", 0))
+            self._port = sock.getsockname()[1]
 
     def supervisor(self, spec: Path) -> list[str]:
         return [str(OWN_PYTHON), "-I", str(MODULE_FOLDER / "supervisor.py"), str(spec)]
@@ -88,6 +91,7 @@ def _rewrite_tree(folder: Path, ml: Path) -> None:
     for path in folder.rglob("*"):
         if path.suffix in CODE and path.is_file() and not path.is_symlink():
             old = path.read_bytes()
+            # surrogateescape: bytes that are not UTF-8 stay as they are.
             new = ROOT.sub(lambda _: str(ml), old.decode("utf-8", "surrogateescape"))
             if (data := new.encode("utf-8", "surrogateescape")) != old:
                 path.write_bytes(data)
@@ -105,12 +109,6 @@ def _shims(node: Node, port: int) -> Path:
     shim.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
     shim.chmod(0o755)
     return folder
-
-
-def _free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
 
 
 def remove_scratch(node: Node) -> None:
