@@ -170,6 +170,7 @@ class Keys:
     def take_back(self, loan: Loan) -> None:
         """Refuse requests signed with the loan's key from now on, as expired."""
         self._ended_keys.add(loan.access_key)
+        # The secret stays: a signature with it is then refused as expired, not as unknown.
         del self._loans[loan.access_key], self._loans[loan.path]
 
     def loan(self, name: str) -> Loan | None:

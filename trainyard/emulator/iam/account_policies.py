@@ -60,6 +60,7 @@ def session_of(role: str, name: str = SESSION) -> Principal:
 
 def user(access_key: str) -> Principal | None:
     """Return the user of the current account whose key it is; None for one that is not active."""
+    # A copy: other requests may change moto's users meanwhile.
     for iam_user in list((_backend("iam", "users", "aws") or {}).values()):
         for key in iam_user.access_keys:
             if key.access_key_id == access_key and key.status == "Active":
@@ -88,11 +89,16 @@ def find_iam_record(principal: Principal) -> IamRecord | None:
     if entity is None:
         return None
     trust = getattr(entity, "assume_role_policy_document", None)
+    identity = tuple(_identity(entity))
+    # A boundary that does not exist allows nothing, as its name's owner expects.
+    boundary_arn = getattr(entity, "permissions_boundary_arn", None)
+    boundary = managed_policy(boundary_arn) or Policy(boundary_arn, ()) if boundary_arn else None
+    tags = entity.tags.values() if isinstance(entity.tags, dict) else entity.tags
     return IamRecord(
-        tuple(_identity(entity)),
-        _boundary(getattr(entity, "permissions_boundary_arn", None)),
+        identity,
+        boundary,
         _load_policy(f"trust of {name}", trust) if trust else None,
-        tuple(_tags(entity.tags)),
+        tuple((tag["Key"], tag["Value"]) for tag in tags or ()),
     )
 
 
@@ -105,20 +111,10 @@ def _identity(entity: Any) -> Iterator[Policy]:
             yield _load_policy(arn, _document(policy))
 
 
-def _boundary(arn: str | None) -> Policy | None:
-    """Return the boundary; one that does not exist allows nothing, as a name's owner expects."""
-    return managed_policy(arn) or Policy(arn, ()) if arn else None
-
-
 def _document(policy: Any) -> str:
     """Return the document of a managed policy's default version."""
     version_id = policy.default_version_id
     return next(version.document for version in policy.versions if version.version_id == version_id)
-
-
-def _tags(tags: Any) -> Iterator[tuple[str, str]]:
-    for tag in (tags.values() if isinstance(tags, dict) else tags) or ():
-        yield tag["Key"], tag["Value"]
 
 
 def owner_of(arn: str, objects: ObjectStore, own_account: str) -> str:
@@ -141,7 +137,9 @@ def of_resource(
     ``owner``: its account. ``group_policy`` returns the policy of the group in an ARN.
     """
     if match := _BUCKET.match(arn):
-        return _of_bucket(match[1], objects)
+        bucket = match[1]
+        text = objects.setting(bucket, POLICY) if objects.has_bucket(bucket) else None
+        return _load_policy(f"bucket {bucket}", text) if text else None
     if match := _KEY.fullmatch(arn):
         key = (_backend("kms", "keys", match[1], owner) or {}).get(match[2])
         return _load_policy(f"key {match[2]}", key.policy) if key else None
@@ -157,11 +155,6 @@ def of_resource(
     if _GROUP.fullmatch(arn) and (text := group_policy(arn)):
         return _load_policy("the model package group", text)
     return None
-
-
-def _of_bucket(bucket: str, objects: ObjectStore) -> Policy | None:
-    text = objects.setting(bucket, POLICY) if objects.has_bucket(bucket) else None
-    return _load_policy(f"bucket {bucket}", text) if text else None
 
 
 def _load_policy(name: str, document: str | dict[str, Any]) -> Policy:

@@ -274,6 +274,7 @@ class HeldObjects(ObjectStore):
     """The same store, whose reads, lists and writes raise ``AccessDenied`` where IAM denies."""
 
     def __init__(self, authority: Authority, caller: Caller) -> None:
+        # The same index, folder and lock: another opening of the folder would be refused.
         vars(self).update(vars(authority.objects))
         self._authority, self._caller = authority, caller
 

@@ -25,7 +25,7 @@ def refusal(
         return None
     if signature.service == "s3":
         calls = s3_calls(request, authority.objects)
-        request.environ[MAY_DELETE] = _deleting(authority, caller)
+        request.environ[MAY_DELETE] = _deletion_check(authority, caller)
     else:
         calls = service_calls(signature.service, request)
     try:
@@ -45,7 +45,7 @@ def _caller(authority: Authority, keys: Keys, access_key: str) -> Caller | None:
     return authority.of_user(access_key)
 
 
-def _deleting(authority: Authority, caller: Caller) -> Callable[[str, str, str | None], None]:
+def _deletion_check(authority: Authority, caller: Caller) -> Callable[[str, str, str | None], None]:
     def may_delete(bucket: str, key: str, version: str | None) -> None:
         verb = "DeleteObjectVersion" if version else "DeleteObject"
         authority.check(caller, [object_call(verb, bucket, key)])

@@ -133,7 +133,7 @@ def s3_calls(request: Request, objects: ObjectStore) -> Iterator[Call]:
     resource = f"arn:aws:s3:::{bucket}" + (f"/{key}" if key else "") if bucket else "*"
     if s3_operation.name != "DeleteObjects":  # which asks for each of its keys
         yield Call(f"s3:{action}", resource, context, _KNOWN_ACTIONS)
-    yield from _further(s3_operation.name, request, resource, objects)
+    yield from _further_calls(s3_operation.name, request, resource, objects)
     if s3_operation.name in _READS and "versionId" not in request.args:
         yield from existence(objects, bucket, key)
     if s3_operation.name == "GetObject":
@@ -142,7 +142,7 @@ def s3_calls(request: Request, objects: ObjectStore) -> Iterator[Call]:
         yield key_call("GenerateDataKey", name)
 
 
-def _further(
+def _further_calls(
     operation: str, request: Request, resource: str, objects: ObjectStore
 ) -> Iterator[Call]:
     """Iterate over the further actions of an operation that copies, tags or sets a list."""
@@ -253,6 +253,7 @@ def step_calls(
         return
     thing, member = match[1], f"{match[1]}Name"
     step_request = {**arguments, member: arguments.get(member) or name}
+    # SageMaker itself tags what a step makes with the execution's ARN.
     tags = [*step_request.get("Tags", ()), {"Key": "sagemaker:pipeline-execution-arn", "Value": ""}]
     yield from sagemaker_calls(f"Create{thing}", step_request | {"Tags": tags})
     yield from sagemaker_calls(f"Describe{thing}", {member: step_request[member]})
@@ -265,9 +266,8 @@ def _registration(arguments: Mapping[str, Any]) -> Iterator[Call]:
     if group and not str(group).startswith("arn:"):
         owner = {"ModelPackageGroupName": group, "Tags": extended_tags}
         yield from sagemaker_calls("CreateModelPackageGroup", owner)
-    tagging = (
-        {} if foreign(str(group)) else {"Tags": extended_tags}
-    )  # a group of others' has its own tags
+    # A group of another account has its own tags.
+    tagging = {} if foreign(str(group)) else {"Tags": extended_tags}
     yield from sagemaker_calls("CreateModelPackage", {**arguments, "Tags": [], **tagging})
     yield from sagemaker_calls("DescribeModelPackage", {"ModelPackageGroupName": group})
     specification = arguments.get("InferenceSpecification") or {}

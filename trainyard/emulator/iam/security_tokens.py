@@ -87,6 +87,7 @@ class SecurityTokens:
             )
         owner, source = foreign(role) or account(), self.keys.session(access_key)
         tags, transitive = _tags(form, source)
+        # The role's account, not the caller's, knows the policies and the longest session.
         with enter_scope(region(), owner):
             iam_role = account_policies.role(role)
             policies = tuple(self._policies(form))

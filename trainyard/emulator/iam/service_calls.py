@@ -94,14 +94,15 @@ def sagemaker_calls(operation: str, request: Mapping[str, Any]) -> Iterator[Call
 
 def pass_role_calls(request: Mapping[str, Any], service: str) -> Iterator[Call]:
     """Iterate over PassRole of each role that a request hands to a service."""
-    roles = {role for name in _ROLE_MEMBERS for role in members(request, name) if _is_role(role)}
+    roles = {
+        role
+        for name in _ROLE_MEMBERS
+        for role in members(request, name)
+        if isinstance(role, str) and ":role/" in role
+    }
     for role in sorted(roles):
         context = values(iam__passedtoservice=service)
         yield Call("iam:PassRole", role, context, frozenset({"iam:associatedresourcearn"}))
-
-
-def _is_role(value: Any) -> bool:
-    return isinstance(value, str) and ":role/" in value
 
 
 def members(value: Any, name: str) -> Iterator[Any]:
@@ -133,6 +134,7 @@ def _sagemaker_resource(operation: str, request: Mapping[str, Any]) -> str:
     kind = re.sub(r"^[A-Z][a-z]+", "", operation)
     if kind.startswith("ModelPackage") and not kind.startswith("ModelPackageGroup"):
         return _package(request)
+    # The longest beginning of the operation's noun after which a member is named.
     for length in range(len(kind), 2, -1):
         for name in (f"{kind[:length]}Arn", f"{kind[:length]}Name"):
             if isinstance(request.get(name), str):
@@ -261,7 +263,10 @@ def service_calls(service: str, request: Request) -> Iterator[Call]:
     """
     if service == "lambda" and (match := _FUNCTION.match(request.path)):
         verb = "InvokeFunction" if match["rest"] else operation_of(service, request)
-        yield Call(f"lambda:{verb}", _function(unquote(match["name"])))
+        name = unquote(match["name"])
+        plain = name.rpartition("function:")[2].partition(":")[0]
+        arn = name if name.startswith("arn:") else make_arn("lambda", f"function:{plain}")
+        yield Call(f"lambda:{verb}", arn)
         return
     if service == "sagemaker" and (match := _ENDPOINT.match(request.path)):
         verb = "InvokeEndpointAsync" if match["verb"].startswith("async") else "InvokeEndpoint"
@@ -283,8 +288,3 @@ def owner(service: str, request: Request) -> str:
     if service != "kms":
         return ""
     return foreign(str(json_object(request.get_data() or b"{}").get("KeyId", "")))
-
-
-def _function(name: str) -> str:
-    plain = name.rpartition("function:")[2].partition(":")[0]
-    return name if name.startswith("arn:") else make_arn("lambda", f"function:{plain}")
