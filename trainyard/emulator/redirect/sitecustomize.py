@@ -92,6 +92,7 @@ class _Finder(importlib.abc.MetaPathFinder):
     ) -> importlib.machinery.ModuleSpec | None:
         if name not in _SESSION_MODULES:
             return None
+        # The finder of paths alone: all finders together would ask this one again.
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         if spec and spec.loader:
             _hook_after(spec.loader)

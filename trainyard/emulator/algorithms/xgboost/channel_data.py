@@ -94,13 +94,14 @@ def _csv_rows(files: list[Path], has_weights: bool) -> Rows:
 
 def _csv_table(path: Path, separator: str) -> np.ndarray:
     """Return the cells as float32; NaN for an empty or non-numeric cell, as in XGBoost's parser."""
-    how: dict[str, Any] = {"dtype": np.float32, "comments": None, "delimiter": separator}
+    options: dict[str, Any] = {"dtype": np.float32, "comments": None, "delimiter": separator}
+    # loadtxt is fast, but takes no missing cells; genfromtxt takes them, and is slow.
     try:
-        return np.loadtxt(path, ndmin=2, **how)
+        return np.loadtxt(path, ndmin=2, **options)
     except ValueError:
         pass
     try:
-        table = np.genfromtxt(path, ndmin=2, **how)
+        table = np.genfromtxt(path, ndmin=2, **options)
     except ValueError as wrong:  # rows of different widths; the error names their line numbers
         text = " ".join(str(wrong).split())
         raise UserError(f"Failed to load csv data: {path.name}: {text}") from None

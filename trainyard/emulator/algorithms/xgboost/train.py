@@ -26,10 +26,8 @@ from trainyard.emulator.algorithms.xgboost.channel_data import Rows, read
 from trainyard.emulator.algorithms.xgboost.facts import MAXIMIZED_METRICS, MODEL, format_of
 from trainyard.emulator.algorithms.xgboost.hyperparameters import UserError, validate
 
-PICKLE_VERSIONS = (
-    1,
-    2,
-)  # the last version whose model is a pickle; later ones use Booster.save_model
+# The last version whose model is a pickle; later ones use Booster.save_model.
+PICKLE_VERSIONS = (1, 2)
 CHECKPOINT = "xgboost-checkpoint"
 _ERRORS_OF_USERS = (
     "label must be in [0,1] for logistic regression",
@@ -186,21 +184,18 @@ def _checkpoint(job: Job) -> tuple[str | None, int]:
 def _callbacks(
     job: Job, values: dict[str, Any], metrics: list[str], valid: bool, completed_rounds: int
 ) -> list[xgboost.callback.TrainingCallback]:
-    after: list[xgboost.callback.TrainingCallback] = [ScorePrinter(completed_rounds)]
+    callbacks: list[xgboost.callback.TrainingCallback] = [ScorePrinter(completed_rounds)]
     if folder := job.config("checkpointconfig").get("LocalPath"):
-        after.append(xgboost.callback.TrainingCheckPoint(folder, CHECKPOINT, interval=1))
+        callbacks.append(xgboost.callback.TrainingCheckPoint(folder, CHECKPOINT, interval=1))
     if values.get("save_model_on_termination") == "true":
         target = job.base / "model" / MODEL
-        after.append(ModelSaver(lambda booster: save(booster, target, job.version)))
+        callbacks.append(ModelSaver(lambda booster: save(booster, target, job.version)))
     if rounds := values.get("early_stopping_rounds"):
-        after += _early_stopping(job, rounds, _stopped_by(values), valid)
-    return after
-
-
-def _stopped_by(values: dict[str, Any]) -> str | None:
-    """Return the metric that stops early: the tuning objective, else the last eval_metric."""
-    objective = values.get("_tuning_objective_metric", ":").split(":")[1]
-    return objective or next(iter(reversed(values.get("eval_metric", []))), None)
+        # The tuning objective stops early, else the last eval_metric.
+        objective = values.get("_tuning_objective_metric", ":").split(":")[1]
+        metric = objective or next(iter(reversed(values.get("eval_metric", []))), None)
+        callbacks += _early_stopping(job, rounds, metric, valid)
+    return callbacks
 
 
 def _early_stopping(
@@ -230,9 +225,8 @@ def _early_stopping(
 class ScorePrinter(xgboost.callback.TrainingCallback):
     """Prints scores as ``[0]#011train-rmse:8.1``.
 
-    CloudWatch shows a tab as ``#011``, and the metrics' expressions expect it. ``done``: rounds of
-    an
-    earlier run.
+    CloudWatch shows a tab as ``#011``, and the metrics' expressions expect it.
+    ``completed_rounds``: rounds of an earlier run.
     """
 
     def __init__(self, completed_rounds: int) -> None:
@@ -253,6 +247,7 @@ class ModelSaver(xgboost.callback.TrainingCallback):
     def __init__(self, save: Callable[[xgboost.Booster], None]) -> None:
         super().__init__()
         self._save = save
+        # A stop ends the process at once, with success: the model of the last round is saved.
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:

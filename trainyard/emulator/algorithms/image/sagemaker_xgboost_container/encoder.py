@@ -28,6 +28,7 @@ def csv_to_array(input: str | bytes, dtype: Any = None) -> np.ndarray:  # noqa: 
     text = input if isinstance(input, str) else bytes(input).decode()
     lines = text.split("\n")
     delimiter = csv.Sniffer().sniff(lines[0][:512]).delimiter
+    # Of a single column the sniffer takes a letter or a digit for the separator.
     separator = "," if delimiter.isalnum() else delimiter
     return np.array([[c or "nan" for c in line.split(separator)] for line in lines]).astype(dtype)
 
