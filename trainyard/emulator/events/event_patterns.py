@@ -80,7 +80,9 @@ def _alternatives(pattern: dict[str, Any], path: str) -> Iterator[Alternative]:
     alternatives: list[Alternative] = [{}]
     for name, value in pattern.items():
         inner = f"{path}.{name}" if path else name
-        if name == "$or" and _is_or(value):
+        # With one entry, or none, $or is a member of that name.
+        is_or = name == "$or" and isinstance(value, list) and len(value) > 1
+        if is_or and all(isinstance(entry, dict) for entry in value):
             more = [alternative for entry in value for alternative in _alternatives(entry, path)]
         elif isinstance(value, dict):
             more = list(_alternatives(value, inner))
@@ -88,16 +90,13 @@ def _alternatives(pattern: dict[str, Any], path: str) -> Iterator[Alternative]:
             more = [{inner: _tests(value)}]
         else:
             raise WrongPattern(f'"{name}" must be an object or an array')
-        alternatives = [_both(base, other) for base in alternatives for other in more]
+        # Of one path any test may hold: those of both are joined.
+        alternatives = [
+            {**base, **{p: base.get(p, []) + tests for p, tests in other.items()}}
+            for base in alternatives
+            for other in more
+        ]
     yield from alternatives
-
-
-def _both(base: Alternative, other: Alternative) -> Alternative:
-    return {**base, **{path: base.get(path, []) + tests for path, tests in other.items()}}
-
-
-def _is_or(value: Any) -> bool:
-    return isinstance(value, list) and len(value) > 1 and all(isinstance(v, dict) for v in value)
 
 
 def _tests(entries: list[Any]) -> list[Test]:
@@ -184,24 +183,22 @@ def _like(operand: str) -> Callable[[str], bool]:
 def _numeric(operand: Any) -> Test:
     if not isinstance(operand, list):
         raise WrongPattern("Value of numeric must be an array.")
-    rest, comparisons = list(operand), []
-    while rest:
-        sign, *rest = rest
-        if sign not in _COMPARE or (comparisons and not _is_range(comparisons[0][0], sign)):
+    remaining, comparisons = list(operand), []
+    while remaining:
+        sign, *remaining = remaining
+        # A second comparison must close the range that the first opens.
+        first = comparisons[0][0] if comparisons else ""
+        if sign not in _COMPARE or (first and (first[0] != ">" or sign[0] != "<")):
             raise WrongPattern(f"Bad numeric range operator: {sign}")
-        if not rest or type_of(rest[0]) != "number":
+        if not remaining or type_of(remaining[0]) != "number":
             raise WrongPattern(f"Value of {sign} must be numeric")
-        comparisons.append((sign, rest.pop(0)))
+        comparisons.append((sign, remaining.pop(0)))
     if not comparisons:
         raise WrongPattern("Invalid member in numeric match: ]")
     hold = [(_COMPARE[sign], number) for sign, number in comparisons]
     return _of_one(
         lambda value: type_of(value) == "number" and all(test(value, n) for test, n in hold)
     )
-
-
-def _is_range(first: str, second: str) -> bool:
-    return first[0] == ">" and second[0] == "<"
 
 
 def _cidr(operand: Any) -> Test:

@@ -77,7 +77,7 @@ class Deliverer:
         except (BotoCoreError, ClientError, ApiError) as error:
             log.warning("an event did not reach %s: %s", target["Arn"], error)
             if dead := target.get("DeadLetterConfig", {}).get("Arn"):
-                self._dead(dead, text)
+                self._send_dead_letter(dead, text)
 
     def _client(self, service: str) -> Any:
         return self._aws.client(service)
@@ -93,7 +93,7 @@ class Deliverer:
         name = arn.rpartition(":")[2]
         return self._client("sqs").get_queue_url(QueueName=name)["QueueUrl"]
 
-    def _dead(self, arn: str, text: str) -> None:
+    def _send_dead_letter(self, arn: str, text: str) -> None:
         try:
             url = self._queue_url(arn)
             self._client("sqs").send_message(QueueUrl=url, MessageBody=text)
@@ -202,14 +202,20 @@ class Rules:
             "ListTargetsByRule": self.list_targets,
             "PutEvents": self.put_events,
             "TestEventPattern": self.test,
-            "ListTagsForResource": lambda request: {"Tags": self._by_arn(request)["tags"]},
+            "ListTagsForResource": lambda request: {
+                "Tags": self._find({"Name": request["ResourceARN"].rpartition("/")[2]})["tags"]
+            },
         }
 
     def emit(self, event: Event) -> None:
         """Deliver the event to the targets of each enabled rule whose pattern it matches."""
         with self._lock:
             rules = [
-                rule for rule in self._documents.all.values() if _on(rule) and _matches(rule, event)
+                rule
+                for rule in self._documents.all.values()
+                if _is_enabled(rule)
+                and (pattern := rule.get("EventPattern"))
+                and event_patterns.parse(pattern)(event)
             ]
             for rule in rules:
                 self._deliver(rule, event)
@@ -219,8 +225,9 @@ class Rules:
         with self._lock:
             for rule in list(self._documents.all.values()):
                 if rule.get("next") is not None and rule["next"] <= now:
-                    if _on(rule):
-                        self._deliver(rule, _tick(self._arn(rule["name"]), rule["next"]))
+                    if _is_enabled(rule):
+                        tick = make("aws.events", "Scheduled Event", {}, [self._arn(rule["name"])])
+                        self._deliver(rule, tick | {"time": iso(rule["next"])})
                     rule["next"] = _next(rule, now)
                     self._documents.put(rule)
 
@@ -249,6 +256,7 @@ class Rules:
             event_patterns.parse(pattern)
         members = {key: request[key] for key in _RULE if request.get(key)}
         with self._lock:
+            # A rule that is put again keeps its targets and tags.
             old = self._documents.all.get(name, {"targets": [], "tags": request.get("Tags", [])})
             rule = {"name": name, "made": time.time(), **members}
             rule |= {"State": members.get("State", "ENABLED")}
@@ -358,9 +366,6 @@ class Rules:
             raise ApiError("ResourceNotFoundException", text)
         return rule
 
-    def _by_arn(self, request: dict) -> dict:
-        return self._find({"Name": request["ResourceARN"].rpartition("/")[2]})
-
     def _arn(self, name: str) -> str:
         return make_arn("events", f"rule/{name}")
 
@@ -389,17 +394,8 @@ def make(source: str, kind: str, detail: Any, resources: list[str]) -> Event:
     }
 
 
-def _tick(arn: str, due: float) -> Event:
-    return make("aws.events", "Scheduled Event", {}, [arn]) | {"time": iso(due)}
-
-
-def _on(rule: dict) -> bool:
+def _is_enabled(rule: dict) -> bool:
     return rule["State"] != "DISABLED"
-
-
-def _matches(rule: dict, event: Event) -> bool:
-    pattern = rule.get("EventPattern")
-    return bool(pattern) and event_patterns.parse(pattern)(event)
 
 
 def _next(rule: dict, now: float) -> float | None:

@@ -36,8 +36,8 @@ class Events:
 
     def __init__(self, root: Path, aws: Aws) -> None:
         self._deliverer = Deliverer(aws)
-        self._waiting: queue.SimpleQueue[tuple[Target, str] | None] = queue.SimpleQueue()
-        send: Callable[[Target, str], None] = lambda target, text: self._waiting.put((target, text))  # noqa: E731
+        self._queue: queue.SimpleQueue[tuple[Target, str] | None] = queue.SimpleQueue()
+        send: Callable[[Target, str], None] = lambda target, text: self._queue.put((target, text))  # noqa: E731
         self._rules, self._schedules = Rules(root / "rules", send), Schedules(root, send)
         self._rest = Rest("scheduler")
         self.changes = Changes(self._rules.emit)
@@ -57,7 +57,7 @@ class Events:
     def close(self) -> None:
         """Stop the threads; emitted events are delivered first."""
         self._close_event.set()
-        self._waiting.put(None)
+        self._queue.put(None)
         for thread in self._threads:
             if thread.ident:
                 thread.join()
@@ -93,7 +93,7 @@ class Events:
             return error(failure)
 
     def _deliver(self) -> None:
-        while (entry := self._waiting.get()) is not None:
+        while (entry := self._queue.get()) is not None:
             try:
                 self._deliverer.deliver(*entry)
             except Exception:
@@ -175,14 +175,19 @@ class Changes:
         if status in END_STATUSES and before in (None, status):
             return  # of an earlier emulator, or already reported
         if status not in END_STATUSES and self._is_new(arn, (status,)):
-            self._emit(make(SOURCE, EXECUTION, common | _of_execution(answer, before), resources))
+            self._emit(
+                make(SOURCE, EXECUTION, common | _execution_detail(answer, before), resources)
+            )
         for name, step in record["steps"].items():
             key, earlier = f"{arn} {name}", self._status(f"{arn} {name}")
             if self._is_new(key, (step["StepStatus"],)) and (earlier or "EndTime" not in step):
-                detail = common | _of_step(step, earlier)
+                detail = common | _step_detail(step, earlier)
                 self._emit(make(SOURCE, STEP, detail, resources))
+        # The end of an execution comes after those of its steps.
         if status in END_STATUSES and self._is_new(arn, (status,)):
-            self._emit(make(SOURCE, EXECUTION, common | _of_execution(answer, before), resources))
+            self._emit(
+                make(SOURCE, EXECUTION, common | _execution_detail(answer, before), resources)
+            )
 
     def _status(self, key: str) -> str | None:
         return self._last_statuses.get(key, (None,))[0]
@@ -194,7 +199,7 @@ class Changes:
             return new
 
 
-def _of_execution(answer: dict[str, Any], before: str | None) -> dict[str, Any]:
+def _execution_detail(answer: dict[str, Any], before: str | None) -> dict[str, Any]:
     status = answer["PipelineExecutionStatus"]
     detail = {
         "currentPipelineExecutionStatus": status,
@@ -210,7 +215,7 @@ def _of_execution(answer: dict[str, Any], before: str | None) -> dict[str, Any]:
     return detail
 
 
-def _of_step(step: dict[str, Any], before: str | None) -> dict[str, Any]:
+def _step_detail(step: dict[str, Any], before: str | None) -> dict[str, Any]:
     detail = {
         "stepName": step["StepName"],
         "stepType": step.get("StepType", ""),

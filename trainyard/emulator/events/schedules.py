@@ -104,7 +104,9 @@ class Schedules:
     # inside
 
     def _put(self, request: dict, creation_time: float | None = None) -> dict:
-        name, group = _valid(request["Name"]), request.get("GroupName", DEFAULT)
+        name, group = request["Name"], request.get("GroupName", DEFAULT)
+        if not _NAME.fullmatch(name):
+            raise _invalid(f"Name {name!r} must match {_NAME.pattern}")
         if group != DEFAULT:
             text = f"Schedule group {group} does not exist: only {DEFAULT} exists here."
             raise ApiError("ResourceNotFoundException", text, 404)
@@ -119,7 +121,7 @@ class Schedules:
         schedule |= {"LastModificationDate": now, "State": request.get("State", "ENABLED")}
         schedule.setdefault("ScheduleExpressionTimezone", "UTC")
         schedule["next"] = _next(schedule, now)
-        if creation_time is None and _at_once(schedule, now):
+        if creation_time is None and _fires_at_once(schedule, now):
             schedule["next"] = now
         self._documents.put(schedule)
         return {"ScheduleArn": _arn(group, name)}
@@ -170,12 +172,13 @@ def _next(schedule: dict, now: float) -> float | None:
     anchor = start or schedule["LastModificationDate"]
     if text.startswith("at("):  # StartDate and EndDate do not apply to it
         return expression.next(now, anchor)
+    # A second before its start: the start itself may be an occurrence.
     moment = expression.next(max(now, start - 1 if start else 0), anchor)
     end = schedule.get("EndDate")
     return None if moment is None or (end and moment > end) else moment
 
 
-def _at_once(schedule: dict, now: float) -> bool:
+def _fires_at_once(schedule: dict, now: float) -> bool:
     """Return whether the schedule fires as soon as it is created.
 
     That is a rate whose StartDate, its first occurrence, is past or missing ("Schedule types" in
@@ -188,12 +191,6 @@ def _at_once(schedule: dict, now: float) -> bool:
 def _plain(value: Any) -> Any:
     """Return a time as a float; clients send times as integers of seconds."""
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
-def _valid(name: str) -> str:
-    if not _NAME.fullmatch(name):
-        raise _invalid(f"Name {name!r} must match {_NAME.pattern}")
-    return name
 
 
 def _arn(group: str, name: str) -> str:
