@@ -166,6 +166,7 @@ class Alarms:
         period, now = alarm["Period"], time.time()
         count = alarm["EvaluationPeriods"] + EXTRA_PERIODS
         unit = alarm.get("Unit", "")
+        # points() leaves its end out, and a value of this very moment counts.
         points = self._metrics.points(metric, now - count * period, now + 1e-6, unit)
         windows: list[list] = [[] for _ in range(count)]
         for point in points:
@@ -241,8 +242,7 @@ def _reason(alarm: dict, values: list[float | None], state: str) -> str:
     }[alarm["ComparisonOperator"]]
     return (
         f"Threshold Crossed: {len(datapoints)} datapoints [{', '.join(datapoints)}] {relation} "
-        f"{words} the "
-        f"threshold ({alarm['Threshold']})."
+        f"{words} the threshold ({alarm['Threshold']})."
     )
 
 

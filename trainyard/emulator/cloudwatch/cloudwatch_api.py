@@ -23,7 +23,6 @@ from werkzeug import Request, Response
 
 from trainyard.emulator.cloudwatch.alarms import Alarms, metric_of
 from trainyard.emulator.cloudwatch.metric_store import (
-    Metric,
     Metrics,
     Point,
     compute_statistic,
@@ -41,7 +40,12 @@ class CloudWatch:
     def __init__(self, root: Path) -> None:
         self.metrics = Metrics(root / "metrics.sqlite")
         self.alarms = Alarms(root / "alarms.json", self.metrics)
-        self._operations = self._table() | Queries(self.metrics).operations()
+        self._operations: dict[str, Callable[[dict], dict]] = {
+            "PutMetricAlarm": self.alarms.put,
+            "DescribeAlarms": self._describe,
+            "DeleteAlarms": self.alarms.delete,
+            **Queries(self.metrics).operations(),
+        }
 
     def begin(self) -> None:
         self.alarms.begin()
@@ -64,18 +68,16 @@ class CloudWatch:
             if reason := report(model.input_shape, parameters):
                 raise ApiError("ValidationError", f"{operation}: {reason}")
             result = self._operations[operation](parameters)
-            return _json(200, result) if target else _xml(model, result)
+            if target:
+                return _json(200, result)
+            body = QuerySerializer(model).serialize(result)["body"]
+            return Response(body, 200, content_type="text/xml")
         except ApiError as failure:
-            return _json_error(failure) if target else _xml_error(failure)
-
-    def _table(self) -> dict[str, Callable[[dict], dict]]:
-        alarms = self.alarms
-
-        return {
-            "PutMetricAlarm": alarms.put,
-            "DescribeAlarms": self._describe,
-            "DeleteAlarms": alarms.delete,
-        }
+            if not target:
+                return query_error(failure.code, failure.message, failure.status)
+            response = _json(failure.status, {"__type": failure.code, "message": failure.message})
+            response.headers["x-amzn-query-error"] = f"{failure.code};Sender"
+            return response
 
     def _describe(self, request: dict) -> dict:
         alarms = self.alarms.describe(request)
@@ -88,6 +90,7 @@ class CloudWatch:
 @functools.cache
 def _model() -> ServiceModel:
     document = Loader().load_service_model("cloudwatch", "service-2")
+    # botocore's own document names newer protocols first, which QueryParser does not read.
     metadata = document["metadata"] | {"protocol": "query", "protocols": ["query"]}
     return ServiceModel(document | {"metadata": metadata}, "cloudwatch")
 
@@ -110,21 +113,6 @@ def _form(model: Any, request: Request) -> dict:
 
 def _json(status: int, document: dict) -> Response:
     return Response(json.dumps(document), status, content_type="application/x-amz-json-1.0")
-
-
-def _json_error(failure: ApiError) -> Response:
-    response = _json(failure.status, {"__type": failure.code, "message": failure.message})
-    response.headers["x-amzn-query-error"] = f"{failure.code};Sender"
-    return response
-
-
-def _xml(model: Any, result: dict) -> Response:
-    response = QuerySerializer(model).serialize(result)
-    return Response(response["body"], 200, content_type="text/xml")
-
-
-def _xml_error(failure: ApiError) -> Response:
-    return query_error(failure.code, failure.message, failure.status)
 
 
 MOST = 1440  # data points of an answer to GetMetricStatistics: its documentation
@@ -166,7 +154,7 @@ class Queries:
             {
                 "Namespace": metric.namespace,
                 "MetricName": metric.name,
-                "Dimensions": _list_dimensions(metric),
+                "Dimensions": [{"Name": n, "Value": value} for n, value in metric.dimensions],
             }
             for metric in self._metrics.list_metrics()
             if request.get("Namespace") in (None, metric.namespace)
@@ -243,8 +231,7 @@ def _check_values(datum: dict, location: str) -> None:
         if "Value" in datum and datum.get(other):
             message = (
                 f"The parameters {location}.Value and {location}.{other} are mutually exclusive "
-                "and "
-                "you have specified both."
+                "and you have specified both."
             )
             raise ApiError("InvalidParameterCombination", message)
     if datum.get("Counts") and len(datum["Counts"]) != len(datum.get("Values", [])):
@@ -298,10 +285,6 @@ def _check(statistics: list[str]) -> None:
         raise _invalid(
             f"statistic {unknown[0]!r} is not computed here: use one of the plain five, or p99"
         )
-
-
-def _list_dimensions(metric: Metric) -> list[dict]:
-    return [{"Name": name, "Value": value} for name, value in metric.dimensions]
 
 
 def _invalid(message: str) -> ApiError:

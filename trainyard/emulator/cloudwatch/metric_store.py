@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-RETENTION_SECONDS = (
-    15 * 86400
-)  # seconds that data are kept: CloudWatch's retention for one-minute periods
+# Seconds that data are kept: CloudWatch's retention for one-minute periods.
+RETENTION_SECONDS = 15 * 86400
 log = logging.getLogger(__name__)
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS series (
@@ -185,6 +184,7 @@ def _percentile(share: float, values: list[tuple[float, float]]) -> float:
     target, total = share * sum(count for _, count in values), 0.0
     for value, count in values:
         total += count
+        # 1e-9: rounding must not put the target above the last sum.
         if total >= target - 1e-9:
             return value
     return values[-1][0]
