@@ -74,6 +74,7 @@ def main() -> None:
         print_error(answer["error"])
     answer["milliseconds"] = 1000 * (time.monotonic() - start_time)
     answer["memory"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    # Renamed: the emulator finds no answer, or a whole one.
     draft = HOME / "answer.draft"
     draft.write_text(json.dumps(answer))
     draft.rename(HOME / "answer.json")

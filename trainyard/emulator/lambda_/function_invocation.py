@@ -59,7 +59,7 @@ class Invocation:
     client_context: Any = None
     _cluster: Cluster | None = None
     _timer: threading.Timer | None = None
-    _late: bool = False
+    _timed_out: bool = False
     _is_stopped: bool = False
     _lines: list[str] = field(default_factory=list)
     _stream: str = ""
@@ -128,6 +128,7 @@ class Invocation:
             self._write_line(f"[emulator] {isolation.notice}")
         route = access.route if access else None
         self._cluster = Cluster(self.directory, [node], isolation, self._line, route)
+        # A stop before this line has found no cluster.
         if self._is_stopped:
             self._cluster.stop(0)
         return self._cluster
@@ -135,30 +136,37 @@ class Invocation:
     def _conclude(self, node: Node, outcome: Outcome, milliseconds: float) -> Result:
         home = JobFolder(node.home, "/opt/home", place="/opt/home", report=self._write_line)
         text, memory = home.read(ANSWER, LONGEST_ANSWER + 1), 0
-        if self._late:
+        if self._timed_out:
             seconds = f"{self.configuration['Timeout']:.2f}"
             message = f"RequestId: {self.request} Error: Task timed out after {seconds} seconds"
             result = self._failure("Sandbox.Timedout", message)
         elif text and len(text) > LONGEST_ANSWER:
-            result = self._too_large()
+            result = self._oversize_failure()
         elif (answer := _parse_answer(text)) is None:
-            result = self._failure("Runtime.ExitError", self._died(outcome))
+            result = self._failure("Runtime.ExitError", self._exit_message(outcome))
         else:
             milliseconds, memory = answer["milliseconds"], answer["memory"]
-            result = self._make_result(answer["error"] or answer["result"], bool(answer["error"]))
-        self._report(milliseconds, memory)
+            payload = json.dumps(answer["error"] or answer["result"]).encode()
+            if len(payload) > LARGEST:
+                result = self._oversize_failure()
+            else:
+                result = Result(payload, bool(answer["error"]))
+        self._write_line(f"END RequestId: {self.request}")
+        billed_milliseconds = int(milliseconds) + 1
+        size = self.configuration["MemorySize"]
+        self._write_line(
+            f"REPORT RequestId: {self.request}\tDuration: {milliseconds:.2f} ms\t"
+            f"Billed Duration: {billed_milliseconds} ms\tMemory Size: {size} MB\tMax Memory Used: "
+            f"{memory} MB\t"
+        )
         result.tail = "".join(f"{line}\n" for line in self._lines).encode()[-TAIL:]
         return result
 
-    def _make_result(self, answer: Any, is_failure: bool) -> Result:
-        payload = json.dumps(answer).encode()
-        return Result(payload, is_failure) if len(payload) <= LARGEST else self._too_large()
-
-    def _too_large(self) -> Result:
+    def _oversize_failure(self) -> Result:
         limit = f"exceeded maximum allowed payload size ({LARGEST} bytes)."
         return self._failure("Function.ResponseSizeTooLarge", f"Response payload size {limit}")
 
-    def _died(self, outcome: Outcome) -> str:
+    def _exit_message(self, outcome: Outcome) -> str:
         status = outcome.failure.status if outcome.failure else 0
         how = f"with error: {f'signal: {-status}' if status < 0 else f'exit status {status}'}"
         how = how if status else "without providing a reason"
@@ -170,16 +178,6 @@ class Invocation:
         self._write_line(message)
         return Result(json.dumps({"errorType": kind, "errorMessage": message}).encode(), True)
 
-    def _report(self, milliseconds: float, memory: int) -> None:
-        self._write_line(f"END RequestId: {self.request}")
-        billed_milliseconds = int(milliseconds) + 1
-        size = self.configuration["MemorySize"]
-        self._write_line(
-            f"REPORT RequestId: {self.request}\tDuration: {milliseconds:.2f} ms\t"
-            f"Billed Duration: {billed_milliseconds} ms\tMemory Size: {size} MB\tMax Memory Used: "
-            f"{memory} MB\t"
-        )
-
     # the log
 
     @property
@@ -188,6 +186,7 @@ class Invocation:
         return logging.get("LogGroup") or f"/aws/lambda/{self.configuration['FunctionName']}"
 
     def _line(self, _: str, line: str) -> None:
+        # As on AWS the time-out begins with the handler, not with the import of its module.
         if self._timer is None and line.startswith(f"START RequestId: {self.request}"):
             self._timer = threading.Timer(self.configuration["Timeout"], self._time_out)
             self._timer.daemon = True
@@ -199,7 +198,7 @@ class Invocation:
         self.place.logs.append(self._group, self._stream, [line])
 
     def _time_out(self) -> None:
-        self._late = True
+        self._timed_out = True
         if self._cluster:
             self._cluster.stop(0)
 

@@ -126,7 +126,9 @@ def read_configuration(request: dict) -> dict[str, Any]:
     Raises ``InvalidParameterValueException`` for what the emulator cannot run, or AWS refuses.
     """
     for member, reason in NOT_RUN.items():
-        if request.get(member) and any(_values(request[member])):
+        value = request.get(member)
+        parts = list(value.values()) if isinstance(value, dict) else [value]
+        if value and any(parts):
             raise invalid(f"{member} is not run by this emulator: {reason}")
     if "Role" in request and not re.fullmatch(_ROLE, request["Role"]):
         message = (
@@ -144,10 +146,6 @@ def read_configuration(request: dict) -> dict[str, Any]:
     return {
         member: request[member] for member in SETTINGS if request.get(member) not in (None, {}, [])
     }
-
-
-def _values(value: Any) -> list[Any]:
-    return list(value.values()) if isinstance(value, dict) else [value]
 
 
 def _check_environment(variables: dict[str, str]) -> None:
@@ -198,7 +196,7 @@ class Functions:
     def resume(self) -> None:
         """Call again for the events that a killed emulator had accepted."""
         for path in sorted(self._root.glob("*/events/*.json")):
-            self._later(path)
+            self._start_delivery(path)
 
     def close(self) -> None:
         """End every call; return when none of their processes is left."""
@@ -328,7 +326,11 @@ class Functions:
         if kind == "DryRun":
             return {"StatusCode": 204}
         if kind == "Event":
-            self._accept(configuration["FunctionName"], event)
+            # On disk before the answer: a kill loses no event, but may repeat its call.
+            events = self._path(configuration["FunctionName"]).parent / "events"
+            path = events / f"{time.time_ns()}-{uuid.uuid4().hex}.json"
+            write_json(path, event)
+            self._start_delivery(path)
             return {"StatusCode": 202}
         result = self.call(configuration["FunctionArn"], event)
         answer = {"StatusCode": 200, "ExecutedVersion": "$LATEST", "Payload": result.payload}
@@ -356,6 +358,7 @@ class Functions:
             run = Invocation(self._place, configuration, code, self._runs / number.hex, str(number))
             if self._closing.is_set():
                 raise ApiError("ServiceException", "The emulator is stopping.", 503)
+            # Under the lock: while a run is in this set, ``_store`` keeps the folder of its code.
             self._running.add(run)
         try:
             return run.run(event)
@@ -367,15 +370,7 @@ class Functions:
 
     # events
 
-    def _accept(self, name: str, event: Any) -> None:
-        """Write the event to disk, then start its call: a kill loses no event, but may repeat its
-        call.
-        """
-        path = self._path(name).parent / "events" / f"{time.time_ns()}-{uuid.uuid4().hex}.json"
-        write_json(path, event)
-        self._later(path)
-
-    def _later(self, path: Path) -> None:
+    def _start_delivery(self, path: Path) -> None:
         Thread(target=self._deliver, args=(path,), daemon=True).start()
 
     def _deliver(self, path: Path) -> None:
@@ -406,7 +401,8 @@ class Functions:
     def _find(self, request: dict, key: str = "FunctionName") -> dict:
         """Return the function's record. Raises ``ResourceNotFoundException``."""
         name = _name(request[key])
-        qualifier = request.get("Qualifier") or _qualifier(request[key])
+        own_qualifier = request[key].rpartition("function:")[2].partition(":")[2]
+        qualifier = request.get("Qualifier") or own_qualifier
         if qualifier not in ("", "$LATEST") or not self._path(name).exists():
             arn = make_arn("lambda", f"function:{name}") + (qualifier and f":{qualifier}")
             raise ApiError("ResourceNotFoundException", f"Function not found: {arn}", 404)
@@ -444,10 +440,6 @@ def _name(reference: str) -> str:
     return name
 
 
-def _qualifier(reference: str) -> str:
-    return reference.rpartition("function:")[2].partition(":")[2]
-
-
 def _check_unpublished(request: dict) -> None:
     if request.get("Publish"):
         raise invalid("Publish: versions are not kept by this emulator, which has only $LATEST")
@@ -465,8 +457,8 @@ def _event(payload: bytes) -> Any:
 
 
 def _check_revision(record: dict, request: dict) -> None:
-    have = record["configuration"]["RevisionId"]
-    if request.get("RevisionId", have) != have:
+    revision = record["configuration"]["RevisionId"]
+    if request.get("RevisionId", revision) != revision:
         message = "The RevisionId provided does not match the latest RevisionId. Call the"
         message += " GetFunction/GetAlias API to retrieve the latest RevisionId"
         raise ApiError("PreconditionFailedException", message, 412)
