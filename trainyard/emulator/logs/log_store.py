@@ -92,7 +92,9 @@ class LogStore:
                 self._create(group, stream)
             elif not path.exists():
                 raise _missing(f"The specified log stream {stream!r} does not exist.")
-            if not create and _is_earlier(path, events):
+            # Only a client back-dates events: the emulator's own are of this moment.
+            last = None if create else next(read_backward(path), None)
+            if last is not None and any(t < last.timestamp for t, _ in events):
                 path.with_suffix(_UNORDERED_SUFFIX).touch()
             with path.open("r+b") as file:
                 _end_torn_line(file)
@@ -284,12 +286,6 @@ def _file_name(subject: str, name: str, suffix: str) -> str:
         message = f"The {subject} name must have 1 to {_LONGEST} bytes: {name[:60]!r}"
         raise ApiError("InvalidParameterException", message)
     return file_name
-
-
-def _is_earlier(path: Path, events: list[tuple[int, str]]) -> bool:
-    """Return whether a new event is earlier than the last one stored."""
-    last = next(read_backward(path), None)
-    return last is not None and any(t < last.timestamp for t, _ in events)
 
 
 def _birth(path: Path) -> int:

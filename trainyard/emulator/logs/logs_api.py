@@ -99,11 +99,10 @@ class Logs:
         return {}
 
     def _untag(self, request: dict) -> dict:
-        gone = request.get("tagKeys") or request.get("tags") or []
+        removed_keys = request.get("tagKeys") or request.get("tags") or []
         tags = self._tags(request)["tags"]
-        self._store.change(
-            _group(request), {"tags": {k: v for k, v in tags.items() if k not in gone}}
-        )
+        remaining_tags = {k: v for k, v in tags.items() if k not in removed_keys}
+        self._store.change(_group(request), {"tags": remaining_tags})
         return {}
 
     def _limit_to_retention(self, request: dict) -> dict:
@@ -123,6 +122,7 @@ class Logs:
         if any(a[0] > b[0] for a, b in itertools.pairwise(events)):
             message = "Log events in a single PutLogEvents request must be in chronological order."
             raise ApiError("InvalidParameterException", message)
+        # For its error: the stream must exist.
         self._store.stream(_group(request), _need(request, "logStreamName"))
         self._store.put(_group(request), request["logStreamName"], events)
         return {"nextSequenceToken": "0"}
@@ -263,18 +263,14 @@ def _event(event: Event) -> dict:
 
 
 def _page(request: dict, name: str, items: list) -> dict:
-    skip, limit = _skip(request), min(request.get("limit") or _PAGE, _PAGE)
+    token = request.get("nextToken") or "0"
+    if not token.isdecimal():
+        raise ApiError("InvalidParameterException", "The specified nextToken is invalid.")
+    skip, limit = int(token), min(request.get("limit") or _PAGE, _PAGE)
     answer: dict = {name: items[skip : skip + limit]}
     if len(items) > skip + limit:
         answer["nextToken"] = str(skip + limit)
     return answer
-
-
-def _skip(request: dict) -> int:
-    token = request.get("nextToken") or "0"
-    if not token.isdecimal():
-        raise ApiError("InvalidParameterException", "The specified nextToken is invalid.")
-    return int(token)
 
 
 def _group(request: dict) -> str:
@@ -309,9 +305,9 @@ class Pattern:
     patterns.
     """
 
-    every: tuple[str, ...]
-    without: tuple[str, ...]
-    either: tuple[str, ...]
+    required_terms: tuple[str, ...]
+    excluded_terms: tuple[str, ...]
+    optional_terms: tuple[str, ...]
 
     @classmethod
     def parse(cls, text: str) -> "Pattern":
@@ -333,9 +329,13 @@ class Pattern:
 
     def matches(self, message: str) -> bool:
         return (
-            all(t in message for t in self.every)
-            and not any(t in message for t in self.without)
-            and (not self.either or bool(self.every) or any(t in message for t in self.either))
+            all(t in message for t in self.required_terms)
+            and not any(t in message for t in self.excluded_terms)
+            and (
+                not self.optional_terms
+                or bool(self.required_terms)
+                or any(t in message for t in self.optional_terms)
+            )
         )
 
     @property
@@ -343,9 +343,9 @@ class Pattern:
         """Bytes that the line of every matching event contains: most other lines need not be
         parsed.
         """
-        return json.dumps(max(self.every, key=len, default=""), ensure_ascii=False)[1:-1].encode(
-            "utf-8", "replace"
-        )
+        return json.dumps(max(self.required_terms, key=len, default=""), ensure_ascii=False)[
+            1:-1
+        ].encode("utf-8", "replace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,32 +380,26 @@ def search(
             data = open_files.enter_context(map_file(stream.path))
             first, stop = stream.span(data, times.start, times.end)
             begin = offsets.setdefault(stream.name, first)
-            readers.append(_with(stream, _having(data, pattern.needle, begin, stop)))
+            events = _iterate_matches(data, pattern.needle, begin, stop)
+            readers.append(zip(itertools.repeat(stream), events))
         for stream, event in heapq.merge(*readers, key=lambda pair: pair[1].timestamp):
             if not (times.has(event) and pattern.matches(event.message)):
                 continue
             if len(matches) == most or size <= 0:
-                return matches, _token(offsets)
+                # The token says where each stream goes on.
+                return matches, base64.urlsafe_b64encode(json.dumps(offsets).encode()).decode()
             offsets[stream.name] = event.stop
             matches.append((stream, event))
             size -= len(event.message)
     return matches, None
 
 
-def _having(data: mmap.mmap, needle: bytes, start: int, stop: int) -> Iterator[Event]:
+def _iterate_matches(data: mmap.mmap, needle: bytes, start: int, stop: int) -> Iterator[Event]:
     """Iterate over the events whose lines contain the needle, in the order of the file."""
     while start < stop and (position := data.find(needle, start, stop)) >= 0:
         event = event_at(data, max(start, data.rfind(b"\n", start, position) + 1))
         yield event
         start = event.stop
-
-
-def _with(stream: Stream, events: Iterator[Event]) -> Iterator[tuple[Stream, Event]]:
-    return ((stream, event) for event in events)
-
-
-def _token(rest: Mapping[str, int]) -> str:
-    return base64.urlsafe_b64encode(json.dumps(rest).encode()).decode()
 
 
 def _read_token(token: str | None) -> dict[str, int]:
