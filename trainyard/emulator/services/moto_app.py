@@ -42,7 +42,11 @@ class Moto:
         """
         request.environ["wsgi.input"] = io.BytesIO(request.get_data())  # cached: it is read below
         request.environ[_ACCOUNT] = account_id or account()
-        with contextlib.nullcontext() if _waits(request) else self._lock:
+        # A long poll of a queue waits without the lock: others fill the queue meanwhile.
+        target = request.headers.get("X-Amz-Target", "")
+        form_action = f"AmazonSQS.{request.form.get('Action')}"
+        polls = "AmazonSQS.ReceiveMessage" in (target, form_action)
+        with contextlib.nullcontext() if polls else self._lock:
             for loader in (account_policies, own_role):
                 if loader.applies(request.get_data()):
                     loader.load()
@@ -70,12 +74,6 @@ class Moto:
         _, status, _ = run_wsgi_app(self._app, environ, buffered=True)
         if not status.startswith("200"):
             raise EmulatorError(f"moto cannot be reset: it answered {status}")
-
-
-def _waits(request: Request) -> bool:
-    """Return whether the request may wait: a long poll of a queue, which others fill meanwhile."""
-    target = request.headers.get("X-Amz-Target", "")
-    return "AmazonSQS.ReceiveMessage" in (target, f"AmazonSQS.{request.form.get('Action')}")
 
 
 def refuse_operation(request: Request, detail: str, operation: str = "") -> Response:

@@ -8,7 +8,6 @@ import ast
 import functools
 import inspect
 import re
-from collections.abc import Iterator
 
 from botocore.loaders import Loader
 from werkzeug import Request
@@ -147,8 +146,4 @@ def _methods() -> dict[str, ast.FunctionDef]:
     from moto.iam.responses import IamResponse
 
     tree = ast.parse(inspect.getsource(IamResponse))
-    return {node.name: node for node in _functions(tree)}
-
-
-def _functions(tree: ast.Module) -> Iterator[ast.FunctionDef]:
-    return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+    return {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}

@@ -209,9 +209,11 @@ def _tag(resource: StackPipeline | StackPackageGroup, tags: list[dict[str, str]]
     existing_tags = _call_sagemaker("ListTags", {"ResourceArn": resource.arn}, resource.name)[
         "Tags"
     ]
-    gone = [tag["Key"] for tag in existing_tags if tag["Key"] not in {new["Key"] for new in tags}]
-    if gone:
-        _call_sagemaker("DeleteTags", {"ResourceArn": resource.arn, "TagKeys": gone}, resource.name)
+    tag_keys = {tag["Key"] for tag in tags}
+    removed_keys = [tag["Key"] for tag in existing_tags if tag["Key"] not in tag_keys]
+    if removed_keys:
+        request = {"ResourceArn": resource.arn, "TagKeys": removed_keys}
+        _call_sagemaker("DeleteTags", request, resource.name)
     if tags:
         _call_sagemaker("AddTags", {"ResourceArn": resource.arn, "Tags": tags}, resource.name)
 
