@@ -72,6 +72,7 @@ def environment_of_running(state: Path) -> dict[str, str] | None:
         time.sleep(wait)
         if not object_folder.is_locked(state / "s3"):
             return None
+        # Between its lock and its address an emulator takes a moment.
         with contextlib.suppress(FileNotFoundError):
             url = (state / ADDRESS).read_text()
             return environment(url, state.resolve(), Keys(state).own_pair)
@@ -93,8 +94,8 @@ def environment(url: str, state: Path, keys: tuple[str, str]) -> dict[str, str]:
         "AWS_DEFAULT_REGION": REGION,
         "AWS_REGION": REGION,
         "AWS_EC2_METADATA_DISABLED": "true",
-        "AWS_CONFIG_FILE": _empty(state / "aws-config"),
-        "AWS_SHARED_CREDENTIALS_FILE": _empty(state / "aws-credentials"),
+        "AWS_CONFIG_FILE": _write_empty(state / "aws-config"),
+        "AWS_SHARED_CREDENTIALS_FILE": _write_empty(state / "aws-credentials"),
         "SAGEMAKER_INTERNAL_IMAGE_URI": STUDIO,
         **SDK,
     }
@@ -130,7 +131,7 @@ def apply_environment(replacements: Mapping[str, str]) -> Iterator[None]:
         os.environ.update(before)
 
 
-def _empty(path: Path) -> str:
+def _write_empty(path: Path) -> str:
     atomic_file.write(path, b"")
     return str(path)
 

@@ -69,7 +69,12 @@ def full(failure: BaseException) -> bool:
 def set_aside(state: Path) -> None:
     """Move aside every unreadable document below ``state``, and what cannot be used without it."""
     for root in folders(state):
-        _set_aside(root)
+        for pattern, keys in _KINDS.items():
+            for path in sorted(root.glob(pattern)):
+                try:
+                    _check(path, keys.split())
+                except (ValueError, KeyError, TypeError, FileNotFoundError) as damage:
+                    _move(root, path, damage)
 
 
 def refuse_pruning(state: Path) -> None:
@@ -83,15 +88,6 @@ def refuse_pruning(state: Path) -> None:
             )
 
 
-def _set_aside(state: Path) -> None:
-    for pattern, keys in _KINDS.items():
-        for path in sorted(state.glob(pattern)):
-            try:
-                _check(path, keys.split())
-            except (ValueError, KeyError, TypeError, FileNotFoundError) as damage:
-                _move(state, path, damage)
-
-
 def _check(path: Path, keys: Collection[str]) -> None:
     """Raise an error for a document that is not an object with those keys, or lacks its
     definitions.
@@ -102,16 +98,17 @@ def _check(path: Path, keys: Collection[str]) -> None:
     for key in keys:
         document[key]
     if path.name == "pipeline.json":
+        # The last one first: an empty list of versions is damage, too.
         for version in [document["versions"][-1], *document["versions"]]:
-            _readable(
+            _check_json(
                 path.with_name(f"definition-{version['PipelineVersionId']}.json").read_bytes()
             )
     if path.name == "execution.json":
-        _readable(path.with_name("definition.json").read_bytes())
+        _check_json(path.with_name("definition.json").read_bytes())
 
 
 @functools.lru_cache(64)
-def _readable(definition: bytes) -> None:
+def _check_json(definition: bytes) -> None:
     """Check that a definition is JSON. Cached: thousands of executions often share one
     definition.
     """

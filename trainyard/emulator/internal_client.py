@@ -67,6 +67,7 @@ class Aws:
                     aws_access_key_id=access_key,
                     aws_secret_access_key=secret,
                     aws_session_token=token,
+                    # No proxy of the user's: it could not reach this machine's loopback.
                     config=Config(proxies={}, ignore_configured_endpoint_urls=True),
                 )
             return self._clients[key]

@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 EVERY = 1.0  # seconds between attempts
 
 
-class Late:
+class RepeatedWrite:
     """Calls ``write`` now; if it fails, again every second in a separate thread until it succeeds.
 
     It is for events that have already happened, such as the end of a job: a full disk must neither

@@ -88,6 +88,8 @@ class World:
     ) -> None:
         self.logs = LogStore(state / "logs")
         self.logs_api = Logs(self.logs)
+        # Not SageMaker's own method: SageMaker is made below, with this registry behind
+        # ``forward``.
         self.registry = Registry(state / "registry", self._package_changed)
         self._others = others
         self._stores = self.registry, ResourceStore(state / "stored")
@@ -191,6 +193,7 @@ class Worlds:
         """Stop every world; return when no process of any job is left."""
         with self._lock:
             self._is_closed = True
+        # Without the lock: jobs that end may still ask for their world.
         for (number, name), world in self._worlds.items():
             with enter_scope(name, number):
                 world.sagemaker.close()

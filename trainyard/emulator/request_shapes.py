@@ -47,7 +47,7 @@ def _violations(shape: Shape, value: Any, location: str) -> Iterator[str]:
     speaks.
     """
     value_text = "null" if value is None else f"'{str(value)[:300]}'"
-    for broken in _broken(value, shape.metadata):
+    for broken in _iterate_limit_faults(value, shape.metadata):
         yield f"Value {value_text} at '{location}' failed to satisfy constraint: {broken}"
     if isinstance(shape, StructureShape) and isinstance(value, dict):
         for name, member in shape.members.items():
@@ -66,7 +66,7 @@ def _lower(name: str) -> str:
     return name[:1].lower() + name[1:]
 
 
-def _broken(value: Any, limits: dict) -> Iterator[str]:
+def _iterate_limit_faults(value: Any, limits: dict) -> Iterator[str]:
     if limits.get("enum") and isinstance(value, str) and value not in limits["enum"]:
         yield f"Member must satisfy enum value set: [{', '.join(limits['enum'])}]"
     size = len(value) if isinstance(value, str | list) else value

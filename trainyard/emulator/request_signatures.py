@@ -136,14 +136,14 @@ def check(
         if not moment - SKEW <= now <= moment + int(lifetime):
             raise RequestRefusal("expired", "Request has expired")
         names, signature = query.get("X-Amz-SignedHeaders", ""), query["X-Amz-Signature"]
-        return _same(request, match, names, signature, query["X-Amz-Date"], secret)
+        return _verify_signature(request, match, names, signature, query["X-Amz-Date"], secret)
     if match := _HEADER.fullmatch(header):
         date = request.headers.get("X-Amz-Date", "")
         if abs(_moment(date) - now) > SKEW:
             raise RequestRefusal(
                 "late", f"X-Amz-Date {date} is more than 15 minutes from this clock"
             )
-        return _same(request, match, match["names"], match["signature"], date, secret)
+        return _verify_signature(request, match, match["names"], match["signature"], date, secret)
     if {"AWSAccessKeyId", "Signature", "Expires"} <= query.keys():
         _check_version_2(request, secret, now)
         return RequestSignature("s3", query["AWSAccessKeyId"])
@@ -174,7 +174,7 @@ def check_session(request: Request, key: str, keys: Keys) -> None:
         raise RequestRefusal("token", "The security token included in the request is invalid.")
 
 
-def _same(
+def _verify_signature(
     request: Request,
     scope: re.Match,
     names: str,
@@ -187,9 +187,12 @@ def _same(
     header_names = names.split(";")
     if "host" not in header_names or date[:8] != scope["day"]:
         raise RequestRefusal("malformed", "host must be signed, on the scope's day")
-    if bare := ", ".join(sorted(_commands(request) - set(header_names))):
+    # Headers that say what to do must be signed; the hash of the body is checked by itself.
+    commands = {name.lower() for name, _ in request.headers if name.lower().startswith("x-amz-")}
+    if unsigned := ", ".join(sorted(commands - {_PAYLOAD} - set(header_names))):
         message = "There were headers present in the request which were not signed"
-        raise RequestRefusal("unsigned", f"{message}: {bare}", {"HeadersNotSigned": bare})
+        fields = {"HeadersNotSigned": unsigned}
+        raise RequestRefusal("unsigned", f"{message}: {unsigned}", fields)
     is_presigned, s3 = "X-Amz-Signature" in request.args, scope["service"].lower() == "s3"
     signed_request = AWSRequest(
         request.method,
@@ -203,16 +206,10 @@ def _same(
     _check_payload(request, header_names, s3=s3, is_presigned=is_presigned)
     text = auth.string_to_sign(signed_request, auth.canonical_request(signed_request))
     if not hmac.compare_digest(auth.signature(text, signed_request), signature):
-        raise _wrong()
+        raise _mismatch_error()
     return RequestSignature(
         scope["service"].lower(), scope["key"], scope["region"], signature, auth, signed_request
     )
-
-
-def _commands(request: Request) -> set[str]:
-    """Return the headers that say what to do, and therefore must be signed."""
-    names = {name.lower() for name, _ in request.headers}
-    return {name for name in names if name.startswith("x-amz-")} - {_PAYLOAD}
 
 
 def _check_payload(
@@ -224,7 +221,7 @@ def _check_payload(
         raise RequestRefusal("malformed", f"the header {_PAYLOAD} is required, and must be signed")
     is_body_hashed = not s3 and _DIGEST.fullmatch(digest)
     if is_body_hashed and hashlib.sha256(request.get_data()).hexdigest() != digest:
-        raise _wrong()
+        raise _mismatch_error()
 
 
 def _check_version_2(request: Request, secret: Callable[[str], str | None], now: float) -> None:
@@ -245,7 +242,7 @@ def _check_version_2(request: Request, secret: Callable[[str], str | None], now:
     path = f"/{bucket}{split.path}" if bucket else None
     signature = auth.get_signature(request.method, split, signed_request.headers, auth_path=path)
     if not hmac.compare_digest(signature, query["Signature"]):
-        raise _wrong()
+        raise _mismatch_error()
 
 
 def _credentials(key: str, secret: Callable[[str], str | None]) -> Credentials:
@@ -258,7 +255,7 @@ def _credentials(key: str, secret: Callable[[str], str | None]) -> Credentials:
     return Credentials(key, secret_key)
 
 
-def _wrong() -> RequestRefusal:
+def _mismatch_error() -> RequestRefusal:
     return RequestRefusal(
         "wrong",
         "The request signature we calculated does not match the signature you provided. Check "

@@ -184,16 +184,13 @@ class App:
             if signature.service == "sts":
                 if wrong := self._tokens.refusal(request, signature.key):
                     return _answer_denial(request, "sts", wrong)
-                self._open_account(request)
+                # An account is created when its entry role is first assumed.
+                number = own_role.find_account(request.values.get("RoleArn", ""))
+                if number and account() == ACCOUNT:
+                    self.worlds.open(number)
             if denial := refusal(self.aws.authority, self.keys, request, signature):
                 return _answer_denial(request, signature.service, denial)
             return self._serve(request, signature)
-
-    def _open_account(self, request: Request) -> None:
-        """Create the account whose entry role the request assumes, unless it exists."""
-        number = own_role.find_account(request.values.get("RoleArn", ""))
-        if number and account() == ACCOUNT:
-            self.worlds.open(number)
 
     def _secret(self, access_key: str) -> str | None:
         """Return the secret of a valid key. A user's is valid while IAM says so."""
@@ -325,6 +322,7 @@ def serve(
         app.aws.serve(url, server.admit)
         server.start()
         serving.callback(server.stop)
+        # Once the endpoint serves: what is resumed calls it as a client.
         app.worlds.begin()
         serving.enter_context(announce_endpoint(url, state))
         yield Endpoint(url, environment(url, state, app.keys.own_pair), app)

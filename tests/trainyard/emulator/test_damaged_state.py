@@ -20,7 +20,7 @@ from tests.trainyard.emulator.harness import Cloud, Gate, cloud, fail_step, proc
 from trainyard.common import atomic_file
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator import damaged_state
-from trainyard.emulator.json_documents import Late
+from trainyard.emulator.json_documents import RepeatedWrite
 from trainyard.emulator.sagemaker.pruning import References
 from trainyard.emulator.server import serve
 
@@ -237,7 +237,7 @@ def test_what_is_late_is_written_once_the_disk_takes_it():
         if len(tries) < 3:
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    late = Late(write, "it", every=0.01)
+    late = RepeatedWrite(write, "it", every=0.01)
     late()
     assert late.pending
     until(lambda: not late.pending)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from trainyard.emulator.json_documents import Late, read_json, write_json
+from trainyard.emulator.json_documents import RepeatedWrite, read_json, write_json
 from trainyard.emulator.request_scope import (
     EXISTING,
     ApiError,
@@ -246,7 +246,7 @@ class Tags:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.RLock()
-        self._keep = Late(self._write, "the tags without those of what is deleted")
+        self._keep = RepeatedWrite(self._write, "the tags without those of what is deleted")
         self._tags: dict[str, dict[str, str]] = read_json(path) if path.exists() else {}
 
     def add(self, request: dict) -> dict:

@@ -31,7 +31,7 @@ from trainyard.emulator.containers.node import LOOPBACK, Node, base_environment,
 from trainyard.emulator.iam.authority import held_objects
 from trainyard.emulator.iam.s3_calls import job_calls, logging_calls, metric_call
 from trainyard.emulator.internal_client import Aws
-from trainyard.emulator.json_documents import Late, write_json
+from trainyard.emulator.json_documents import RepeatedWrite, write_json
 from trainyard.emulator.logs.log_store import LogStore
 from trainyard.emulator.request_scope import ApiError, Thread, make_arn, region
 from trainyard.emulator.s3.object_store import ObjectStore
@@ -130,7 +130,7 @@ class Job(ABC):
         """URIs that the job uploaded to; a step cache checks whether they still exist."""
         self.lock = threading.RLock()
         self.record = self._first_record()
-        self.keep = Late(self.save, f"job {self.name}")
+        self.keep = RepeatedWrite(self.save, f"job {self.name}")
         self._done_event = threading.Event()
         self._stop = threading.Event()
         self._cluster: Cluster | None = None

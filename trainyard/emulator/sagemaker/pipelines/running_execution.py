@@ -22,7 +22,7 @@ from typing import Any
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator.iam.authority import Authority, held_objects
 from trainyard.emulator.iam.s3_calls import step_calls
-from trainyard.emulator.json_documents import Late, write_json
+from trainyard.emulator.json_documents import RepeatedWrite, write_json
 from trainyard.emulator.request_scope import ApiError, Thread
 from trainyard.emulator.s3.object_store import ObjectStore
 from trainyard.emulator.sagemaker.jobs.job import DEFECT, KINDS
@@ -216,7 +216,7 @@ class Execution:
         self.record = record
         self.lock = threading.Condition(threading.RLock())
         self.directory, self.work = directory, work
-        self.keep = Late(self.save, f"execution {directory.name}")
+        self.keep = RepeatedWrite(self.save, f"execution {directory.name}")
         self._objects, self._hit, self._observe = objects, hit, observe
         self._running: set[str] = set()
         self._timed_out = False
