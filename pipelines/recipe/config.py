@@ -264,13 +264,13 @@ class Recipe(Section):
     @property
     def parameters(self) -> tuple[str, ...]:
         """Return the parameters in OVERRIDABLE that apply to this recipe."""
-        without = set() if self.train.loop else {"MaxSteps"}
-        without |= set() if self.reads_raw_data else {"InputUri"}
+        inapplicable = set() if self.train.loop else {"MaxSteps"}
+        inapplicable |= set() if self.reads_raw_data else {"InputUri"}
         several = self.reads_raw_data and self.shard.instance_count > 1  # one has no Ray
-        without |= set() if several else {"ShardInstanceCount"}
-        without |= {"InputUri"} if self.data and self.data.inputs else set()
-        without |= set() if self.transform else {"TransformInputUri"}
-        return tuple(name for name in OVERRIDABLE if name not in without)
+        inapplicable |= set() if several else {"ShardInstanceCount"}
+        inapplicable |= {"InputUri"} if self.data and self.data.inputs else set()
+        inapplicable |= set() if self.transform else {"TransformInputUri"}
+        return tuple(name for name in OVERRIDABLE if name not in inapplicable)
 
     @model_validator(mode="after")
     def _fits_the_program(self) -> Self:
@@ -284,10 +284,10 @@ class Recipe(Section):
     def _shards_are_not_sharded(self) -> Self:
         if self.data is None or self.data.shards is None:
             return self
-        if given := sorted(self.shard.model_fields_set & ShardSettings.model_fields.keys()):
+        if shard_fields := sorted(self.shard.model_fields_set & ShardSettings.model_fields.keys()):
             raise ValueError(
-                f"shard.{given[0]}: is for raw data, and data.shards is written already; remove "
-                "it, or set data.input"
+                f"shard.{shard_fields[0]}: is for raw data, and data.shards is written already; "
+                "remove it, or set data.input"
             )
         if self.train.fsx:
             raise ValueError(
@@ -387,8 +387,7 @@ class Recipe(Section):
             raise ValueError(
                 "gate.cold_start: is 'pass', so nothing would check the first model before "
                 f"registration; add an absolute check such as max_{workload_spec.primary_metric}, "
-                "or set "
-                "it to 'reject'"
+                "or set it to 'reject'"
             )
 
     def _comparable(self, kind: str, metric: str, workload_spec: WorkloadSpec) -> None:
@@ -526,11 +525,11 @@ _EPOCHS = ": it counts optimizer steps, epochs × samples / global_batch"
 _ACCUMULATION_NOTE = (
     ": steps accumulate by themselves, global_batch / (micro_batch × data-parallel ranks)"
 )
-_OF_STEPS = ": it counts optimizer steps, the ratio × max_steps"
+_RATIO_NOTE = ": it counts optimizer steps, the ratio × max_steps"
 REMARKS = {
     **{name: _EPOCHS for name in _OTHERS["max_steps"].split() if "epoch" in name},
     **{name: _ACCUMULATION_NOTE for name in _OTHERS["micro_batch"].split() if "accum" in name},
-    **{name: _OF_STEPS for name in ("warmup_ratio",)},
+    **{name: _RATIO_NOTE for name in ("warmup_ratio",)},
 }
 """Name elsewhere → how our field differs, where its value does not mean the same."""
 

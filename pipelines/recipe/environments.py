@@ -119,16 +119,16 @@ def place_in_environment(tree: Tree, name: str | None) -> Tree:
         section: value for section, value in tree.items() if section in WHOLE_SECTIONS
     }
     for section, (_, names) in PARTS.items():
-        if inside := {field: v for field, v in tree.get(section, {}).items() if field in names}:
-            own_sections[section] = inside
-    rest = {
+        if own_fields := {field: v for field, v in tree.get(section, {}).items() if field in names}:
+            own_sections[section] = own_fields
+    other_sections = {
         section: {k: v for k, v in value.items() if k not in own_sections.get(section, {})}
         if section in PARTS
         else value
         for section, value in tree.items()
         if section not in WHOLE_SECTIONS
     }
-    return {section: value for section, value in rest.items() if value} | {
+    return {section: value for section, value in other_sections.items() if value} | {
         FIELD: {name: own_sections}
     }
 
@@ -161,6 +161,7 @@ def refuse(
         _name_environment(line, other, environment_trees[other])
         for other, lines in others.items()
         for line in lines
+        # What is wrong in the chosen environment, too, is said once.
         if line not in chosen_lines
     ]
     if name is not None:
@@ -169,14 +170,15 @@ def refuse(
             for line in chosen_lines
         ]
     else:
-        lacking = (
-            [] if other_lines else [*chosen_lines, *_lacking(chosen_tree, environment_trees)][:1]
+        missing_lines = (
+            [] if other_lines else [*chosen_lines, *_missing_places(chosen_tree, environment_trees)]
         )
-        ask = f"which environment? give --env {' or '.join(environment_trees)}: without one, "
-        everywhere = [
+        question = f"which environment? give --env {' or '.join(environment_trees)}: without one, "
+        # Without a choice, only what is wrong in every environment is certainly wrong.
+        common_lines = [
             line for line in chosen_lines if all(line in lines for lines in others.values())
         ]
-        chosen_lines = everywhere or [ask + line for line in lacking]
+        chosen_lines = common_lines or [question + line for line in missing_lines[:1]]
     if chosen_lines or other_lines:
         raise RecipeError("\n".join(chosen_lines + other_lines))
 
@@ -189,7 +191,7 @@ def _lines(check: Callable[[Tree], Any], tree: Tree) -> list[str]:
     return []
 
 
-def _lacking(tree: Tree, environment_trees: Environments) -> list[str]:
+def _missing_places(tree: Tree, environment_trees: Environments) -> list[str]:
     """Return a line for each place (region, role, bucket) that only environments name."""
     aws_fields = {field for fields in environment_trees.values() for field in _aws(fields)}
     section = _aws(tree)
@@ -203,13 +205,13 @@ def _aws(tree: Tree) -> Tree:
 
 def _name_environment(line: str, name: str, fields: Tree, *, is_chosen: bool = False) -> str:
     """Return a problem's line with the environment's name: before the field, if it stands there."""
-    inside: Any = fields
+    section: Any = fields
     for part in line.partition(": ")[0].split("."):
-        if not isinstance(inside, dict):
+        if not isinstance(section, dict):
             break
-        if part not in inside:
+        if part not in section:
             return line if is_chosen else f"{FIELD}.{name}: {line}"
-        inside = inside[part]
+        section = section[part]
     return f"{FIELD}.{name}.{line}"
 
 

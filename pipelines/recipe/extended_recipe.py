@@ -28,7 +28,7 @@ PLACES = {
 def read(path: Path) -> Tree:
     """Read the recipe in ``path``, laid over the one that it extends, and so on.
 
-    Sections are merged field by field; all else, lists too, is replaced. Paths in an extend_verb
+    Sections are merged field by field; all else, lists too, is replaced. Paths in an extended
     recipe stay relative to that recipe.
 
     Raises:
@@ -68,10 +68,10 @@ def _chain(path: Path) -> Iterator[tuple[Path, Tree]]:
             )
         tree = read_file(following)
         yield following, tree
-        following = _next(following, tree)
+        following = _base_path(following, tree)
 
 
-def _next(path: Path, tree: Tree) -> Path | None:
+def _base_path(path: Path, tree: Tree) -> Path | None:
     base_names = tree.get(FIELD)
     if base_names is None:
         return None
@@ -226,15 +226,12 @@ def locate(line: str, origins: Origins, path: Path) -> Problem:
     mentions = (origins.get((*field, word)) for word in re.findall(r"\w+", text)[:FIRST_WORDS])
     # Of a check across a section's fields the first that it names; of a missing one its section.
     above = (origins.get(field[:length]) for length in range(len(field), 0, -1))
-    origin = origins.get(field) if field in origins and not _is_section(field, origins) else None
+    is_section = any(longer[: len(field)] == field and longer != field for longer in origins)
+    origin = None if is_section else origins.get(field)
     return Problem(origin or next(filter(None, (*mentions, *above)), str(path)), name, text)
 
 
 FIRST_WORDS = 12
-
-
-def _is_section(field: Field, origins: Origins) -> bool:
-    return any(longer[: len(field)] == field and longer != field for longer in origins)
 
 
 def field_origins(path: Path, overrides: Sequence[str], environment: str | None) -> Origins:
@@ -252,9 +249,11 @@ def field_origins(path: Path, overrides: Sequence[str], environment: str | None)
         origins |= {field: f"{file}:{line}" for field, line in _lines(node)}
     if environment is not None:
         section = ("environments", environment)
+        # What an environment has of a field counts for the field itself.
         origins |= {field[2:]: origin for field, origin in origins.items() if field[:2] == section}
     for text in overrides:
         field = tuple(text.partition("=")[0].split("."))
+        # An override of a section replaces all that stands below it.
         origins = {
             name: position for name, position in origins.items() if name[: len(field)] != field
         }

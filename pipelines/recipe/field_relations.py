@@ -102,8 +102,8 @@ def possible_learning_rate(recipe: Recipe) -> Iterator[FieldProblem]:
         yield (
             "train.loop.learning_rate",
             f"is {loop.learning_rate:g}{_describe_scaling(loop)}; expected at most "
-            f"{LARGEST_RATE:g}, such as "
-            f"0.001: {loop.optimizer} changes the weights by about their own size at {peak:g}",
+            f"{LARGEST_RATE:g}, such as 0.001: {loop.optimizer} changes the weights by about "
+            f"their own size at {peak:g}",
         )
 
 
@@ -114,8 +114,7 @@ def high_learning_rate(recipe: Recipe) -> Iterator[FieldProblem]:
         yield (
             "train.loop.learning_rate",
             f"is {loop.learning_rate:g}{_describe_scaling(loop)}; {loop.optimizer} seldom learns "
-            "above "
-            f"{USUAL_RATE:g}: is it one of SGD?",
+            f"above {USUAL_RATE:g}: is it one of SGD?",
         )
 
 

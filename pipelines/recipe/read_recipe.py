@@ -66,6 +66,7 @@ def read_partially(model: type[Model], value: Any, wrong: Sequence[Location]) ->
     if model.model_config.get("extra") == "allow":
         wrong_names = {str(part) for place in wrong for part in place}
         extra = {name: v for name, v in others.items() if name not in wrong_names}
+        # As pydantic itself does: these are no fields.
         object.__setattr__(section_object, "__pydantic_extra__", extra)
     object.__setattr__(
         section_object, "__pydantic_fields_set__", {*content} & {*model.model_fields}
@@ -276,9 +277,8 @@ def _secret_problems(recipe: Recipe, *, partial: bool) -> Iterator[str]:
     ):
         yield (
             f"{'.'.join(map(str, secret_path))}: looks like a secret, and everyone who may "
-            "describe the "
-            "pipeline or its jobs reads the recipe's values; keep it in AWS Secrets Manager, give "
-            "its ARN here, and read it in the job"
+            "describe the pipeline or its jobs reads the recipe's values; keep it in AWS Secrets "
+            "Manager, give its ARN here, and read it in the job"
         )
 
 
@@ -357,22 +357,26 @@ class FieldMessages:
 
     def describe(self, problems: Sequence[ErrorDetails]) -> list[str]:
         """Return a line ``field: problem`` for each of pydantic's problems with the model."""
-        lacking: dict[tuple[str, ...], list[str]] = {}
+        missing_fields: dict[tuple[str, ...], list[str]] = {}
         for problem in problems:
             if problem["type"] == "missing":
                 path, _ = self._find(problem["loc"])
-                lacking.setdefault(path[:-1], []).append(path[-1])
+                missing_fields.setdefault(path[:-1], []).append(path[-1])
         unknown = [p for p in problems if p["type"] == "extra_forbidden"]
-        lines = [self._unknown(problem, lacking) for problem in unknown]
+        lines = [self._describe_unknown(problem, missing_fields) for problem in unknown]
         # What an unknown name stood for is said once, and not as missing, too.
-        lines += [line for p in problems if p not in unknown for line in self._describe(p, lacking)]
+        lines += [
+            line for p in problems if p not in unknown for line in self._describe(p, missing_fields)
+        ]
         return [*dict.fromkeys(lines)]
 
-    def _describe(self, problem: ErrorDetails, lacking: Mapping[tuple, list[str]]) -> Iterator[str]:
+    def _describe(
+        self, problem: ErrorDetails, missing_fields: Mapping[tuple, list[str]]
+    ) -> Iterator[str]:
         path, node = self._find(problem["loc"])
         field = ".".join((*self._location, *path))
         if problem["type"] == "missing":
-            if path[-1] in lacking.get(path[:-1], ()):
+            if path[-1] in missing_fields.get(path[:-1], ()):
                 value = as_yaml(example(node, self._schema))
                 yield f"{field}: is missing; add it, such as {path[-1]}: {value}"
         elif problem["type"] != "value_error":
@@ -395,12 +399,14 @@ class FieldMessages:
             return f"{field}.{inner}: {rest}"
         return f"{field}: {message}"
 
-    def _unknown(self, problem: ErrorDetails, lacking: dict[tuple[str, ...], list[str]]) -> str:
+    def _describe_unknown(
+        self, problem: ErrorDetails, missing_fields: dict[tuple[str, ...], list[str]]
+    ) -> str:
         """Return the line of an unknown field: what it is called here, and where."""
         path, node = self._find(problem["loc"], unknown=True)
         name, section = path[-1], path[:-1]
         names = [*properties(node, self._schema)]
-        missing = lacking.get(section, [])
+        missing = missing_fields.get(section, [])
         usual_name = NAMES.get(name.lower().replace("-", "_"))
         close = get_close_matches(name, names, n=1, cutoff=0.75)
         if close:
@@ -446,11 +452,6 @@ def _schema(model: type[BaseModel]) -> Schema:
     return model.model_json_schema()
 
 
-def _tag(part: str | int) -> bool:
-    """Return whether pydantic put it into a location beside the names of fields."""
-    return str(part).startswith(("__pydantic_extra__", "<", "["))
-
-
 def _options(node: Schema, root: Schema) -> list[Schema]:
     """Return what a value of this schema may be, null aside, with references followed."""
     if "$ref" in node:
@@ -482,7 +483,9 @@ def _member(node: Schema, part: str | int, root: Schema) -> Schema | None:
         if part in (fields := option.get("properties", {})):
             return fields[part]
         others = option.get("additionalProperties")
-        if option.get("type") == "object" and isinstance(part, str) and not _tag(part):
+        # pydantic puts such words into a location, beside the names of fields.
+        is_tag = str(part).startswith(("__pydantic_extra__", "<", "["))
+        if option.get("type") == "object" and isinstance(part, str) and not is_tag:
             if isinstance(others, Mapping):
                 return others
             if others is True:
@@ -581,6 +584,7 @@ def _number(option: Schema, value: float) -> float:
     step = option.get("multipleOf", 1)
     value = max(value, low) if low is not None else value
     value = min(value, high) if high is not None else value
+    # -(-a // b) rounds up: to a multiple that is not below the least value.
     return -(-value // step) * step if option.get("type") == "integer" else value
 
 
@@ -594,7 +598,7 @@ def _nearest(option: Schema, value: Any) -> Any:
         return next((choice for choice in choices if str(choice) in map(str, close)), None)
     if option.get("type") in ("integer", "number"):
         return _nearest_number(option, value)
-    return _of_form(option, str(value)) if "pattern" in option else None
+    return _fit_pattern(option, str(value)) if "pattern" in option else None
 
 
 def _nearest_number(option: Schema, value: str | float) -> float | None:
@@ -612,7 +616,7 @@ def _nearest_number(option: Schema, value: str | float) -> float | None:
     return int(number) if number == int(number) and option.get("type") == "integer" else number
 
 
-def _of_form(option: Schema, value: str) -> str | None:
+def _fit_pattern(option: Schema, value: str) -> str | None:
     """Return the value in the form that the pattern asks for: with what the examples begin with
     (``ml.``, ``s3://``, an ARN up to the name), or without the characters that are not allowed.
     """

@@ -101,10 +101,10 @@ class Data(Section):
 
     @model_validator(mode="after")
     def _one_or_several(self) -> Self:
-        given = {"input": self.input, "inputs": self.inputs, "shards": self.shards}
-        named = [name for name, value in given.items() if value]
-        if len(named) != 1:
-            which = f"{' and '.join(named)} are set" if named else "none is set"
+        values = {"input": self.input, "inputs": self.inputs, "shards": self.shards}
+        given_names = [name for name, value in values.items() if value]
+        if len(given_names) != 1:
+            which = f"{' and '.join(given_names)} are set" if given_names else "none is set"
             raise ValueError(
                 f"input, inputs, shards: {which}; set input to the S3 prefix of raw data, inputs "
                 "to some, or shards to that of a dataset"
@@ -125,16 +125,14 @@ class Data(Section):
             if not re.match(NAME, data_input.folder_name):
                 raise ValueError(
                     f"inputs.{number}.uri: {data_input.uri} ends in no folder that can be a name "
-                    "(letters,"
-                    " digits, - and _); set its name"
+                    "(letters, digits, - and _); set its name"
                 )
             if (
                 other := number_by_name.setdefault(data_input.folder_name.casefold(), number)
             ) != number:
                 raise ValueError(
                     f"inputs.{number}: is called {data_input.folder_name}, as inputs.{other} is; "
-                    "set another "
-                    "name"
+                    "set another name"
                 )
             self._check_apart(number, data_input)
         return self
@@ -148,9 +146,8 @@ class Data(Section):
             if long.startswith(short) or long.rstrip("/") == short.rstrip("/"):
                 raise ValueError(
                     f"inputs.{number}.uri: {data_input.uri} and inputs.{other}.uri {before.uri} "
-                    "overlap, "
-                    "so objects would belong to both; end prefixes with a slash, and name folders "
-                    "beside each other"
+                    "overlap, so objects would belong to both; end prefixes with a slash, and name "
+                    "folders beside each other"
                 )
 
     @model_validator(mode="after")
@@ -171,8 +168,7 @@ class Data(Section):
             if data_input.weight is None and data_input.folder_name not in later:
                 raise ValueError(
                     f"inputs.{number}.weight: is missing, and no change gives "
-                    f"{data_input.folder_name} one; "
-                    "set it, or remove the input"
+                    f"{data_input.folder_name} one; set it, or remove the input"
                 )
         if not self._weights:
             raise ValueError("inputs: none of them has a weight to begin with; set one")
