@@ -23,8 +23,7 @@ from trainyard.plan.deployed_pipeline import State
 # Wheelhouses: for each job, the wheels of what it installs, so that it needs no index.
 #
 # A wheelhouse is named by the text of the requirements, so a definition is compiled without it,
-# and
-# what was once uploaded for a text is what every later run installs.
+# and what was once uploaded for a text is what every later run installs.
 
 _INCLUDE = re.compile(r"^\s*(?:-r|--requirement|-c|--constraint)[ =]*(\S+)", re.MULTILINE)
 

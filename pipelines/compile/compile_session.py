@@ -180,12 +180,10 @@ def pipeline_parameters(
     }
     run_values |= {LOOK_PARAMETER: 0} if recipe.gate.comparisons else {}
     constants = {n: value for n, value in values.items() if n not in recipe.pipeline.overridable}
+    kinds = {str: ParameterString, int: ParameterInteger, float: ParameterFloat}
     parameters = {
-        n: _parameter(n, v) for n, v in (values | run_values).items() if n not in constants
+        n: kinds[type(v)](n, default_value=v)
+        for n, v in (values | run_values).items()
+        if n not in constants
     }
     return constants | parameters
-
-
-def _parameter(name: str, value: str | int | float) -> Parameter:
-    kind = {str: ParameterString, int: ParameterInteger, float: ParameterFloat}[type(value)]
-    return kind(name, default_value=value)

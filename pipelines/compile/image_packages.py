@@ -42,14 +42,18 @@ def compare(entries: Sequence[Entry], image: Image) -> Comparison:
 def _sort(comparison: Comparison, entry: Entry, image: Image) -> None:
     image_version = image.packages.get(entry.name)
     if image_version is None:
-        lacking = image.whole and entry.name not in image.named
-        (comparison.additions if lacking else comparison.not_published).append(entry.name)
-    elif image_version == entry.version:
+        is_lacking = image.whole and entry.name not in image.named
+        (comparison.additions if is_lacking else comparison.not_published).append(entry.name)
+        return
+    if image_version == entry.version:
         comparison.has.append(f"{entry.name} {image_version}")
-    elif not _version_range(image_version).contains(entry.version):
-        comparison.replacements.append(f"{entry.name} {image_version} → {entry.version}")
-    else:
+        return
+    # AWS publishes a version, or a range in which it lies.
+    form = f"=={image_version}" if image_version[:1].isdigit() else image_version
+    if SpecifierSet(form).contains(entry.version):
         comparison.not_published.append(entry.name)
+    else:
+        comparison.replacements.append(f"{entry.name} {image_version} → {entry.version}")
 
 
 def _conflicts(used: Sequence[Entry], image: Image) -> Iterator[str]:
@@ -81,8 +85,3 @@ def _unmet(entry: Entry, image: Image, installed_names: set[str]) -> Iterator[st
         is_pinned = version[:1].isdigit() and name not in installed_names and not requirement.marker
         if is_pinned and not requirement.specifier.contains(version):
             yield f"{label} needs {requirement}, the image has {version}"
-
-
-def _version_range(image_version: str) -> SpecifierSet:
-    """Return the range in which the image's version lies."""
-    return SpecifierSet(f"=={image_version}" if image_version[:1].isdigit() else image_version)

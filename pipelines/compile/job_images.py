@@ -99,8 +99,13 @@ def _version(recipe: Recipe, scope: str) -> tuple[str, str]:
     prefix = "inference_" if scope == "inference" else ""
     field = f"{prefix or 'pytorch_'}version"
     choice = getattr(images, field)
+    # The jobs need Python 3.11 or newer, which is py311 here.
     pythons = {
-        version: [name for name in entry["py_versions"] if _runs_jobs(name)]
+        version: [
+            name
+            for name in entry["py_versions"]
+            if name.startswith("py3") and int(name.removeprefix("py3") or 0) >= 11
+        ]
         for version, entry in table["versions"].items()
     }
     version = table["version_aliases"].get(choice, choice)
@@ -108,8 +113,7 @@ def _version(recipe: Recipe, scope: str) -> tuple[str, str]:
         known_versions = ", ".join(version for version, names in pythons.items() if names)
         raise RecipeError(
             f"images.{field}: is {choice!r}; AWS's PyTorch {scope} images with Python 3.11 or "
-            "newer "
-            f"are {known_versions}: choose one, or name images.{scope}"
+            f"newer are {known_versions}: choose one, or name images.{scope}"
         )
     python = getattr(images, f"{prefix}python_version") or pythons[version][-1]
     if python not in pythons[version]:
@@ -132,13 +136,7 @@ def job_pythons(recipe: Recipe) -> tuple[str, ...]:
     if own_field := next((f for f in ("training", "processing") if getattr(images, f)), None):
         raise RecipeError(
             f"packages.python: is missing, and images.{own_field} is your own: say which Python "
-            "it has, "
-            "as in ['3.12']"
+            "it has, as in ['3.12']"
         )
     digits = _version(recipe, "training")[1].removeprefix("py3")
     return (f"3.{digits}",)
-
-
-def _runs_jobs(python: str) -> bool:
-    """Return whether ``python`` is 3.11 or newer, as the jobs need; ``py312`` is."""
-    return python.startswith("py3") and int(python.removeprefix("py3") or 0) >= 11

@@ -63,12 +63,12 @@ def closure(entries: Sequence[Entry], roots: Iterable[str], asks: str) -> list[E
             wants it.
     """
     names: set[str] = set()
-    waiting = [_find_locked(entries, Requirement(root), asks) for root in roots]
-    while waiting:
-        name = waiting.pop()
+    queue = [_find_locked(entries, Requirement(root), asks) for root in roots]
+    while queue:
+        name = queue.pop()
         if name not in names:
             names.add(name)
-            waiting += [entry.name for entry in entries if name in entry.wanted_by]
+            queue += [entry.name for entry in entries if name in entry.wanted_by]
     return [entry for entry in entries if entry.name in names]
 
 
@@ -104,8 +104,8 @@ def merge_entries(
         if versions.get(entry.name, entry.version) != entry.version:
             raise DefinitionError(
                 f"{source}: {entry.name} is {entry.version}, {PACKAGES} has "
-                f"{versions[entry.name]}, "
-                f"and a job can have only one: lock yours again with `-c {PACKAGES}`"
+                f"{versions[entry.name]}, and a job can have only one: lock yours again with "
+                f"`-c {PACKAGES}`"
             )
     return [*our_entries, *(entry for entry in user_entries if entry.name not in versions)]
 
@@ -125,8 +125,7 @@ def _entry(block: str, source: str) -> Entry:
     if not version or not hashes or not all(map(_HASH.fullmatch, hashes)):
         raise DefinitionError(
             f"{source}: {requirement_text!r} is not name==version with --hash=sha256:…, so it is "
-            "unclear what "
-            "a job would install; write the file with "
+            "unclear what a job would install; write the file with "
             "`uv pip compile --universal --generate-hashes`"
         )
     words = set(re.findall(r"[\w.-]+", comments)) - {"via", "pyproject.toml"}

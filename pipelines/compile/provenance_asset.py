@@ -63,10 +63,12 @@ def origin_of(
     path: Path, overrides: Iterable[str], environment: str | None, checkout: Path
 ) -> Origin:
     """Return the origin of the recipe in a file."""
-    inside = path.resolve().is_relative_to(checkout)
+    is_in_checkout = path.resolve().is_relative_to(checkout)
     return Origin(
         changes_sha256=changes_sha256(checkout),
-        recipe_file=path.resolve().relative_to(checkout).as_posix() if inside else path.name,
+        recipe_file=path.resolve().relative_to(checkout).as_posix()
+        if is_in_checkout
+        else path.name,
         recipe_file_sha256=sha256(path),
         overrides=tuple(overrides),
         environment=environment,
@@ -103,8 +105,8 @@ def with_provenance(
         training: what the weights will depend on.
     """
     recipe_json = recipe.model_dump_json(by_alias=True, indent=1).encode()
-    every = steps_of(json.loads(definition)["Steps"])
-    steps = {step.name: step.document for step in every if step.type != "Condition"}
+    all_steps = steps_of(json.loads(definition)["Steps"])
+    steps = {step.name: step.document for step in all_steps if step.type != "Condition"}
     code = {
         name: {a.uri: a.sha256 for a in assets if a.uri in json.dumps(step)}
         for name, step in steps.items()
@@ -122,7 +124,12 @@ def with_provenance(
         "lock": {name: file_sha256_or_none(checkout / name) for name in LOCKS},
         "seed": _seed(recipe.train),
         "training": {"code_sha256": training.code_sha256, "start_from": training.start},
-        "images": {name: _image(uri) for name, step in steps.items() for uri in _images(step)},
+        # A tag can be moved: without a digest the image is not known.
+        "images": {
+            name: {"uri": uri, "digest": uri.partition("@")[2] or None}
+            for name, step in steps.items()
+            for uri in _images(step)
+        },
         "code": {name: folders for name, folders in code.items() if folders},
         "definition_sha256": hashlib.sha256(definition.encode()).hexdigest(),
     }
@@ -196,13 +203,6 @@ def _seed(train: TrainStepConfig) -> int | None:
     """
     seed = train.loop.seed if train.loop else train.arguments.get("seed")
     return seed if isinstance(seed, int) else None
-
-
-def _image(uri: str) -> dict[str, str | None]:
-    """Return the image's URI and its digest; a tag can be moved, so without a digest the image is
-    not known.
-    """
-    return {"uri": uri, "digest": uri.partition("@")[2] or None}
 
 
 def current_commit(checkout: Path) -> str:

@@ -52,7 +52,7 @@ def read_folder(folder: Path, limit_mb: float, setting: str) -> dict[str, bytes]
     """
     if not folder.is_dir():
         raise DefinitionError(f"{folder}: is not a folder")
-    paths = dict(_travelling(folder))
+    paths = dict(_list_files(folder))
     sizes = {name: path.stat().st_size for name, path in paths.items()}
     total, most = sum(sizes.values()), max(sizes.values(), default=0)
     if total > limit_mb * MB or most > limit_mb * FILE_SHARE * MB:
@@ -67,24 +67,28 @@ def read_folder(folder: Path, limit_mb: float, setting: str) -> dict[str, bytes]
     return {name: path.read_bytes() for name, path in paths.items()}
 
 
-def _travelling(folder: Path) -> Iterator[tuple[str, Path]]:
-    ignore_spec = _read_ignore(folder)
-    inside = folder.resolve()
+def _list_files(folder: Path) -> Iterator[tuple[str, Path]]:
+    ignore_file = folder / IGNORE
+    lines = ignore_file.read_text(encoding="utf-8").splitlines() if ignore_file.is_file() else []
+    ignore_spec, real_folder = GitIgnoreSpec.from_lines(lines), folder.resolve()
     for parent, folders, names in os.walk(folder):
         parent_path = Path(parent)
         below = parent_path.relative_to(folder)
+        # In place: os.walk enters only the folders that stay in this list.
         folders[:] = sorted(
             name
             for name in folders
-            if not _stays(name)
+            if not _is_excluded(name)
             and not ignore_spec.match_file(f"{(below / name).as_posix()}/")
+            # A virtual environment, whatever its name is.
             and not (parent_path / name / "pyvenv.cfg").exists()
         )
+        # A link to a folder is among the folders, but is not entered.
         for name in sorted([*names, *(n for n in folders if (parent_path / n).is_symlink())]):
             path, relative = parent_path / name, (below / name).as_posix()
-            if _stays(name) or ignore_spec.match_file(relative):
+            if _is_excluded(name) or ignore_spec.match_file(relative):
                 continue
-            if path.is_symlink() and not path.resolve().is_relative_to(inside):
+            if path.is_symlink() and not path.resolve().is_relative_to(real_folder):
                 raise DefinitionError(
                     f"{path}: leads out of the folder, to {path.resolve()}; copy it into the "
                     f"folder, or list it in {folder / IGNORE}"
@@ -98,14 +102,8 @@ def _travelling(folder: Path) -> Iterator[tuple[str, Path]]:
                 )
 
 
-def _stays(name: str) -> bool:
+def _is_excluded(name: str) -> bool:
     return any(fnmatch(name, pattern) for pattern in (*LITTER, *SECRET))
-
-
-def _read_ignore(folder: Path) -> GitIgnoreSpec:
-    file = folder / IGNORE
-    lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
-    return GitIgnoreSpec.from_lines(lines)
 
 
 def name_in(folder: Path, files: Mapping[str, bytes], path: Path, field: str) -> str:
