@@ -59,9 +59,12 @@ def champion_parameters(
         return {}
     if "ChampionArn" in parameters:
         return {}
-    arn = champion or _champion(sagemaker, *_registers(definition))
+    arn = champion
+    if not arn:
+        group, endpoint = _find_group(definition)
+        arn = (current(sagemaker, group, endpoint) if group else None) or NONE
     if arn == NONE and champion is None:
-        arn = _begun_with(definition) or NONE
+        arn = _starting_package(definition) or NONE
     if arn == NONE:
         return {"ChampionArn": NONE}
     fix = "name another with --champion ARN, or none"
@@ -129,11 +132,7 @@ def current(sagemaker: Any, group: str, endpoint: str | None) -> str | None:
     return next(iter(list_approved(sagemaker, group)), None)
 
 
-def _champion(sagemaker: Any, group: str | None, endpoint: str | None) -> str:
-    return (current(sagemaker, group, endpoint) if group else None) or NONE
-
-
-def _begun_with(definition: Mapping[str, Any]) -> str | None:
+def _starting_package(definition: Mapping[str, Any]) -> str | None:
     """Return the ARN of the package that the pipeline's training begins with; None without one."""
     for step in steps_of(definition["Steps"]):
         start_text = step.arguments.get("HyperParameters", {}).get("start_from")
@@ -142,7 +141,7 @@ def _begun_with(definition: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _registers(definition: Mapping[str, Any]) -> tuple[str | None, str | None]:
+def _find_group(definition: Mapping[str, Any]) -> tuple[str | None, str | None]:
     """Return the model package group that the pipeline registers in, and the endpoint that its
     recipe deploys to; None for what it does not.
     """
@@ -171,12 +170,12 @@ def model_of(sagemaker: Any, arn: str, label: str, fix: str) -> tuple[str, str |
             f"{label} {arn}: names {len(uris)} models (InferenceSpecification.Containers"
             f"[].ModelDataUrl or ModelDataSource), expected one; {fix}"
         )
-    _check_there(sagemaker, uris[0], f"{label} {arn}: its model", fix)
+    _check_model_exists(sagemaker, uris[0], f"{label} {arn}: its model", fix)
     recorded_sha256 = package.get("CustomerMetadataProperties", {}).get("artifact_sha256", "")
     return uris[0], recorded_sha256 if _SHA256.fullmatch(recorded_sha256) else None
 
 
-def _check_there(sagemaker: Any, uri: str, label: str, fix: str) -> None:
+def _check_model_exists(sagemaker: Any, uri: str, label: str, fix: str) -> None:
     """Check that the object exists, now rather than after the training. Without permission to
     look, assume so.
     """
@@ -227,8 +226,7 @@ def check_champion(arn: str, verdict_champion: str | None, champion: str | None)
     raise GateError(
         f"{arn}: not approved: the champion has moved since the verdict. The gate compared with "
         f"{verdict_champion}, the champion is now {now}; start the pipeline again, so that the "
-        "gate compares "
-        "with that one"
+        "gate compares with that one"
     )
 
 
@@ -245,19 +243,17 @@ def check_champions_model(evidence: Evidence, verdict_champion: str | None) -> N
     if (used, scored_sha256) != (approved_uri, recorded_sha256):
         raise GateError(
             f"{evidence.arn}: not approved: what was scored as champion {verdict_champion} is "
-            f"{used} "
-            f"({scored_sha256}), the registry's is {approved_uri} ({recorded_sha256}); start the "
-            "pipeline again"
+            f"{used} ({scored_sha256}), the registry's is {approved_uri} ({recorded_sha256}); "
+            "start the pipeline again"
         )
 
 
 # The record of a promotion, and the evidence of a package that was promoted.
 #
 # ``promotion.json`` holds what SageMaker said of the package and its execution in the account
-# where
-# it was registered by a run, the SHA-256 of every object that a check reads, and each account that
-# the package passed. Beside it lie the copies of these objects: ``s3://bucket/key`` as
-# ``<folder>/bucket/key``. So a promoted package is checked without access to any other account.
+# where it was registered by a run, the SHA-256 of every object that a check reads, and each
+# account that the package passed. Beside it lie the copies of these objects: ``s3://bucket/key``
+# as ``<folder>/bucket/key``. So a promoted package is checked without access to any other account.
 
 FILE = "promotion.json"
 URI, SHA256, FROM, ORIGIN = "promotion_uri", "promotion_sha256", "promoted_from", "origin"

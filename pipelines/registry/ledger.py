@@ -41,11 +41,6 @@ from trainyard.language.step_types import step_type
 from trainyard.language.steps import Step, steps_of
 from trainyard.plan.definition_diff import CODE
 
-# The number in a verdict is a parameter of the run, which may be set to any value. So an
-# approval reads the ledger, and every verdict of the pipeline: the same training done
-# twice is two models where it is not reproducible, and a copy of the data is the same test split.
-
-
 THREADS = 8
 
 
@@ -83,12 +78,19 @@ def recount(evidence: Evidence) -> Recount | None:
         gate = evidence.json(evidence.source("Constraints")["S3Uri"])
         judged_model = _read_judged_model(gate)
         pipeline = evidence.metadata["execution"].split("/")[1]
-        before = [
+        earlier_models = [
             o
             for o in dict.fromkeys(verdicts(sagemaker, s3, pipeline))
             if (o.test, o.champion) == (judged_model.test, judged_model.champion)
         ]
-    rank = before.index(judged_model) + 1 if judged_model in before else len(before) + 1
+    # The ledger counts a training once, the verdicts count models: the same training done twice is
+    # two models where it is not reproducible, and a copy of the data is the same test split. The
+    # number in the gate's own verdict is a parameter, which may be set to any value.
+    rank = (
+        earlier_models.index(judged_model) + 1
+        if judged_model in earlier_models
+        else len(earlier_models) + 1
+    )
     used = gate.get("look")
     return Recount(
         used=used if isinstance(used, int) else 0,
@@ -106,10 +108,10 @@ def judged_at(evidence: Evidence, look_recount: Recount, checkout: Path) -> str:
     """
     if look_recount.used >= look_recount.due:
         return f"look {look_recount.used} at its test split"
-    instead = f"look {look_recount.due} at its test split, judged as look {look_recount.used}"
-    refusal = f"not approved: it was {instead}"
+    due_look = f"look {look_recount.due} at its test split, judged as look {look_recount.used}"
+    refusal = f"not approved: it was {due_look}"
     recompute.require_pass(evidence, checkout, refusal, look_number=look_recount.due)
-    return f"{instead}, and again as it was due: pass"
+    return f"{due_look}, and again as it was due: pass"
 
 
 def verdicts(sagemaker: Any, s3: Any, pipeline: str) -> Iterator[JudgedModel]:
@@ -267,6 +269,7 @@ class _Page:
                 Bucket=self.bucket,
                 Key=f"{self.prefix}{number:06}.json",
                 Body=json.dumps(body, indent=1).encode(),
+                # Of two simultaneous starts only one writes it; the other takes the next number.
                 IfNoneMatch="*",
             )
         except ClientError as error:
@@ -283,8 +286,15 @@ def _page(document: Mapping[str, Any], run_parameters: Mapping[str, Any]) -> _Pa
         return None
     steps = {step.name: step for step in steps_of(document["Steps"])}
     start = Start(parameters, otherwise=str)  # values known only in the run stay as names
-    made_by = [name for name in ("Shard", "Train") if name in steps]
-    job_arguments = {name: evaluate(_of_key(steps[name]), start) for name in made_by}
+    making_steps = [name for name in ("Shard", "Train") if name in steps]
+    # Only the arguments that decide a job's result: the machines do not.
+    job_arguments = {
+        name: evaluate(
+            {key: steps[name].arguments.get(key) for key in step_type(steps[name].type).cache_key},
+            start,
+        )
+        for name in making_steps
+    }
     draw_settings = split(job_arguments["Shard"]) if "Shard" in job_arguments else {}
     about = {"champion": champion, "split": draw_settings | channels(steps["Evaluate"])}
     bucket, root = _root(steps["Gate"])
@@ -293,7 +303,7 @@ def _page(document: Mapping[str, Any], run_parameters: Mapping[str, Any]) -> _Pa
         prefix=f"{root}/looks/{_hash(about)}/",
         about=about,
         training=_hash(job_arguments),
-        alpha=1 - float(_after(steps["Gate"].arguments, "--confidence")[0]),
+        alpha=1 - float(_option_values(steps["Gate"].arguments, "--confidence")[0]),
     )
 
 
@@ -301,14 +311,14 @@ def split(shard: Mapping[str, Any]) -> dict[str, Any]:
     """Return what determines the test split: the raw data, and how records are drawn."""
     inputs = {i["InputName"]: i["S3Input"]["S3Uri"] for i in shard["ProcessingInputs"]}
     input_uris = sorted(uri for name, uri in inputs.items() if name.startswith("raw-"))
-    return {"input": input_uris or inputs["raw"]} | {n: _after(shard, n) for n in DRAWN_BY}
+    return {"input": input_uris or inputs["raw"]} | {n: _option_values(shard, n) for n in DRAWN_BY}
 
 
 def channels(step: Step) -> dict[str, Any]:
     """Return the constant addresses of the test data: of a script's test channels, and of shards
     that no step of the pipeline writes.
     """
-    names = {*_after(step.arguments, "--channels"), "test"}
+    names = {*_option_values(step.arguments, "--channels"), "test"}
     input_uris = {i["InputName"]: i["S3Input"]["S3Uri"] for i in step.arguments["ProcessingInputs"]}
     test_channels = {
         n: input_uris[n] for n in names - {TRAIN_CHANNEL} if isinstance(input_uris.get(n), str)
@@ -316,12 +326,7 @@ def channels(step: Step) -> dict[str, Any]:
     return {"channels": test_channels} if test_channels else {}
 
 
-def _of_key(step: Step) -> dict[str, Any]:
-    """Return the arguments that decide a job's result: the machines do not."""
-    return {name: step.arguments.get(name) for name in step_type(step.type).cache_key}
-
-
-def _after(arguments: Mapping[str, Any], option: str) -> list[str]:
+def _option_values(arguments: Mapping[str, Any], option: str) -> list[str]:
     """Return the words that follow an option of a processing job, up to the next option."""
     words = arguments["AppSpecification"].get("ContainerArguments") or []
     option_values: list[str] = []

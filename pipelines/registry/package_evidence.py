@@ -243,6 +243,7 @@ class Evidence:
     def sha256(self, uri: str) -> str:
         """Hash the object, read block by block; a long one shows how far it is."""
         body, digest = self._get(uri), hashlib.sha256()
+        # botocore keeps the stream's length in a private field; only the bar needs it.
         size = getattr(body, "_content_length", None) or 0
         columns = (TextColumn("hashing"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
         has_progress = terminal.is_terminal and int(size) > LONG
@@ -322,6 +323,7 @@ class Evidence:
         return split(uri)
 
     def _get(self, uri: str) -> Any:
+        # Listed before it is read; the hash follows when it was read to its end.
         self.read_hashes.setdefault(uri, "")
         bucket, key = self.place(uri)
         with service_errors(f"reading {uri}"):

@@ -44,9 +44,8 @@ def verdict(evidence: Evidence, checkout: Path) -> str:
         if file == "gate.json":
             stored_document = evidence.json(evidence.source("Constraints")["S3Uri"])
         else:
-            new_document |= {
-                "gate_sha256": stored_document.get("gate_sha256")
-            }  # equal up to the last digits
+            # The hash of gate.json, which is equal only up to the last digits.
+            new_document |= {"gate_sha256": stored_document.get("gate_sha256")}
         if mismatch := difference(new_document, stored_document):
             raise Mismatch(f"{file}: {mismatch}; computed again on the same evidence")
     return "the same, computed again"
@@ -105,8 +104,7 @@ def require_pass(
     except UncheckedError as error:
         raise GateError(
             f"{evidence.arn}: {refusal}, and cannot be judged again here: {error}; try in a "
-            "checkout of "
-            f"commit {evidence.provenance.get('commit')}"
+            f"checkout of commit {evidence.provenance.get('commit')}"
         ) from None
     if gate["verdict"] != "pass":
         raise GateError(f"{evidence.arn}: {refusal}: {gate['reason']}")
@@ -199,6 +197,7 @@ def _download(evidence: Evidence, source: dict[str, str], root: Path) -> None:
     uri = source["S3Uri"].rstrip("/")
     for name, content in evidence.folder(uri).items():
         target = folder / name
+        # A key in S3 may hold "..", which a path would follow.
         if not target.resolve().is_relative_to(root.resolve()):
             raise Mismatch(f"{uri}/{name} leads out of the input's folder")
         target.parent.mkdir(parents=True, exist_ok=True)

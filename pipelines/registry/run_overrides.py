@@ -27,12 +27,13 @@ def overrides(evidence: Evidence, champion: str | None, recipe: Any = None) -> l
         champion: the group's Approved package now.
         recipe: the approver's own recipe, resolved; None to use only the recorded one.
     """
-    return [
-        *_parameters(evidence),
-        *_settings(evidence),
-        *_without_champion(evidence, champion),
-        *(_recipe(evidence.recipe, recipe) if recipe is not None else ()),
-    ]
+    lines = [*_parameters(evidence)]
+    for override in evidence.provenance["recipe"]["overrides"]:
+        if not override.startswith(PLACES):
+            lines.append(f"the pipeline was upserted with --set {override}")
+    if champion is not None and evidence.parameters.get("ChampionArn") == NONE:
+        lines.append(f"it was compared with no champion, and {champion} is Approved")
+    return lines + [*(_recipe(evidence.recipe, recipe) if recipe is not None else ())]
 
 
 def _parameters(evidence: Evidence) -> Iterator[str]:
@@ -45,17 +46,6 @@ def _parameters(evidence: Evidence) -> Iterator[str]:
             continue
         if name != TYPE or used[name] not in fallbacks(evidence.recipe):
             yield f"parameter {name} was {used[name]}, the pipeline's is {usual[name]}"
-
-
-def _settings(evidence: Evidence) -> Iterator[str]:
-    for override in evidence.provenance["recipe"]["overrides"]:
-        if not override.startswith(PLACES):
-            yield f"the pipeline was upserted with --set {override}"
-
-
-def _without_champion(evidence: Evidence, champion: str | None) -> Iterator[str]:
-    if champion is not None and evidence.parameters.get("ChampionArn") == NONE:
-        yield f"it was compared with no champion, and {champion} is Approved"
 
 
 def _recipe(recorded_recipe: Any, own_recipe: Any) -> Iterator[str]:

@@ -118,30 +118,31 @@ def documents(way: PromotionRoute, promoter: str) -> dict[str, Any]:
             _allow(["s3:GetObject"], objects),
             _allow(["s3:ListBucket"], bucket, when=listing),
             *([_allow(["kms:Decrypt"], way.key)] if way.key else []),
-            *_registers(way.into),
+            *_destination_statements(way.into),
         ),
     }
+    # A group of another account than the promoter's has to name the promoter, too.
     if account_in(way.into.group) != way.target:
-        registers = [
+        group_statements = [
             statement
-            for statement in _registers(way.into)
+            for statement in _destination_statements(way.into)
             if "sagemaker" in str(statement["Resource"])
         ]
         policies[f"group {way.into.group}"] = _policy(
-            *(statement | {"Principal": principal} for statement in registers)
+            *(statement | {"Principal": principal} for statement in group_statements)
         )
     if way.key:
         policies[f"key {way.key}"] = _policy(_allow(["kms:Decrypt"], "*", principal))
     return policies
 
 
-def _registers(into: Destination) -> Iterator[dict[str, Any]]:
+def _destination_statements(into: Destination) -> Iterator[dict[str, Any]]:
     """Iterate over what the promoter does in its own account."""
     bucket = f"{_partition(into.group)}:s3:::{into.bucket}"
     package = f"{into.group.replace(':model-package-group/', ':model-package/')}/*"
-    below = {"StringLike": {"s3:prefix": [f"{into.prefix}/*"]}}
+    listing = {"StringLike": {"s3:prefix": [f"{into.prefix}/*"]}}
     yield _allow(["s3:GetObject", "s3:PutObject"], f"{bucket}/{into.prefix}/*")
-    yield _allow(["s3:ListBucket"], bucket, when=below)
+    yield _allow(["s3:ListBucket"], bucket, when=listing)
     verbs = ("CreateModelPackage", "DescribeModelPackage", "ListModelPackages")
     yield _allow([f"sagemaker:{verb}" for verb in verbs], package)
     yield _allow(["sagemaker:CreateModelPackageGroup", "sagemaker:AddTags"], into.group)
@@ -190,13 +191,14 @@ def refuse_strangers(way: PromotionRoute, sagemaker: Any, s3: Any, iam: Any) -> 
     name = way.reader.rpartition("/")[2]
     trust = _read("the reader's trust", lambda: iam.get_role(
         RoleName=name)["Role"]["AssumeRolePolicyDocument"])  # fmt: skip
-    inside = frozenset({way.source})
+    source_accounts = frozenset({way.source})
     for label, policy, actions, resources, accounts in (
-        (f"group {way.group}", group, _GROUP, (package, way.group), inside),
+        (f"group {way.group}", group, _GROUP, (package, way.group), source_accounts),
         (f"bucket {way.bucket}", bucket, _BUCKET,
-         (f"arn:aws:s3:::{way.bucket}/{way.prefix}/a", f"arn:aws:s3:::{way.bucket}"), inside),
+         (f"arn:aws:s3:::{way.bucket}/{way.prefix}/a", f"arn:aws:s3:::{way.bucket}"),
+         source_accounts),
         (f"trust of {way.reader}", trust, ("sts:AssumeRole",), (way.reader,),
-         inside | {way.target}),
+         source_accounts | {way.target}),
     ):  # fmt: skip
         if policy and (
             finding := too_wide(read_policy(label, policy), actions, resources, accounts)
@@ -214,6 +216,7 @@ def too_wide(
         for action in actions:
             for resource in resources:
                 request = Request(principal, action, resource, _context(principal))
+                # The caller's own account may allow it everything, so this policy alone decides.
                 decision = evaluate(
                     request, Policies(resource=policy, must_name=True, identity=_ALL)
                 )

@@ -46,7 +46,7 @@ def history(evidence: Evidence) -> str:
         if stretch["identity"] == training["identity"]:
             _check_recorded(evidence, stretch, recorded_sha256)
         else:
-            _check_begun(evidence, stretch)
+            _check_continued(evidence, stretch)
     count = len(training["stretches"])
     return f"{training['identity'][:HASH_CHARACTERS]}, {count} stretch{'' if count == 1 else 'es'}"
 
@@ -56,14 +56,13 @@ def _check_recorded(evidence: Evidence, stretch: dict[str, Any], code: str) -> N
     if stretch["code_sha256"] != code:
         raise Mismatch(
             f"{prefix} by other code, {stretch['code_sha256'][:HASH_CHARACTERS]}, than "
-            "provenance.json says, "
-            f"{code[:HASH_CHARACTERS]}"
+            f"provenance.json says, {code[:HASH_CHARACTERS]}"
         )
     if stretch["data"] != evidence.provenance.get("train_fingerprint"):
         raise Mismatch(f"{prefix} on other data, {stretch['data']}, than provenance.json says")
 
 
-def _check_begun(evidence: Evidence, stretch: dict[str, Any]) -> None:
+def _check_continued(evidence: Evidence, stretch: dict[str, Any]) -> None:
     """Check that a stretch of another training is one that the recipe continues."""
     start = evidence.provenance["training"].get("start_from") or {}
     if not start.get("checkpoint"):

@@ -45,8 +45,8 @@ def split(name: str, *, deep: bool) -> Callable[[Evidence], str]:
 
     def check(evidence: Evidence) -> str:
         if check_for_script(evidence):
-            of_script = {"train": check_training_data, "test": check_test_data}[name]
-            return of_script(evidence, deep=deep)
+            script_check = {"train": check_training_data, "test": check_test_data}[name]
+            return script_check(evidence, deep=deep)
         inputs = evidence.job_inputs("Evaluate")
         has_summary = name == "train" and "summary" in inputs
         uri = (
@@ -60,11 +60,9 @@ def split(name: str, *, deep: bool) -> Callable[[Evidence], str]:
             fingerprint,
             "provenance.json",
         )
-        names, manifests = (
-            _check_files(evidence, uri, merged_manifests, deep),
-            _manifests(evidence, uri),
-        )
-        alone(evidence, uri, {*names, *manifests})
+        names = _check_files(evidence, uri, merged_manifests, deep)
+        manifests = _manifests(evidence, uri)
+        require_only(evidence, uri, {*names, *manifests})
         same(f"SHA-256 of the manifests of the {name} split", _sha256(evidence, uri, manifests),
              evidence.provenance.get(f"{name}_manifests_sha256"), "provenance.json")  # fmt: skip
         if has_summary:
@@ -95,7 +93,7 @@ def dataset_faults(evidence: Evidence, uri: str) -> Iterator[str]:
             continue
         if not len(merged.files):
             yield f"{folder}: has no sample; write some, since the pipeline needs each split"
-        fields = ", ".join(f"{n} {one.dtype} {one.shape}" for n, one in merged.fields.items())
+        fields = ", ".join(f"{n} {f.dtype} {f.shape}" for n, f in merged.fields.items())
         samples[name] = f"{fields}, made for {dict(merged.workload)}"
     if len(set(samples.values())) > 1:
         yield f"{uri}: the splits' samples differ: {samples}; write them with the same fields"
@@ -138,7 +136,7 @@ def _check_summary(evidence: Evidence, uri: str, deep: bool) -> None:
         folder = f"{uri}/{table}"
         files = _check_files(evidence, folder, _merge_manifests(evidence, folder), deep)
         names |= {f"{table}/{file}" for file in files}
-    alone(evidence, uri, names)
+    require_only(evidence, uri, names)
 
 
 def _check_files(
@@ -185,7 +183,8 @@ def check_training_data(evidence: Evidence, *, deep: bool) -> str:
     }
     for name, source in sources.items():
         system = source.get("FileSystemDataSource")
-        if system and system["DirectoryPath"].endswith(f"/shard/{name}"):  # it mirrors the bucket
+        # A file system that mirrors the bucket: its files lie in the output of the shard step.
+        if system and system["DirectoryPath"].endswith(f"/shard/{name}"):
             uris[name] = evidence.output("Shard", name)
     return _check_channels(evidence, "train", json.loads(body)["channels"], uris, deep)
 
@@ -219,9 +218,9 @@ def _check_channel(
         channel_record["bytes"],
         "its job",
     )
-    read = channel_record.get(
-        "contents", True
-    )  # a streamed channel is recorded by names and sizes only
+    # A streamed channel is recorded by names and sizes only.
+    read = channel_record.get("contents", True)
+    # Without contents even a quick look computes the hash: it needs no more than the listing.
     if deep or not read:
         contents = {
             name: [size, evidence.sha256(object_uri)] if read else [size]
@@ -253,7 +252,7 @@ def scores(evidence: Evidence) -> str:
     recorded_hashes = evidence.provenance["scores_sha256"]
     tables = evidence.json(evidence.source("Statistics")["S3Uri"])["scores"]
     folder = evidence.output("Evaluate", "scores")
-    alone(evidence, folder, recorded_hashes)
+    require_only(evidence, folder, recorded_hashes)
     for name, expected_sha256 in recorded_hashes.items():
         same(f"SHA-256 of {name} in evaluation.json", tables[name]["sha256"], expected_sha256,
              "provenance.json")  # fmt: skip
@@ -268,16 +267,16 @@ def outputs(evidence: Evidence) -> str:
     """Check that the evaluation's output has only evaluation.json, and the gate's only its three
     files.
     """
-    alone(evidence, evidence.output("Evaluate", "evaluation"), ("evaluation.json",))
+    require_only(evidence, evidence.output("Evaluate", "evaluation"), ("evaluation.json",))
     gate = evidence.output("Gate", "gate")
-    alone(evidence, gate, ("gate.json", "provenance.json", "record.json"))
+    require_only(evidence, gate, ("gate.json", "provenance.json", "record.json"))
     expected_text = text(record(evidence.provenance, evidence.metadata["provenance_sha256"]))
     if evidence.read(f"{gate}/record.json") != expected_text.encode():
         raise Mismatch("record.json is not what follows from provenance.json")
     return "4 files"
 
 
-def alone(evidence: Evidence, folder: str, names: Collection[str]) -> None:
+def require_only(evidence: Evidence, folder: str, names: Collection[str]) -> None:
     """Check that exactly the files ``names`` lie in ``folder``.
 
     Raises:
@@ -325,7 +324,7 @@ def request(evidence: Evidence) -> str:
     """Check that the package's fields and keys are exactly those that the execution asked for."""
     [step] = [s for s in evidence.definition_steps.values() if s["Type"] == "RegisterModel"]
     try:
-        step_request = evaluate(step["Arguments"], Ran(evidence))
+        step_request = evaluate(step["Arguments"], FinishedRun(evidence))
     except ExpressionError as error:
         raise Mismatch(
             f"the request of step {step['Name']} cannot be built again: {error}"
@@ -340,9 +339,8 @@ def comparable(package: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields that a registration decides, with model cards parsed."""
     kept_fields = {k: v for k, v in package.items() if k not in (*BY_SERVICE, *BY_PEOPLE)}
     document = json.loads(json.dumps(kept_fields, default=str))
-    if group := document.get(
-        "ModelPackageGroupName"
-    ):  # asked for by its ARN, described by its name
+    # Asked for by its ARN, described by its name.
+    if group := document.get("ModelPackageGroupName"):
         document["ModelPackageGroupName"] = group.rpartition("/")[2]
     for container in document.get("InferenceSpecification", {}).get("Containers", ()):
         for name in OF_SERVICE:
@@ -378,14 +376,16 @@ def copies(evidence: PromotedEvidence) -> str:
     recorded_hashes = evidence.record.objects
     with ThreadPoolExecutor(THREADS) as pool:
         digests = pool.map(
-            lambda uri: evidence.read_hashes.get(uri) or evidence.sha256(uri), recorded_hashes
+            # What an earlier check has read to its end is not read again.
+            lambda uri: evidence.read_hashes.get(uri) or evidence.sha256(uri),
+            recorded_hashes,
         )
         for (uri, expected_sha256), digest in zip(recorded_hashes.items(), digests, strict=True):
             same(f"SHA-256 of the copy of {uri}", digest, expected_sha256, FILE)
     return f"{len(recorded_hashes)} objects"
 
 
-class Ran:
+class FinishedRun:
     """Values of an execution that is over: a :class:`trainyard.language.evaluation.Scope`."""
 
     def __init__(self, evidence: Evidence) -> None:
@@ -518,6 +518,7 @@ def checks_of(evidence: Evidence, checks: Mapping[str, Check]) -> Mapping[str, C
     if not isinstance(evidence, PromotedEvidence):
         return checks
     kept_checks = {name: check for name, check in checks.items() if not name.endswith(" split")}
+    # A quick look, which reads no byte of the model, reads none of the copies either.
     copy_checks = (
         {"copies": lambda _: copies(evidence)} if BYTES.keys() <= kept_checks.keys() else {}
     )
