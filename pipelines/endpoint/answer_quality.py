@@ -23,7 +23,7 @@ import numpy as np
 from scipy.stats import t as student
 
 from pipelines.endpoint.drift import QUALITY, Change
-from pipelines.endpoint.endpoint_requests import UNREADABLE, body, inside
+from pipelines.endpoint.endpoint_requests import UNREADABLE, body, value_at
 from pipelines.endpoint.rollout import serving
 from pipelines.recipe.config import Recipe
 from pipelines.recipe.sections import Monitor
@@ -79,6 +79,7 @@ class Source:
         self.number += 1
         if len(self.requests) < MOST:
             self.requests.append(request)
+        # The n-th record takes a kept one's place with probability MOST / n.
         elif (place := self._draw.randrange(self.number)) < MOST:
             self.requests[place] = request
 
@@ -157,13 +158,14 @@ def add_captured(
         answer = None
     request = RecordedRequest(_record(request_body), answer, variant, truth, captured_at)
     source.add(request)
+    # A truth that is no number is None here, and counts among those that were not compared.
     if source.truth_source is not None and name in truths:
         source.truth_source.add(request)
 
 
 def _record(request_body: dict[str, Any]) -> dict[str, Any]:
-    inside = request_body.get("record")
-    return inside if isinstance(inside, dict) else request_body
+    record = request_body.get("record")
+    return record if isinstance(record, dict) else request_body
 
 
 def of_files(s3: Any, uri: str) -> Source:
@@ -277,8 +279,7 @@ def read_quality(
     except (Absent, KeyError, TypeError) as cause:
         raise DataError(
             f"{package}: its evaluation recorded no {metric} with a standard error ({cause}); "
-            "remove "
-            "monitor.truths, or set monitor.metric to one that it has"
+            "remove monitor.truths, or set monitor.metric to one that it has"
         ) from None
     margin = recipe.gate.comparisons.get("non_inferiority", {}).get(metric, 0.0)
     variant = f"version-{package.rpartition('/')[2]}"
@@ -329,11 +330,15 @@ def judge_quality(
         group: column of a request whose equal values mark requests that depend on each other.
     """
     rows = [request for request in answers if request.variant == record.variant]
-    pairs = [(inside(request.answer, path), request.truth) for request in rows]
-    right = [_fits(record.metric, *pair) for pair in pairs]
-    values = np.array([pair for pair, fits in zip(pairs, right, strict=True) if fits], float)
+    pairs = [(value_at(request.answer, path), request.truth) for request in rows]
+    are_usable = [_is_usable(record.metric, *pair) for pair in pairs]
+    values = np.array(
+        [pair for pair, is_usable in zip(pairs, are_usable, strict=True) if is_usable], float
+    )
     names = [
-        request.record.get(group or "") for request, fits in zip(rows, right, strict=True) if fits
+        request.record.get(group or "")
+        for request, is_usable in zip(rows, are_usable, strict=True)
+        if is_usable
     ]
     notes = _notes(record, len(rows), len(values))
     if len(values) < 2:
@@ -342,7 +347,7 @@ def judge_quality(
     return change(losses, names if None not in names else None, record), notes
 
 
-def _fits(metric: str, prediction: Any, truth: float | None) -> bool:
+def _is_usable(metric: str, prediction: Any, truth: float | None) -> bool:
     if truth is None or isinstance(prediction, bool) or not isinstance(prediction, int | float):
         return False
     if metric in OF_PROBABILITIES:
@@ -381,15 +386,17 @@ def change(losses: np.ndarray, groups: Sequence[Any] | None, record: RecordedQua
         _, places = np.unique(np.array([str(group) for group in groups]), return_inverse=True)
         pulls = np.bincount(places, pulls)
     count = len(pulls)
-    worse = (value - record.value) * (1 if record.lower_is_better else -1) - record.margin
+    shortfall = (value - record.value) * (1 if record.lower_is_better else -1) - record.margin
     own_variance = float(np.square(pulls).sum()) * count / (count - 1) if count > 1 else np.inf
-    both = own_variance + record.standard_error**2
+    variance = own_variance + record.standard_error**2
     if count < 2:  # one group says nothing of the others
         chance = 1.0
-    elif not both:
-        chance = float(worse <= 0)
+    elif not variance:
+        chance = float(shortfall <= 0)
     else:
-        freedom = (both / own_variance) ** 2 * (count - 1) if own_variance else np.inf
-        chance = float(student.sf(worse / both**0.5, freedom))
+        # Welch's degrees of freedom, with those of the evaluation infinite: its error counts as
+        # known.
+        freedom = (variance / own_variance) ** 2 * (count - 1) if own_variance else np.inf
+        chance = float(student.sf(shortfall / variance**0.5, freedom))
     movement = f"{record.value:.4g} when evaluated → {value:.4g} of {len(losses):,} answers"
     return Change(record.metric, QUALITY, chance, None, movement)

@@ -99,8 +99,10 @@ def _changes(
         tests.append(_of_frequent(*sides))
         if not quantity or all(float(value).is_integer() for side in sides for value in side):
             tests += _of_unknown(*sides)
+        # With many requests trifles are certain: the surest way counts among those with an effect.
         large = [test for test in tests if test.psi >= least_psi]
         best = min(large, key=lambda test: test.chance) if large else tests[0]
+        # Bonferroni: each way in which the feature can move is a test.
         yield Change(name, VALUES, min(1.0, len(tests) * best.chance), best.psi, best.movement)
     absent = [size - len(side) for side, size in zip(sides, sizes, strict=True)]
     if any(absent):
@@ -161,6 +163,7 @@ def _of_tails(before: np.ndarray, now: np.ndarray) -> Iterator[_Test]:
     for side, name in ((1, "from {:.4g} on:"), (-1, "up to {:.4g}:")):
         cuts = np.sort(side * np.concatenate([before, now]))[sum(sizes) - ranks]
         counts = [(side * x[:, None] >= cuts).sum(axis=0) for x in (before, now)]
+        # Exact, as the cuts do not depend on which sample a value is of.
         chances = hypergeom(sum(sizes), sum(counts), len(now))  # of the period's
         chances = 2 * np.minimum(chances.cdf(counts[1]), chances.sf(counts[1] - 1))
         names = [name.format(side * cut) for cut in cuts]
@@ -178,6 +181,7 @@ def _of_frequent(before: Sequence, now: Sequence) -> _Test:
     order = sorted(both, key=lambda value: (-both[value], value))
     frequent_values = [value for value in order if both[value] * smaller >= LEAST]
     rest = both.total() - sum(both[value] for value in frequent_values)
+    # Pearson's test needs as many of the others, too: the rarest of the frequent joins them.
     if frequent_values and 0 < rest * smaller < LEAST:
         frequent_values.pop()
     counts = np.array([[side[v] for v in frequent_values] for side in sides], int).reshape(

@@ -219,7 +219,7 @@ def answer(line: str | bytes) -> Any:
         return None
 
 
-def inside(answer: Any, path: str) -> Any:
+def value_at(answer: Any, path: str) -> Any:
     """Return what stands in an answer at ``path``, whose dots lead into objects; None without."""
     for member in path.split("."):
         answer = answer.get(member) if isinstance(answer, dict) else None
@@ -228,7 +228,7 @@ def inside(answer: Any, path: str) -> Any:
 
 def number_at(answer: Any, path: str) -> float | None:
     """Return the number at ``path``; None for anything else, NaN and infinity included."""
-    value = inside(answer, path)
+    value = value_at(answer, path)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:

@@ -94,8 +94,7 @@ def _read_captures(
         )
         raise DataError(
             f"{root}: has no requests from {start:%F %R} to {end:%F %R} UTC{unread_note}; choose "
-            "another "
-            "time by --until or monitor.days, or set monitor.baseline to records"
+            "another time by --until or monitor.days, or set monitor.baseline to records"
         )
     return source
 
@@ -113,19 +112,23 @@ def compare_sources(
         RecipeError: the baseline lacks a feature, or the answers the number to compare.
         DataError: they have no column to compare.
     """
-    before, now = (_table(source.requests, recipe.kind == TEXTS) for source in (baseline, requests))
+    has_texts = recipe.kind == TEXTS
+    before, now = (
+        of_records(of_texts(request.record) if has_texts else request.record for request in side)
+        for side in (baseline.requests, requests.requests)
+    )
     config = None if recipe.train.loop is None else recipe.workload_config
     kinds = dict.fromkeys(getattr(config, "categories", ()), False)
     kinds |= dict.fromkeys(getattr(config, "numbers", ()), True)
-    names, others = monitor.features or tuple(kinds), ()
+    names, raw_names = monitor.features or tuple(kinds), ()
     if not names:
-        # of raw records, labels and identifiers were no part of a request
+        # Of raw records, labels and identifiers were no part of a request.
         raw = all(
             request.variant == NO_VARIANT and request.answer is None
             for request in baseline.requests
         )
-        others = tuple(name for name in before.columns if raw and name not in now.columns)
-        names = tuple(name for name in before.columns if name not in others)
+        raw_names = tuple(name for name in before.columns if raw and name not in now.columns)
+        names = tuple(name for name in before.columns if name not in raw_names)
     if not names:
         raise DataError(
             "monitor: the records of the baseline have no column that a request has; name those to "
@@ -140,15 +143,19 @@ def compare_sources(
             )
     absent = tuple(name for name in names if name not in now.columns)
     before, now = (_choose_columns(table, names) for table in (before, now))
-    quantities = {n for n in names if kinds.get(n, _is_number(before.columns[n]))}
+    quantities = {
+        name
+        for name in names
+        if kinds.get(name, inferred_type(before.columns[name]) in (INTEGRAL, FRACTIONAL))
+    }
     notes = (
         [f"{requests.unread} requests not read: {requests.unread_reason}"]
         if requests.unread
         else []
     )
-    if others:
+    if raw_names:
         notes.append(
-            f"{', '.join(others)}: not compared, no request has them; a feature is named in "
+            f"{', '.join(raw_names)}: not compared, no request has them; a feature is named in "
             "monitor.features"
         )
     if monitor.prediction:
@@ -160,14 +167,14 @@ def compare_sources(
             quantities.add(name)
         else:
             notes.append(f"{monitor.prediction}: no answers of the same model in both")
-    also = []
+    own_changes = []
     if record and requests.truth_source and monitor.prediction:
         group = getattr(config, "group", None)
         change, quality_notes = judge_quality(
             requests.truth_source.requests, monitor.prediction, group, record
         )
-        also, notes = [change] if change else [], [*notes, *quality_notes]
-    limits = {"error": monitor.error, "least_psi": monitor.least_psi, "also": also}
+        own_changes, notes = [change] if change else [], [*notes, *quality_notes]
+    limits = {"error": monitor.error, "least_psi": monitor.least_psi, "also": own_changes}
     changes = compare(before.columns, now.columns, quantities, **limits)
     return Period(requests, baseline, now, before, tuple(changes), absent, tuple(notes), record)
 
@@ -184,7 +191,8 @@ def _refuse_unknown(path: str, **sources: Sequence[RecordedRequest]) -> None:
 def _answers(path: str, *sources: Sequence[RecordedRequest]) -> list[Cells]:
     """Return the numbers at ``path`` of each source's answers, by variants that both have."""
     common = set.intersection(*({request.variant for request in source} for source in sources))
-    if any(request.variant == NO_VARIANT for request in sources[0]):  # a transform's scores
+    if any(request.variant == NO_VARIANT for request in sources[0]):
+        # A transform's scores name no variant: then the answers of all count.
         common = {request.variant for source in sources for request in source}
     return [
         [str(value) for request in source if request.variant in common
@@ -196,14 +204,6 @@ def _answers(path: str, *sources: Sequence[RecordedRequest]) -> list[Cells]:
 def _choose_columns(table: Table, names: Iterable[str]) -> Table:
     missing: Cells = [None] * table.rows
     return Table({name: table.columns.get(name, missing) for name in names}, table.rows)
-
-
-def _table(requests: Iterable[RecordedRequest], texts: bool) -> Table:
-    return of_records(of_texts(request.record) if texts else request.record for request in requests)
-
-
-def _is_number(cells: Cells) -> bool:
-    return inferred_type(cells) in (INTEGRAL, FRACTIONAL)
 
 
 # Features of a text: its length, and the shares of kinds of its characters.
@@ -234,12 +234,12 @@ def of_texts(record: Mapping[str, Any]) -> dict[str, float]:
 # Write a period's statistics, constraints and violations in Model Monitor's formats.
 #
 # Developer guide, "Schema for Statistics", "Schema for Constraints", "Schema for Violations".
-# constraint_violations.json is written last: where it is, the others are.
 
 
 def write(s3: Any, folder: str, period: Period, least_psi: float, kms_key: str | None) -> None:
     """Write the three files at the S3 URI ``folder``. Raises ServiceError."""
     encryption = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": kms_key} if kms_key else {}
+    # Written in this order: where constraint_violations.json is, the others are.
     documents = {
         "statistics": constraints.describe(period.now),
         "constraints": constraints.suggest(constraints.describe(period.before)),

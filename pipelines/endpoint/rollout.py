@@ -87,8 +87,9 @@ class Comparison:
         if self.new.deploy.compare is None or self._has_alarmed:
             return
         counts = {config: self._count_requests(config) for config in self._variants}
-        new, old = (self._fresh(config, counts[config]) for config in (self.new.name,
-                                                                      self.old_config))  # fmt: skip
+        new, old = (
+            self._count_new(config, counts[config]) for config in (self.new.name, self.old_config)
+        )
         self._counts = counts
         self.errors.add(new, old)
         if self.means:
@@ -101,7 +102,15 @@ class Comparison:
         if worse:
             self._has_alarmed = True
             report(f"{self.new.package}: {' and '.join(worse)} than what serves; rolling back")
-            self._alarm()
+            point = {
+                "MetricName": WORSE,
+                "Dimensions": [{"Name": "EndpointConfigName", "Value": self.new.name}],
+                "Value": 1.0,
+                # High resolution: the alarm looks at COMPARISON_SECONDS, not at a minute.
+                "StorageResolution": 1,
+            }
+            with service_errors(f"rolling back {self.new.package}"):
+                self.cloudwatch.put_metric_data(Namespace=NAMESPACE, MetricData=[point])
 
     def result(self) -> str:
         """Return how many answers were compared, or why none was; empty where none should be."""
@@ -116,17 +125,7 @@ class Comparison:
         path = compare.quality if compare else None
         return bool(path and len(answers) >= FEWEST and without_number(path, answers))
 
-    def _alarm(self) -> None:
-        point = {
-            "MetricName": WORSE,
-            "Dimensions": [{"Name": "EndpointConfigName", "Value": self.new.name}],
-            "Value": 1.0,
-            "StorageResolution": 1,
-        }
-        with service_errors(f"rolling back {self.new.package}"):
-            self.cloudwatch.put_metric_data(Namespace=NAMESPACE, MetricData=[point])
-
-    def _fresh(self, config: str, now: tuple[int, int]) -> tuple[int, int]:
+    def _count_new(self, config: str, now: tuple[int, int]) -> tuple[int, int]:
         before = self._counts.get(config, (0, 0))
         return now[0] - before[0], now[1] - before[1]
 
@@ -162,12 +161,12 @@ class Comparison:
         compare = self.new.deploy.compare
         first = self._answers.setdefault(config, [])
         with service_errors(f"reading what {self.new.deploy.endpoint} captured"):
-            fresh = [
+            new_keys = [
                 item["Key"]
                 for item in self._files(config)
                 if item["Key"] not in self._read and item["LastModified"] >= self._since
             ]
-            for key in fresh:
+            for key in new_keys:
                 self._read.add(key)
                 for line in self._lines(key):
                     reply = answer(line)
@@ -251,11 +250,13 @@ def release(new: Release, report: Callable[[str], None]) -> Outcome:
         raise ServiceError(f"endpoint {name}: is {before['EndpointStatus']}; expected InService")
     old = before["EndpointConfigName"] if before else None
     watch = Comparison(new, old, sagemaker, cloudwatch, client("s3", region)) if old else None
+    # Before anything is created: a refusal leaves the account as it was.
     if watch:
         watch.refuse_unknown()
     with service_errors(f"deploying {new.package}"):
-        _once(lambda: sagemaker.create_model(**model(new)))
-        _once(lambda: sagemaker.create_endpoint_config(**configuration(new)))
+        _create_if_absent(lambda: sagemaker.create_model(**model(new)))
+        _create_if_absent(lambda: sagemaker.create_endpoint_config(**configuration(new)))
+        # Before the update, which refers to them by name.
         names = []
         for alarm in alarms(new):
             cloudwatch.put_metric_alarm(**alarm)
@@ -272,6 +273,7 @@ def release(new: Release, report: Callable[[str], None]) -> Outcome:
     outcome = _wait_until_settled(sagemaker, name, new.name, watch, report)
     if watch and (comparison_text := watch.result()):
         report(f"{name}: {comparison_text}")
+    # Only now: a deployment that was rolled back leaves the configuration to return to as it was.
     if outcome.is_serving and old:
         _remember(sagemaker, name, old)
     return outcome
@@ -306,7 +308,7 @@ def _remember(sagemaker: Any, endpoint: str, config: str) -> None:
         sagemaker.add_tags(ResourceArn=arn, Tags=[{"Key": BEFORE, "Value": config}])
 
 
-def _once(create: Callable[[], Any]) -> None:
+def _create_if_absent(create: Callable[[], Any]) -> None:
     """Create what may be there from an earlier attempt: a package is named once and for all."""
     try:
         create()
@@ -343,8 +345,7 @@ def _wait_until_settled(
 # Always-valid tests of a new model against the serving one, while both answer.
 #
 # Both may be looked at after every request: the probability that an equal model is ever called
-# worse
-# is at most the stated error.
+# worse is at most the stated error.
 
 RATIOS = (1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0)
 """Ratios of the error rates, new to serving, that the alternative is a mixture of."""
@@ -403,9 +404,9 @@ class Running:
 
     def add(self, value: float) -> None:
         self.count += 1
-        before = value - self.mean
-        self.mean += before / self.count
-        self.squares += before * (value - self.mean)
+        deviation = value - self.mean
+        self.mean += deviation / self.count
+        self.squares += deviation * (value - self.mean)
 
     def radius(self, error: float, tightest: int) -> float:
         """Return the half-width of the one-sided asymptotic confidence sequence of the mean.
@@ -417,8 +418,8 @@ class Running:
         base = -2 * math.log(2 * error)
         rho2 = (base + math.log(base + 1)) / tightest
         spread, n = self.squares / self.count, self.count
-        inside = math.log(1 + math.sqrt(n * rho2 + 1) / (2 * error))
-        return math.sqrt(spread * 2 * (n * rho2 + 1) / (n * n * rho2) * inside)
+        log_term = math.log(1 + math.sqrt(n * rho2 + 1) / (2 * error))
+        return math.sqrt(spread * 2 * (n * rho2 + 1) / (n * n * rho2) * log_term)
 
 
 @dataclass(slots=True)
@@ -450,15 +451,14 @@ class MeanTest:
         if not new_values or not old_values:
             return
         self._waiting = ([], [])
-        share, before = (
-            len(new_values) / (len(new_values) + len(old_values)),
-            (self.new.mean, self.old.mean),
-        )
+        share = len(new_values) / (len(new_values) + len(old_values))
+        # The means of earlier values alone: with its own value in them an estimate would be biased.
+        new_mean, old_mean = self.new.mean, self.old.mean
         if min(self.new.count, self.old.count) >= FEWEST:
             for value in new_values:
-                self.difference.add(before[0] - before[1] + (value - before[0]) / share)
+                self.difference.add(new_mean - old_mean + (value - new_mean) / share)
             for value in old_values:
-                self.difference.add(before[0] - before[1] - (value - before[1]) / (1 - share))
+                self.difference.add(new_mean - old_mean - (value - old_mean) / (1 - share))
         for value in new_values:
             self.new.add(value)
         for value in old_values:
