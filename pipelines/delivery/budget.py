@@ -72,11 +72,9 @@ def predict_run(
 
 
 def verdict(run: UpcomingRun, budget: Budget) -> Verdict:
-    """Return whether the run keeps the budget.
-
-    For a run with other parameters than the recipe's, the times of earlier runs do not count: twice
-    the steps take longer. The parameters that ``start`` finds out do not change a step's time.
-    """
+    """Return whether the run keeps the budget."""
+    # Twice the steps take longer, so earlier runs count only for the recipe's own parameters. Those
+    # that ``start`` finds out do not change a step's time.
     has_usual_parameters = not run.parameters.keys() - AUTOMATIC_PARAMETERS
     history = run.history if has_usual_parameters else History(None, None)
     prices = load(run.region)
@@ -142,8 +140,10 @@ def _grounds(budget: Budget, costs: Sequence[Cost], use_history: bool) -> str:
     if budget.bound == "seen":
         return f"{grounds}; {foreseen} as long as foreseen in nine of ten cases"
     likely = all_of(map(_likely, costs))
-    with_it = f"; ${likely:,.2f} where {foreseen} takes as long as foreseen in nine of ten cases"
-    return grounds + ("" if likely is None else with_it)
+    likely_note = (
+        f"; ${likely:,.2f} where {foreseen} takes as long as foreseen in nine of ten cases"
+    )
+    return grounds + ("" if likely is None else likely_note)
 
 
 def _bound(budget: Budget, costs: Sequence[Cost]) -> float | None:
@@ -198,16 +198,16 @@ def make(definition: CompiledPipeline) -> Plan:
         overwrites = tuple(overwritten(s3, document, plan.outcomes, NEW_DATA))
         drift = _drift(s3, definition, deployment) if deployment and plan.diff else plan.drift
         types = definition.fallback_instance_types
-        others = recipe_advice.remarks(document, parameters, types, plan.outcomes, history, prices)
-        small = shard_volume.remarks(s3, document)
+        advice = recipe_advice.remarks(document, parameters, types, plan.outcomes, history, prices)
+        shard_remarks = shard_volume.remarks(s3, document)
         cost_remarks = (
             *training_setting.remarks(sagemaker, history, prices),
             *endpoint_requests.remarks(definition.deploy, prices),
         )
         remarks = (
             *((ledger.describe(next_look),) if next_look else ()),
-            *others,
-            *small,
+            *advice,
+            *shard_remarks,
             *cost_remarks,
         )
         return with_budget(

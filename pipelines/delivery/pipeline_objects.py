@@ -84,6 +84,7 @@ def same(remote_object: tuple[int, str] | None, body: bytes, kms_key: str | None
     """
     if remote_object is None or remote_object[0] != len(body):
         return False
+    # Under KMS, or of a multipart upload, an ETag is no MD5: then the size alone counts.
     is_md5 = kms_key is None and "-" not in remote_object[1]
     return not is_md5 or remote_object[1] == hashlib.md5(body, usedforsecurity=False).hexdigest()
 
@@ -130,8 +131,10 @@ class Comparison:
 
     def show(self) -> None:
         """Print the differences, or that there are none."""
-        before, now = self.names
-        console.print(f"environment {now} against {before}", style="bold", highlight=False)
+        first_name, second_name = self.names
+        console.print(
+            f"environment {second_name} against {first_name}", style="bold", highlight=False
+        )
         console.print()
         lines = list(differences(self.diff)) or [Text("no difference")]
         for line in lines:

@@ -50,23 +50,21 @@ class SavedPlan:
         Raises:
             PlanError: they differ; names how.
         """
-        now = definition.state
+        state = definition.state
         if definition.environment != self.environment:
             raise PlanError(
                 f"{self.path}: is a plan for {_describe_environment(self.environment)}, and "
-                "cannot be applied to "
-                f"{_describe_environment(definition.environment)}: leave out --env, or plan that "
-                "one"
+                f"cannot be applied to {_describe_environment(definition.environment)}: leave out "
+                "--env, or plan that one"
             )
-        if now.name != self.target_state.name:
+        if state.name != self.target_state.name:
             raise PlanError(
                 f"{self.path}: is a plan of pipeline {self.target_state.name}, and {self.recipe} "
-                "defines "
-                f"{now.name}: give the recipe that was planned"
+                f"defines {state.name}: give the recipe that was planned"
             )
         assets = _assets(definition.assets)
-        if now.fingerprint != self.target_state.fingerprint or assets != self.assets:
-            difference = diff_line(compare(self.target_state, now)) or "the code"
+        if state.fingerprint != self.target_state.fingerprint or assets != self.assets:
+            difference = diff_line(compare(self.target_state, state)) or "the code"
             raise PlanError(
                 f"{self.path}: this checkout does not give what was planned; since then changed: "
                 f"{difference}. Check out what was planned, or plan again"
@@ -78,8 +76,8 @@ class SavedPlan:
         Raises:
             PlanError: it was changed, created or deleted since; says what, when and by whom.
         """
-        before = self.previous_state.fingerprint if self.previous_state else None
-        if before == (deployment.state.fingerprint if deployment else None):
+        planned_fingerprint = self.previous_state.fingerprint if self.previous_state else None
+        if planned_fingerprint == (deployment.state.fingerprint if deployment else None):
             return
         if deployment is None:
             raise PlanError(
@@ -107,12 +105,8 @@ def diff_line(diff: Diff) -> str:
     words = [f"{c.sign} {c.path} {c.old or ''} → {c.new or ''}" for c in diff.pipeline]
     words += [f"{c.sign} parameter {c.path} {c.old or ''} → {c.new or ''}" for c in diff.parameters]
     for step in diff.steps:
-        inside = (
-            ""
-            if step.sign != "~"
-            else f" ({', '.join(c.path for c in step.changes[:MAX_CHANGES])})"
-        )
-        words.append(f"{step.sign} step {step.name}{inside}")
+        paths = ", ".join(c.path for c in step.changes[:MAX_CHANGES])
+        words.append(f"{step.sign} step {step.name}{f' ({paths})' if step.sign == '~' else ''}")
     return "; ".join(words[:MAX_CHANGES]) + ("; …" if len(words) > MAX_CHANGES else "")
 
 

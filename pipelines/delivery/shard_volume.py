@@ -37,14 +37,14 @@ def remarks(s3: Any, document: Mapping[str, Any]) -> Iterator[str]:
         listings = [list_objects(s3, uri) for uri in uris]
     except (ClientError, ExpressionError, KeyError):
         return
-    size = sum(item["Size"] for items in listings for item in items) / 1e9
-    needed_bytes = (1 + (COPIES if count > 1 else 1)) * size / count
-    if needed_bytes > volume:
+    size_gb = sum(item["Size"] for items in listings for item in items) / 1e9
+    # Raw data and their records; of several instances each also holds records pulled from others.
+    needed_gb = (1 + (COPIES if count > 1 else 1)) * size_gb / count
+    if needed_gb > volume:
         least = "at least " * any(len(items) >= MOST for items in listings)
         instances_text = f"each of {count} instances" if count > 1 else "the instance"
         yield (
-            f"shard.volume_gb {volume} is too small: the raw data are {least}{size:,.1f} GB, of "
-            f"which {instances_text} holds its part and that part's records, {needed_bytes:,.0f} "
-            "GB; raise it, or "
-            "shard.instance_count"
+            f"shard.volume_gb {volume} is too small: the raw data are {least}{size_gb:,.1f} GB, of "
+            f"which {instances_text} holds its part and that part's records, {needed_gb:,.0f} "
+            "GB; raise it, or shard.instance_count"
         )

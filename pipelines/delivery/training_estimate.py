@@ -67,10 +67,11 @@ def _foresee(job: Job, calibration: Calibration, region: str) -> Foreseen | NotF
 
 
 def _run(job: Job, training: LoopTraining, time: Time, region: str) -> Run:
-    """Foresee start, steps, saves and interruptions; plan has prices of its own."""
-    how = "spot" if job.spot else "on demand"
+    """Foresee start, steps, saves and interruptions."""
+    mode = "spot" if job.spot else "on demand"
+    # Without a price of the machines: a plan has prices of its own.
     return foresee_run(
-        machines(str(job.instance_type), job.nodes, how, region=region),
+        machines(str(job.instance_type), job.nodes, mode, region=region),
         (training.shapes or model_shapes.from_setting(training.setting)).parameters,
         time.step_seconds,
         training.steps,
@@ -100,16 +101,15 @@ def _describe_end(job: Job, run: Run) -> str:
     """Return when the training is done, including the waits, and why that takes longer than it
     runs.
     """
-    how, lost = "on spot" if job.spot else "on demand", run.interruptions
-    p10, p50, p90 = map(_hours, (run.hours.p10, run.hours.p50, run.hours.p90))
+    mode, lost = "on spot" if job.spot else "on demand", run.interruptions
+    p10, p50, p90 = (
+        duration(hours * 3600) if math.isfinite(hours) else "never"
+        for hours in (run.hours.p10, run.hours.p50, run.hours.p90)
+    )
     return (
-        f"{how} is done after {p50} ({p10} – {p90}) with the waits for machines; "
+        f"{mode} is done after {p50} ({p10} – {p90}) with the waits for machines; "
         f"{lost.p50:,.1f} interruptions expected ({lost.p10:,.1f} – {lost.p90:,.1f})"
     )
-
-
-def _hours(hours: float) -> str:
-    return duration(hours * 3600) if math.isfinite(hours) else "never"
 
 
 def _grounds(training: LoopTraining, time: Time, trainings: int) -> str:
@@ -147,8 +147,8 @@ def _fits(training: LoopTraining, memory_need: Memory) -> Iterator[str]:
 
 def _too_large(training: LoopTraining, memory_need: Memory) -> Iterator[str]:
     if memory_need.fits != "yes":
-        how = "will run" if memory_need.fits == "no" else "may run"
+        prospect = "will run" if memory_need.fits == "no" else "may run"
         yield (
-            f"{how} out of memory: {describe_memory_need(training, memory_need)}; "
+            f"{prospect} out of memory: {describe_memory_need(training, memory_need)}; "
             f"{remedy(training)}"
         )

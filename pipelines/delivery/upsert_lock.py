@@ -138,8 +138,7 @@ def read(s3: Any, location: Place, fingerprint: str) -> State:
         pass  # refused below
     raise PlanError(
         f"s3://{location.bucket}/{key}: is not the record that upsert wrote there: damaged or "
-        "edited; "
-        "delete it"
+        "edited; delete it"
     )
 
 
@@ -187,6 +186,7 @@ class Lock:
                 continue
             if not holder.is_expired:
                 raise PlanError(self._describe_holder(holder))
+            # If-Match: of two that see the time up, one takes the lock over.
             if self._write(IfMatch=holder.etag):
                 console.print(f"took over the lock of {holder.owner}, whose time is up")
                 return
@@ -225,6 +225,7 @@ class Lock:
         lock_record = self._parse_record(answer["Body"].read())
         # Last-Modified is in whole seconds: add one, so that no holder loses the lock too early.
         until = answer["LastModified"] + timedelta(seconds=lock_record["seconds"] + 1)
+        # By S3's clock, as Last-Modified is: this machine's may be wrong.
         now = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
         since = answer["LastModified"]
         return Holder(
@@ -247,9 +248,7 @@ class Lock:
             ) from None
 
     def _write(self, **condition: str) -> bool:
-        """Return whether the lock is ours now. A retry by botocore may be refused because the
-        attempt before it succeeded in S3: then the object is ours.
-        """
+        """Return whether the lock is ours now."""
         body = {"id": self._id, "holder": whoami(), "seconds": self._seconds}
         try:
             answer = self._s3.put_object(
@@ -262,6 +261,8 @@ class Lock:
             first = "IfNoneMatch" in condition
             if (first and _is_denied(error)) or not self._is_late(error):
                 raise
+            # A retry by botocore is refused where the attempt before it succeeded in S3: then the
+            # lock is ours.
             holder = self.holder()
             if holder is None or holder.id != self._id:
                 return False
@@ -271,11 +272,11 @@ class Lock:
         return True
 
     def _is_late(self, error: ClientError) -> bool:
-        """Return whether another process was faster. A role that may list only some prefixes gets
-        403 for an object that does not exist (GetObject's page: 404 needs s3:ListBucket).
-        """
+        """Return whether another process was faster."""
         if error_code(error) in LOST_RACE:
             return True
+        # A role that may list only some prefixes gets 403 for an object that does not exist
+        # (GetObject's page: 404 needs s3:ListBucket).
         return _is_denied(error) and not list_records(self._s3, self._location).is_locked
 
     def _describe_holder(self, holder: Holder) -> str:

@@ -73,6 +73,7 @@ def upload(s3: Any, house: Wheelhouse, kms_key: str | None) -> tuple[int, int]:
     sync(s3, house.bucket, house.key, files, kms_key=kms_key)
     hashes = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     manifest = json.dumps({"python": house.python, "wheels": hashes}, indent=1).encode()
+    # Last: a wheelhouse with a manifest is complete.
     folder, _, name = house.manifest.rpartition("/")
     sync(s3, house.bucket, folder, {name: manifest}, kms_key=kms_key)
     return len(files), sum(map(len, files.values()))
@@ -89,15 +90,9 @@ def _download(requirements: Requirements, python: str, wheels: Path) -> None:
             lines = _resolve_lines(requirements.name, python, Path(folder))
         lock_path = Path(folder, "pinned-by-trainyard.txt")
         lock_path.write_text("".join(lines), encoding="utf-8")
-        hash_options = [
-            "--require-hashes",
-            "--no-deps",
-            "-r",
-            str(lock_path),
-            "--dest",
-            str(wheels),
-        ]
         if lines:
+            hash_options = ["--require-hashes", "--no-deps", "-r", str(lock_path)]
+            hash_options += ["--dest", str(wheels)]
             _pip("download", python, *hash_options, file_name=requirements.name)
 
 
@@ -150,23 +145,23 @@ def _hash(item: Mapping[str, Any], name: str) -> str:
 
 def _without_torch(roots: Sequence[str], packages: Mapping[str, Any]) -> Iterator[str]:
     """Yield the packages that ``roots`` need, in which torch and its own dependencies are not."""
-    visited_names, waiting = {IMAGE_OWN}, list(roots)
-    while waiting:
-        name = waiting.pop()
+    visited_names, queue = {IMAGE_OWN}, list(roots)
+    while queue:
+        name = queue.pop()
         if name in visited_names or name not in packages:
             continue
         visited_names.add(name)
         yield name
         needs = packages[name]["metadata"].get("requires_dist", ())
-        waiting += [canonicalize_name(Requirement(text).name) for text in needs]
+        queue += [canonicalize_name(Requirement(text).name) for text in needs]
 
 
 def _pip(verb: str, python: str, *words: str, file_name: str, cwd: Path | None = None) -> None:
     """Run pip for the image's Python and platform; only wheels, so that nothing is built."""
     target = [f"--python-version={python}", "--implementation=cp", "--only-binary=:all:"]
     target += [f"--platform={platform}" for platform in PLATFORMS]
-    quiet = ["--quiet", "--disable-pip-version-check", "--no-input"]
-    command = [sys.executable, "-m", "pip", verb, *quiet, *target, *words]
+    options = ["--quiet", "--disable-pip-version-check", "--no-input"]
+    command = [sys.executable, "-m", "pip", verb, *options, *target, *words]
     process = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
     if process.returncode:
         error_lines = " ".join(
