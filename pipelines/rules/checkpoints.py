@@ -63,16 +63,14 @@ def volume_smaller_than_checkpoints(job: Job) -> Iterator[Violation]:
     volume = local or job.number(job.resource("VolumeSizeInGB"))
     parameters = _parameters(job)
     if config and volume and parameters and job.nodes:
-        checkpoint_count = (
-            config.keep_checkpoints + 1
-        )  # an old one goes when the new one is complete
+        # An old one goes when the new one is complete.
+        checkpoint_count = config.keep_checkpoints + 1
         needed_gb = parameters * CHECKPOINT_BYTES * checkpoint_count / job.nodes / 1e9
         if needed_gb > volume:
-            problem = f"{checkpoint_count} checkpoints of {parameters / 1e9:.1f}e9 parameters "
-            "take at least "
-            field = job.resource("VolumeSizeInGB")
             yield job.make_violation(
-                field, f"{problem}{needed_gb:.0f} GB a node; there are {volume} GB"
+                job.resource("VolumeSizeInGB"),
+                f"{checkpoint_count} checkpoints of {parameters / 1e9:.1f}e9 parameters take at "
+                f"least {needed_gb:.0f} GB a node; there are {volume} GB",
             )
 
 
