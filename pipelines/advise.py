@@ -84,10 +84,11 @@ def recipe_training(
     training = derive_model(recipe_config, recipe, data)
 
     def conclude(advice: Advice) -> None:
-        if not values["as_json"]:
-            _remark(advice, recipe_config, training.assumptions)
+        is_text = not values["as_json"]
+        if is_text:
+            for line in remarks(advice, recipe_config, training.assumptions):
+                console.print(line, highlight=False, markup=False)
         if advice.ranking and apply is not None:
-            to_print = not values["as_json"]
             _apply(
                 advice.ranking[0],
                 apply,
@@ -95,7 +96,7 @@ def recipe_training(
                 recipe,
                 given,
                 environment,
-                is_announced=to_print,
+                is_announced=is_text,
             )
 
     return {
@@ -109,7 +110,9 @@ def _question(
 ) -> dict[str, Any]:
     """Return the fields of the question about the recipe's training."""
     instances = values["instances"]
-    names = (instances, "--instances") if instances else (_join_recipe_types(recipe), TYPE_FIELD)
+    train = recipe.train
+    recipe_types = ",".join((train.instance_type, *train.fallback_instance_types))
+    names = (instances, "--instances") if instances else (recipe_types, TYPE_FIELD)
     region = recipe.aws.region or REGION
     offers, elsewhere = choose_offers(names[0], region, names[1])
     offers = multiplying(offers, (training.fields["precision"],))
@@ -144,17 +147,6 @@ def _setting(job: Mapping[str, Any]) -> Setting:
     return training.setting
 
 
-def _join_recipe_types(recipe: Recipe) -> str:
-    """Return the instance types that the recipe names, its fallbacks included."""
-    return ",".join((recipe.train.instance_type, *recipe.train.fallback_instance_types))
-
-
-def _remark(advice: Advice, recipe: Recipe, assumptions: Sequence[str]) -> None:
-    """Print the remarks on how the advice relates to the recipe."""
-    for line in remarks(advice, recipe, assumptions):
-        console.print(line, highlight=False, markup=False)
-
-
 def remarks(advice: Advice, recipe: Recipe, assumptions: Sequence[str]) -> Iterator[str]:
     """Yield how the recipe's own layout compares, what its batch allows, its time limit, and the
     assumptions.
@@ -168,14 +160,15 @@ def remarks(advice: Advice, recipe: Recipe, assumptions: Sequence[str]) -> Itera
         )
     if advice.ranking:
         first = advice.ranking[0]
-        yield from _today(advice, recipe)
-        it = first.setting
+        yield from _compare_today(advice, recipe)
+        setting = first.setting
         yield (
             f"train.loop.global_batch {loop.global_batch} stays, whatever the number of GPUs: here "
-            f"data-parallel ranks ({it.data_parallel}) × micro-batches ({it.accumulation}) × their "
-            f"size ({it.micro_batch}); more GPUs leave a rank fewer, and a pipeline more idle"
+            f"data-parallel ranks ({setting.data_parallel}) × micro-batches "
+            f"({setting.accumulation}) × their size ({setting.micro_batch}); more GPUs leave a "
+            "rank fewer, and a pipeline more idle"
         )
-        yield from _saves(first, loop.checkpoint_interval)
+        yield from _compare_saves(first, loop.checkpoint_interval)
         minutes = first.hours.p90 * 60
         if minutes > recipe.train.max_runtime_minutes:
             yield (
@@ -185,7 +178,7 @@ def remarks(advice: Advice, recipe: Recipe, assumptions: Sequence[str]) -> Itera
     yield from (f"assumed: {assumption}" for assumption in assumptions)
 
 
-def _saves(first: Candidate, interval: int) -> Iterator[str]:
+def _compare_saves(first: Candidate, interval: int) -> Iterator[str]:
     """Compare the recipe's checkpoint interval with the advised one, where they are far apart."""
     step = first.time.step_seconds.p50
     best = max(1, round(first.run.save_interval / step))
@@ -196,24 +189,24 @@ def _saves(first: Candidate, interval: int) -> Iterator[str]:
         )
 
 
-def _today(advice: Advice, recipe: Recipe) -> Iterator[str]:
+def _compare_today(advice: Advice, recipe: Recipe) -> Iterator[str]:
     """Yield how the recipe's current layout compares with the first advised one."""
     try:
-        now = of_recipe(recipe, advice.question.shapes).setting
+        current = of_recipe(recipe, advice.question.shapes).setting
     except ForesightError as error:
         yield f"the recipe as it is: {error}"
         return
     question = advice.question
     offers = {offer.name: offer for offer in (*question.offers, *question.elsewhere)}
     offer, count = offers[recipe.train.instance_type], recipe.train.instance_count
-    needs = question.ask(now)
+    needs = question.ask(current)
     if needs.fits == "no":
-        yield f"the recipe as it is, {layout(now)}, does not fit: {fills(needs)}"
+        yield f"the recipe as it is, {layout(current)}, does not fit: {fills(needs)}"
         return
-    candidate = candidates(question, offer, count, [(now, needs)])[0]
+    candidate = candidates(question, offer, count, [(current, needs)])[0]
     yield (
-        f"the recipe as it is, {count} × {offer.name} {layout(now)}, {now.micro_batch} × "
-        f"{now.accumulation}, recompute {now.recompute}: {days(candidate)}; "
+        f"the recipe as it is, {count} × {offer.name} {layout(current)}, {current.micro_batch} × "
+        f"{current.accumulation}, recompute {current.recompute}: {days(candidate)}; "
         f"{why_not(candidate, advice.ranking[0], question)}"
     )
 

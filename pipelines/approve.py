@@ -78,14 +78,15 @@ def approve(
         ServiceError: the package does not exist, or AWS refused.
     """
     evidence = evidence_of(arn)
+    # Read before the checks: a replacement while they run shows as another tag.
     before_etag = _etag(evidence)
     count = _require_checks(evidence, deep)
     sagemaker, group = _registry(arn), group_of(evidence.registered_package)
-    before = list_approved(sagemaker, group)
-    if arn in before:
-        return Approval(arn, before[0], "it was already Approved")
+    approved_packages = list_approved(sagemaker, group)
+    if arn in approved_packages:
+        return Approval(arn, approved_packages[0], "it was already Approved")
     endpoint = evidence.metadata.get(ENDPOINT)
-    champion = current(sagemaker, group, endpoint) or _begun_with(evidence)
+    champion = current(sagemaker, group, endpoint) or _starting_package(evidence)
     override_lines = overrides(evidence, champion, recipe)
     _check_reason(arn, override_lines, reason)
     verdict_champion = compared_with(evidence)
@@ -93,9 +94,8 @@ def approve(
     if not (reason and (verdict_champion == NONE or is_promoted)):
         check_champion(arn, verdict_champion, origin_of(champion) if is_promoted else champion)
     look_recount = None
-    if (
-        not is_promoted
-    ):  # else its first approver has asked registry and ledger of the other account
+    # Of a promoted package its first approver has asked registry and ledger of the other account.
+    if not is_promoted:
         check_champions_model(evidence, verdict_champion)
         look_recount = recount(evidence)
     notes = [f"reason: {reason}"] if reason else []
@@ -104,10 +104,11 @@ def approve(
     notes += override_lines
     note = "; ".join(notes)
     _decide(sagemaker, arn, "Approved", note)
+    # UpdateModelPackage takes no condition, so what happened meanwhile is looked at afterwards.
     if _etag(evidence) != before_etag:
         _decide(sagemaker, arn, "Rejected", "the artifact was replaced while it was approved")
         raise GateError(f"{arn}: rejected: its artifact was replaced while it was approved")
-    return Approval(arn, _only_change(sagemaker, group, arn, before), note)
+    return Approval(arn, _only_change(sagemaker, group, arn, approved_packages), note)
 
 
 def approve_automatically(execution: str, region: str | None = None) -> Approval | None:
@@ -181,7 +182,7 @@ def roll_back(group: str, reason: str) -> Approval:
     return reject(packages[0], reason)
 
 
-def _begun_with(evidence: Evidence) -> str | None:
+def _starting_package(evidence: Evidence) -> str | None:
     """Return the package that the training began with: it is the champion of a group that has none
     yet.
     """
@@ -209,24 +210,25 @@ def _check_reason(arn: str, override_lines: list[str], reason: str | None) -> No
     if override_lines and not reason:
         raise GateError(
             f"{arn}: not approved: the run does not follow its recipe: "
-            f"{'; '.join(override_lines)}. Say why "
-            "this is right with --reason TEXT, which is recorded; or start the pipeline "
-            "without it"
+            f"{'; '.join(override_lines)}. Say why this is right with --reason TEXT, which is "
+            "recorded; or start the pipeline without it"
         )
 
 
-def _only_change(sagemaker: Any, group: str, arn: str, before: list[str]) -> str:
+def _only_change(sagemaker: Any, group: str, arn: str, earlier_packages: list[str]) -> str:
     """Return the champion after our approval; raise if another package was Approved meanwhile."""
-    after = list_approved(sagemaker, group)
-    others = [package for package in after if package not in (arn, *before)]
-    if others or arn not in after:
-        undone = "" if arn in after else f"{arn} is no longer Approved. "
-        remark = f"Approved at the same time: {', '.join(others)}. " if others else ""
+    packages = list_approved(sagemaker, group)
+    other_packages = [package for package in packages if package not in (arn, *earlier_packages)]
+    if other_packages or arn not in packages:
+        undone = "" if arn in packages else f"{arn} is no longer Approved. "
+        remark = (
+            f"Approved at the same time: {', '.join(other_packages)}. " if other_packages else ""
+        )
         raise GateError(
             f"{group}: another decision came at the same time. {undone}{remark}The champion is "
-            f"now {after[0] if after else 'none'}; if that is not what you want, reject it"
+            f"now {packages[0] if packages else 'none'}; if that is not what you want, reject it"
         )
-    return after[0]
+    return packages[0]
 
 
 def _decide(sagemaker: Any, arn: str, status: str, description: str) -> None:

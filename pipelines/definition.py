@@ -173,6 +173,7 @@ class Compilation:
         shard = self.shard() if self.recipe.reads_raw_data else None
         self.splits = self._splits(shard)
         tune = [self.tune(shard)] if self.recipe.tune else []
+        # Only now: the training inside step Tune reads no result of the search.
         self.tuning_result = (
             best_training(tune[0], self.recipe.tune.ranges) if self.recipe.tune else None
         )
@@ -389,9 +390,8 @@ class Compilation:
         return house.uri if lists else None
 
     def _volume_key(self, instance_type: str) -> str | None:
-        """Return the KMS key of the volume; None for local disks, which the instance's hardware
-        encrypts: a key for them is refused (#3677).
-        """
+        """Return the KMS key of the volume; None for local disks."""
+        # The instance's hardware encrypts local disks, and a key for them is refused (#3677).
         machine = MACHINES.get(instance_type)
         return None if machine and machine.local_storage_gb else self.recipe.aws.kms_key
 

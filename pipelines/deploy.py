@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from pipelines.endpoint.endpoint_requests import CAPTURE_FOLDER, Release
-from pipelines.endpoint.rollout import Outcome, go_back, release
+from pipelines.endpoint.rollout import go_back, release
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, SetOption
 from pipelines.recipe.config import Recipe
 from pipelines.recipe.environments import account_number, refuse_other_caller, resolve
@@ -33,7 +33,7 @@ def prepare_release(package: str, recipe: Recipe, *, quick: bool) -> Release:
     account = resolve(recipe.aws)
     capture = f"s3://{account.bucket}/{recipe.aws.prefix}/{recipe.pipeline.name}/{CAPTURE_FOLDER}"
     new_release = Release(recipe, package, account.job_role, capture)
-    _ = new_release.deploy  # a recipe without an endpoint
+    _ = new_release.deploy  # raises for a recipe without an endpoint
     package_details = evidence_of(package).registered_package
     group = recipe.register_.model_package_group.rpartition("/")[2]
     if package_details.get("ModelPackageGroupName") != group:
@@ -78,14 +78,11 @@ def main(
         )
     else:
         outcome = release(prepare_release(str(package), recipe_config, quick=quick), _print_line)
-    _print_line(_describe_outcome(outcome))
+    summary = f"{outcome.config} serves"
+    if not outcome.is_serving:
+        summary = f"rolled back: {summary}. {outcome.reason}"
+    _print_line(summary)
     raise typer.Exit(0 if outcome.is_serving else 1)
-
-
-def _describe_outcome(outcome: Outcome) -> str:
-    if outcome.is_serving:
-        return f"{outcome.config} serves"
-    return f"rolled back: {outcome.config} serves. {outcome.reason}"
 
 
 if __name__ == "__main__":

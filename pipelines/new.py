@@ -61,6 +61,7 @@ def write(folder: Path, like: str) -> list[Path]:
     if folder.exists():
         raise RecipeError(f"{folder}: already exists; name a new folder")
     paths = []
+    # FOLDER stands before NAME, with which it ends: the first word that fits is replaced.
     words = {
         FOLDER: shlex.quote(os.path.relpath(folder, CHECKOUT)),
         SCHEMA: os.path.relpath(CHECKOUT / "recipes/schema.json", folder),

@@ -130,8 +130,7 @@ def both_sides(recipe: Path, overridden: list[str], environment: str | None) -> 
         raise RecipeError(
             f"environments.{environment}.promotion.reader: is a role of account "
             f"{account_in(environments.way.reader)}; expected one of {environments.way.source}, "
-            "where "
-            f"{target.promotion.source} registers its packages"
+            f"where {target.promotion.source} registers its packages"
         )
     return environments
 
@@ -163,11 +162,12 @@ def promote(arn: str, sides: Environments) -> str:
     _judge(evidence, sides.target.gate)
     record = record_of(evidence)
     folder = _folder(sides, evidence)
+    # An object that a check read in part is hashed now.
     objects = {uri: digest or evidence.sha256(uri) for uri, digest in object_hashes.items()}
     _copy(s3, evidence, objects, folder, sides.target.aws.kms_key)
     with service_errors("asking who promotes"):
-        me = client("sts", region).get_caller_identity()["Arn"]
-    hop = Promotion(account=way.target, verified_by=me, checks={}, **approval)
+        promoter = client("sts", region).get_caller_identity()["Arn"]
+    hop = Promotion(account=way.target, verified_by=promoter, checks={}, **approval)
     return _register(record, objects, hop, folder, sides, region)
 
 
@@ -177,24 +177,24 @@ def _approval(evidence: Evidence, way: PromotionRoute, sides: Environments) -> d
     status = package.get("ModelApprovalStatus")
     if status != "Approved":
         raise GateError(f"{arn}: is {status}; approve it in account {way.source} first")
-    by = (package.get("LastModifiedBy") or {}).get("IamIdentity", {}).get("Arn", "")
+    approver = (package.get("LastModifiedBy") or {}).get("IamIdentity", {}).get("Arn", "")
     assert sides.target.promotion is not None
     approvers = sides.target.promotion.approvers
-    if account_in(by) != way.source or (
-        approvers and not any(_is_of(by, role) for role in approvers)
+    if account_in(approver) != way.source or (
+        approvers and not any(_is_session_of(approver, role) for role in approvers)
     ):
         expectation = ", ".join(approvers) or f"a role of account {way.source}"
         raise GateError(
-            f"{arn}: was last changed by {by or 'nobody known'}; expected {expectation}"
+            f"{arn}: was last changed by {approver or 'nobody known'}; expected {expectation}"
         )
     return {
         "package": arn,
-        "approved_by": by,
+        "approved_by": approver,
         "approval": package.get("ApprovalDescription", ""),
     }
 
 
-def _is_of(session: str, role: str) -> bool:
+def _is_session_of(session: str, role: str) -> bool:
     """Return whether a session is of the role with that ARN."""
     *_, kind, name, _ = session.replace(":", "/").split("/")
     return (account_in(session), kind, name) == (
@@ -208,6 +208,7 @@ def _require_checks(evidence: Evidence, checks: Mapping[str, Check]) -> dict[str
     """Return the objects that the checks read, with their hashes; raise at the first mismatch."""
     object_hashes: dict[str, str] = {}
     for name, check in checks.items():
+        # Check by check, since what those in NOT_COPIED read is not copied.
         evidence.read_hashes.clear()
         _refuse_mismatch(evidence.arn, list(run_checks(evidence, {name: check})))
         object_hashes |= {} if name in NOT_COPIED else evidence.read_hashes
@@ -252,22 +253,23 @@ def _folder(sides: Environments, evidence: Evidence) -> str:
     """Return the S3 URI of the folder of the record and the copies: a new one each time, since the
     package of an earlier promotion, which was rejected, names its own.
     """
-    into, now = sides.way.into, datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
+    into, timestamp = sides.way.into, datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
     package = evidence.arn.partition(":model-package/")[2].replace("/", "-")
-    return f"s3://{into.bucket}/{into.prefix}/{account_in(evidence.arn)}-{package}/{now}"
+    return f"s3://{into.bucket}/{into.prefix}/{account_in(evidence.arn)}-{package}/{timestamp}"
 
 
 def _copy(s3: Any, evidence: Evidence, uris: Iterable[str], folder: str, key: str | None) -> None:
     """Copy objects, without their tags, to their places below the folder, encrypted by the target's
     key.
     """
-    how = {"TaggingDirective": "REPLACE"}
-    how |= {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": key} if key else {}
+    options = {"TaggingDirective": "REPLACE"}
+    options |= {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": key} if key else {}
     with service_errors(f"copying to {folder}"), TransferManager(s3) as manager:
         futures = []
         for uri in uris:
-            (from_bucket, from_key), into = evidence.place(uri), split(copy_of(folder, uri))
-            futures.append(manager.copy({"Bucket": from_bucket, "Key": from_key}, *into, how))
+            (from_bucket, from_key), target = evidence.place(uri), split(copy_of(folder, uri))
+            source = {"Bucket": from_bucket, "Key": from_key}
+            futures.append(manager.copy(source, *target, options))
         for future in futures:
             future.result()
 
@@ -291,7 +293,10 @@ def _register(
             s3.put_object(Bucket=bucket, Key=key, Body=new_record.text)
         return request(new_record, folder, hashlib.sha256(new_record.text).hexdigest(), group)
 
+    # Written twice: the checks of the copies read the record, and the last one holds their
+    # findings.
     package_request = write_record(hop)
+    # Version 0, which no package has: the checks come before the registration.
     place = f"{sides.way.into.group.replace(':model-package-group/', ':model-package/')}/0"
     target_evidence = Evidence(place, sagemaker, s3)
     target_evidence.registered_package = package_request | {"ModelPackageArn": place}

@@ -91,18 +91,19 @@ def start(
         if rerun and "Shard" in {*rerun.reused_steps, *rerun.unneeded_steps}:
             _refuse_mounted(definition, rerun)
         refuse_other_base(definition, sagemaker.meta.region_name)
-        earlier = _earlier(rerun, parameters)
+        reused_parameters = _reuse_parameters(rerun, parameters)
         champion_values = champion_parameters(
-            sagemaker, definition, {**earlier, **parameters}, champion
+            sagemaker, definition, {**reused_parameters, **parameters}, champion
         )
         if champion_values:
             console.print(f"champion {champion_values['ChampionArn']}", highlight=False)
-        parameters = {**earlier, **champion_values, **parameters}
+        parameters = {**reused_parameters, **champion_values, **parameters}
         parameter_list = [{"Name": name, "Value": value} for name, value in parameters.items()]
         execution_options: dict[str, Any] = _check_before_start(
             sagemaker, definition, pipeline, parameters, over_budget, fresh
         )
-        if ledger.PARAMETER not in earlier:
+        # Last, when nothing else stops the run: a number that was taken counts.
+        if ledger.PARAMETER not in reused_parameters:
             parameter_list += _take_look(client("s3", region), definition, parameters)
         if rerun:
             execution_options["SelectiveExecutionConfig"] = rerun.config
@@ -128,7 +129,7 @@ def _refuse_mounted(definition: Mapping[str, Any], rerun: RerunPlan) -> None:
                 )
 
 
-def _earlier(rerun: RerunPlan | None, parameters: Mapping[str, str]) -> dict[str, str]:
+def _reuse_parameters(rerun: RerunPlan | None, parameters: Mapping[str, str]) -> dict[str, str]:
     """Return the earlier run's parameters that this run keeps; print what is reused."""
     if rerun is None:
         return {}
@@ -205,8 +206,7 @@ def _check_before_start(
     if not over_budget:
         raise PlanError(
             f"pipeline {pipeline}: budget: {verdict.text}, and upsert it; or start this one run "
-            "with "
-            "--over-budget REASON, which is recorded. Nothing was started"
+            "with --over-budget REASON, which is recorded. Nothing was started"
         )
     console.print(f"over budget: {verdict.text.partition(';')[0]}", highlight=False)
     description = f"over budget: {over_budget} ({verdict.text.partition(';')[0]})"

@@ -77,6 +77,7 @@ def main(
     ):
         if contents(*arguments) != leftovers:
             raise PlanError("something changed meanwhile: nothing was removed; list it again")
+        # Reading it all a second time may have taken longer than the lock lasts.
         lock.renew()
         if leftovers.endpoint_resources:
             _remove_deployed(leftovers.endpoint_resources, definition.region)
@@ -121,10 +122,10 @@ def _table(leftovers: Contents, name: str, group: str, root: str) -> Table:
 
 
 def _rows_of(resources: EndpointResources) -> Iterator[tuple[str, str, str, str]]:
-    gone = "what it serves is not registered any more"
     if resources.status:
-        is_ = "kept" if resources.kept_by else "removed"
-        yield f"endpoint {resources.endpoint}", resources.status, is_, resources.kept_by or gone
+        state = "kept" if resources.kept_by else "removed"
+        reason = resources.kept_by or "what it serves is not registered any more"
+        yield f"endpoint {resources.endpoint}", resources.status, state, reason
     label = "its models, configurations, alarms"
     if resources.kept_names:
         yield label, str(len(resources.kept_names)), "kept", "of packages that are registered"
@@ -137,8 +138,8 @@ def _names_of(resources: EndpointResources) -> Iterator[str]:
     if resources.kept_by:
         name = resources.endpoint
         yield f"kept: endpoint {name}: aws sagemaker delete-endpoint --endpoint-name {name}"
-    for is_, names in (("kept", resources.kept_names), ("removed", resources.removable_names)):
-        yield from (f"{is_}: {name}" for name in names)
+    for state, names in (("kept", resources.kept_names), ("removed", resources.removable_names)):
+        yield from (f"{state}: {name}" for name in names)
 
 
 def _remove_deployed(resources: EndpointResources, region: str) -> None:
@@ -177,6 +178,7 @@ def _remove_objects(s3: Any, bucket: str, keys: Sequence[str]) -> None:
 def _remove_records(sagemaker: Any, leftovers: Contents, name: str, group: str) -> None:
     if leftovers.exists and not leftovers.executions:
         sagemaker.delete_pipeline(PipelineName=name)
+    # A group that is named by its ARN may be another account's.
     if not leftovers.packages and ":" not in group:
         try:
             sagemaker.delete_model_package_group(ModelPackageGroupName=group)

@@ -72,29 +72,30 @@ def upsert(
     with service_errors(f"upserting pipeline {definition.name}"):
         sagemaker = client("sagemaker", definition.region)
         s3 = client("s3", definition.region)
-        before = deployed_pipeline.describe(sagemaker, definition.name)
+        first_look = deployed_pipeline.describe(sagemaker, definition.name)
         target_state = definition.state
-        if before and before.state.fingerprint == target_state.fingerprint:
+        if first_look and first_look.state.fingerprint == target_state.fingerprint:
             return UpsertResult("unchanged", upload_code(s3, definition))
         if plan:
-            plan.refuse_if_moved(before)
-        _refuse_over_budget(sagemaker, definition, target_state, exists=before is not None)
+            plan.refuse_if_moved(first_look)
+        _refuse_over_budget(sagemaker, definition, target_state, exists=first_look is not None)
         refuse_missing(s3, definition.wheelhouses)
         make_buckets(s3, definition)
         location = upsert_lock.place(definition)
         with upsert_lock.hold_lock(s3, location, definition.name, lock_seconds) as lock:
-            now = deployed_pipeline.describe(sagemaker, definition.name)
-            if (
-                now and now.state.fingerprint == target_state.fingerprint
-            ):  # another upsert did the same
+            current = deployed_pipeline.describe(sagemaker, definition.name)
+            # Another upsert did the same.
+            if current and current.state.fingerprint == target_state.fingerprint:
                 return UpsertResult("unchanged", upload_code(s3, definition))
-            _refuse_if_moved(before, now)
+            _refuse_if_moved(first_look, current)
             byte_count = upload_code(s3, definition)
+            # Before the pipeline changes: a deployed state without a record would count as drift.
             upsert_lock.write(s3, location, target_state)
+            # The upload may have taken longer than the lock lasts.
             lock.renew()
-            _apply(sagemaker, now, target_state)
+            _apply(sagemaker, current, target_state)
             _verify(sagemaker, target_state)
-        return UpsertResult("updated" if now else "created", byte_count)
+        return UpsertResult("updated" if current else "created", byte_count)
 
 
 def _refuse_over_budget(
@@ -115,31 +116,34 @@ def _refuse_over_budget(
         )
 
 
-def _refuse_if_moved(before: DeployedPipeline | None, now: DeployedPipeline | None) -> None:
+def _refuse_if_moved(first_look: DeployedPipeline | None, current: DeployedPipeline | None) -> None:
     """Refuse if another upsert finished between our first look and our lock: what we show would be
     wrong.
     """
-    if now and (before is None or before.state.fingerprint != now.state.fingerprint):
+    if current and (
+        first_look is None or first_look.state.fingerprint != current.state.fingerprint
+    ):
         raise PlanError(
-            f"pipeline {now.state.name}: {now.by} changed it at {now.changed_at:%H:%M:%S}, while "
-            "this "
-            "upsert began; nothing was changed: look at python -m pipelines.plan, and try again"
+            f"pipeline {current.state.name}: {current.by} changed it at "
+            f"{current.changed_at:%H:%M:%S}, while this upsert began; nothing was changed: look at "
+            "python -m pipelines.plan, and try again"
         )
-    if before and now is None:
-        raise PlanError(f"pipeline {before.state.name}: it was deleted meanwhile; try again")
+    if first_look and current is None:
+        raise PlanError(f"pipeline {first_look.state.name}: it was deleted meanwhile; try again")
 
 
-def _apply(sagemaker: Any, now: DeployedPipeline | None, target_state: State) -> None:
-    if now is None:
+def _apply(sagemaker: Any, current: DeployedPipeline | None, target_state: State) -> None:
+    if current is None:
         sagemaker.create_pipeline(**target_state.request(), Tags=_aws_tags(target_state.tags))
         return
-    if now.state.request() != target_state.request():
+    if current.state.request() != target_state.request():
         sagemaker.update_pipeline(**target_state.request())
-    new_tags = {k: v for k, v in target_state.tags.items() if now.state.tags.get(k) != v}
+    new_tags = {k: v for k, v in target_state.tags.items() if current.state.tags.get(k) != v}
+    # Tags need calls of their own; an upsert that was killed before them finds them different.
     if new_tags:
-        sagemaker.add_tags(ResourceArn=now.arn, Tags=_aws_tags(new_tags))
-    if removed_tags := sorted(now.state.tags.keys() - target_state.tags.keys()):
-        sagemaker.delete_tags(ResourceArn=now.arn, TagKeys=removed_tags)
+        sagemaker.add_tags(ResourceArn=current.arn, Tags=_aws_tags(new_tags))
+    if removed_tags := sorted(current.state.tags.keys() - target_state.tags.keys()):
+        sagemaker.delete_tags(ResourceArn=current.arn, TagKeys=removed_tags)
 
 
 def _aws_tags(tags: Any) -> list[dict[str, str]]:
@@ -156,8 +160,7 @@ def _verify(sagemaker: Any, target_state: State) -> None:
             time.sleep(1)
     raise PlanError(
         f"pipeline {target_state.name}: was upserted, but is not what was asked for: it was "
-        "changed "
-        "at the same time without the lock, or the service keeps it in another form; "
+        "changed at the same time without the lock, or the service keeps it in another form; "
         "python -m pipelines.plan shows how it differs"
     )
 
@@ -209,9 +212,8 @@ def main(
 def _compile_definition(
     recipe: Path | None, overrides: Any, environment: str | None, plan: Path | None
 ) -> tuple[CompiledPipeline, saved_plan.SavedPlan | None]:
-    approved_plan = (
-        saved_plan.read(plan) if plan else None
-    )  # a torn file is reported before the SDK is loaded
+    # First, so that a torn file is reported before the SDK is loaded.
+    approved_plan = saved_plan.read(plan) if plan else None
     if approved_plan and recipe is None:
         recipe, overrides = approved_plan.recipe, approved_plan.overrides
     environment = environment or (approved_plan.environment if approved_plan else None)

@@ -137,7 +137,7 @@ def _trace_shapes(recipe: Recipe, path: Path, precision: str, data: Path | None)
 
 
 ZERO = {"optimizer": 1, "gradients": 2, "full": 3}
-ALONE = (1,)
+ONE_PART = (1,)
 
 
 def space(recipe: Recipe, precision: str) -> Space:
@@ -150,9 +150,9 @@ def space(recipe: Recipe, precision: str) -> Space:
     if loop.strategy == "deepspeed":
         return Space(
             shard=("optimizer", "gradients", "full"),
-            tensor=ALONE,
-            pipeline=ALONE,
-            context=ALONE,
+            tensor=ONE_PART,
+            pipeline=ONE_PART,
+            context=ONE_PART,
             hybrid=False,
             precision=(precision,),
             refuse=refuse,
@@ -236,17 +236,19 @@ def changes(recipe: Recipe, candidate: Candidate) -> dict[str, Any]:
     assert train.loop is not None  # noqa: S101
     loop = _find_changes(train.loop, fields(candidate.setting, train.loop))
     machines = {"instance_type": candidate.offer.name, "instance_count": candidate.nodes}
-    rest = tuple(name for name in train.fallback_instance_types if name != candidate.offer.name)
+    other_types = tuple(
+        name for name in train.fallback_instance_types if name != candidate.offer.name
+    )
     train_changes = _find_changes(
-        train, {**machines, "processes_per_node": 0, "fallback_instance_types": rest}
+        train, {**machines, "processes_per_node": 0, "fallback_instance_types": other_types}
     )
     if "fallback_instance_types" in train_changes:
-        train_changes["fallback_instance_types"] = list(rest)  # a list, as in YAML
+        train_changes["fallback_instance_types"] = list(other_types)  # a list, as in YAML
     return train_changes | ({"loop": loop} if loop else {})
 
 
-def _find_changes(now: Any, target_values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in target_values.items() if getattr(now, name) != value}
+def _find_changes(config: Any, target_values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in target_values.items() if getattr(config, name) != value}
 
 
 def write(
@@ -287,9 +289,14 @@ def _check(
     environment: str | None,
 ) -> None:
     """Read the recipe with all the changes, exactly as the new file will be read."""
-    flat = {name: value for name, value in train_changes.items() if name != "loop"}
-    flat |= {f"loop.{name}": value for name, value in train_changes.get("loop", {}).items()}
-    assignments = [*overrides, *(f"train.{name}={value}" for name, value in flat.items())]
+    assigned_fields = {name: value for name, value in train_changes.items() if name != "loop"}
+    assigned_fields |= {
+        f"loop.{name}": value for name, value in train_changes.get("loop", {}).items()
+    }
+    assignments = [
+        *overrides,
+        *(f"train.{name}={value}" for name, value in assigned_fields.items()),
+    ]
     load(path, assignments, environment)
 
 
@@ -317,7 +324,7 @@ def next_type(arn: str, earlier_types: Collection[str], region: str | None) -> s
     Raises:
         ServiceError: the execution or its recipe cannot be read.
     """
-    if not _without_capacity(Execution(arn, region)):
+    if not _lacked_capacity(Execution(arn, region)):
         return None
     with service_errors(f"reading the definition of {arn}"):
         sagemaker = client("sagemaker", region)
@@ -331,12 +338,13 @@ def next_type(arn: str, earlier_types: Collection[str], region: str | None) -> s
             for parameter in page["PipelineParameters"]
         }
     document = json.loads(answer["PipelineDefinition"])
-    now = values(document, parameters).get(TYPE)
+    current_type = values(document, parameters).get(TYPE)
     recipe = recorded_recipe(client("s3", region), document)
-    return next((name for name in fallbacks(recipe) if name not in {*earlier_types, now}), None)
+    tried_types = {*earlier_types, current_type}
+    return next((name for name in fallbacks(recipe) if name not in tried_types), None)
 
 
-def _without_capacity(execution: Execution) -> bool:
+def _lacked_capacity(execution: Execution) -> bool:
     failed_steps = (s for s in execution.steps() if s.name == STEP and s.status == "Failed")
     return any(cause in step.reason for step in failed_steps for cause in CAPACITY.failures)
 

@@ -86,8 +86,7 @@ def find(shapes_key: ShapesKey) -> tuple[Shapes, tuple[str, ...]]:
     if not place.exists():
         raise ForesightError(
             f"the shapes of workload {shapes_key.workload}'s model are not "
-            f"known{_others(shapes_key)}; trace it: "
-            f"{TRACE_COMMAND}"
+            f"known{_describe_nearest(shapes_key)}; trace it: {TRACE_COMMAND}"
         )
     tree = _read(place)
     key = tree.get("of")
@@ -97,8 +96,7 @@ def find(shapes_key: ShapesKey) -> tuple[Shapes, tuple[str, ...]]:
     if code is not None and code != key.get("code"):
         raise StaleShapes(
             f"{place}: the code of workload {shapes_key.workload} has changed since its model was "
-            "traced; "
-            f"{_advise_retrace()}"
+            f"traced; {_advise_retrace()}"
         )
     try:
         shapes = model_shapes.read(tree)
@@ -142,30 +140,30 @@ def _read(place: Path) -> dict[str, Any]:
     return tree
 
 
-def _others(shapes_key: ShapesKey) -> str:
+def _describe_nearest(shapes_key: ShapesKey) -> str:
     """Return, in words, the settings that differ from those of the workload's most similar file."""
     candidates = sorted(
-        ((sorted(_differing(shapes_key, file)), file) for file in _same(shapes_key)), key=_count
+        (
+            (sorted(_differing_settings(shapes_key, file)), file)
+            for file in _workload_files(shapes_key)
+        ),
+        key=lambda candidate: (len(candidate[0]), candidate[1]),
     )
     if not candidates:
         return ""
-    differing, place = candidates[0]
-    names = ", ".join(differing[:MAX_NAMES]) + (", …" if len(differing) > MAX_NAMES else "")
+    settings, place = candidates[0]
+    names = ", ".join(settings[:MAX_NAMES]) + (", …" if len(settings) > MAX_NAMES else "")
     return f" with these settings ({place} differs in {names})"
 
 
-def _count(candidate: tuple[list[str], Path]) -> tuple[int, Path]:
-    return len(candidate[0]), candidate[1]
-
-
-def _same(shapes_key: ShapesKey) -> Iterator[Path]:
+def _workload_files(shapes_key: ShapesKey) -> Iterator[Path]:
     for place in FOLDER.glob(f"{shapes_key.workload}-*.json"):
         key = _read(place).get("of")
         if isinstance(key, dict) and key.get("workload") == shapes_key.workload:
             yield place
 
 
-def _differing(shapes_key: ShapesKey, place: Path) -> Iterator[str]:
+def _differing_settings(shapes_key: ShapesKey, place: Path) -> Iterator[str]:
     key = _read(place)["of"]
     file_config = key.get("config") or {}
     if key.get("precision") != shapes_key.precision:

@@ -238,6 +238,7 @@ def _make_training(
     cluster: _Cluster,
 ) -> LoopTraining:
     numbers, shapes = numbers_of(loop, tuning), None
+    # These have no bfloat16, so the job itself takes float16.
     if loop.precision == "auto" and cluster.gpu in BEFORE_AMPERE:
         numbers["precision"] = "fp16"
     if isinstance(trained_model, _TracedModel):
@@ -390,8 +391,8 @@ def remarks(sagemaker: Any, history: History, prices: Prices) -> Iterator[str]:
     usd = f", {dollars(rate * seconds, is_estimate=True)}" if rate else ""
     yield (
         f"{STEP}: the last search stopped {stop_count} of {len(tuning_job[SUMMARIES_KEY])} "
-        "trainings early, and "
-        f"saved {duration(seconds)} of training{usd}: the others' median, less what these took"
+        f"trainings early, and saved {duration(seconds)} of training{usd}: the others' median, "
+        "less what these took"
     )
 
 
@@ -446,7 +447,9 @@ def remedy(training: LoopTraining) -> str:
         for field, value in _in_recipe(candidate, training.loop).items():
             if _is_possible(training, {field: value}):
                 peak = candidate.memory.peak
-                return f"set train.loop.{field} to {_yaml(value)}: {peak.p50:.1f} GiB"
+                # As YAML writes it: true, not True.
+                text = str(value).lower() if isinstance(value, bool) else str(value)
+                return f"set train.loop.{field} to {text}: {peak.p50:.1f} GiB"
     return "no single change of train.loop is enough; take more machines, or some with more memory"
 
 
@@ -474,7 +477,3 @@ def _is_possible(training: LoopTraining, change: Mapping[str, Any]) -> bool:
     except (ValidationError, ValueError):
         return False
     return True
-
-
-def _yaml(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -61,8 +61,6 @@ def data_folder() -> Path:
 def join_tables(flights: pd.DataFrame, weather: pd.DataFrame, planes: pd.DataFrame) -> pd.DataFrame:
     """Return each flight with its schedule, aircraft and weather; LABEL is the only value known
     later.
-
-    The weather of an hour is observed near its end, so a flight gets that of the hour before.
     """
     table = _schedule(flights)
     aircraft = pd.DataFrame(
@@ -75,6 +73,7 @@ def join_tables(flights: pd.DataFrame, weather: pd.DataFrame, planes: pd.DataFra
             "plane_age": 2013 - planes["year"],
         }
     )
+    # The weather of an hour is observed near its end, so a flight gets that of the hour before.
     observations = weather[["origin", "time_hour", *WEATHER]].assign(
         time_hour=pd.to_datetime(weather["time_hour"]) + pd.Timedelta(hours=1)
     )
@@ -89,7 +88,7 @@ def _schedule(flights: pd.DataFrame) -> pd.DataFrame:
     """
     day = pd.to_datetime(flights[["year", "month", "day"]])
     departure, arrival = (_minutes(flights[f"sched_{end}_time"]) for end in ("dep", "arr"))
-    together = flights.groupby(["origin", "time_hour"])["flight"]
+    same_hour = flights.groupby(["origin", "time_hour"])["flight"]
     return flights.assign(
         date=day.dt.strftime("%Y-%m-%d"),
         day_of_week=day.dt.day_of_week,
@@ -97,7 +96,7 @@ def _schedule(flights: pd.DataFrame) -> pd.DataFrame:
         departure_minute=departure,
         arrival_minute=arrival,
         scheduled_minutes=(arrival - departure) % (24 * 60),  # time zones are the route's own
-        departures_in_hour=together.transform("size"),
+        departures_in_hour=same_hour.transform("size"),
     )
 
 

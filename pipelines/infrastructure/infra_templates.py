@@ -120,7 +120,9 @@ def render_template(part: Part, facts: Facts) -> dict[str, Any]:
         del document["Resources"]["Key"], document["Outputs"]["KmsKeyArn"]
         imports["Key"] = imports["KmsKeyArn"]
     if part is Part.SERVING and "MonitorPolicyArn" not in imports:
-        _without(document, "WithMonitor", {"MonitorSchedule", "MonitorStarts", "StartParameter"})
+        _remove_condition(
+            document, "WithMonitor", {"MonitorSchedule", "MonitorStarts", "StartParameter"}
+        )
     document = _resolve_imports(document, imports)
     parameters = document["Parameters"]
     for name in ("StorageStack", "RolesStack"):
@@ -135,7 +137,7 @@ BUILDS = {Part.CODEPIPELINE: "--ci codepipeline", Part.SERVING: "--part serving"
 """Part with builds of AWS's → the option that asks for it."""
 
 
-def _without(document: dict[str, Any], condition: str, parameters: set[str]) -> None:
+def _remove_condition(document: dict[str, Any], condition: str, parameters: set[str]) -> None:
     """Remove what exists under a condition, which the recipe says never holds."""
     document["Resources"] = {
         name: resource
@@ -143,6 +145,7 @@ def _without(document: dict[str, Any], condition: str, parameters: set[str]) -> 
         if resource.get("Condition") != condition
     }
     rights = document["Resources"]["RuleRole"]["Properties"]["Policies"][0]["PolicyDocument"]
+    # The rule starts the build of the deployment, its first resource, and no other.
     del rights["Statement"][0]["Resource"][1:]
     for name in parameters:
         del document["Parameters"][name]
@@ -165,7 +168,7 @@ def _find_refusal(part: Part, facts: Facts) -> str | None:
     return None
 
 
-GONE = object()
+OMISSION = object()
 
 
 def _resolve_imports(node: Any, imports: Mapping[str, str | None]) -> Any:
@@ -174,15 +177,15 @@ def _resolve_imports(node: Any, imports: Mapping[str, str | None]) -> Any:
     """
     if isinstance(node, list):
         result = [_resolve_imports(item, imports) for item in node]
-        return [item for item in result if item is not GONE]
+        return [item for item in result if item is not OMISSION]
     if not isinstance(node, dict):
         return node
     if "Fn::ImportValue" in node:
         name = node["Fn::ImportValue"]["Fn::Sub"].rpartition("-")[2]
-        return imports[name] or GONE
+        return imports[name] or OMISSION
     if node.get("Fn::GetAtt") == ["Key", "Arn"] and "Key" in imports:
-        return imports["Key"] or GONE
+        return imports["Key"] or OMISSION
     result = {key: _resolve_imports(value, imports) for key, value in node.items()}
-    if GONE in (result.get("Resource"), result.get("Id")):
-        return GONE
-    return {key: value for key, value in result.items() if value is not GONE}
+    if OMISSION in (result.get("Resource"), result.get("Id")):
+        return OMISSION
+    return {key: value for key, value in result.items() if value is not OMISSION}

@@ -43,13 +43,13 @@ def template(what: Infrastructure) -> dict[str, Any]:
     }
     if what.with_roles:
         document = roles_template(what.subject, allow_shared=False)
-    own = {"Fn::GetAtt": [PIPELINE_ROLE, "Arn"]} if what.with_roles else what.definition.role
+    role = {"Fn::GetAtt": [PIPELINE_ROLE, "Arn"]} if what.with_roles else what.definition.role
     bucket, key = what.place
     properties = {
         "PipelineName": what.definition.name,
         "PipelineDisplayName": what.definition.name,
         "PipelineDescription": what.definition.description,
-        "RoleArn": own,
+        "RoleArn": role,
         "PipelineDefinition": {"PipelineDefinitionS3Location": {"Bucket": bucket, "Key": key}},
         "ParallelismConfiguration": {
             "MaxParallelExecutionSteps": what.definition.max_parallel_steps
@@ -59,8 +59,8 @@ def template(what: Infrastructure) -> dict[str, Any]:
     resources = document["Resources"]
     resources["Pipeline"] = _resource("AWS::SageMaker::Pipeline", properties)
     if what.group:
-        named = {"ModelPackageGroupName": what.group, "Tags": properties["Tags"]}
-        resources["Group"] = _resource("AWS::SageMaker::ModelPackageGroup", named)
+        group = {"ModelPackageGroupName": what.group, "Tags": properties["Tags"]}
+        resources["Group"] = _resource("AWS::SageMaker::ModelPackageGroup", group)
     return document
 
 
@@ -77,10 +77,14 @@ def as_terraform(name: str, document: Mapping[str, Any], tags: Mapping[str, str]
     variables = {
         parameter: {
             "type": "string",
-            "description": given.get("Description", parameter),
-            **({"default": given["Default"]} if given.get("Default") is not None else {}),
+            "description": declaration.get("Description", parameter),
+            **(
+                {"default": declaration["Default"]}
+                if declaration.get("Default") is not None
+                else {}
+            ),
         }
-        for parameter, given in document.get("Parameters", {}).items()
+        for parameter, declaration in document.get("Parameters", {}).items()
     }
     stack = {
         "name": name,
@@ -90,12 +94,12 @@ def as_terraform(name: str, document: Mapping[str, Any], tags: Mapping[str, str]
         "tags": {literal(key): literal(value) for key, value in tags.items()},
     }
     provider = {"aws": {"source": "hashicorp/aws", "version": ">= 5.0"}}
-    found = {
+    configuration = {
         "terraform": {"required_providers": provider},
         "variable": variables,
         "resource": {"aws_cloudformation_stack": {"Stack": stack}},
     }
-    return json.dumps(found, indent=2) + "\n"
+    return json.dumps(configuration, indent=2) + "\n"
 
 
 def literal(text: str) -> str:

@@ -104,19 +104,20 @@ def contents(
         endpoint_resources = _find_endpoint_resources(
             sagemaker, region, endpoint, group, {arn for arn, _ in packages}
         )
-        gone = endpoint_resources.models if endpoint_resources else ()
-        used = [
+        removable_models = endpoint_resources.models if endpoint_resources else ()
+        kept_models = [
             model
             for model in described_models(sagemaker)
-            if model[0].rpartition("/")[2] not in gone
+            if model[0].rpartition("/")[2] not in removable_models
         ]
         models, executions, named_uris = [], set(), set()
-        for arn, description in [*packages, *used]:
-            uses, own_executions = rests_on(sagemaker, description, name, region, root)
-            if uses:
+        for arn, description in [*packages, *kept_models]:
+            uris, own_executions = rests_on(sagemaker, description, name, region, root)
+            if uris:
                 models.append(arn)
-                named_uris |= uses
+                named_uris |= uris
                 executions |= own_executions
+        # Not the lock, which a removal itself takes between its two looks.
         objects = {f"{prefix}/{key}": size
                  for key, (size, _) in listing(client("s3", region), bucket, prefix)
                  if key != f"definitions/{LOCK}"}  # fmt: skip
@@ -154,8 +155,10 @@ def _find_endpoint_resources(
         "alarms": _list_names(cloudwatch, "describe_alarms", "AlarmName", **begin),
     }
     form = re.compile(rf"{re.escape(start)}(\d+)(-\w+)?")
-    versions_by_kind = {kind: {name: match[1] for name in all_ if (match := form.fullmatch(name))}
-             for kind, all_ in names.items()}  # fmt: skip
+    versions_by_kind = {
+        kind: {name: match[1] for name in all_names if (match := form.fullmatch(name))}
+        for kind, all_names in names.items()
+    }
     description = describe_endpoint(sagemaker, endpoint)
     if description and description["EndpointStatus"] in BUSY:
         raise PlanError(
@@ -169,8 +172,8 @@ def _find_endpoint_resources(
         kept_by = f"it serves {group}/{versions_by_kind['configs'][config]}, which is registered"
     kept_names = {
         name
-        for all_ in versions_by_kind.values()
-        for name, version in all_.items()
+        for name_versions in versions_by_kind.values()
+        for name, version in name_versions.items()
         if version in versions
     }
     return EndpointResources(
@@ -259,13 +262,14 @@ def described_models(sagemaker: Any) -> Iterator[tuple[str, str]]:
 
 def _jobs(sagemaker: Any, execution: str, region: str) -> Iterator[str]:
     """Iterate over the descriptions of the execution's jobs, and of those that its cached steps
-    used. An execution ends with its pipeline, but not its jobs, whose names hold its ID.
+    used.
     """
     try:
         sagemaker.describe_pipeline_execution(PipelineExecutionArn=execution)
     except ClientError as error:
         if error_code(error) not in MISSING:
             raise
+        # An execution ends with its pipeline, but its jobs do not, whose names hold its ID.
         jobs = list(_jobs_by_name(sagemaker, execution.rpartition("/")[2]))
     else:
         jobs = [job for step in Execution(execution, region).steps() if (job := step.job)]

@@ -33,8 +33,7 @@ def our_jobs(document: Document) -> Iterator[tuple[str, Job]]:
     "error",
     select=our_jobs,
     reason="pip installs no package of the lock there, or the job's first import fails: it dies "
-    "as it "
-    "starts, after the machines were waited for",
+    "as it starts, after the machines were waited for",
     fix="leave the image out of the recipe, which takes AWS's PyTorch image, or name one with "
     "torch and Python 3.11 or newer",
     source="trainyard/image_packages.yaml: each image's source; pyproject.toml",

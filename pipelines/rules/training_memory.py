@@ -43,8 +43,7 @@ def training_may_run_out_of_memory(job: Job) -> Iterator[Violation]:
     "warning",
     select=our_training,
     reason="whether the training fits, how long it takes and what it costs are not foreseen, "
-    "though "
-    "its model was traced once",
+    "though its model was traced once",
     fix="trace it again, as the message says, and commit the file; or delete it",
     source="pipelines/advice/traced_shapes.py; docs/foresight.md: In the verbs",
 )

@@ -1,7 +1,5 @@
 """Training jobs that run Trainyard's loop, whose settings are in the hyperparameters."""
 
-from typing import Any
-
 from pydantic import ValidationError
 
 from pipelines.advice.training_setting import with_largest
@@ -17,11 +15,12 @@ def our_training(document: Document) -> list[Job]:
     """Return, for ``over``, the training jobs with our hyperparameters, all known before the run or
     searched by it.
     """
-    return [job for job in training(document) if _is_ours(with_largest(job))]
-
-
-def _is_ours(values: dict[str, Any]) -> bool:
-    return all(mark in values for mark in MARKS) and not any(unknowns(values))
+    ours = []
+    for job in training(document):
+        values = with_largest(job)
+        if all(mark in values for mark in MARKS) and not any(unknowns(values)):
+            ours.append(job)
+    return ours
 
 
 def settings(job: Job) -> TrainConfig | None:

@@ -50,7 +50,7 @@ def read_metrics(execution: Execution, steps: Steps) -> dict[str, list[float]]:
         if sample := metrics_in(metric_definitions, line):
             for name, value in sample.values.items():
                 values[name].append(value)
-    return {name: some for name, some in values.items() if some}
+    return {name: samples for name, samples in values.items() if samples}
 
 
 def is_ours(metrics: Iterable[str]) -> bool:
@@ -61,12 +61,13 @@ def is_ours(metrics: Iterable[str]) -> bool:
 def history(lines: Iterable[str]) -> list[dict[str, float]]:
     """Return the metric lines among a training job's log lines: those that begin with ``step=``.
 
-    Each is name → value. If a resumed job logged a step twice, the last line counts.
+    Each is name → value.
     """
     lines_by_step: dict[tuple[float, frozenset[str]], dict[str, float]] = {}
     for line in lines:
         if line.startswith("step="):
             metrics = {name: float(value) for name, value in PAIR.findall(line)}
+            # A resumed job logs some steps twice: the last line counts.
             lines_by_step[metrics["step"], frozenset(metrics)] = metrics
     return sorted(lines_by_step.values(), key=lambda metrics: metrics["step"])
 
@@ -83,8 +84,9 @@ def entry(kind: str | None) -> GateCheck | None:
 
 def format_value(row: Row, gate: Mapping[str, Any]) -> str:
     """Return the value of a check, or why it has none."""
-    against = [check.kind for check in checks() if "champion" in check.needs]
-    if row["value"] is None and row.get("kind") in against and gate.get("champion") == NONE:
+    champion_kinds = [check.kind for check in checks() if "champion" in check.needs]
+    is_compared = row.get("kind") in champion_kinds
+    if row["value"] is None and is_compared and gate.get("champion") == NONE:
         return f"no champion, cold_start: {gate.get('cold_start')}"
     return _number(row["value"])
 
@@ -105,7 +107,7 @@ def limits(row: Row) -> str:
     return f"{'-∞' if low is None else _number(low)} to {'∞' if high is None else _number(high)}"
 
 
-def against(row: Row) -> str:
+def describe_superiority(row: Row) -> str:
     """Return whether the model beats a baseline, as far as the rows tell (``AgainstBaseline``)."""
     if row["low"] is not None and row["low"] > 0:
         return "yes"

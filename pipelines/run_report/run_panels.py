@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from scipy.stats import t as student
 
 from pipelines.run_report.run_documents import (
-    against,
+    describe_superiority,
     format_demand,
     format_value,
     read_evaluation,
@@ -151,7 +151,7 @@ TEMPLATES = templates(
     Path(__file__).parent,
     demanded=format_demand,
     measured=format_value,
-    against=against,
+    against=describe_superiority,
     figure=figure,
     rounded=round_value,
 )

@@ -40,6 +40,7 @@ def picture_of(draw: Callable[[Figure], None], size: tuple[float, float]) -> str
     svg = svg[svg.index("<svg") :]
     rules = []
     for number, (light, dark) in enumerate(DARK.items()):
+        # Colours in the SVG become variables, so that a dark page can set others.
         svg = svg.replace(light, f"var(--c{number})")
         rules.append((f"--c{number}:{light};", f"--c{number}:{dark};"))
     lights, darks = map("".join, zip(*rules, strict=True))
@@ -230,10 +231,12 @@ def _times_demanded(check: dict[str, Any]) -> dict[str, float] | None:
     def times(value: float | None) -> float | None:
         if value is None:
             return None
-        above, below = (value, threshold) if check["direction"] == "lower" else (threshold, value)
-        if not below:
-            return FARTHEST if above else 0.0
-        return min(FARTHEST, above / below)
+        numerator, denominator = (
+            (value, threshold) if check["direction"] == "lower" else (threshold, value)
+        )
+        if not denominator:
+            return FARTHEST if numerator else 0.0
+        return min(FARTHEST, numerator / denominator)
 
     ends = sorted(end for end in map(times, (check["low"], check["high"])) if end is not None)
     value = times(check["value"])
@@ -294,11 +297,11 @@ def curves(metrics: Mapping[str, Sequence[float]]) -> str | None:
         return None
 
     def draw(figure: Figure) -> None:
-        every = figure.subplots(len(metrics), squeeze=False)[:, 0]
-        for axes, (name, values) in zip(every, metrics.items(), strict=True):
+        plots = figure.subplots(len(metrics), squeeze=False)[:, 0]
+        for axes, (name, values) in zip(plots, metrics.items(), strict=True):
             axes.plot(range(1, len(values) + 1), values, ".-", color=MODEL, ms=4)
             axes.set_ylabel(name)
-        every[-1].set_xlabel("times that the script printed it")
+        plots[-1].set_xlabel("times that the script printed it")
 
     return picture_of(draw, (7, 0.6 + 1.8 * len(metrics)))
 
@@ -310,13 +313,13 @@ def inputs(history: History) -> str | None:
         return None
 
     def draw(axes: Axes) -> None:
-        right = axes.twinx()
+        loss_axes = axes.twinx()
         for number, (name, points) in enumerate(epochs.items()):
             axes.plot(*zip(*points, strict=True), color=f"C{number}", label=name)
             if name in losses:
-                right.plot(*zip(*losses[name], strict=True), "o--", color=f"C{number}", ms=3)
+                loss_axes.plot(*zip(*losses[name], strict=True), "o--", color=f"C{number}", ms=3)
         axes.set(xlabel="optimizer step", ylabel="epochs of each input (lines)")
-        right.set(ylabel="its validation loss (dashed)")
+        loss_axes.set(ylabel="its validation loss (dashed)")
         axes.set_ylim(bottom=0)
         axes.legend(frameon=False)
 

@@ -9,7 +9,7 @@ from rich.text import Text
 from conditions.gate_documents import Gate
 from pipelines.advice.training_setting import LoopTraining, of_description
 from pipelines.run_report.run_documents import (
-    against,
+    describe_superiority,
     format_demand,
     format_value,
     is_ours,
@@ -75,18 +75,12 @@ class Paces:
 
     def remark_on_job(self, execution: Execution, job: Mapping[str, Any]) -> str:
         """Return a remark on a job that is slow; empty for others."""
-        if _warms_up(job):
+        # The first metric line has the time in which kernels are chosen and compiled.
+        interval = job.get("HyperParameters", {}).get("log_interval", "")
+        if interval.isdecimal() and latest(job).get("train:step", 0) <= int(interval):
             return ""
         pace = self.find_pace(execution, job)
         return pace.said() if pace else ""
-
-
-def _warms_up(job: Mapping[str, Any]) -> bool:
-    """Return whether its latest metric line is the first, in which kernels are chosen
-    and compiled.
-    """
-    interval = job.get("HyperParameters", {}).get("log_interval", "")
-    return interval.isdecimal() and latest(job).get("train:step", 0) <= int(interval)
 
 
 def read_pace(execution: Execution, steps: Steps) -> Pace | None:
@@ -107,8 +101,8 @@ def seconds(job: Mapping[str, Any]) -> Seconds | None:
 
 def _expect_pace(execution: Execution, job: Mapping[str, Any]) -> Iterator[ExpectedTime]:
     """Yield the expected pace: from earlier runs first, then the forecast."""
-    if (before := earlier(list(_find_similar(execution, job)))) is not None:
-        yield before
+    if (earlier_time := earlier(list(_find_similar(execution, job)))) is not None:
+        yield earlier_time
     try:
         yield foreseen(of_description(job))
     except ForesightError:  # no forecast
@@ -118,15 +112,15 @@ def _expect_pace(execution: Execution, job: Mapping[str, Any]) -> Iterator[Expec
 def _find_similar(execution: Execution, job: Mapping[str, Any]) -> Iterator[Seconds]:
     """Yield steps of earlier trainings with the same work on the same machines."""
     names = {job["TrainingJobName"]}
-    for other in execution.earlier(LOOK_BACK):
-        for step in other.steps():
+    for earlier_run in execution.earlier(LOOK_BACK):
+        for step in earlier_run.steps():
             if step.status != "Succeeded" or not step.job or step.job[0] != "TrainingJob":
                 continue
             if step.job[1] not in names:  # from the cache: the same job again
                 names.add(step.job[1])
-                before = other.training_job(step.job[1])
-                if _work(before) == _work(job) and (took := seconds(before)) is not None:
-                    yield took
+                earlier_job = earlier_run.training_job(step.job[1])
+                if _work(earlier_job) == _work(job) and (times := seconds(earlier_job)) is not None:
+                    yield times
 
 
 def _work(job: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -169,7 +163,7 @@ def checks_table(gate: Gate) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column("gate")
     table.add_column("value", justify="right")
-    if some := any(limits(check) for check in gate["checks"]):
+    if has_limits := any(limits(check) for check in gate["checks"]):
         table.add_column("limits", justify="right")
     table.add_column("demanded", justify="right")
     table.add_column("")
@@ -178,7 +172,7 @@ def checks_table(gate: Gate) -> Table:
         table.add_row(
             check["name"],
             format_value(check, gate),
-            *([limits(check)] if some else []),
+            *([limits(check)] if has_limits else []),
             format_demand(check),
             Text(*verdict),
         )
@@ -205,7 +199,9 @@ def against_table(gate: Gate) -> Table:
     for row in gate["against_baselines"]:
         numbers = (f"{row[name]:.4f}" for name in ("model", "other"))
         improvement = (f"{row['value']:+.4f}", limits(row))
-        table.add_row(row["baseline"], row["metric"], *numbers, *improvement, against(row))
+        table.add_row(
+            row["baseline"], row["metric"], *numbers, *improvement, describe_superiority(row)
+        )
     return table
 
 
@@ -219,10 +215,8 @@ def steps_done(job: Mapping[str, Any]) -> tuple[float, float] | None:
     """Return (optimizer steps done, all steps) of our training job; None before its
     first metric.
     """
-    step_count, total = (
-        latest(job).get("train:step"),
-        job.get("HyperParameters", {}).get("max_steps", ""),
-    )
+    step_count = latest(job).get("train:step")
+    total = job.get("HyperParameters", {}).get("max_steps", "")
     return (step_count, int(total)) if step_count is not None and total.isdigit() else None
 
 
