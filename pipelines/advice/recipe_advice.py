@@ -324,7 +324,9 @@ def next_type(arn: str, earlier_types: Collection[str], region: str | None) -> s
     Raises:
         ServiceError: the execution or its recipe cannot be read.
     """
-    if not _lacked_capacity(Execution(arn, region)):
+    steps = Execution(arn, region).steps()
+    failed_steps = (step for step in steps if step.name == STEP and step.status == "Failed")
+    if not any(cause in step.reason for step in failed_steps for cause in CAPACITY.failures):
         return None
     with service_errors(f"reading the definition of {arn}"):
         sagemaker = client("sagemaker", region)
@@ -342,11 +344,6 @@ def next_type(arn: str, earlier_types: Collection[str], region: str | None) -> s
     recipe = recorded_recipe(client("s3", region), document)
     tried_types = {*earlier_types, current_type}
     return next((name for name in fallbacks(recipe) if name not in tried_types), None)
-
-
-def _lacked_capacity(execution: Execution) -> bool:
-    failed_steps = (s for s in execution.steps() if s.name == STEP and s.status == "Failed")
-    return any(cause in step.reason for step in failed_steps for cause in CAPACITY.failures)
 
 
 def remarks(

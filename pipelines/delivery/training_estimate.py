@@ -51,7 +51,15 @@ def _foresee(job: Job, calibration: Calibration, region: str) -> Foreseen | NotF
         return NotForeseen(str(error))
     time = calibration.time(training.setting, training.shapes)
     memory_need = memory.foresee(training.setting, training.shapes)
-    run = _run(job, training, time, region)
+    mode = "spot" if job.spot else "on demand"
+    # Start, steps, saves and interruptions. The machines are without a price: a plan has its own.
+    run = foresee_run(
+        machines(str(job.instance_type), job.nodes, mode, region=region),
+        (training.shapes or model_shapes.from_setting(training.setting)).parameters,
+        time.step_seconds,
+        training.steps,
+        interval_seconds=training.loop.checkpoint_interval * time.step_seconds.p50,
+    )
     seconds = _charged_seconds(training, time, run)
     return Foreseen(
         seconds=seconds,
@@ -63,19 +71,6 @@ def _foresee(job: Job, calibration: Calibration, region: str) -> Foreseen | NotF
             *(f"assumes {assumption}" for assumption in training.assumptions),
         ),
         warnings=(*_never(run), *_too_slow(job, seconds), *_too_large(training, memory_need)),
-    )
-
-
-def _run(job: Job, training: LoopTraining, time: Time, region: str) -> Run:
-    """Foresee start, steps, saves and interruptions."""
-    mode = "spot" if job.spot else "on demand"
-    # Without a price of the machines: a plan has prices of its own.
-    return foresee_run(
-        machines(str(job.instance_type), job.nodes, mode, region=region),
-        (training.shapes or model_shapes.from_setting(training.setting)).parameters,
-        time.step_seconds,
-        training.steps,
-        interval_seconds=training.loop.checkpoint_interval * time.step_seconds.p50,
     )
 
 

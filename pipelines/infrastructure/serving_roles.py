@@ -271,7 +271,9 @@ def looking(
     yield from endpoint_statements(subject)
     upload_keys = below_root(subject, *UPSERT_KEYS) | ledger_keys(subject) | further
     yield from storage("LookAtUploads", subject, upload_keys, ("s3:GetObject",))
-    yield from lists(subject, upload_keys | _list_cache_keys(subject))
+    # The step cache looks whether the inputs outside of the pipeline's own prefix are as a cached
+    # step read them, and whether its results are still there.
+    yield from lists(subject, upload_keys | input_data(subject) | _jobs(subject).writes)
     yield from key_statements("ReadKeys", own_keys(subject), ("kms:Decrypt",))
 
 
@@ -337,13 +339,6 @@ def endpoint_statements(subject: Subject) -> Iterator[Statement]:
             actions=(f"sagemaker:Describe{kind}",),
             resources=(subject.arn("sagemaker", name),),
         )
-
-
-def _list_cache_keys(subject: Subject) -> set[tuple[str, str]]:
-    """Return bucket and key pattern of what decides on the step cache: are the jobs' inputs outside
-    of the pipeline's own prefix as a cached step read them, and are its results still there?
-    """
-    return input_data(subject) | _jobs(subject).writes
 
 
 def input_data(subject: Subject) -> set[tuple[str, str]]:

@@ -42,34 +42,26 @@ def history(evidence: Evidence) -> str:
         recorded_sha256,
         "provenance.json",
     )
+    start = evidence.provenance["training"].get("start_from") or {}
     for stretch in training["stretches"]:
-        if stretch["identity"] == training["identity"]:
-            _check_recorded(evidence, stretch, recorded_sha256)
-        else:
-            _check_continued(evidence, stretch)
+        prefix = f"from step {stretch['since'] + 1} on the weights were trained"
+        # A stretch of another training has to be one that the recipe continues.
+        if stretch["identity"] != training["identity"]:
+            if not start.get("checkpoint"):
+                raise Mismatch(
+                    f"{prefix} by training {stretch['identity']}, and the recipe does not continue "
+                    "another one"
+                )
+            continue
+        if stretch["code_sha256"] != recorded_sha256:
+            raise Mismatch(
+                f"{prefix} by other code, {stretch['code_sha256'][:HASH_CHARACTERS]}, than "
+                f"provenance.json says, {recorded_sha256[:HASH_CHARACTERS]}"
+            )
+        if stretch["data"] != evidence.provenance.get("train_fingerprint"):
+            raise Mismatch(f"{prefix} on other data, {stretch['data']}, than provenance.json says")
     count = len(training["stretches"])
     return f"{training['identity'][:HASH_CHARACTERS]}, {count} stretch{'' if count == 1 else 'es'}"
-
-
-def _check_recorded(evidence: Evidence, stretch: dict[str, Any], code: str) -> None:
-    prefix = f"from step {stretch['since'] + 1} on the weights were trained"
-    if stretch["code_sha256"] != code:
-        raise Mismatch(
-            f"{prefix} by other code, {stretch['code_sha256'][:HASH_CHARACTERS]}, than "
-            f"provenance.json says, {code[:HASH_CHARACTERS]}"
-        )
-    if stretch["data"] != evidence.provenance.get("train_fingerprint"):
-        raise Mismatch(f"{prefix} on other data, {stretch['data']}, than provenance.json says")
-
-
-def _check_continued(evidence: Evidence, stretch: dict[str, Any]) -> None:
-    """Check that a stretch of another training is one that the recipe continues."""
-    start = evidence.provenance["training"].get("start_from") or {}
-    if not start.get("checkpoint"):
-        raise Mismatch(
-            f"from step {stretch['since'] + 1} on the weights were trained by training "
-            f"{stretch['identity']}, and the recipe does not continue another one"
-        )
 
 
 def artifact(evidence: Evidence) -> str:

@@ -57,7 +57,17 @@ def add_layer(node: Node, home: str) -> None:
     root, inside = node.home / NAME, f"{home}/{NAME}"
     interpreter = _interpreter(node.python)
     packages = f"lib/python{interpreter.version}/site-packages"
-    _make(root, root / packages, interpreter)
+    (root / "bin").mkdir(parents=True)
+    (root / packages).mkdir(parents=True)
+    (root / "bin/python").symlink_to(interpreter.base)
+    for name in ("python3", f"python{interpreter.version}"):
+        (root / "bin" / name).symlink_to("python")
+    (root / "pyvenv.cfg").write_text(
+        f"home = {interpreter.base.parent}\ninclude-system-site-packages = false\n"
+    )
+    # addsitedir, and no path alone: it also reads the .pth files of the folder.
+    calls = [f"site.addsitedir({path!r})" for path in interpreter.packages]
+    (root / packages / "_below.pth").write_text("; ".join(["import site", *calls]) + "\n")
     path = [f"{inside}/{packages}", node.environment.get("PYTHONPATH", "")]
     # Packages that search sys.prefix miss the interpreter's: mpi4py finds the MPI of a wheel by
     # this variable, and Lightning imports mpi4py if it is installed.
@@ -99,20 +109,6 @@ def packages_below(python: Path) -> list[str]:
 def folders_of(python: Path) -> list[str]:
     """Return the folders that the interpreter and its packages lie in."""
     return _interpreter(python).folders
-
-
-def _make(root: Path, packages: Path, interpreter: _Interpreter) -> None:
-    (root / "bin").mkdir(parents=True)
-    packages.mkdir(parents=True)
-    (root / "bin/python").symlink_to(interpreter.base)
-    for name in ("python3", f"python{interpreter.version}"):
-        (root / "bin" / name).symlink_to("python")
-    (root / "pyvenv.cfg").write_text(
-        f"home = {interpreter.base.parent}\ninclude-system-site-packages = false\n"
-    )
-    # addsitedir, and no path alone: it also reads the .pth files of the folder.
-    calls = [f"site.addsitedir({path!r})" for path in interpreter.packages]
-    (packages / "_below.pth").write_text("; ".join(["import site", *calls]) + "\n")
 
 
 def online() -> dict[str, str]:

@@ -121,7 +121,10 @@ class Schedules:
         schedule |= {"LastModificationDate": now, "State": request.get("State", "ENABLED")}
         schedule.setdefault("ScheduleExpressionTimezone", "UTC")
         schedule["next"] = _next(schedule, now)
-        if creation_time is None and _fires_at_once(schedule, now):
+        # A rate fires as it is created if its StartDate, its first occurrence, is past or missing
+        # ("Schedule types" in EventBridge Scheduler's user guide).
+        is_rate = schedule["ScheduleExpression"].startswith("rate(")
+        if creation_time is None and is_rate and schedule.get("StartDate", now) <= now:
             schedule["next"] = now
         self._documents.put(schedule)
         return {"ScheduleArn": _arn(group, name)}
@@ -176,16 +179,6 @@ def _next(schedule: dict, now: float) -> float | None:
     moment = expression.next(max(now, start - 1 if start else 0), anchor)
     end = schedule.get("EndDate")
     return None if moment is None or (end and moment > end) else moment
-
-
-def _fires_at_once(schedule: dict, now: float) -> bool:
-    """Return whether the schedule fires as soon as it is created.
-
-    That is a rate whose StartDate, its first occurrence, is past or missing ("Schedule types" in
-    EventBridge Scheduler's user guide).
-    """
-    has_begun = schedule.get("StartDate", now) <= now
-    return has_begun and schedule["ScheduleExpression"].startswith("rate(")
 
 
 def _plain(value: Any) -> Any:

@@ -33,7 +33,11 @@ class Moto:
     def __init__(self) -> None:
         self._app = DomainDispatcherApplication(create_backend_app)
         self._lock = threading.Lock()
-        self._reset()
+        # moto's state belongs to the process, and state directories must not share it.
+        environ = EnvironBuilder(path="/moto-api/reset", method="POST").get_environ()
+        _, status, _ = run_wsgi_app(self._app, environ, buffered=True)
+        if not status.startswith("200"):
+            raise EmulatorError(f"moto cannot be reset: it answered {status}")
 
     def answer(self, request: Request, service: str, account_id: str = "") -> Response:
         """Return the answer to any request, with moto's HTML errors in the service's own form.
@@ -67,13 +71,6 @@ class Moto:
         """Add AWS's own policies to the current account's IAM."""
         with self._lock:
             account_policies.load()
-
-    def _reset(self) -> None:
-        """Empty moto's state, which belongs to the process: state directories must not share it."""
-        environ = EnvironBuilder(path="/moto-api/reset", method="POST").get_environ()
-        _, status, _ = run_wsgi_app(self._app, environ, buffered=True)
-        if not status.startswith("200"):
-            raise EmulatorError(f"moto cannot be reset: it answered {status}")
 
 
 def refuse_operation(request: Request, detail: str, operation: str = "") -> Response:

@@ -51,7 +51,15 @@ class EndpointConfigs:
         if not 1 <= len(variants) <= 10 or len(set(names)) < len(names):
             raise _invalid(f"ProductionVariants {names}: expected 1 to 10 with a name each")
         for variant in variants:
-            self._check(variant)
+            location = f"variant {variant['VariantName']}"
+            if not variant.get("ModelName"):
+                raise _invalid(
+                    f"{location} has no ModelName: inference components are not run here"
+                )
+            if not variant.get("InstanceType"):
+                raise _invalid(f"{location} has no InstanceType")
+            refuse_choice("ProductionVariantInstanceType", "instanceType", variant["InstanceType"])
+            self._models.describe(variant["ModelName"])
         if not sum(variant.get("InitialVariantWeight", 1.0) for variant in variants):
             raise _invalid("ProductionVariants: at least one InitialVariantWeight must not be 0")
         _check_capture(request.get("DataCaptureConfig") or {})
@@ -59,15 +67,6 @@ class EndpointConfigs:
 
     def describe(self, name: str) -> dict:
         return self._forward("DescribeEndpointConfig", {"EndpointConfigName": name})
-
-    def _check(self, variant: dict) -> None:
-        location = f"variant {variant['VariantName']}"
-        if not variant.get("ModelName"):
-            raise _invalid(f"{location} has no ModelName: inference components are not run here")
-        if not variant.get("InstanceType"):
-            raise _invalid(f"{location} has no InstanceType")
-        refuse_choice("ProductionVariantInstanceType", "instanceType", variant["InstanceType"])
-        self._models.describe(variant["ModelName"])
 
 
 def checks(request: dict) -> Iterator[Check]:

@@ -72,7 +72,16 @@ class Invocations:
         self._capture(
             endpoint, variant_answer, body, titled_headers.get("Content-Type", ""), inference
         )
-        self._measure(endpoint, variant_answer, time.monotonic() - began)
+        config, variant = variant_answer.config["EndpointConfigName"], variant_answer.variant
+        # The model's own time, and what was added around it.
+        overhead_seconds = time.monotonic() - began - variant_answer.seconds
+        invocation(
+            self._place.metrics,
+            (endpoint.name, variant.name, config),
+            variant_answer.answer.status or 500,  # without an answer: the server's error
+            (variant_answer.seconds, overhead_seconds),
+            variant.count,
+        )
         reply_headers = {"x-Amzn-Invoked-Production-Variant": variant_answer.variant.name}
         if variant_answer.answer.attributes:
             reply_headers["X-Amzn-SageMaker-Custom-Attributes"] = variant_answer.answer.attributes
@@ -107,15 +116,6 @@ class Invocations:
                 self._captures[key] = Capture(self._place.objects, endpoint.name, config)
             capture = self._captures[key]
         capture.add(variant_answer.variant.name, body, kind, variant_answer.answer, inference)
-
-    def _measure(self, endpoint: Endpoint, variant_answer: VariantAnswer, seconds: float) -> None:
-        config, variant = variant_answer.config["EndpointConfigName"], variant_answer.variant
-        names, times = (
-            (endpoint.name, variant.name, config),
-            (variant_answer.seconds, seconds - variant_answer.seconds),
-        )
-        status = variant_answer.answer.status or 500  # without an answer: the server's error
-        invocation(self._place.metrics, names, status, times, variant.count)
 
 
 def _find_endpoint(find: Callable[[str], Endpoint], path: str) -> Endpoint:
