@@ -37,10 +37,11 @@ def _says_of_approval(package: Description) -> list[str]:
     """Return the lines shown before an approval; overrides are named, since they need a comment."""
     evidence = evidence_of(package["ModelPackageArn"])
     sagemaker = client("sagemaker", evidence.region)
-    now = list_approved(sagemaker, group_of(package))
+    approved_packages = list_approved(sagemaker, group_of(package))
     try:
         verdict_champion = compared_with(evidence)
-        override_lines = overrides(evidence, now[0] if now else None)
+        champion = approved_packages[0] if approved_packages else None
+        override_lines = overrides(evidence, champion)
     except (Absent, KeyError) as error:
         raise GateError(f"{evidence.arn}: cannot be approved: {error}") from None
     lines = [

@@ -107,15 +107,14 @@ def _make_shapes_key(recipe: Recipe) -> traced_shapes.ShapesKey:
 
 
 def _trace_shapes(recipe: Recipe, path: Path, precision: str, data: Path | None) -> dict[str, Any]:
-    """Return what ``python -m training.tools.shapes`` prints; it runs in a process of its own, as
-    it needs torch.
-    """
+    """Return what ``python -m training.tools.shapes`` prints."""
     command = [sys.executable, "-m", "training.tools.shapes", "--workload", recipe.workload.name]
     command += ["--workload-config", json.dumps(recipe.workload.config), "--precision", precision]
     command += ["--data", str(data)] if data else []
     source = recipe.workload.source
     places = [str((path.parent / source).resolve())] if source else []
     search = os.pathsep.join([*places, *filter(None, [os.environ.get("PYTHONPATH")])])
+    # In a process of its own, as it needs torch.
     process = subprocess.run(  # noqa: S603 (our own module; no shell)
         command,
         capture_output=True,

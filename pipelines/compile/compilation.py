@@ -166,9 +166,8 @@ def step_code(
 ) -> dict[str, bytes]:
     """Return the folder that runs step ``step``: its job, the packages it imports, nothing else.
 
-    A change in ``steps/evaluate/job.py`` must not change the code of the other steps, or they
-    would all miss the cache. ``source`` is the folder of a user's own workload, whose
-    requirements.txt, if it has one, adds to ours; ``packages`` are requirements of this step only.
+    ``source`` is the folder of a user's own workload, whose requirements.txt, if it has one, adds
+    to ours; ``packages`` are requirements of this step only.
 
     Raises:
         DefinitionError: the checkout or ``source`` lacks a file that the job needs, or the lock
@@ -182,6 +181,8 @@ def step_code(
             package_names = [*lines((checkout / JOBS).read_text(encoding="utf-8")), *package_names]
         else:
             source = None
+        # Only the step's own: a change in steps/evaluate/job.py must not change the code of the
+        # other steps, or they would all miss the cache.
         files = {"steps/__init__.py": b"", f"steps/{step}/__init__.py": b""}
         files |= {n: path.read_bytes() for n, path in shipped_files.for_step(checkout, step)}
         if package_names:

@@ -158,9 +158,7 @@ def pipeline_parameters(
     """Return the parameters: values that people change from run to run without an upsert, and
     values that ``start`` finds out.
 
-    A field that the recipe does not list as overridable is fixed: a person who may start a run
-    cannot choose the thresholds of its verdict. ``no_champion``: the URI that stands for no
-    champion's model.
+    ``no_champion``: the URI that stands for no champion's model.
     """
     overridable_values: dict[str, str | int | None] = {
         "InputUri": recipe.data.input if recipe.data else None,
@@ -179,6 +177,8 @@ def pipeline_parameters(
         "ChampionModelUri": no_champion,
     }
     run_values |= {LOOK_PARAMETER: 0} if recipe.gate.comparisons else {}
+    # A field that the recipe does not list as overridable is fixed: a person who may start a run
+    # cannot choose the thresholds of its verdict.
     constants = {n: value for n, value in values.items() if n not in recipe.pipeline.overridable}
     kinds = {str: ParameterString, int: ParameterInteger, float: ParameterFloat}
     parameters = {

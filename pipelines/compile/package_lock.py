@@ -73,10 +73,8 @@ def closure(entries: Sequence[Entry], roots: Iterable[str], asks: str) -> list[E
 
 
 def used_in(entries: Iterable[Entry], python: str) -> list[Entry]:
-    """Return the entries whose markers hold in a container with that Python, as ``3.12.8``.
-
-    pip would evaluate the markers for the machine that it runs on.
-    """
+    """Return the entries whose markers hold in a container with that Python, as ``3.12.8``."""
+    # pip would evaluate the markers for the machine that it runs on.
     container = {
         "python_version": python.rpartition(".")[0],
         "python_full_version": python,

@@ -207,14 +207,12 @@ def _seed(train: TrainStepConfig) -> int | None:
 
 def current_commit(checkout: Path) -> str:
     """Return the commit that CodeBuild resolved, else git's; with ``-dirty`` behind it when files
-    were changed.
-
-    ``unknown`` when the checkout is not a git repository and CodeBuild names no commit: a
-    definition can be built from an unpacked archive too.
+    were changed; ``unknown`` when there is neither.
     """
     if revision := os.environ.get("CODEBUILD_RESOLVED_SOURCE_VERSION"):
         return revision
     head = _git(checkout, "rev-parse", "HEAD")
+    # A definition can be built from an unpacked archive too.
     if head is None:
         return "unknown"
     return f"{head}-dirty" if _git(checkout, "status", "--porcelain") else head

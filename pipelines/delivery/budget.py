@@ -91,14 +91,14 @@ def budget_in(recipe: Mapping[str, Any]) -> Budget:
 def check_budget(
     budget: Budget, costs: Sequence[Cost], prices: Prices, *, use_history: bool = True
 ) -> Verdict:
-    """Check the sum against the budget. A budget that cannot be checked counts as exceeded: silence
-    would read as consent.
+    """Check the sum against the budget; one that cannot be checked counts as exceeded.
 
     ``use_history``: whether the times of earlier runs count.
     """
     if budget.usd_per_run is None:
         return Verdict(True)
     missing = sorted({cost.unpriced for cost in costs if cost.unpriced})
+    # Silence would read as consent.
     if missing:
         return Verdict(
             False,

@@ -144,8 +144,6 @@ class Comparison:
 def compare_environments(before: CompiledPipeline, now: CompiledPipeline) -> Comparison:
     """Return what differs in ``now``: names, places, settings, steps, and the recipe's fields that
     no definition holds, such as those of the endpoint.
-
-    The record that names commit and environment is left out: it differs always.
     """
     places = [
         (definition.name, definition.region, _root(definition)) for definition in (before, now)
@@ -173,5 +171,6 @@ def _root(definition: CompiledPipeline) -> str:
 
 
 def _placeless(definition: CompiledPipeline) -> State:
+    # Without the record that names commit and environment: it differs always.
     body = blank_record_name(definition.body).replace(f"{_root(definition)}/", f"{ROOT}/")
     return replace(definition.state, definition=body)

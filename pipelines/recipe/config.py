@@ -576,8 +576,7 @@ def refuse_images(loop: TrainConfig, pytorch_version: str, own_image: str | None
 
 
 def refuse_fallbacks(train: TrainStepConfig, *, is_encrypted: bool, parameter: bool) -> str | None:
-    """Say why a run could not continue on a fallback type; None when it can on all. The definition
-    is compiled once, for the first instance type.
+    """Say why a run could not continue on a fallback type; None when it can on all.
 
     Args:
         is_encrypted: whether volumes are encrypted with the recipe's key.
@@ -588,6 +587,7 @@ def refuse_fallbacks(train: TrainStepConfig, *, is_encrypted: bool, parameter: b
             "a run on another type changes the parameter TrainInstanceType: list it in "
             "pipeline.overridable"
         )
+    # The definition is compiled once, for the first type, so the others have to suit it.
     refusals = (_refuse(train, name, is_encrypted) for name in train.fallback_instance_types)
     return next((refusal for refusal in refusals if refusal), None)
 

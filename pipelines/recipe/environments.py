@@ -268,13 +268,12 @@ class Account:
 def resolve(aws: Aws) -> Account:
     """Return the values of the recipe, else of the environment.
 
-    The recipe comes first: a variable that happens to be set in someone's shell must not change
-    the definition.
-
     Raises:
         RecipeError: neither has a value (names field and variables), the region is invalid, or a
             role is of another account.
     """
+    # The recipe comes first: a variable that happens to be set in someone's shell must not change
+    # the definition.
     values = {field: getattr(aws, field) or _environment(field) for field in SOURCES}
     if refusal := refuse_region(values["region"]):
         raise RecipeError(f"aws.region: is {values['region']!r}; {refusal}")

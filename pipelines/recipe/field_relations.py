@@ -191,11 +191,9 @@ def thresholds_reject_worse_models(recipe: Recipe) -> Iterator[FieldProblem]:
 
 
 def _limits(recipe: Recipe) -> dict[str, tuple[float, float]]:
-    """Return metric → the least and the largest value that it can have, where they are known.
-
-    Losses, errors and shares of the workloads here are never negative; of others a loss may be.
-    """
+    """Return metric → the least and the largest value that it can have, where they are known."""
     spec = recipe.workload_spec
+    # Losses, errors and shares of the workloads here are never negative; of others a loss may be.
     low = 0.0 if recipe.train.loop and recipe.workload.name in list_workloads() else -math.inf
     return {
         metric: (0.0 if metric in spec.ranges else low, spec.ranges.get(metric, math.inf))

@@ -681,16 +681,15 @@ def trial_recipes(
 ) -> Iterator[tuple[dict[str, Value], dict[str, Any]]]:
     """Yield (values, the recipe's tree with them and without a search) at the ends of the ranges:
     one range at a time, then combinations of all.
-
-    A script's arguments are not typed, so nothing is yielded for them.
     """
     assert recipe.tune is not None  # noqa: S101 (``read_recipe`` has looked)
+    # A script's arguments are not typed.
     if recipe.train.loop is None:
         return
     ends = {name: _ends(search_range) for name, search_range in recipe.tune.ranges.items()}
-    alone = ({name: value} for name, values in ends.items() for value in values)
+    single = ({name: value} for name, values in ends.items() for value in values)
     joint = (dict(zip(ends, values, strict=True)) for values in product(*ends.values()))
-    for values in chain(alone, islice(joint, MOST_COMBINATIONS)):
+    for values in chain(single, islice(joint, MOST_COMBINATIONS)):
         trial = deepcopy({name: section for name, section in tree.items() if name != "tune"})
         for name, value in values.items():
             if name.startswith(PREFIX):
@@ -702,11 +701,10 @@ def trial_recipes(
 
 
 def _ends(search_range: Range | tuple[Value, ...]) -> list[Value]:
-    """Return the values that are tried; of whole numbers also the second, which shows whether they
-    have to be multiples of one.
-    """
+    """Return the values that are tried; of whole numbers also the second."""
     if not isinstance(search_range, Range):
         return [*search_range]
+    # It shows whether they have to be multiples of one.
     second = (
         [search_range.min + 1]
         if isinstance(search_range.min, int) and isinstance(search_range.max, int)

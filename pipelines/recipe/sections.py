@@ -138,16 +138,15 @@ class Data(Section):
         return self
 
     def _check_apart(self, number: int, data_input: Input) -> None:
-        """Check that no prefix contains another. S3 compares letter by letter: raw/web also holds
-        raw/web-old/a.txt.
-        """
-        for other, before in enumerate(self.inputs[:number]):
-            short, long = sorted((data_input.uri, before.uri), key=len)
+        """Check that no prefix contains another."""
+        for other, other_input in enumerate(self.inputs[:number]):
+            # S3 compares letter by letter: raw/web also holds raw/web-old/a.txt.
+            short, long = sorted((data_input.uri, other_input.uri), key=len)
             if long.startswith(short) or long.rstrip("/") == short.rstrip("/"):
                 raise ValueError(
-                    f"inputs.{number}.uri: {data_input.uri} and inputs.{other}.uri {before.uri} "
-                    "overlap, so objects would belong to both; end prefixes with a slash, and name "
-                    "folders beside each other"
+                    f"inputs.{number}.uri: {data_input.uri} and inputs.{other}.uri "
+                    f"{other_input.uri} overlap, so objects would belong to both; end prefixes "
+                    "with a slash, and name folders beside each other"
                 )
 
     @model_validator(mode="after")

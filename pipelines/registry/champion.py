@@ -74,10 +74,7 @@ def champion_parameters(
 
 def list_approved(sagemaker: Any, group: str) -> list[str]:
     """Return ARNs of the group's Approved packages, newest first: the champion and its
-    predecessors.
-
-    Packages are sorted by registration, not approval: ListModelPackages gives no other
-    time. Empty if the group does not exist: the first registration creates it.
+    predecessors; none if the group does not exist.
 
     Raises:
         ServiceError: AWS refused.
@@ -85,6 +82,7 @@ def list_approved(sagemaker: Any, group: str) -> list[str]:
     pages = sagemaker.get_paginator("list_model_packages").paginate(
         ModelPackageGroupName=group,
         ModelApprovalStatus="Approved",
+        # By registration, not approval: ListModelPackages gives no other time.
         SortBy="CreationTime",
         SortOrder="Descending",
     )
@@ -100,7 +98,7 @@ def list_approved(sagemaker: Any, group: str) -> list[str]:
             # known from memory, and from this emulator.
             missing = error_code(error) in ("ValidationException", "ResourceNotFound")
             if missing and "does not exist" in str(error):
-                return []
+                return []  # the first registration creates it
             raise
 
 
@@ -176,9 +174,7 @@ def model_of(sagemaker: Any, arn: str, label: str, fix: str) -> tuple[str, str |
 
 
 def _check_model_exists(sagemaker: Any, uri: str, label: str, fix: str) -> None:
-    """Check that the object exists, now rather than after the training. Without permission to
-    look, assume so.
-    """
+    """Check that the object exists, now rather than after the training."""
     bucket, _, key = uri.removeprefix("s3://").partition("/")
     try:
         s3 = client("s3", sagemaker.meta.region_name)
@@ -188,6 +184,7 @@ def _check_model_exists(sagemaker: Any, uri: str, label: str, fix: str) -> None:
         if s3.list_objects_v2(Bucket=bucket, Prefix=key, MaxKeys=1).get("KeyCount"):
             return
     except ClientError as error:
+        # Without permission to look, it is assumed to exist.
         if error_code(error) not in ("404", "NoSuchKey", "NoSuchBucket"):
             return
     raise ServiceError(f"{label} {uri} is not there; restore it, or {fix}")

@@ -111,10 +111,7 @@ def require_pass(
 
 
 def _is_recorded(evidence: Evidence, checkout: Path) -> bool:
-    """Return whether the gate's code is the same here; the ``code`` check has hashed that in S3.
-
-    requirements.txt is left out, since its packages depend on the recipe.
-    """
+    """Return whether the gate's code is the same here; the ``code`` check has hashed that in S3."""
     try:
         local_code = step_code(checkout, "gate", None)
     except DefinitionError as error:
@@ -124,6 +121,7 @@ def _is_recorded(evidence: Evidence, checkout: Path) -> bool:
 
 
 def _code(files: Mapping[str, bytes]) -> dict[str, bytes]:
+    # The packages of requirements.txt depend on the recipe.
     return {name: body for name, body in files.items() if name != "requirements.txt"}
 
 

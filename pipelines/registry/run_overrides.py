@@ -37,11 +37,10 @@ def overrides(evidence: Evidence, champion: str | None, recipe: Any = None) -> l
 
 
 def _parameters(evidence: Evidence) -> Iterator[str]:
-    """Yield changed parameters. Those that ``start`` sets are no overrides: an approval compares
-    them with registry and ledger. Nor is an instance type that the recipe itself falls back to.
-    """
+    """Yield changed parameters; an instance type that the recipe falls back to is none."""
     used, usual = evidence.parameters, evidence.defaults
     for name in evidence.start_parameters:
+        # What ``start`` sets is no override: an approval compares it with registry and ledger.
         if name in AUTOMATIC_PARAMETERS or used[name] == usual[name]:
             continue
         if name != TYPE or used[name] not in fallbacks(evidence.recipe):

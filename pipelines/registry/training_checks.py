@@ -168,13 +168,11 @@ def is_script(evidence: Evidence) -> bool:
 
 
 def _hash_train_code(evidence: Evidence) -> dict[str, str]:
-    """Return file → SHA-256 of the code that step Train was sent, and that affects weights.
-
-    All files of a script's folder count; the other folder holds AWS's drivers.
-    """
+    """Return file → SHA-256 of the code that step Train was sent, and that affects weights."""
     for uri in evidence.provenance["code"]["Train"]:
         files = evidence.folder(uri)
         if is_script(evidence):
+            # All files of the script's folder count; the other folder holds AWS's drivers.
             if DRIVERS not in files:
                 return {name: sha256(content).hexdigest() for name, content in files.items()}
         elif JOB in files:

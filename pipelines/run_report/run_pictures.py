@@ -28,15 +28,14 @@ def picture(draw: Callable[[Axes], None], size: tuple[float, float]) -> str:
 
 
 def picture_of(draw: Callable[[Figure], None], size: tuple[float, float]) -> str:
-    """Return the SVG of a figure of ``size`` inches, without the XML prologue, which HTML does not
-    allow. It follows a dark page.
-    """
+    """Return the SVG of a figure of ``size`` inches, which follows a dark page."""
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=size, layout="constrained")
         draw(figure)
         text = StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None})
     svg = text.getvalue()
+    # Without the XML prologue, which HTML does not allow.
     svg = svg[svg.index("<svg") :]
     rules = []
     for number, (light, dark) in enumerate(DARK.items()):

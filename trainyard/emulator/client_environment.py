@@ -83,9 +83,6 @@ def environment(url: str, state: Path, keys: tuple[str, str]) -> dict[str, str]:
     """Return variables for a client process; write the files that they name into ``state``.
 
     ``keys``: the access key and its secret.
-
-    The user's own configuration must not reach it: ~/.aws/config may hold another endpoint for a
-    service, or say that no endpoint of the environment counts, and a call would go to the real AWS.
     """
     values = {
         "AWS_ENDPOINT_URL": url,
@@ -94,6 +91,9 @@ def environment(url: str, state: Path, keys: tuple[str, str]) -> dict[str, str]:
         "AWS_DEFAULT_REGION": REGION,
         "AWS_REGION": REGION,
         "AWS_EC2_METADATA_DISABLED": "true",
+        # The user's own configuration must not reach it: ~/.aws/config may hold another endpoint of
+        # a service, or say that no endpoint of the environment counts, and a call would go to the
+        # real AWS.
         "AWS_CONFIG_FILE": _write_empty(state / "aws-config"),
         "AWS_SHARED_CREDENTIALS_FILE": _write_empty(state / "aws-credentials"),
         "SAGEMAKER_INTERNAL_IMAGE_URI": STUDIO,
@@ -149,11 +149,9 @@ class Access:
         )
 
     def environment(self, isolation: Isolation) -> dict[str, str]:
-        """Return variables that lead an AWS client to the emulator, with the role's credentials.
-
-        In an engine's container these are the keys themselves: a client takes none over HTTP from
-        an address of its network, and the address for credentials is not there.
-        """
+        """Return variables that lead an AWS client to the emulator, with the role's credentials."""
+        # An engine's container gets the keys themselves: a client takes none over HTTP from an
+        # address of its network, and the address for credentials is not there.
         if isolation.url:
             return {
                 "AWS_ENDPOINT_URL": isolation.url,

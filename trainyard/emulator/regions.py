@@ -101,9 +101,10 @@ class World:
     def forward(self, operation: str, request: dict, own_members: dict | None = None) -> dict:
         """Answer a SageMaker operation that does not run anything. Raises :class:`ApiError`.
 
-        ``own_members``: members of what is created that only SageMaker itself sets. What is named
-        by the ARN of another account is that account's: its groups and packages can be shared.
+        ``own_members``: members of what is created that only SageMaker itself sets.
         """
+        # What is named by the ARN of another account is that account's: its groups and packages can
+        # be shared.
         if owner := foreign(find_arn(operation, request)):
             with enter_scope(region(), owner):
                 return self._others(owner).forward(operation, request, own_members)

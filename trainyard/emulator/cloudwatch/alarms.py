@@ -88,7 +88,7 @@ class Alarms:
             self._thread.join()
 
     def put(self, request: dict) -> dict:
-        """Answer PutMetricAlarm. A changed alarm keeps its state until it is evaluated."""
+        """Answer PutMetricAlarm."""
         check(request)
         name, now = request["AlarmName"], time.time()
         with self._lock:
@@ -104,6 +104,7 @@ class Alarms:
                 "ActionsEnabled": True,
                 **{k: v for k, v in request.items() if k != "Tags"},
                 "AlarmConfigurationUpdatedTimestamp": now,
+                # A changed alarm keeps its state until it is evaluated.
                 **{key: old.get(key, value) for key, value in first.items()},
             }
             self._save()

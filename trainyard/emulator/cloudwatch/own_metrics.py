@@ -25,9 +25,9 @@ def invocation(
 ) -> None:
     """Record one InvokeEndpoint.
 
-    ``names``: endpoint, variant, and the configuration that served it, so that an alarm can examine
-    a single fleet. ``status``: status of the container's answer. ``times``: seconds that the
-    container took, and the additional seconds. ``count``: the variant's instances.
+    ``names``: endpoint, variant, and the configuration that served it. ``status``: status of the
+    container's answer. ``times``: seconds that the container took, and the additional seconds.
+    ``count``: the variant's instances.
     """
     now, (model, overhead) = time.time(), times
     values = {
@@ -39,10 +39,11 @@ def invocation(
         "ModelLatency": (model / MICROSECOND, "Microseconds"),
         "OverheadLatency": (max(0.0, overhead) / MICROSECOND, "Microseconds"),
     }
-    both = {"EndpointName": names[0], "VariantName": names[1]}
+    # Also by configuration, so that an alarm can examine a single fleet.
+    variant = {"EndpointName": names[0], "VariantName": names[1]}
     metrics.put(
         (Metric.from_dimensions(ENDPOINTS, name, dimensions), Point.from_value(value, unit, now))
-        for dimensions in (both, both | {"EndpointConfigName": names[2]})
+        for dimensions in (variant, variant | {"EndpointConfigName": names[2]})
         for name, (value, unit) in values.items()
     )
 

@@ -47,10 +47,8 @@ def main() -> None:
 
 
 def arrange(spec: dict) -> None:
-    """Mount what the job sees; leave everything read-only but what is its own.
-
-    Sources are opened first: a folder that is mounted may cover the path of another.
-    """
+    """Mount what the job sees; leave everything read-only but what is its own."""
+    # Sources are opened first: a folder that is mounted may cover the path of another.
     sources = [os.open(source, os.O_PATH) for source, _, _ in spec["bind"]]
     for folder, target in spec["cover"]:
         mount(folder, target, BIND)

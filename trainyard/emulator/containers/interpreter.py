@@ -36,11 +36,12 @@ print(json.dumps([platform.python_version(), found]))
 
 
 def check_python(python: Path) -> Path:
-    """Return ``python`` as an absolute path. Links are not followed: a venv's interpreter is one.
+    """Return ``python`` as an absolute path.
 
     Raises:
         EmulatorError: the interpreter does not run.
     """
+    # Links are not followed: a venv's interpreter is one.
     path = python.expanduser().absolute()
     if path == OWN_PYTHON:
         return path

@@ -87,11 +87,9 @@ class Namespaces:
     def setup(self, job: Path) -> list[list[str]]:
         """Return mounts that put ``/opt/ml`` and ``/opt/home`` beside the contents of this
         machine's /opt.
-
-        We may not create /opt/ml there; so /opt becomes a folder of the job with all of /opt
-        bound into it. The user's ~/.aws is covered: a job must not find credentials by its path.
-        Folders may be there, of a container that is started again.
         """
+        # We may not create /opt/ml there; so /opt becomes a folder of the job with all of /opt
+        # bound into it. Folders may be there, of a container that is started again.
         opt = job / "opt"
         for name in ("ml", "home"):
             (opt / name).mkdir(parents=True, exist_ok=True)
@@ -104,6 +102,7 @@ class Namespaces:
                 target.mkdir(exist_ok=True) if entry.is_dir() else target.touch()
                 mounts.append(["mount", "--rbind", str(entry), str(target)])
         mounts.append(["mount", "--rbind", str(opt), "/opt"])
+        # A job must not find the user's credentials by their path.
         if (credentials := Path.home() / ".aws").is_dir():
             (job / "empty").mkdir(exist_ok=True)
             mounts.append(["mount", "--bind", str(job / "empty"), str(credentials)])
@@ -241,14 +240,12 @@ def missing() -> str | None:
 
 
 def clear(directory: Path) -> None:
-    """Remove all files of the job in ``directory`` except its record.
-
-    Nothing behind a mount is deleted: the job's namespaces are not visible here, so its targets in
-    ``opt`` and ``empty`` are plain empty folders, and a folder with contents stays.
-    """
+    """Remove all files of the job in ``directory`` except its record."""
     for root in directory.glob("algo-*"):
         remove_scratch(Node(root.name, root))
         shutil.rmtree(root, ignore_errors=True)
+    # Nothing behind a mount is deleted: the job's namespaces are not visible here, so its targets
+    # in ``opt`` and ``empty`` are plain empty folders, and a folder with contents stays.
     for path in [*directory.glob("opt/*"), directory / "opt", directory / "empty"]:
         with contextlib.suppress(OSError):
             path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()

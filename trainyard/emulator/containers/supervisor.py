@@ -132,15 +132,13 @@ def loopback_up() -> None:
 
 
 def open_doors(addresses: list[tuple[str, int]], channel: int) -> None:
-    """Listen at each of the addresses in this network, and pass the sockets to the emulator.
-
-    The emulator accepts on them although it is in another network: no process is in between.
-    """
+    """Listen at each of the addresses in this network, and pass the sockets to the emulator."""
     with contextlib.ExitStack() as stack:
         for number, (host, _) in enumerate(addresses):
             if not host.startswith("127."):
                 add_address(f"lo:{number}", host)
         doors = [stack.enter_context(socket.create_server((h, p))) for h, p in addresses]
+        # The emulator accepts on them although it is in another network: no process is in between.
         out = stack.enter_context(socket.socket(fileno=channel))
         socket.send_fds(out, [b"doors"], [door.fileno() for door in doors])
 
@@ -173,12 +171,11 @@ def obey(everyone: Everyone | Tree, running: dict[int, str]) -> None:
 
 
 def terminate(running: dict[int, str]) -> None:
-    """Send SIGTERM to each node's first process, and to no other, as a container engine does.
-
-    It is process 1 of its container there, to which the kernel passes no signal that it does not
-    handle (pid_namespaces(7)): a shell neither ends nor passes it on, and what it runs goes on.
-    """
+    """Send SIGTERM to each node's first process, and to no other, as a container engine does."""
     for pid, name in list(running.items()):
+        # It is process 1 of its container, to which the kernel passes no signal that it does not
+        # handle (pid_namespaces(7)): a shell neither ends nor passes it on, and what it runs goes
+        # on.
         if not catches(pid):
             print_event(node=name, unheard=True)
             continue

@@ -180,9 +180,8 @@ class Keys:
     def identity(self, access_key: str) -> dict[str, str] | None:
         """Return GetCallerIdentity's answer for our own key, a job's or a session's; None for a
         user's.
-
-        The user of our own key is a session of a role, as people are in Studio.
         """
+        # The user of our own key is a session of a role, as people are in Studio.
         if access_key == self.own_pair[0]:
             return _identity(own_role.arn(), ACCOUNT)
         if session := self._sessions.get(access_key):

@@ -252,10 +252,8 @@ def choose(
 
 
 def remove(plan: PruningPlan, state: Path, store: ObjectStore) -> None:
-    """Delete what was chosen, objects first, so that a step without results is not a cache hit.
-
-    An interrupted deletion is completed by the next.
-    """
+    """Delete what was chosen. An interrupted deletion is completed by the next."""
+    # Objects first: a step without results is no cache hit.
     for bucket, key in sorted(plan.objects):
         store.delete(bucket, key)
     for unit in plan.units:

@@ -201,11 +201,9 @@ def _callbacks(
 def _early_stopping(
     job: Job, rounds: int, metric: str | None, valid: bool
 ) -> list[xgboost.callback.TrainingCallback]:
-    """Return the early-stopping callback, if any.
-
-    Since 1.3 it needs a validation channel and a named metric; then the best round is kept.
-    """
+    """Return the early-stopping callback, if any."""
     old = job.version <= PICKLE_VERSIONS
+    # Since 1.3 it needs a validation channel and a named metric; then the best round is kept.
     if not old and not (metric and valid):
         print_info(
             "early_stopping_rounds needs a validation channel and eval_metric: it has no effect"
@@ -256,9 +254,8 @@ class ModelSaver(xgboost.callback.TrainingCallback):
 
 
 def save(booster: xgboost.Booster, path: Path, version: tuple[int, int]) -> None:
-    """Save a pickle until version 1.2, then XGBoost's format. ``path`` appears only when
-    complete.
-    """
+    """Save a pickle until version 1.2, then XGBoost's format."""
+    # ``path`` appears only when it is complete.
     draft = path.with_name(f".{path.name}")
     if version <= PICKLE_VERSIONS:
         draft.write_bytes(pickle.dumps(booster, protocol=4))

@@ -45,10 +45,10 @@ def reason(end: Exit, message: str, logs: Mapping[str, Sequence[str]], hint: str
     """Return FailureReason in AWS's form, ``AlgorithmError: ..., exit code: N``, of at most 1,024
     characters.
 
-    ``message``: what the job left in ``/opt/ml/output/failure`` (or ``message``); AWS's drivers
-    leave only their own CalledProcessError there, then the log's last exception is better.
-    ``logs``: the last lines of each node. ``hint``: what to do where pip did not find a package.
+    ``message``: what the job left in ``/opt/ml/output/failure`` (or ``message``). ``logs``: the
+    last lines of each node. ``hint``: what to do where pip did not find a package.
     """
+    # AWS's drivers leave only their own CalledProcessError: the log's last exception is better.
     by_driver = any(mark in message for mark in _DRIVER)
     own_message = without_native_frames(message) if not by_driver else ""
     cause = _add_hint(own_message, hint) if own_message else excerpt(end.node, logs, hint)

@@ -153,10 +153,8 @@ class ProcessingJob(Job):
         return stack
 
     def publish(self, nodes: list[Node], outcome: Outcome) -> None:
-        """Upload the EndOfJob outputs.
-
-        A stopped job uploads nothing: half of an EndOfJob output would look complete.
-        """
+        """Upload the EndOfJob outputs; a stopped job uploads nothing."""
+        # Half of an EndOfJob output would look complete.
         if outcome.is_stopped or outcome.timed_out:
             return
         for output in self._outputs("EndOfJob"):

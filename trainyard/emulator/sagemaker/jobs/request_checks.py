@@ -48,10 +48,7 @@ def mask_expressions(value: Any) -> Any:
 
 
 def refusal(checks: Iterable[Check]) -> str | None:
-    """Return the first refusal of a request with unknown values; None when nothing is refused.
-
-    Missing or malformed members are left to the run, which knows the whole request.
-    """
+    """Return the first refusal of a request with unknown values; None when nothing is refused."""
     # A generator of checks may itself ask for an unknown value, and ends there.
     remaining = iter(checks)
     while True:
@@ -60,6 +57,7 @@ def refusal(checks: Iterable[Check]) -> str | None:
         except StopIteration:
             return None
         except (UndecidedError, KeyError, TypeError, AttributeError):
+            # Missing or malformed members are left to the run, which knows the whole request.
             continue
         except ApiError as error:
             return error.message

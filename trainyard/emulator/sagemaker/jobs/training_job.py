@@ -131,11 +131,12 @@ class TrainingJob(Job):
         return {"xgboost"} if builtin_algorithms.without_script(self.request) else set()
 
     def _say_what_is_ignored(self, node: Node) -> None:
-        """Log ignored members; SDK v2 sets a profiler rule in every job, so none is refused."""
+        """Log ignored members."""
         if self.request["ResourceConfig"].get("TrainingPlanArn"):
             self.write_notice(
                 node.name, "TrainingPlanArn is ignored here: this machine runs the job."
             )
+        # SDK v2 sets a profiler rule in every job, so none is refused.
         for member in ("DebugRuleConfigurations", "ProfilerRuleConfigurations"):
             if self.request.get(member):
                 self.write_notice(

@@ -54,7 +54,7 @@ def select(objects: ObjectStore, uri: str, kind: str, role: str) -> list[Source]
     """Return the objects that an ``S3Uri`` of type ``S3Prefix`` or ``ManifestFile`` means, by key.
 
     A prefix means every key that starts with it, as AWS documents: ``s3://b/test`` also means
-    ``test_small/c.csv``. Keys ending in ``/`` are folder markers of consoles, left out.
+    ``test_small/c.csv``.
 
     Raises:
         NoObjects: no object matches; in AWS's words.
@@ -65,6 +65,7 @@ def select(objects: ObjectStore, uri: str, kind: str, role: str) -> list[Source]
         if kind == "ManifestFile":
             sources = _manifest(objects, bucket, key)
         elif kind == "S3Prefix":
+            # Keys that end in a slash are folder markers of consoles.
             sources = [
                 Source(bucket, info.key, local_path(key, info.key))
                 for info in objects.list(bucket, key)
@@ -175,14 +176,13 @@ def _check_free(holder: Source, source: Source) -> None:
 def upload(objects: ObjectStore, folder: JobFolder, uri: str) -> None:
     """Put every file below ``folder`` under ``uri``.
 
-    Files go in the order in which they were written: a manifest that a job wrote last comes last,
-    so an interrupted upload does not look complete.
-
     Raises:
         ClientFault: a file's name cannot be a key of S3, said before anything is uploaded; and what
             ``put_file`` raises.
         LeadsOutError: a link leads out of the job's own files.
     """
+    # In the order in which they were written: a manifest that a job wrote last comes last, so an
+    # interrupted upload does not look complete.
     files = sorted(folder.files(), key=lambda file: file.status.st_mtime_ns)
     for file in files:
         _check_name(file.name, uri)
@@ -248,8 +248,8 @@ def join_key(prefix: str, name: str) -> str:
 def archive(folders: list[JobFolder], target: Path) -> bool:
     """Write the files of ``folders`` to ``target`` (.tar.gz); False if there are no files.
 
-    A file that several nodes wrote comes from the first node, starting with algo-1. Equal files
-    give equal bytes: sorted, without times and owners. Raises :class:`LeadsOutError`.
+    A file that several nodes wrote comes from the first node, starting with algo-1. Raises
+    :class:`LeadsOutError`.
     """
     entries: dict[str, JobFile] = {}
     for folder in folders:
@@ -262,6 +262,7 @@ def archive(folders: list[JobFolder], target: Path) -> bool:
         gzip.GzipFile(fileobj=raw, mode="wb", filename="", compresslevel=COMPRESSION, mtime=0) as z,
         tarfile.open(fileobj=z, mode="w") as tar,
     ):
+        # Equal files give equal bytes: sorted, without times and owners.
         for _, file in sorted(entries.items()):
             entry = tarfile.TarInfo(file.name)
             entry.size = file.status.st_size

@@ -329,9 +329,8 @@ class Executions:
         self._all[execution.arn] = execution
 
     def _hit(self, execution: Execution, step: Step, signature: str) -> tuple[dict, str] | None:
-        """Return the latest successful run of this pipeline with that signature and intact outputs.
-
-        A run that was itself a cache hit has the age of the run that it reused.
+        """Return the latest successful run of this pipeline with that signature and intact
+        outputs.
         """
         pipeline = execution.record["answer"]["PipelineArn"]
         newest = time.time() - pipeline_versions.expiry(step)
@@ -342,6 +341,7 @@ class Executions:
             for record in list(other.steps.values())
             if record.get("signature") == signature and record["StepStatus"] == "Succeeded"
         ]
+        # A run that was itself a cache hit has the age of the run that it reused.
         for record, arn in sorted(runs, key=lambda run: run[0]["EndTime"], reverse=True):
             if record["EndTime"] >= newest and pipeline_versions.intact(
                 self._objects, record["outputs"]
@@ -496,9 +496,8 @@ def _check_outputs(records: dict[str, dict], arn: str, objects: ObjectStore) -> 
 
 
 def _copy_record(record: dict, arn: str) -> dict:
-    """Return a copy without the signature, so that the step cache does not count the reuse as a
-    run.
-    """
+    """Return a copy of the record of a step that is reused."""
+    # Without the signature, so that the step cache does not count the reuse as a run.
     keys = (
         "StepName",
         "StepDisplayName",

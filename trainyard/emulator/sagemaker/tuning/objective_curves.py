@@ -118,11 +118,9 @@ class Hyperband:
     most: int
 
     def verdict(self, curve: Curve, position: int, others: Sequence[Curve]) -> str | None:
-        """Decide like :meth:`Median.verdict`; ``others`` are all other jobs' curves.
-
-        At MaxResource a job may end by itself, so that it can save its model; it is stopped when it
-        prints one more value.
-        """
+        """Decide like :meth:`Median.verdict`; ``others`` are all other jobs' curves."""
+        # At MaxResource a job may end by itself, so that it can save its model; it is stopped when
+        # it prints one more value.
         if position > self.most:
             return f"Hyperband: it went on after MaxResource, {self.most} values of the objective"
         if position not in self.rungs():

@@ -228,13 +228,11 @@ _RESOURCES = ("InstanceType", "InstanceCount", "VolumeSizeInGB", "VolumeKmsKeyId
 def training_request(
     request: Mapping[str, Any], definition: Mapping[str, Any], name: str, values: Values
 ) -> dict[str, Any]:
-    """Return CreateTrainingJob's request for a job that tries ``values``.
-
-    Checkpoints go below the job's own name: otherwise a job would start from another's.
-    """
+    """Return CreateTrainingJob's request for a job that tries ``values``."""
     members = {key: definition[key] for key in _PASSED_MEMBERS if key in definition}
     static = definition.get("StaticHyperParameters") or {}
     metric = objective_of(request, definition)["MetricName"]
+    # Below the job's own name: otherwise a job would start from another's checkpoints.
     if checkpoints := members.get("CheckpointConfig"):
         uri = f"{checkpoints['S3Uri'].rstrip('/')}/{name}"
         members["CheckpointConfig"] = {**checkpoints, "S3Uri": uri}

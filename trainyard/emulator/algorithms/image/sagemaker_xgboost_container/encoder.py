@@ -39,10 +39,7 @@ def csv_to_dmatrix(input: str | bytes, dtype: Any = None) -> xgboost.DMatrix:  #
 
 
 def libsvm_to_csr(text: str) -> sparse.csr_matrix:
-    """Return the matrix that the algorithm's server reads; labels are skipped. Raises ValueError.
-
-    Indices count from 0, as in training; from 3.0 on, those that count from 1 are shifted.
-    """
+    """Return the matrix that the algorithm's server reads, without labels. Raises ValueError."""
     entries = [
         (row, item.split(":")[:2])
         for row, line in enumerate(text.split("\n"))
@@ -50,6 +47,7 @@ def libsvm_to_csr(text: str) -> sparse.csr_matrix:
         if ":" in item
     ]
     columns = np.array([int(pair[0]) for _, pair in entries], int)
+    # Indices count from 0, as in training; from 3.0 on, those that count from 1 are shifted.
     if columns.size and columns.min() >= 1 and _shifts():
         columns = columns - 1
     values = np.array([float(pair[1]) for _, pair in entries])
@@ -57,17 +55,15 @@ def libsvm_to_csr(text: str) -> sparse.csr_matrix:
 
 
 def libsvm_to_dmatrix(string_like: str | bytes) -> xgboost.DMatrix:
-    """Return the matrix of a script's request. Raises ValueError.
-
-    Up to 1.7 XGBoost's own parser reads it: the first item of a line is the label, whatever it is.
-    From 3.0 on labels are passed over, and a feature that a line does not name is 0, not missing.
-    """
+    """Return the matrix of a script's request. Raises ValueError."""
     text = string_like if isinstance(string_like, str) else bytes(string_like).decode()
+    # From 3.0 on labels are passed over, and a feature that a line does not name is 0, not missing.
     if _shifts():
         lines = [" ".join(line.split()) for line in text.strip().split("\n")]
         rows = libsvm_to_csr("\n".join(lines))
         rows.resize(len(lines), rows.shape[1])
         return xgboost.DMatrix(rows.toarray())
+    # Up to 1.7 XGBoost's own parser reads it: the first item is the label, whatever it is.
     items = [line.split()[1:] for line in text.splitlines() if line.strip()]
     rows = libsvm_to_csr("\n".join(" ".join(line) for line in items))
     rows.resize(len(items), rows.shape[1])

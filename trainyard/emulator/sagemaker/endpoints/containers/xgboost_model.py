@@ -74,11 +74,10 @@ class Model:
     def predict(self, rows: Any, form: str) -> np.ndarray:
         """Return the predictions. Raises ValueError, or XGBoostError, for rows of another width
         than the model's.
-
-        The container itself compares widths only for a pickled model, which its versions up to 1.2
-        save. Otherwise XGBoost refuses more columns than the model has and accepts fewer; up to 1.0
-        it ignored extra columns (``ValidateDMatrix`` in dmlc/xgboost, ``src/learner.cc``).
         """
+        # The container itself compares widths only for a pickled model, which its versions up to
+        # 1.2 save. Otherwise XGBoost refuses more columns than the model has and accepts fewer; up
+        # to 1.0 it ignored extra columns (``ValidateDMatrix`` in dmlc/xgboost, ``src/learner.cc``).
         model_columns, row_columns = self.boosters[0].num_features(), rows.shape[1]
         if self.is_pickled and form == LIBSVM and row_columns > model_columns + 1:
             raise ValueError(

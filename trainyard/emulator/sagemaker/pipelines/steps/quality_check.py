@@ -223,14 +223,12 @@ class JobRunner(Runner):
 
 
 def see_through(job: Job) -> None:
-    """Wait for the job's end. Raises StepFailed or StepStopped if it failed or was stopped.
-
-    A failure of the script is reported as "ClientError: AlgorithmError", as AWS's own integration
-    tests of the SDK expect (tests/integ/sagemaker/workflow/test_step_decorator.py).
-    """
+    """Wait for the job's end. Raises StepFailed or StepStopped if it failed or was stopped."""
     job.wait()
     if job.status == "Failed":
         reason = job.record["FailureReason"]
+        # "ClientError: AlgorithmError" is what AWS's own integration tests of the SDK expect
+        # (tests/integ/sagemaker/workflow/test_step_decorator.py).
         by_script = reason.startswith("AlgorithmError")
         raise StepFailed(f"ClientError: {reason}"[:1024] if by_script else reason)
     if job.status == "Stopped" and "FailureReason" in job.record:

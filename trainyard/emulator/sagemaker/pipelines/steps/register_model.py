@@ -36,14 +36,13 @@ class RegisterModelRunner(Runner):
         return self._services.forward("DescribeModelPackage", {"ModelPackageName": metadata["Arn"]})
 
     def _make_group(self, name: str, tags: list[dict]) -> None:
-        """Create the group if it is missing; the step's tags are such a group's, since a package
-        has those of its group.
-        """
+        """Create the group if it is missing, with the step's tags."""
         request = {"ModelPackageGroupName": name}
         try:
             self._services.forward("DescribeModelPackageGroup", request)
         except ApiError as error:
             if error.status >= 500:
                 raise
+            # A package has the tags of its group.
             tags_member = {"Tags": tags} if tags else {}
             self._services.forward("CreateModelPackageGroup", request | tags_member)
