@@ -297,9 +297,12 @@ def _page(document: Mapping[str, Any], run_parameters: Mapping[str, Any]) -> _Pa
     }
     draw_settings = split(job_arguments["Shard"]) if "Shard" in job_arguments else {}
     about = {"champion": champion, "split": draw_settings | channels(steps["Evaluate"])}
-    bucket, root = _root(steps["Gate"])
+    uris = [entry["S3Input"]["S3Uri"] for entry in steps["Gate"].arguments["ProcessingInputs"]]
+    code = next(match for uri in uris if isinstance(uri, str) and (match := CODE.fullmatch(uri)))
+    # The gate's code lies below the pipeline's folder, and that in ``aws.prefix``.
+    root = code["key"].partition("/code/")[0].rpartition("/")[0]
     return _Page(
-        bucket=bucket,
+        bucket=code["bucket"],
         prefix=f"{root}/looks/{_hash(about)}/",
         about=about,
         training=_hash(job_arguments),
@@ -335,14 +338,6 @@ def _option_values(arguments: Mapping[str, Any], option: str) -> list[str]:
             break
         option_values.append(word)
     return option_values
-
-
-def _root(gate: Step) -> tuple[str, str]:
-    """Return (bucket, ``aws.prefix``), under which the folder of the gate's code lies."""
-    uris = [entry["S3Input"]["S3Uri"] for entry in gate.arguments["ProcessingInputs"]]
-    code = next(match for uri in uris if isinstance(uri, str) and (match := CODE.fullmatch(uri)))
-    pipeline = code["key"].partition("/code/")[0]
-    return code["bucket"], pipeline.rpartition("/")[0]
 
 
 def _training(body: bytes) -> str | None:

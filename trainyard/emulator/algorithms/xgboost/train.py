@@ -116,10 +116,10 @@ def _train(
     custom_metrics = [name for name in metrics if name in xgboost_metrics.CUSTOM]
     parameters = {name: value for name, value in values.items() if name not in _OWN_PARAMETERS}
     parameters = _for_xgboost(parameters, [name for name in metrics if name not in custom_metrics])
-    before, completed_rounds = _checkpoint(job)
+    earlier_model, completed_rounds = _checkpoint(job)
     rounds = values["num_round"] - completed_rounds
     if rounds < 1:
-        return xgboost.Booster(model_file=before)
+        return xgboost.Booster(model_file=earlier_model)
     try:
         return xgboost.train(
             parameters,
@@ -130,7 +130,7 @@ def _train(
             if custom_metrics
             else None,
             callbacks=_callbacks(job, values, metrics, "validation" in matrices, completed_rounds),
-            xgb_model=before,
+            xgb_model=earlier_model,
             verbose_eval=False,
         )
     except (xgboost.core.XGBoostError, ValueError) as error:

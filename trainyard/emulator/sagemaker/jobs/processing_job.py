@@ -119,7 +119,13 @@ class ProcessingJob(Job):
     def stage(self, node: Node, hosts: list[str]) -> None:
         node.make_directories("/opt/ml/output", "/opt/ml/config", ROOT)
         for entry in _list_managed(self.request.get("ProcessingInputs", [])):
-            self._download(entry["S3Input"], node, hosts)
+            source = entry["S3Input"]
+            sources = select(
+                self.place.objects, source["S3Uri"], source["S3DataType"], self.request["RoleArn"]
+            )
+            if source.get("S3DataDistributionType") == "ShardedByS3Key":
+                sources = shard(sources, hosts.index(node.name), len(hosts))
+            download(self.place.objects, sources, node.inside(source["LocalPath"]))
         for output in self._outputs():
             node.make_directories(output["LocalPath"])
         self._write_config(node, hosts)
@@ -172,14 +178,6 @@ class ProcessingJob(Job):
         entries = self.request.get("ProcessingOutputConfig", {}).get("Outputs", [])
         outputs = [entry["S3Output"] for entry in _list_managed(entries)]
         return [o for o in outputs if not mode or o.get("S3UploadMode", "EndOfJob") == mode]
-
-    def _download(self, source: dict, node: Node, hosts: list[str]) -> None:
-        sources = select(
-            self.place.objects, source["S3Uri"], source["S3DataType"], self.request["RoleArn"]
-        )
-        if source.get("S3DataDistributionType") == "ShardedByS3Key":
-            sources = shard(sources, hosts.index(node.name), len(hosts))
-        download(self.place.objects, sources, node.inside(source["LocalPath"]))
 
     def _write_config(self, node: Node, hosts: list[str]) -> None:
         config = node.inside("/opt/ml/config")
