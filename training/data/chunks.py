@@ -19,6 +19,7 @@ def cut(chunk: dict[str, Tensor], size: int) -> Iterator[dict[str, Tensor]]:
             columns[name] = tensor.split(offsets[::size].diff().tolist())
         elif name.endswith("_offsets") and name.removesuffix("_offsets") in chunk:
             starts = range(0, len(tensor) - 1, size)
+            # A part's offsets begin at 0 again, as its values are a view of their own.
             columns[name] = [tensor[s : s + size + 1] - tensor[s] for s in starts]
         else:
             columns[name] = tensor.split(size)

@@ -38,6 +38,7 @@ def gather(addresses: np.ndarray, dtype: np.dtype) -> np.ndarray:
     live until this returns.
     """
     breaks = np.diff(addresses) != dtype.itemsize
+    # Each run costs a turn of Python's loop: short ones are indexed instead.
     if np.count_nonzero(breaks) * RUN > len(addresses):
         low = int(addresses.min())
         places = addresses - low
@@ -56,6 +57,7 @@ class _Memory:
     def __init__(self, address: int, count: int, dtype: np.dtype, stride: int) -> None:
         self.__array_interface__ = {
             "version": 3,
+            # True says read-only: the maps are.
             "data": (address, True),
             "shape": (count,),
             "strides": (stride,),
@@ -202,7 +204,12 @@ class Dataset:
             share: yield only this share's passages; they are cut as for the whole split.
             past_share: continue behind the share, for records that begin in it and end there.
         """
-        order = self._order_shards()
+        names, files = self.manifests.units["name"], self.manifests.names.tolist()
+        keys = [
+            (names[source], len(file), file)  # stems are equal: a longer number is a higher one
+            for source, file in zip(self.manifests.source.tolist(), files, strict=True)
+        ]
+        order = np.array(sorted(range(len(keys)), key=keys.__getitem__), np.int64)
         counts, sources = self.manifests.samples[order], self.manifests.source[order]
         ends = np.cumsum(counts)
         shift = self.starts[order] - (ends - counts)  # from a place in this order to an index
@@ -214,6 +221,8 @@ class Dataset:
             samples = self.read(places + shift[slots])
             yield Passage(samples, sources[slots], start, before, start >= stop)
             before = int(sources[slots[-1]])
+            # The passage's first shard is read to its end. All are unmapped; the next one opens
+            # again.
             if ends[slots[0]] <= start + len(places):
                 self.tables.close()
 
@@ -247,15 +256,6 @@ class Dataset:
         """
         self.tables.hold(np.arange(len(self.manifests.names)) if shards is None else shards)
 
-    def _order_shards(self) -> np.ndarray:
-        """Return the shards in the order in which ``stream`` reads them."""
-        names, files = self.manifests.units["name"], self.manifests.names.tolist()
-        keys = [
-            (names[source], len(file), file)  # stems are equal: a longer number is a higher one
-            for source, file in zip(self.manifests.source.tolist(), files, strict=True)
-        ]
-        return np.array(sorted(range(len(keys)), key=keys.__getitem__), np.int64)
-
     def _add_values(
         self, samples: Samples, name: str, bounds: np.ndarray, shards: np.ndarray, pieces: Pieces
     ) -> None:
@@ -266,6 +266,7 @@ class Dataset:
         column = 1 + self._variable.index(name)
         ends = self.manifests.bytes[shards, column] // self.tables.dtypes[column].itemsize
         offsets = np.concatenate(([0], np.cumsum(stops - starts)))
+        # A slice would silently shorten what a damaged bound asks for beyond the file.
         inside = ((starts >= 0) & (starts <= stops) & (stops <= ends)).all()
         values = pieces(column, *_neighbours(shards, starts, stops)) if inside else None
         if values is None or len(values) != offsets[-1]:
@@ -281,6 +282,7 @@ def _neighbours(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Join pieces that follow each other in a shard's file: (shards, first elements, stops)."""
     breaks = np.flatnonzero((np.diff(shards) != 0) | (starts[1:] != stops[:-1])) + 1
+    # Without a piece, both slices give an empty array.
     first = np.concatenate(([0], breaks))[: len(shards)]
     last = np.concatenate((breaks, [len(shards)]))[: len(shards)] - 1
     return shards[first], starts[first], stops[last]

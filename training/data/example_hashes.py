@@ -22,21 +22,18 @@ def sample_hashes(samples: Samples, fields: Mapping[str, Field]) -> np.ndarray:
     """
     out = np.zeros(count_of(samples, fields), np.uint64)
     for name, field in fields.items():
+        # Little-endian: the bytes that are hashed must be the same on every machine.
         rows = np.ascontiguousarray(samples[name], np.dtype(field.dtype).newbyteorder("<"))
         if field.shape is None:
-            out = chain_hashes(out, _digests(rows, samples[f"{name}_offsets"]))
+            # 8 bytes of BLAKE2b a sample: chaining word by word needs as many words in each.
+            raw = rows.view(np.uint8).data
+            bounds = (samples[f"{name}_offsets"] * rows.itemsize).tolist()
+            digests = (blake2b(raw[a:b], digest_size=8).digest() for a, b in pairwise(bounds))
+            out = chain_hashes(out, np.frombuffer(b"".join(digests), "<u8"))
             continue
         for word in _words(rows.reshape(len(rows), -1)).T:
             out = chain_hashes(out, word)
     return mix_bits(out).view(np.int64)
-
-
-def _digests(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """Return the first 64 bits of each sample's BLAKE2b hash, uint64 (n,)."""
-    raw = values.view(np.uint8).data
-    bounds = (offsets * values.itemsize).tolist()
-    digests = (blake2b(raw[a:b], digest_size=8).digest() for a, b in pairwise(bounds))
-    return np.frombuffer(b"".join(digests), "<u8")
 
 
 def _words(rows: np.ndarray) -> np.ndarray:

@@ -16,25 +16,8 @@ import torch
 from torch.utils.data import DataLoader
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from training.data.torch_dataset import Sample, ShardDataset
+from training.data.torch_dataset import ShardDataset
 from trainyard.common.errors import TrainingError
-
-# The shards as a ``torch.utils.data`` dataset in the training's order, for other loops.
-#
-# Their samplers count upwards, each rank through its part of the numbers. So item ``i`` is the
-# ``i``-th sample of the order from the training's position on, and nothing needs to know ranks or
-# workers: a sampler that does not shuffle gives each optimizer step the samples that the native
-# loop
-# gives it.
-#
-# A batch is read with those that follow it, in one go, and PyTorch's ``default_collate`` takes it
-# as
-# it was read: going through its samples takes several times as long as reading them.
-
-
-class Item(Sample):
-    """One sample of a batch; by this type ``default_collate`` finds ``collate``."""
-
 
 KEY = "ShardDataset"
 """Key of the position among a checkpoint's ``stateful_callbacks``."""
@@ -117,7 +100,9 @@ def newest_checkpoint(folder: Path | str) -> str | None:
     was killed while writing it.
     """
     checkpoints = {
-        int(m[1]): path for path in Path(folder).glob("checkpoint-*") if (m := _number(path))
+        int(match[1]): path
+        for path in Path(folder).glob("checkpoint-*")
+        if (match := re.fullmatch(r"checkpoint-(\d+)", path.name))
     }
     complete_paths = (
         str(checkpoints[number])
@@ -127,12 +112,9 @@ def newest_checkpoint(folder: Path | str) -> str | None:
     return next(complete_paths, None)
 
 
-def _number(path: Path) -> re.Match[str] | None:
-    return re.fullmatch(r"checkpoint-(\d+)", path.name)
-
-
 def _is_complete(checkpoint: Path) -> bool:
     try:
+        # A process that was killed while it saved has not written this file, or not all of it.
         json.loads((checkpoint / STATE).read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
         return False

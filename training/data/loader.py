@@ -4,8 +4,7 @@ One thread, no worker processes: a copy between processes costs more than the re
 DataLoader workers every library falls to a tenth or less; see benchmarks/shards). The thread
 gathers chunks of some megabytes; meanwhile the interpreter is free. Batches are views of them. If
 storage answers late, further threads read a chunk's samples at the same time (``reads_in_flight``).
-If a workload prepares its samples (``preparation``), a chunk has some for each of its threads, and
-two chunks are prepared at once, so that no thread waits for the last sample of one.
+If a workload prepares its samples (``preparation``), a chunk has some for each of its threads.
 """
 
 import hashlib
@@ -35,9 +34,8 @@ from trainyard.common.errors import TrainingError
 # A workload's ``prepare`` is called with each sample in threads of the loader: decoding libraries
 # release Python's lock, and nothing has to be copied between processes. What it draws follows from
 # the seed that it is given, a hash of (the training's seed, the sample's position in the order of
-# the
-# training), which identifies the sample and the epoch. So pixels are the same whatever the ranks,
-# threads and batches are, and after a resume; and each epoch sees a sample differently.
+# the training), which identifies the sample and the epoch. So pixels are the same whatever the
+# ranks, threads and batches are, and after a resume; and each epoch sees a sample differently.
 
 Sample = Mapping[str, np.ndarray]
 Prepare = Callable[[Sample, int | None], Sample]
@@ -79,9 +77,18 @@ class Preparation:
             tensors = {name: torch.from_numpy(array) for name, array in samples.items()}
             return {n: t.pin_memory() for n, t in tensors.items()} if pin_memory else tensors
         rows = split(samples)
-        seeds = [None] * len(rows) if positions is None else self._seeds(positions)
+        seeds: Sequence[int | None] = [None] * len(rows)
+        if positions is not None:
+            name = f"prepare {self._seed}"
+            start = np.frombuffer(hashlib.sha256(name.encode()).digest()[:8], "<u8")
+            seeds = mix_bits(positions.astype(np.uint64) * ODD + start).tolist()
+        # The first sample says which fields, shapes and types all others must have.
         first = self.prepare(rows[0], seeds[0])
-        out = {name: _room(array, len(rows), pin_memory) for name, array in first.items()}
+        out = {}
+        for name, array in first.items():
+            dtype = torch.from_numpy(np.empty(0, np.asarray(array).dtype)).dtype
+            shape = (len(rows), *np.shape(array))
+            out[name] = torch.empty(shape, dtype=dtype, pin_memory=pin_memory)
         views = {name: tensor.numpy() for name, tensor in out.items()}
         _put(views, 0, first)
 
@@ -89,13 +96,10 @@ class Preparation:
             assert self.prepare
             _put(views, number, self.prepare(rows[number], seeds[number]))
 
+        # The results are only awaited: an error in any thread is raised here.
         for _ in self._pool.map(make, range(1, len(rows))):
             pass
         return out
-
-    def _seeds(self, positions: np.ndarray) -> Sequence[int]:
-        start = np.frombuffer(hashlib.sha256(f"prepare {self._seed}".encode()).digest()[:8], "<u8")
-        return mix_bits(positions.astype(np.uint64) * ODD + start).tolist()
 
 
 def split(samples: Samples) -> list[Sample]:
@@ -107,11 +111,6 @@ def split(samples: Samples) -> list[Sample]:
         elif not (name.endswith("_offsets") and name.removesuffix("_offsets") in samples):
             columns[name] = values
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-
-
-def _room(array: np.ndarray, count: int, pin_memory: bool) -> Tensor:
-    kind = torch.from_numpy(np.empty(0, np.asarray(array).dtype)).dtype
-    return torch.empty((count, *np.shape(array)), dtype=kind, pin_memory=pin_memory)
 
 
 def _put(views: Mapping[str, np.ndarray], row: int, sample: Sample) -> None:
@@ -155,7 +154,9 @@ class DevicePrefetcher:
         if self._stream is None or self._coming is not None or self._failure is not None:
             return
         try:
-            self._coming = self._start_copies(self._stream)
+            with torch.cuda.stream(self._stream):
+                # The event comes after the last copy: ``take`` lets the computation wait for it.
+                self._coming = self._copy_batches(), self._stream.record_event()
         except Exception as error:  # noqa: BLE001  raised when they are requested
             self._failure = error
 
@@ -178,11 +179,6 @@ class DevicePrefetcher:
             for tensor in batch.values():
                 tensor.record_stream(current)  # the copying stream must not reuse its memory yet
         return batches
-
-    def _start_copies(self, stream: Any) -> tuple[list[Batch], Any]:
-        """Start the copies; return them, and the event after the last one."""
-        with torch.cuda.stream(stream):
-            return self._copy_batches(), stream.record_event()
 
     def _copy_batches(self) -> list[Batch]:
         return [move_batch(next(self._batches), self._device) for _ in range(self._count)]
@@ -247,12 +243,11 @@ class Loader:
         self._chunks = _Chunks(
             dataset, order, position, global_batch, rank, world, pin_memory, preparation
         )
-        self._recent_samples, self._recent_seconds = (
-            0.0,
-            0.0,
-        )  # samples, and seconds between them, lately
+        # Samples, and seconds between them, lately.
+        self._recent_samples, self._recent_seconds = 0.0, 0.0
         size = max(1, int(dataset.manifests.bytes.sum()) // len(dataset) * micro_batch)
         threads = preparation.threads if preparation else 0
+        # The largest power of two of micro-batches that fits into CHUNK, but at least one.
         at_once = (
             -(-SAMPLES_PER_THREAD * threads // micro_batch)
             or 1 << (CHUNK // size).bit_length() >> 1
@@ -260,6 +255,7 @@ class Loader:
         )
         self._most = micro_batch * at_once
         self._next = micro_batch
+        # Two chunks are prepared at once, so that no thread waits for the last sample of one.
         self._pool = ThreadPoolExecutor(2 if threads else 1, "loader")
         self._coming: deque[tuple[int, int, Future[dict[str, Tensor]]]] = deque()
         self._delivery_time = time.perf_counter()  # when the last chunk was
@@ -316,10 +312,12 @@ class Loader:
             chunk = self._chunks.read(first, size)
         else:
             chunk = coming.result()
+        # Only a chunk that has arrived leaves the queue: after a failure it is tried again.
         if self._coming:
             self._coming.popleft()
         else:
             self._plan()
+        # Before the second chunk nothing is known of the consumer's pace.
         if self._recent_samples:
             self._recent_seconds = PACE_DECAY * self._recent_seconds + working
             self._chunks.reads.rate = self._recent_samples / max(self._recent_seconds, 1e-9)
@@ -374,12 +372,8 @@ class _Chunks:
         self._preparation = preparation or Preparation(None)
         self.busy = dataset.in_memory or self._preparation.threads > 0
         """True if there is always work to do in parallel with the consumer."""
-        self._dataset, self._order, self._begin, self._pin_memory = (
-            dataset,
-            order,
-            position,
-            pin_memory,
-        )
+        self._dataset, self._order = dataset, order
+        self._begin, self._pin_memory = position, pin_memory
         self.reads = ReadsInFlight(dataset)
         self._part = {"global_batch": global_batch, "rank": rank, "world": world}
         self._block = (0, np.empty(0, np.int64))
@@ -388,7 +382,13 @@ class _Chunks:
     def read(self, first: int, count: int) -> dict[str, Tensor]:
         """Read the rank's samples ``first`` … ``first + count - 1``."""
         began = time.perf_counter()
-        indices = self._indices_at(first, count)
+        begin, indices = self._block
+        if not begin <= first <= first + count <= begin + len(indices):
+            # Blocks double up to INDICES: the first batch does not wait for a whole one.
+            block = max(count, min(2 * len(indices), INDICES))
+            block_positions = rank_positions(self._begin, first, block, **self._part)
+            begin, indices = self._block = first, self._order.indices_at(block_positions)
+        indices = indices[first - begin : first - begin + count]
         positions = None
         if self.busy:
             positions = rank_positions(self._begin, first, count, **self._part)
@@ -398,11 +398,3 @@ class _Chunks:
         tensors = self._preparation.batch(samples, positions, pin_memory=self._pin_memory)
         self.seconds = time.perf_counter() - began
         return tensors
-
-    def _indices_at(self, first: int, count: int) -> np.ndarray:
-        begin, indices = self._block
-        if not begin <= first <= first + count <= begin + len(indices):
-            block = max(count, min(2 * len(indices), INDICES))
-            positions = rank_positions(self._begin, first, block, **self._part)
-            begin, indices = self._block = first, self._order.indices_at(positions)
-        return indices[first - begin : first - begin + count]

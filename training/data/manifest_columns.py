@@ -178,7 +178,11 @@ def _numbers(place: str, column: Any, count: int) -> np.ndarray:
     try:
         buffer = struct.pack(f"={count}q", *column)  # half the time of np.array, and no 1.5, no "1"
     except struct.error:
-        row = next(row for row, value in enumerate(column) if not _is_whole(value))
+        row = next(
+            row
+            for row, value in enumerate(column)
+            if not (isinstance(value, int) and -(2**63) <= value < 2**63)
+        )
         raise _WrongValueError(
             f"{place}[{row}]", column[row], "a whole number below 2^63"
         ) from None
@@ -187,10 +191,6 @@ def _numbers(place: str, column: Any, count: int) -> np.ndarray:
         row = int(numbers.argmin())
         raise _WrongValueError(f"{place}[{row}]", column[row], "a number from 0 up")
     return numbers
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and -(2**63) <= value < 2**63
 
 
 def _hashes(place: str, text: Any, count: int) -> np.ndarray:
@@ -226,15 +226,18 @@ def _names(text: Any) -> np.ndarray:
     raw = np.frombuffer(letters, np.uint8)
     ends = np.append(np.flatnonzero(raw == ord(BLANK)), len(raw))
     widths = np.diff(ends, prepend=-1) - 1
+    # Before its suffix a name has at least one letter.
     if widths.min() <= len(SUFFIX):
         raise _WrongValueError("shards.file", text.split(BLANK)[int(widths.argmin())], expectation)
     fours = np.ndarray(len(raw) - 3, "<u4", letters, strides=(1,))  # four letters, from any on
     good = fours[ends - len(SUFFIX)] == int.from_bytes(SUFFIX.encode(), "little")
     if not good.all():
         raise _WrongValueError("shards.file", text.split(BLANK)[int(good.argmin())], expectation)
+    # Below the blank lie the control characters, line breaks among them.
     if raw.min() < ord(BLANK):
         raise _WrongValueError("shards.file", chr(raw.min()), expectation)
     width = int(widths.max())
+    # Names of one width, as a writer gives them, are views into the text.
     if widths.min() < width:
         return np.array(text.split(BLANK), "S")
     return np.ndarray(len(ends), f"S{width}", letters, strides=(width + 1,))  # no copy

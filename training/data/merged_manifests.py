@@ -77,15 +77,18 @@ def merge(place: object, manifests: Mapping[str, Columns]) -> MergedManifests:
         names = ", ".join(manifests)
         raise DataError(f"{place}: {names} disagree about what a sample is; shard the data again")
     parts = list(manifests.values())
+    # Lists of one manifest are taken as they are: there may be 100,000 rows.
     sources = {
-        name: _chain_lists([part.sources[name] for part in parts]) for name in Source.model_fields
+        name: parts[0].sources[name]
+        if len(parts) == 1
+        else list(itertools.chain.from_iterable(part.sources[name] for part in parts))
+        for name in Source.model_fields
     }
-    _check_sources(place, sources)
-    _check_raw(place, parts)
-    _check_complete(place, parts, sources["name"])
+    _check_parts(place, parts, sources)
     table = _join_shards(parts)
     table["digest"] = _digests(table["sha256"])
     rows = _order(table)
+    # A hash or a name repeats, or seems to by its 64 bits: whole ones are compared, one by one.
     if rows is None:
         rows = _select_rows(place, table)
     if rows is not ALL:
@@ -114,32 +117,25 @@ def _kind(manifest: Columns) -> str:
     return f"{FORMAT} {manifest.split} {fields!r} {workload!r}"
 
 
-def _check_sources(place: object, sources: Mapping[str, Sequence]) -> None:
+def _check_parts(place: object, parts: Sequence[Columns], sources: Mapping[str, Sequence]) -> None:
+    """Check that the manifests are of one run, and that none is missing."""
     names = sources["name"]
-    if len(set(names)) == len(names):
-        return
     first_rows: dict[str, int] = {}
-    for row, name in enumerate(names):
+    for row, name in enumerate(names) if len(set(names)) != len(names) else ():
         first = first_rows.setdefault(name, row)
         if any(column[row] != column[first] for column in sources.values()):
             raise DataError(
                 f"{place}: two manifests tell different things of {name}, so they are "
                 "of two different runs; empty the folder and shard the data again"
             )
-
-
-def _check_raw(place: object, parts: Sequence[Columns]) -> None:
-    """Check that every instance has read all raw objects, and found the same."""
+    # Every instance has read all raw objects, and says the same of them.
     if any(part.raw != parts[0].raw for part in parts[1:]):
         raise DataError(
             f"{place}: the manifests tell different things of the raw objects, so they are of "
             "different runs, or the instances were given different data; empty the folder and "
             "shard the data again"
         )
-
-
-def _check_complete(place: object, parts: Sequence[Columns], names: Sequence[str]) -> None:
-    """Check that no manifest is missing; its units would be absent without notice."""
+    # The units of a manifest that is missing would be absent without notice.
     for part in parts:
         if part.units is not None and part.units != len(set(names)):
             raise DataError(
@@ -158,15 +154,10 @@ def _join_shards(parts: Sequence[Columns]) -> dict[str, np.ndarray]:
         "bytes": [part.bytes for part in parts],
         "sha256": [part.sha256 for part in parts],
     }
-    return {name: _concatenate_arrays(arrays) for name, arrays in columns.items()}
-
-
-def _concatenate_arrays(arrays: Sequence[np.ndarray]) -> np.ndarray:
-    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
-
-
-def _chain_lists(lists: Sequence[list]) -> list:
-    return lists[0] if len(lists) == 1 else list(itertools.chain.from_iterable(lists))
+    return {
+        name: arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+        for name, arrays in columns.items()
+    }
 
 
 def _digests(hashes: np.ndarray) -> np.ndarray:
@@ -181,6 +172,7 @@ def _digests(hashes: np.ndarray) -> np.ndarray:
 def _order(table: Mapping[str, np.ndarray]) -> np.ndarray | slice | None:
     """Return the rows by hash; None if a hash repeats, or 64 bits do not distinguish the hashes."""
     keys = np.ascontiguousarray(table["digest"]).view(">u8").reshape(-1, 4)[:, 0].astype(np.uint64)
+    # Two rows of one name may be one shard that two manifests list, which only the slow way sees.
     if not _distinct(_mix_names(table["names"])):
         return None
     if (keys[1:] > keys[:-1]).all():
@@ -197,6 +189,7 @@ def _distinct(keys: np.ndarray) -> bool:
     ones overwrite earlier ones. A key that finds another's number there is compared with it, and
     goes into the next round.
     """
+    # A power of two, so that a mask picks the slot; two to four slots a key keep the rounds few.
     table = np.empty(1 << (2 * len(keys)).bit_length(), np.int32)
     mask = np.uint64(len(table) - 1)
     while len(keys):
@@ -212,6 +205,7 @@ def _distinct(keys: np.ndarray) -> bool:
 
 def _mix_names(names: np.ndarray) -> np.ndarray:
     """Return 64 bits for each name, uint64: equal for equal names, else almost always different."""
+    # The loop takes eight letters at once.
     if names.itemsize < 8:
         names = names.astype("S8")
     hashes = np.zeros(len(names), np.uint64)
@@ -227,12 +221,7 @@ def _select_rows(place: object, table: Mapping[str, np.ndarray]) -> np.ndarray:
     """Return the rows to read, ordered by hash, then by name."""
     files = [name.decode() for name in table["names"].tolist()]
     hashes = [digest.tobytes() for digest in table["digest"]]
-    rows = _without_repeats(place, files, hashes)
-    return np.array(sorted(rows, key=lambda row: (hashes[row], files[row])), np.int64)
-
-
-def _without_repeats(place: object, files: Sequence[str], hashes: Sequence[bytes]) -> list[int]:
-    """Drop a file that another manifest named before."""
+    # A file that another manifest named before is read once.
     hash_by_file: dict[str, bytes] = {}
     rows = []
     for row, (file, sha256) in enumerate(zip(files, hashes, strict=True)):
@@ -244,7 +233,7 @@ def _without_repeats(place: object, files: Sequence[str], hashes: Sequence[bytes
                 f"{place}: two manifests name {file} with different hashes, so they are of two "
                 "different runs; empty the folder and shard the data again"
             )
-    return rows
+    return np.array(sorted(rows, key=lambda row: (hashes[row], files[row])), np.int64)
 
 
 def _fingerprint(kind: str, digests: np.ndarray) -> str:

@@ -10,7 +10,7 @@ import functools
 import hashlib
 import heapq
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -95,8 +95,8 @@ class Phase:
 
     def count_samples(self, position: int) -> np.ndarray:
         """Return the number of samples of each input before this position, int64."""
-        rounds, rest = divmod(position - self.start, len(self.source))
-        more = np.bincount(self.source[:rest], minlength=len(self.shares))
+        rounds, places = divmod(position - self.start, len(self.source))
+        more = np.bincount(self.source[:places], minlength=len(self.shares))
         return self.counts + rounds * self.shares + more
 
 
@@ -118,6 +118,7 @@ class MixtureOrder(Order):
         self.inputs, self._orders = inputs, orders
         self._phases: list[Phase] = []
         for start, shares in phases:
+            # An input continues where it is when the weights change, so earlier phases are counted.
             counts = self.count_samples(start) if start else np.zeros(len(inputs), np.int64)
             self._phases.append(Phase(start, np.array(shares, np.int64), *table(shares), counts))
         self._starts = np.array([phase.start for phase in self._phases], np.int64)
@@ -148,6 +149,7 @@ class MixtureOrder(Order):
 
     def count_samples(self, position: int) -> np.ndarray:
         """Return the number of samples of each input before this position, int64."""
+        # At a phase's first position the phase before counts the same samples.
         [phase] = [p for p in self._phases if p.start < position][-1:] or self._phases[:1]
         return phase.count_samples(position)
 
@@ -159,7 +161,11 @@ class MixtureOrder(Order):
         """Return (input's number, position in its own order) at ascending positions."""
         source = np.empty(len(positions), np.int64)
         place = np.empty(len(positions), np.int64)
-        for phase, span in self._pieces(positions):
+        cuts = [*np.searchsorted(positions, self._starts).tolist(), len(positions)]
+        for phase, start, stop in zip(self._phases, cuts, cuts[1:], strict=False):
+            if start == stop:
+                continue
+            span = slice(start, stop)
             rounds, slots = np.divmod(positions[span] - phase.start, len(phase.source))
             source[span] = numbers = phase.source[slots]
             rounds *= phase.shares[numbers]
@@ -167,13 +173,6 @@ class MixtureOrder(Order):
             rounds += phase.before[slots]
             place[span] = rounds
         return source, place
-
-    def _pieces(self, positions: np.ndarray) -> Iterator[tuple[Phase, slice]]:
-        """Split ascending positions by phase."""
-        cuts = [*np.searchsorted(positions, self._starts).tolist(), len(positions)]
-        for phase, start, stop in zip(self._phases, cuts, cuts[1:], strict=False):
-            if start < stop:
-                yield phase, slice(start, stop)
 
 
 def table(shares: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:

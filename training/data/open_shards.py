@@ -79,12 +79,16 @@ class Tables:
             if storage.in_memory
             else np.full(len(manifests.names), manifests.bytes.shape[1])
         )
-        self._least = self._limit = MEMORY if storage.in_memory else _most_maps()
+        self._least = MEMORY
+        if not storage.in_memory:
+            files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+            self._least = MAPS if files == resource.RLIM_INFINITY else min(MAPS, files // 2)
+        self._limit = self._least
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(READERS, "shards") if storage.in_memory else None
         self._loading: dict[int, Future] = {}
         self._held_shards = np.empty(0, np.int64)
-        self._open_shards = self._nothing()
+        self._open_shards = self._open_none()
 
     def open_shards(self, shards: np.ndarray) -> OpenShards:
         """Return these shards, open; ``shards``: numbers in any order, may repeat.
@@ -100,10 +104,12 @@ class Tables:
             ):
                 # All are closed at once. Which one was used last does not matter: if the shards
                 # do not fit, the order is uniform, and each is as likely to come as any other.
-                self._open_shards = self._nothing()
+                self._open_shards = self._open_none()
                 closed_shards = self._find_closed(shards)
             for shard in closed_shards.tolist():
-                self._add(shard, *self._load(shard))
+                future = self._loading.pop(shard, None)
+                rows, values = future.result() if future else self._read(shard)
+                self._add(shard, rows, values)
             return self._open_shards
 
     def hold(self, shards: np.ndarray) -> None:
@@ -118,21 +124,23 @@ class Tables:
         self._held_shards = shards
         with self._lock:
             before, wanted_shards = self._open_shards, set(shards.tolist())
+            # A read that has begun cannot be cancelled; nobody takes its result.
             for shard in self._loading.keys() - wanted_shards:
                 self._loading.pop(shard).cancel()
-            self._open_shards = self._nothing()
+            self._open_shards = self._open_none()
             for shard in before.rows.keys() & wanted_shards:
                 self._add(shard, before.rows[shard], before.values[shard])
             for shard in shards.tolist():
                 if shard not in self._loading and shard not in before.rows:
                     self._loading[shard] = self._pool.submit(self._read, shard)
+            # A lower limit would make ``open_shards`` drop what is held here.
             self._limit = max(self._least, int(self._weights[shards].sum()))
 
     def close(self) -> None:
         """Unmap every file; shards in memory stay (``hold`` and the limit decide about those)."""
         if not self._place.in_memory:
             with self._lock:
-                self._open_shards = self._nothing()
+                self._open_shards = self._open_none()
 
     def check(self) -> None:
         """Check that every file exists with its size; cheap, reads none.
@@ -147,7 +155,7 @@ class Tables:
                     raise missing(self._place, name)
                 self._check_size(name, sizes[name], size)
 
-    def _nothing(self) -> OpenShards:
+    def _open_none(self) -> OpenShards:
         return OpenShards(np.full(len(self._manifests.names), NOT_OPEN), self.dtypes)
 
     def _find_closed(self, shards: np.ndarray) -> np.ndarray:
@@ -167,18 +175,13 @@ class Tables:
         )
         open_shards.weight += int(self._weights[shard])
 
-    def _load(self, shard: int) -> tuple[np.ndarray, list[np.ndarray]]:
-        future = self._loading.pop(shard, None)
-        return future.result() if future else self._read(shard)
-
     def _read(self, shard: int) -> tuple[np.ndarray, list[np.ndarray]]:
-        rows, *values = (self._array(shard, column) for column in range(len(self.dtypes)))
-        return rows, values
-
-    def _array(self, shard: int, column: int) -> np.ndarray:
-        content = self._place.open(self.names(shard)[column])
-        offset = self.offset(shard, column, len(content), content)
-        return content[offset:].view(self.dtypes[column])
+        arrays = []
+        for column, dtype in enumerate(self.dtypes):
+            content = self._place.open(self.names(shard)[column])
+            offset = self.offset(shard, column, len(content), content)
+            arrays.append(content[offset:].view(dtype))
+        return arrays[0], arrays[1:]
 
     def offset(self, shard: int, column: int, size: int, content: np.ndarray) -> int:
         """Check a file; return the offset of its elements in bytes.
@@ -193,15 +196,16 @@ class Tables:
         name, dtype = self.names(shard)[column], self.dtypes[column]
         self._check_size(name, size, int(self._manifests.bytes[shard, column]))
         try:
+            # Ten bytes: magic string, version, and the length of the header that follows.
             header = content[: 10 + int(content[8:10].view("<u2")[0])].tobytes()
-            begin, offset = _begin(dtype), len(header)
+            begin, offset = _header_start(dtype), len(header)
             if not (header.startswith(begin) and END.fullmatch(header, len(begin))):
-                stored_dtype, offset = _header(header)
+                stored_dtype, offset = _parse_header(header)
                 if stored_dtype != dtype:
                     raise ValueError(f"it holds {stored_dtype}, its manifest says {dtype}")
-            count, rest = divmod(size - offset, dtype.itemsize)
-            if rest:
-                raise ValueError(f"{rest} bytes are left behind its elements")
+            count, remainder = divmod(size - offset, dtype.itemsize)
+            if remainder:
+                raise ValueError(f"{remainder} bytes are left behind its elements")
         except (ValueError, IndexError, TokenError) as error:  # numpy lets the last one through
             raise DataError(
                 f"{self._place}/{name}: is not the .npy file that was written: {error}; "
@@ -240,13 +244,8 @@ class Tables:
         return [file, *(f"{stem}.{name}.npy" for name in self._variable)]
 
 
-def _most_maps() -> int:
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return MAPS if files == resource.RLIM_INFINITY else min(MAPS, files // 2)
-
-
 @functools.cache
-def _begin(dtype: np.dtype) -> bytes:
+def _header_start(dtype: np.dtype) -> bytes:
     """Return the start of a one-dimensional array's file, up to the number of elements, as the
     writer writes it. A file that begins so need not be parsed, which takes 0.1 ms. The length of
     the header is part of it; with another length (numbers of one digit) the header is parsed.
@@ -260,7 +259,7 @@ def header_room(dtype: np.dtype) -> int:
     return 2 * len(npy([np.empty(0, dtype)])[0])
 
 
-def _header(content: bytes) -> tuple[np.dtype, int]:
+def _parse_header(content: bytes) -> tuple[np.dtype, int]:
     """Return type and offset of the elements.
 
     Raises:

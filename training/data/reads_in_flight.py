@@ -77,6 +77,7 @@ class ReadsInFlight:
         """
         if self._files is None:
             return self._dataset.read(indices)
+        # One sample tells whether storage answers late.
         if math.isnan(self._latency):
             self._read_mapped(indices[:1])
         if not self.late:
@@ -163,6 +164,7 @@ class _Files:
         name = self._tables.names(shard)[column]
         with self._folder.naming(name), self._lend_descriptor(shard, column, name) as descriptor:
             place = start * self._tables.dtypes[column].itemsize + self._offsets[shard, column]
+            # Without waiting at first: what the page cache holds is not storage's latency.
             offset = _read_cached(descriptor, out, place)
             if offset == len(out):
                 return 0.0
@@ -185,12 +187,17 @@ class _Files:
             descriptor = free.pop() if free else None
             self._free_count -= descriptor is not None
         if descriptor is None:
+            # Outside the lock: a remote file system may take long, and other files can be read
+            # meanwhile.
             descriptor = self._folder.descriptor(name)
         try:
             if file not in self._offsets:
-                self._offsets[file] = self._check_file(shard, column, descriptor)
+                dtype, size = self._tables.dtypes[column], os.fstat(descriptor).st_size
+                content = np.frombuffer(os.pread(descriptor, header_room(dtype), 0), np.uint8)
+                self._offsets[file] = self._tables.offset(shard, column, size, content)
             yield descriptor
         except BaseException:
+            # A descriptor whose reading failed is not lent again.
             os.close(descriptor)
             raise
         with self._lock:
@@ -198,12 +205,6 @@ class _Files:
             self._free_count += 1
         if self._free_count > self._most:
             self.close()
-
-    def _check_file(self, shard: int, column: int, descriptor: int) -> int:
-        """Check a file; return the offset of its elements in bytes."""
-        dtype, size = self._tables.dtypes[column], os.fstat(descriptor).st_size
-        content = os.pread(descriptor, header_room(dtype), 0)
-        return self._tables.offset(shard, column, size, np.frombuffer(content, np.uint8))
 
     def close(self) -> None:
         """Close the files that nobody is reading."""

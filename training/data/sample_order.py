@@ -91,8 +91,8 @@ class Feistel:
         for start in range(0, len(positions), BLOCK):
             block = slice(start, start + BLOCK)
             values = self._encrypt(positions[block].astype(np.uint64))
-            while len(outside := np.flatnonzero(values >= self._size)):
-                values[outside] = self._encrypt(values[outside])
+            while len(too_large := np.flatnonzero(values >= self._size)):
+                values[too_large] = self._encrypt(values[too_large])
             out[block] = values.view(np.int64)
         return out
 
@@ -115,6 +115,7 @@ class Feistel:
             np.minimum(half, half - modulus, out=half)
             half, other = other, half
             modulus, next_modulus = next_modulus, modulus
+        # After an odd number of rounds the halves are swapped.
         if len(self._keys) % 2:
             half, other = other, half
         return other * low + half
@@ -134,6 +135,7 @@ class Order:
 
     def __init__(self, samples: int, epoch: Callable[[int], Permutation]) -> None:
         self._samples = samples
+        # Two: what is read ahead reaches into the next epoch.
         self._epoch: Callable[[int], Permutation] = functools.lru_cache(2)(epoch)
 
     def indices_at(self, positions: np.ndarray | range) -> np.ndarray:
@@ -221,8 +223,10 @@ class Windows:
         self._begins = np.concatenate(([0], np.cumsum(sizes[self._shards])))
         samples = int(self._begins[-1])
         count = max(1, samples // window)
+        # Windows are evened out: the last one is no small remainder.
         ends = np.searchsorted(self._begins, np.arange(1, count) * (samples / count))
         edges = np.concatenate(([0], ends, [len(sizes)]))  # ascending, some twice
+        # A shard larger than a window gives the same edge twice.
         self._windows = edges[np.append(True, edges[1:] != edges[:-1])]
         self._edges = self._begins[self._windows]
 

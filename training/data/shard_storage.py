@@ -64,6 +64,7 @@ class Folder:
         try:
             names = sorted(filter(_is_manifest, os.listdir(self._path)))
         except (FileNotFoundError, NotADirectoryError):
+            # A folder that is not there holds no manifest: ``merge`` says what to do.
             names = []
         except OSError as error:
             raise DataError(f"{self}: cannot be listed: {error}") from error

@@ -154,12 +154,16 @@ class ShardWriter:
         self._shards.samples.append(sum(count_of(samples, self._fields) for samples in parts))
         self._shards.source.append(0)
         contents = {file: npy(arrays) for file, arrays in files.items()}
+        # One shard is written while the next is collected: so memory stays bounded.
         self._wait()
         self._writing = self._thread.submit(self._put, contents)
         tables = [self._shards, *self._shards.values.values()]
         for table, content in zip(tables, contents.values(), strict=True):  # while it is written
             table.bytes.append(sum(len(piece) for piece in content))
-            table.sha256.append(_sha256(content))
+            digest = hashlib.sha256()
+            for piece in content:
+                digest.update(piece)
+            table.sha256.append(digest.hexdigest())
 
     def _rows(self, parts: list[Samples]) -> list[np.ndarray]:
         """Return one element per sample; without a copy if samples are laid out as in the file."""
@@ -233,7 +237,12 @@ def _check_range(file: str, name: str, values: np.ndarray, dtype: np.dtype) -> N
     if not values.size or np.can_cast(values.dtype, dtype, "safe"):
         return
     info = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
-    low, high = (values.min(), values.max()) if values.dtype.kind in "iu" else _bounds(values)
+    if values.dtype.kind in "iu":
+        low, high = values.min(), values.max()
+    else:  # of the finite values; 0 and 0 if there are none
+        finite = np.isfinite(values)
+        low = values.min(initial=0, where=finite)
+        high = values.max(initial=0, where=finite)
     least, largest = np.array([info.min, info.max], dtype).tolist()
     if least <= low.item() and high.item() <= largest:
         return
@@ -247,12 +256,6 @@ def _check_range(file: str, name: str, values: np.ndarray, dtype: np.dtype) -> N
             f"{file}: column {name!r} holds {values[wrong][0].item()!r}, and {dtype} goes from "
             f"{info.min} to {info.max}; declare a wider dtype for the field, or scale the values"
         )
-
-
-def _bounds(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return smallest and largest of the finite values; 0 and 0 if there are no finite values."""
-    finite = np.isfinite(values)
-    return values.min(initial=0, where=finite), values.max(initial=0, where=finite)
 
 
 def part(samples: Samples, fields: Mapping[str, Field], start: int, stop: int) -> Samples:
@@ -306,13 +309,6 @@ def _sizes(samples: Samples, fields: Mapping[str, Field]) -> np.ndarray:
     for name in variable(fields):
         sizes += np.diff(samples[f"{name}_offsets"]) * np.dtype(fields[name].dtype).itemsize
     return sizes
-
-
-def _sha256(content: list[bytes | memoryview]) -> str:
-    digest = hashlib.sha256()
-    for piece in content:
-        digest.update(piece)
-    return digest.hexdigest()
 
 
 def _finish(drafts: list[atomic_file.Draft]) -> None:

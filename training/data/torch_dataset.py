@@ -55,18 +55,16 @@ class Batch(Sequence[Sample]):
             return [self[i] for i in range(*index.indices(len(self)))]
         if not -len(self) <= index < len(self):
             raise IndexError(index)
-        return Item({n: self._get_field(n, index) for n in self.tensors if not self._bounds(n)})
-
-    def _get_field(self, name: str, index: int) -> Tensor:
-        offsets = self.tensors.get(f"{name}_offsets")
-        if offsets is None:
-            return self.tensors[name][index]
-        start, stop = offsets[index % len(self) :][:2].tolist()
-        return self.tensors[name][start:stop]
-
-    def _bounds(self, name: str) -> bool:
-        """Return whether a field holds the offsets of another field's values."""
-        return name.endswith("_offsets") and name.removesuffix("_offsets") in self.tensors
+        item = Item()
+        for name, values in self.tensors.items():
+            if name.endswith("_offsets") and name.removesuffix("_offsets") in self.tensors:
+                continue  # the bounds of another field's values
+            if (offsets := self.tensors.get(f"{name}_offsets")) is None:
+                item[name] = values[index]
+            else:
+                start, stop = offsets[index % len(self) :][:2].tolist()
+                item[name] = values[start:stop]
+        return item
 
 
 class ReadAhead:
@@ -100,6 +98,7 @@ class ReadAhead:
             most = min(2 * self._count, self._most() // len(positions)) if step else 1
             remaining = (end - 1 - int(positions[-1])) // step + 1 if step else 1
             self._count = count = max(1, min(most, remaining))
+        # Reading takes long, so others need not wait for it; the queue is then replaced as a whole.
         places = [positions + step * number for number in range(count)]
         batches = cut(self._read(np.concatenate(places)), len(positions))
         queue = deque(zip((p.tobytes() for p in places), places, batches, strict=True))
@@ -205,8 +204,9 @@ class ShardDataset(TorchDataset[Sample]):
         Raises:
             DataError: ``advance`` was not called in the previous pass, so it would be repeated.
         """
-        another = self._pass not in (None, epoch)
-        if another and self.position == self._begin and self.shuffle:
+        is_next_pass = self._pass not in (None, epoch)
+        # Without shuffling, as in an evaluation, every pass gives the same samples.
+        if is_next_pass and self.position == self._begin and self.shuffle:
             raise DataError(
                 f"{self.folder}: pass {epoch} would give the samples of the one before again; call "
                 "advance(global batch) after each optimizer step"
@@ -224,10 +224,12 @@ class ShardDataset(TorchDataset[Sample]):
                 ``prepare`` and Lightning's Trainer do.
             options: arguments of DataLoader (num_workers, pin_memory, …).
         """
+        # What the ranks cannot share evenly is left out: each must get as many batches.
         sampler = range(rank, len(self) - len(self) % world, world) if world > 1 else None
         defaults: dict[str, Any] = {
             "drop_last": True,
             "collate_fn": collate,
+            # DataLoader would draw the seed of its workers from torch's global generator.
             "generator": torch.Generator(),
         }
         return ShardLoader(self, batch_size, sampler=sampler, **{**defaults, **options})
@@ -239,16 +241,14 @@ class ShardDataset(TorchDataset[Sample]):
 
     def _open(self) -> "OpenSplit":
         data = Dataset(self.folder, in_memory=self.shuffle == "windowed")
-        return OpenSplit(data, self._order(data))
-
-    def _order(self, data: Dataset) -> Order | None:
+        order: Order | None = None
         if self.shuffle == "windowed":
-            return create_windowed_order(
+            order = create_windowed_order(
                 data.fingerprint, self.seed, data.manifests.samples, self._window
             )
-        if self.shuffle == "uniform":
-            return create_uniform_order(data.fingerprint, self.seed, len(data))
-        return None
+        elif self.shuffle == "uniform":
+            order = create_uniform_order(data.fingerprint, self.seed, len(data))
+        return OpenSplit(data, order)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without open files, for workers that are spawned."""

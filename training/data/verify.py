@@ -31,8 +31,15 @@ def verify(
     entries = named_files(manifests)
 
     def check(entry: tuple[str, int, str]) -> str | None:
+        """Return what is wrong with the file, or None."""
         name, size, sha256 = entry
-        return _check(folder / name, size, sha256, advance)
+        path = folder / name
+        if not path.is_file():
+            return "is missing"
+        if path.stat().st_size != size:
+            return f"has {path.stat().st_size} bytes, its manifest says {size}"
+        digest = file_sha256(path, advance)
+        return None if digest == sha256 else f"its SHA-256 is {digest}, its manifest says {sha256}"
 
     with ThreadPoolExecutor(THREADS) as pool:
         reasons = pool.map(check, entries)
@@ -43,8 +50,8 @@ def verify(
 
 def litter(folder: Path, manifests: MergedManifests) -> list[str]:
     """Return shards in the folder that no manifest names: left by a killed or an earlier run."""
-    named = {name for name, _, _ in named_files(manifests)}
-    return sorted(path.name for path in folder.glob("*.npy") if path.name not in named)
+    names = {name for name, _, _ in named_files(manifests)}
+    return sorted(path.name for path in folder.glob("*.npy") if path.name not in names)
 
 
 def named_files(merged: MergedManifests) -> list[tuple[str, int, str]]:
@@ -57,13 +64,3 @@ def named_files(merged: MergedManifests) -> list[tuple[str, int, str]]:
         for file, sizes, hashes in zip(merged.files, merged.bytes, merged.sha256, strict=True)
         for end, size, sha256 in zip(ends, sizes, hashes, strict=True)
     ]
-
-
-def _check(path: Path, size: int, sha256: str, advance: Callable[[int], None]) -> str | None:
-    """Return what is wrong with the file, or None."""
-    if not path.is_file():
-        return "is missing"
-    if path.stat().st_size != size:
-        return f"has {path.stat().st_size} bytes, its manifest says {size}"
-    digest = file_sha256(path, advance)
-    return None if digest == sha256 else f"its SHA-256 is {digest}, its manifest says {sha256}"
