@@ -120,7 +120,7 @@ def _late(given: list[str], environment: dict[str, str], root: Path, rank: int) 
     """
     from training.checkpoint import rendezvous
 
-    rendezvous.SOON = rendezvous.LATER = 2.0 * rank or rendezvous.SOON
+    rendezvous.FIRST_PAUSE = rendezvous.LONGEST_PAUSE = 2.0 * rank or rendezvous.FIRST_PAUSE
     worlds.run_rank(given, environment, root, rank)
 
 

@@ -18,7 +18,7 @@ import itertools
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import torch.distributed as dist
@@ -26,7 +26,7 @@ from torch import Tensor
 
 from training.checkpoint import find_files, marker, read_slices, save
 from training.checkpoint.marker import Lineage, Marker
-from training.checkpoint.rendezvous import Alone, Meeting
+from training.checkpoint.rendezvous import LoneRank, Meeting
 from training.checkpoint.save import Share
 from training.checkpoint.tensor_table import Torn
 from training.in_place_restart import Attempt
@@ -85,6 +85,7 @@ class Checkpoints:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: object
     ) -> None:
         """Wait for the last save, then end the writing process and free its memory."""
+        # A waiting thread would spend its whole patience on a rank that is known to be gone.
         if is_lost_peer(error):
             self._meeting.give_up()
         try:
@@ -107,8 +108,21 @@ class Checkpoints:
             TrainingError: the previous save could not be written, or the state has other tensors
                 than at the first save.
         """
+        # One image holds one save: the last one must be written before the next is copied.
         self.finish()
-        share = self._get_share(state)
+        parts = save.parts_of(state)
+        if self._share is None:  # the ranks agree on it at the first save
+            self._share = Share(self._meeting, parts, self._ranks.device)
+            self._release = weakref.finalize(self, self._share.close)
+        if self._share.parts != parts:
+            before, now = ({*mapping.items()} for mapping in (self._share.parts, parts))
+            name = min(name for name, _ in before ^ now)
+            raise TrainingError(
+                f"{name}: has another type or shape than at the first checkpoint, or was not there "
+                "then, so none could be resumed; let Workload.model create each weight and buffer "
+                "with the shape that it keeps"
+            )
+        share = self._share
         wait_for_copy = share.image.copy(state) if share.image else lambda: None
         metadata = Marker(step=step, validation_loss=loss, files={}, lineage=self.lineage)
         self._thread = threading.Thread(
@@ -150,7 +164,8 @@ class Checkpoints:
         Every rank calls it; they agree on the checkpoint. ``state`` is called if there is one.
         """
         meeting, tensors = self._meeting, None
-        for candidate in find_files.candidates(meeting, self._survey()):
+        entries = find_files.survey(self._folder) if self._leads else []
+        for candidate in find_files.candidates(meeting, entries):
             folder = marker.folder_of(self._folder, candidate.step)
             try:
                 if candidate.damage:
@@ -165,16 +180,15 @@ class Checkpoints:
                     "checkpoint %s is torn: %s: not resumed, looking for an older one", folder, torn
                 )
                 continue
-            self._remove_strays(folder, metadata)
+            # SageMaker brings back from S3 what was deleted here.
+            for stray in marker.unlisted_files(folder, metadata) if self._leads else []:
+                save.clear(folder / stray)
             self._adopt_checkpoint(candidate.step, metadata)
             return candidate.step
         if self._ranks.rank == 0 and self.lineage is not None:
             for stranger in marker.foreign_trainings(self._folder, self.lineage.parts):
                 log.warning("%s", stranger)
         return None if self._start is None else self._begin(self._start, state)
-
-    def _survey(self) -> list[tuple[int, str, str]]:
-        return find_files.survey(self._folder) if self._leads else []
 
     def _begin(self, start: Start, state: Callable[[], dict[str, Tensor]]) -> int | None:
         """Load the checkpoint that the recipe starts from; return its step, or None for a model.
@@ -197,6 +211,7 @@ class Checkpoints:
             self._load(start.folder, start.metadata, state())
         except Torn as torn:
             raise TrainingError(f"{setting}: {torn}; name an older checkpoint") from None
+        # A lost rank says nothing about the checkpoint, so its error keeps its own words.
         except LostRankError:
             raise
         except TrainingError as error:
@@ -237,26 +252,6 @@ class Checkpoints:
 
     # writing
 
-    def _get_share(self, state: Mapping[str, Tensor]) -> Share:
-        """Return what this rank writes; the ranks agree on it at the first save.
-
-        Raises:
-            TrainingError: the state has other tensors than then.
-        """
-        parts = save.parts_of(state)
-        if self._share is None:
-            self._share = Share(self._meeting, parts, self._ranks.device)
-            self._release = weakref.finalize(self, self._share.close)
-        if self._share.parts != parts:
-            before, now = ({*mapping.items()} for mapping in (self._share.parts, parts))
-            name = min(name for name, _ in before ^ now)
-            raise TrainingError(
-                f"{name}: has another type or shape than at the first checkpoint, or was not there "
-                "then, so none could be resumed; let Workload.model create each weight and buffer "
-                "with the shape that it keeps"
-            )
-        return self._share
-
     def _write_or_fail(
         self, share: Share, wait_for_copy: Callable[[], None], metadata: Marker
     ) -> None:
@@ -285,6 +280,7 @@ class Checkpoints:
         )
         read: dict[str, Tensor] = {}
         problem: list[str] = []
+        # Every rank hears of it first: one that raised alone would leave the others waiting.
         try:
             read = read_slices.read(state, files, ranks.local_rank, meeting.pulse)
         except Torn as torn:
@@ -294,20 +290,17 @@ class Checkpoints:
         try:
             wrong = meeting.decide(problem, lambda problems: next(filter(None, problems), None))
         finally:
+            # Only now has every rank read what this machine serves to the others.
             files.close()
         if wrong:
             raise (Torn if wrong[0] == "torn" else TrainingError)(wrong[1])
         read_slices.commit(state, read)
 
-    def _remove_strays(self, folder: Path, metadata: Marker) -> None:
-        """Remove files that SageMaker brought back from S3 after they were deleted here."""
-        for stray in marker.unlisted_files(folder, metadata) if self._leads else []:
-            save.clear(folder / stray)
 
-
-def _meeting(ranks: Ranks, patience_seconds: float) -> Meeting | Alone:
+def _meeting(ranks: Ranks, patience_seconds: float) -> Meeting | LoneRank:
     if ranks.world == 1:
-        return Alone()
+        return LoneRank()
+    # The agent's store outlives a restart of the ranks: each attempt has keys of its own.
     name = f"checkpoints-{Attempt.read().number}-{next(NUMBERS)}"
     store = dist.PrefixStore(name, connect(patience_seconds))
     return Meeting(store, ranks.rank, ranks.world, patience_seconds)

@@ -20,7 +20,7 @@ from typing import Any
 
 from training.checkpoint import marker
 from training.checkpoint.marker import DamagedMarkerError, Marker
-from training.checkpoint.rendezvous import Alone, Meeting
+from training.checkpoint.rendezvous import LoneRank, Meeting
 from training.checkpoint.tensor_table import LocalFile, Source, Torn, hashes_path
 from trainyard.common.errors import TrainingError
 
@@ -54,6 +54,7 @@ class Server:
         """Start serving; ``names``: the files that may be requested."""
         host, bound = _host()
         file_names = frozenset(names)
+        # A client that is silent keeps its thread waiting; ``close`` ends what is open.
         self._open = connections = set[socket.socket]()
 
         class Answer(socketserver.StreamRequestHandler):
@@ -67,10 +68,12 @@ class Server:
 
             def handle(self) -> None:
                 self.connection.settimeout(SILENCE)
+                # In a time that does not tell how much of a guessed word is right.
                 if not secrets.compare_digest(self.rfile.read(WORD), word.encode()):
                     return
                 for line in self.rfile:
                     request = json.loads(line)
+                    # A path in a request could lead to any file of the machine.
                     if request["file"] not in file_names:
                         return
                     with closing(LocalFile(folder / request["file"])) as file:
@@ -84,6 +87,7 @@ class Server:
 
         self._server = ThreadedServer((bound, 0), Answer)
         self.address = host, int(self._server.server_address[1])
+        # It looks every 0.1 s whether it is to end, and ``close`` waits for that.
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), daemon=True)
         self._thread.start()
 
@@ -114,6 +118,7 @@ def _host() -> tuple[str, str]:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
         way.connect((meeting, 9))  # sends nothing
         address = way.getsockname()[0]
+    # Rank 0's machine may have only a loopback address towards its own name.
     if address.startswith("127.") and int(os.environ["RANK"]) == 0:
         local = meeting in ("localhost", address) or meeting.startswith("127.")
         return meeting, "127.0.0.1" if local else ""
@@ -192,7 +197,7 @@ def survey(folder: Path) -> list[tuple[int, str, str]]:
     return entries
 
 
-def candidates(meeting: Meeting | Alone, entries: list[tuple[int, str, str]]) -> list[Candidate]:
+def candidates(meeting: Meeting | LoneRank, entries: list[tuple[int, str, str]]) -> list[Candidate]:
     """Return all machines' checkpoints, newest first; a complete copy hides a damaged one.
 
     Args:
@@ -220,7 +225,7 @@ def _merge_surveys(
     return sorted(rows, key=lambda row: (-row[0], row[1]))
 
 
-def relay_marker(meeting: Meeting | Alone, candidate: Candidate, folder: Path) -> Marker:
+def relay_marker(meeting: Meeting | LoneRank, candidate: Candidate, folder: Path) -> Marker:
     """Return the marker of a checkpoint, sent by the machine that has it.
 
     Raises:
@@ -248,8 +253,8 @@ class Files:
     metadata: Marker
     local_codes: str
     """``PRESENT`` or ``ABSENT`` for each of its files on this machine."""
-    elsewhere: dict[int, str]
-    """``here`` of each machine, by the rank that looks after it."""
+    codes_by_lead: dict[int, str]
+    """``local_codes`` of each machine, by the rank that looks after it."""
     addresses: dict[int, tuple[str, int]]
     word: str
     rank: int
@@ -261,9 +266,9 @@ class Files:
         number = shards.index(str(Path(name).with_suffix(".safetensors")))
         if self.local_codes[number] == PRESENT:
             return LocalFile(self.folder / name)
-        having = [n for n, codes in sorted(self.elsewhere.items()) if codes[number] == PRESENT]
-        first = self.rank % len(having)
-        order = having[first:] + having[:first]  # not all ranks ask the same machine
+        holders = [n for n, codes in sorted(self.codes_by_lead.items()) if codes[number] == PRESENT]
+        first = self.rank % len(holders)
+        order = holders[first:] + holders[:first]  # not all ranks ask the same machine
         log.info("%s: comes from rank %d", self.folder / name, order[0])
         return RemoteFile(name, [self.addresses[n] for n in order], self.word)
 
@@ -273,7 +278,7 @@ class Files:
 
 
 def locate_files(
-    meeting: Meeting | Alone,
+    meeting: Meeting | LoneRank,
     folder: Path,
     metadata: Marker,
     lead: int,

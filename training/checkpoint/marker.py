@@ -61,6 +61,7 @@ class Lineage(BaseModel):
         """Return this training's lineage when it resumes at ``step`` from lineage ``before``."""
         latest = self.stretches[-1].model_copy(update={"since": step})
         earlier = tuple(stretch for stretch in before.stretches if stretch.since < step)
+        # Under the same conditions a stretch goes on, and a resume begins none.
         if earlier and earlier[-1].model_copy(update={"since": step}) == latest:
             return Lineage(parts=self.parts, stretches=earlier)
         return Lineage(parts=self.parts, stretches=(*earlier, latest))
@@ -140,6 +141,7 @@ def folder_of(folder: Path, step: int) -> Path:
 def steps(folder: Path, name: str = NAME) -> list[int]:
     """Return the steps of ``folder``'s checkpoints with a marker, in order, without strays."""
     candidates = _parse_steps(path.parent for path in folder.glob(f"{PREFIX}*/{name}"))
+    # The glob also finds a step whose number is written otherwise, such as step-5.
     return [step for step in candidates if (folder_of(folder, step) / name).is_file()]
 
 
@@ -153,6 +155,7 @@ def find_unfinished(folder: Path) -> list[int]:
 
 def _parse_steps(folders: Iterator[Path]) -> list[int]:
     numbers = (path.name.removeprefix(PREFIX) for path in folders)
+    # ``int`` would also take signs, blanks and other scripts' digits.
     values = {int(number) for number in numbers if number.isascii() and number.isdecimal()}
     return sorted(values)
 
@@ -163,7 +166,13 @@ def parse_marker(content: bytes) -> Marker:
     Raises:
         Damaged: it is not a marker, or not as it was written; with the reason.
     """
-    _check_form(content)
+    # Another version's marker would fail below, at some field, without a word of the version.
+    try:
+        document = json.loads(content)
+    except ValueError:
+        document = None  # the model says what is wrong with it
+    if isinstance(document, dict) and (form := document.get("format", 1)) != FORMAT:
+        raise DamagedMarkerError(f"{NAME} is of form {form}; this version reads {FORMAT}")
     try:
         marker = Marker.model_validate_json(content)
     except ValidationError as error:
@@ -172,6 +181,7 @@ def parse_marker(content: bytes) -> Marker:
         raise DamagedMarkerError(
             f"{NAME} is damaged: {field + ': ' if field else ''}{first['msg']}"
         ) from None
+    # A slash would lead out of the checkpoint's folder.
     if not all("/" not in name and name.endswith(".safetensors") for name in marker.files):
         raise DamagedMarkerError(f"{NAME} names a file that is not a shard")
     if not marker.is_sealed:
@@ -179,20 +189,6 @@ def parse_marker(content: bytes) -> Marker:
             f"{NAME} is not as it was written: what it says of the files has another hash"
         )
     return marker
-
-
-def _check_form(content: bytes) -> None:
-    """Refuse a marker written by another version.
-
-    Raises:
-        Damaged: names its format, and the one that this version reads.
-    """
-    try:
-        document = json.loads(content)
-    except ValueError:
-        return
-    if isinstance(document, dict) and (form := document.get("format", 1)) != FORMAT:
-        raise DamagedMarkerError(f"{NAME} is of form {form}; this version reads {FORMAT}")
 
 
 def load_marker(folder: Path, *, check_name: bool = True) -> Marker:

@@ -155,10 +155,14 @@ class File:
     def fill(self, read: Mapping[str, Tensor], regions: list[Slice]) -> None:
         """Copy the slices to their destinations."""
         steps = [(*cut, region) for region in regions for cut in self._cuts(region)]
+        # In the order of the file: the reader goes forwards only, and reads each block once.
         for begin, end, start, lengths, region in sorted(steps, key=lambda step: step[:2]):
             content = self._content.read(begin, end)
             dtype = torch_type(self._header[region.name]["dtype"])
-            part = _view_content(content, dtype).as_strided(lengths, _strides(region.sizes))
+            flat = torch.frombuffer(content, dtype=torch.uint8)
+            if flat.data_ptr() % dtype.itemsize:  # others' files need not be aligned
+                flat = flat.clone()
+            part = flat.view(dtype).as_strided(lengths, _strides(region.sizes))
             into = read[region.name]
             for dimension, (offset, length) in enumerate(zip(start, lengths, strict=True)):
                 into = into.narrow(dimension, region.into[dimension] + offset, length)
@@ -204,13 +208,6 @@ def _cut(
         yield from _cut(new_start, shorter, strides, width)
 
 
-def _view_content(content: memoryview, dtype: torch.dtype) -> Tensor:
-    flat = torch.frombuffer(content, dtype=torch.uint8)
-    if flat.data_ptr() % dtype.itemsize:  # others' files need not be aligned
-        flat = flat.clone()
-    return flat.view(dtype)
-
-
 @torch.no_grad()
 def commit(state: Mapping[str, Tensor], read: dict[str, Tensor]) -> None:
     """Write what was read into the state's tensors; empties ``read``."""
@@ -221,17 +218,13 @@ def commit(state: Mapping[str, Tensor], read: dict[str, Tensor]) -> None:
 # A rank's file of a checkpoint, byte for byte, in memory that another process reads.
 #
 # A save copies the tensors into it and goes on; the writing process reads it from there. The
-# memory
-# is anonymous (``memfd_create``): it needs no space in /dev/shm, of which containers have little,
-# and
-# is freed with the last process that has it, however that ends.
+# memory is anonymous (``memfd_create``): it needs no space in /dev/shm, of which containers have
+# little, and is freed with the last process that has it, however that ends.
 #
 # On CUDA it is page-locked, and the copies are queued on a separate stream, behind the work that
-# computes the tensors; the training's next work on the device waits for them, the process does
-# not.
+# computes the tensors; the training's next work on the device waits for them, the process does not.
 # No machine with a GPU was available: that part is written from CUDA's and torch's documentation,
-# and
-# has not run.
+# and has not run.
 
 DTYPES = {
     torch.bool: "BOOL",
@@ -287,7 +280,12 @@ class Image:
         order = sorted(parts, key=lambda name: (-WIDTHS[parts[name].dtype], name))
         beginning, places = file_header(parts, order)
         self.size = len(beginning) + sum(parts[name].bytes for name in order)
-        self.descriptor = _anonymous(self.size)
+        if hasattr(os, "memfd_create"):
+            self.descriptor = os.memfd_create("checkpoint")
+        else:
+            with tempfile.TemporaryFile() as file:
+                self.descriptor = os.dup(file.fileno())
+        os.ftruncate(self.descriptor, max(self.size, 1))
         self._memory = mmap.mmap(self.descriptor, self.size)
         self._memory[: len(beginning)] = beginning
         flat = torch.frombuffer(self._memory, dtype=torch.uint8)
@@ -300,7 +298,14 @@ class Image:
         self._locked_memory = flat if device.type == "cuda" else None
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         if self._locked_memory is not None:
-            _lock(self._locked_memory)
+            # As torch's ``pin_shared_mem`` does: a GPU copies into locked pages without the host.
+            size = self._locked_memory.nbytes
+            status = torch.cuda.cudart().cudaHostRegister(self._locked_memory.data_ptr(), size, 0)
+            if int(status):
+                raise TrainingError(
+                    f"cudaHostRegister of {size} bytes for checkpoints failed with {int(status)}: "
+                    "the limit of locked memory (ulimit -l) or the machine's memory is too small"
+                )
 
     @torch.no_grad()
     def copy(self, state: Mapping[str, Tensor]) -> Callable[[], None]:
@@ -337,24 +342,3 @@ class Image:
 def torch_type(name: str) -> torch.dtype:
     """Return torch's type for safetensors' name ``name``."""
     return next(dtype for dtype, dtype_name in DTYPES.items() if dtype_name == name)
-
-
-def _anonymous(size: int) -> int:
-    """Return a descriptor of ``size`` bytes of memory, or of a file if the system has no memfd."""
-    if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("checkpoint")
-    else:
-        with tempfile.TemporaryFile() as file:
-            descriptor = os.dup(file.fileno())
-    os.ftruncate(descriptor, max(size, 1))
-    return descriptor
-
-
-def _lock(memory: Tensor) -> None:
-    """Page-lock memory that a GPU copies into, like torch's ``pin_shared_mem``."""
-    status = int(torch.cuda.cudart().cudaHostRegister(memory.data_ptr(), memory.nbytes, 0))
-    if status:
-        raise TrainingError(
-            f"cudaHostRegister of {memory.nbytes} bytes for checkpoints failed with {status}: the "
-            "limit of locked memory (ulimit -l) or the machine's memory is too small"
-        )

@@ -21,10 +21,10 @@ import torch.distributed as dist
 from trainyard.common.errors import LostRankError, TrainingError
 
 POLL_SECONDS = 5.0  # seconds between two looks at whether any rank makes progress
-SOON, LATER = 0.005, 0.5
+FIRST_PAUSE, LONGEST_PAUSE = 0.005, 0.5
 """Seconds between two looks for an answer: at first, and when it takes long. The store's own wait
 would log two lines on every rank each time it runs out."""
-WELL, FAILURE = b"+", b"-"
+SUCCESS, FAILURE = b"+", b"-"
 MOST_NAMED = 8  # ranks, in a message
 
 Choice = Callable[[Sequence[Any]], Any]
@@ -39,7 +39,7 @@ def unpack_value(content: bytes) -> Any:
     return json.loads(zlib.decompress(content))
 
 
-class Alone:
+class LoneRank:
     """The counterpart of ``Meeting`` for a single process, which has no others to wait for."""
 
     rank, world = 0, 1
@@ -82,11 +82,8 @@ class Meeting:
     ) -> None:
         self.rank, self.world = rank, world
         self._store, self._patience = store, patience_seconds
-        self._poll_seconds, self._round, self._last_pulse = (
-            min(poll_seconds, patience_seconds / 4),
-            0,
-            0.0,
-        )
+        self._poll_seconds = min(poll_seconds, patience_seconds / 4)
+        self._round, self._last_pulse = 0, 0.0
         self._heard_by_all: list[str] = []
         self._given_up = False
 
@@ -146,6 +143,7 @@ class Meeting:
         self._round += 1
         name = str(self._round)
         self._put(f"{name}/{self.rank}", pack_value(value))
+        # The last one to come says so, so that rank 0 waits for one key and not for each rank's.
         if self._store.add(f"{name}/count", 1) == self.world:
             self._store.set(f"{name}/all", "")
         return name
@@ -157,7 +155,7 @@ class Meeting:
         answers: dict[str, Any] = {}
         try:
             answers = choose([unpack_value(content) for content in self._store.multi_get(keys)])
-            status = WELL
+            status = SUCCESS
         except TrainingError as error:
             status = FAILURE + str(error).encode()
         for key, value in answers.items():
@@ -178,14 +176,15 @@ class Meeting:
     def _wait(self, key: str, name: str) -> None:
         """Wait until a key exists, as long as any rank makes progress."""
         since = last_check = time.monotonic()
-        pause, last = SOON, -1
+        pause, last = FIRST_PAUSE, -1
         while not self._store.check([key]):
             if self._given_up:
                 raise LostRankError(f"{self._missing(name)} did not come for a checkpoint")
             time.sleep(min(pause, self._poll_seconds))
-            pause, now = min(2 * pause, LATER), time.monotonic()
+            pause, now = min(2 * pause, LONGEST_PAUSE), time.monotonic()
             if now - last_check < self._poll_seconds:
                 continue
+            # Adding 0 reads the counter; ``get`` would wait until somebody has counted.
             pulses, last_check = self._store.add("pulse", 0), now
             if pulses != last:
                 since, last = now, pulses
@@ -203,18 +202,15 @@ class Meeting:
             while time.monotonic() < end:
                 if self._store.check([key]):
                     return self._store.get(key).decode()
-                time.sleep(SOON)
-        names = self._name_missing(name)
+                time.sleep(FIRST_PAUSE)
+        absent = [*islice(self._absent(name, range(self.world)), MOST_NAMED)]
+        names = "rank 0"  # all have come to the round, and it has not answered
+        if absent:
+            more = self.world - self._store.add(f"{name}/count", 0) - len(absent)
+            others = f" and {more} others" if more > 0 else ""
+            names = f"rank {', '.join(map(str, absent))}{others}"
         self._store.set(key, names)
         return names
-
-    def _name_missing(self, name: str) -> str:
-        first = [*islice(self._absent(name, range(self.world)), MOST_NAMED)]
-        if not first:
-            return "rank 0"
-        more = self.world - self._store.add(f"{name}/count", 0) - len(first)
-        others = f" and {more} others" if more > 0 else ""
-        return f"rank {', '.join(map(str, first))}{others}"
 
     def _absent(self, name: str, ranks: range) -> Iterator[int]:
         """Yield the ranks that have said nothing, searched for by bisection."""

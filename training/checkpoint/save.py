@@ -21,7 +21,7 @@ from torch import Tensor
 from training.checkpoint import marker
 from training.checkpoint.marker import FORMAT, CheckpointFile, Marker
 from training.checkpoint.read_slices import Image, part_of
-from training.checkpoint.rendezvous import Alone, Meeting
+from training.checkpoint.rendezvous import LoneRank, Meeting
 from training.checkpoint.tensor_table import Part, RankReport, Table, share_out
 from trainyard.common import atomic_file
 from trainyard.common.errors import TrainingError
@@ -34,7 +34,9 @@ class Share:
         table: which rank writes what; on rank 0 only.
     """
 
-    def __init__(self, meeting: Meeting | Alone, parts: Mapping[str, Part], device: torch.device):
+    def __init__(
+        self, meeting: Meeting | LoneRank, parts: Mapping[str, Part], device: torch.device
+    ):
         self.parts = parts
         left_out, self.table = agree_shares(meeting, parts)
         own_parts = {
@@ -51,23 +53,24 @@ class Share:
         try:
             sha256 = self._writer.write(path, advance)
         except TrainingError:
-            self.rest()
+            # The process may have died of it: the next save starts another.
+            self.end_writer()
             raise
         return CheckpointFile(bytes=self.image.size, sha256=sha256)
 
-    def rest(self) -> None:
+    def end_writer(self) -> None:
         """End the writing process; the next save starts a new one."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
 
     def close(self) -> None:
-        self.rest()
+        self.end_writer()
         if self.image is not None:
             self.image.close()
 
 
-def agree_shares(meeting: Meeting | Alone, parts: Mapping[str, Part]) -> tuple[set[str], Table]:
+def agree_shares(meeting: Meeting | LoneRank, parts: Mapping[str, Part]) -> tuple[set[str], Table]:
     """Agree on who writes what: (names held here that another rank writes, table). Run on all
     ranks.
 
@@ -98,7 +101,7 @@ def name_of(rank: int) -> str:
 
 def write(
     share: Share,
-    meeting: Meeting | Alone,
+    meeting: Meeting | LoneRank,
     target: Path,
     leads: bool,
     metadata: Marker,
@@ -130,15 +133,15 @@ def write(
             atomic_file.write(target / marker.NAME, text)
             prune(target.parent, keep)
 
-    _together(meeting, clear_folder, lambda every: None)
-    text = _together(
+    _run_on_all(meeting, clear_folder, lambda every: None)
+    text = _run_on_all(
         meeting, write_share, lambda every: _marker(metadata, share.table, every), leads
     )
-    _together(meeting, write_marker, lambda every: None)
+    _run_on_all(meeting, write_marker, lambda every: None)
 
 
-def _together(
-    meeting: Meeting | Alone,
+def _run_on_all(
+    meeting: Meeting | LoneRank,
     act: Callable[[], Any],
     choose: Callable[[list[Any]], Any],
     needs_result: bool = False,
@@ -226,7 +229,7 @@ class Writer:
         places = os.pathsep.join([str(CHECKOUT), *filter(None, [os.environ.get("PYTHONPATH")])])
         command = [sys.executable, "-m", "training.checkpoint.writer_process"]
         # The process inherits the blocked signal: a stop must not tear the file being written.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, HELD_BACK)
+        previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, HELD_BACK)
         try:
             self._process = subprocess.Popen(
                 [*command, str(image), str(size), str(os.getpid())],
@@ -237,7 +240,7 @@ class Writer:
                 text=True,
             )
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
 
     def write(self, path: Path, advance: Callable[[], None]) -> str:
         """Have the image written to ``path``; return the hash of its block hashes.
@@ -260,6 +263,7 @@ class Writer:
                 if "error" in answer:
                     raise TrainingError(answer["error"])
                 advance()
+        # The process has ended, and its status says more than the broken pipe.
         except BrokenPipeError:
             pass
         status = self._process.wait()

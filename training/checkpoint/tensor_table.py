@@ -125,8 +125,8 @@ def share_out(
     """Decide which rank writes which part.
 
     Args:
-        names: digest → ``Told.names``.
-        ranks: digest and ``Told.layouts`` of each rank.
+        names: digest → ``RankReport.names``.
+        ranks: digest and ``RankReport.layouts`` of each rank.
 
     Raises:
         TrainingError: the parts of a tensor do not cover it.
@@ -171,7 +171,13 @@ def _share(
     for name, holding in holders.items():
         key = tuple(holding)
         shape, spread = spreads[key]
-        _check_whole(name, shape, spread)
+        held_count = sum(math.prod(sizes) for _, sizes, _ in spread)
+        expected_count = math.prod(shape)
+        if held_count != expected_count:
+            raise TrainingError(
+                f"{name}: the ranks hold {held_count} elements of it, its shape {list(shape)} has "
+                f"{expected_count}; a checkpoint of it cannot be written"
+            )
         if any(len(ranks) > 1 for _, _, ranks in spread):
             pieces = _assign_pieces(name, WIDTHS[types[name]], spread, loads, shares.not_written)
         else:  # nothing to decide: computed once for all tensors with this layout
@@ -203,15 +209,6 @@ def _assign_pieces(
     return tuple(pieces)
 
 
-def _check_whole(name: str, shape: Numbers, spread: Spread) -> None:
-    held_count, expected_count = sum(math.prod(sizes) for _, sizes, _ in spread), math.prod(shape)
-    if held_count != expected_count:
-        raise TrainingError(
-            f"{name}: the ranks hold {held_count} elements of it, its shape {list(shape)} has "
-            f"{expected_count}; a checkpoint of it cannot be written"
-        )
-
-
 OFFSETS = "DCP_SHARDING_INFO"
 """Metadata key from which torch's HuggingFaceStorageReader takes a part's offsets; it can read our
 files."""
@@ -234,6 +231,7 @@ def file_header(parts: Mapping[str, Part], order: Sequence[str]) -> tuple[bytes,
             "data_offsets": [places[name], end],
         }
     text = json.dumps(header, separators=(",", ":")).encode()
+    # Padded, so that the tensors behind it begin at a multiple of 8 bytes.
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text, places
 
@@ -248,6 +246,7 @@ def parse_header(read: Callable[[int, int], memoryview]) -> tuple[dict[str, Any]
         Torn: it is not a valid header.
     """
     length = int.from_bytes(read(0, 8), "little")
+    # A damaged length would otherwise ask for any amount of memory.
     if length > LONGEST:
         raise Torn(f"a header of {length} bytes is not one of safetensors'")
     try:
@@ -259,10 +258,8 @@ def parse_header(read: Callable[[int, int], memoryview]) -> tuple[dict[str, Any]
 # Hashes of a file's blocks, so that a part of it is verified without the rest. No torch here.
 #
 # Beside ``shard-….safetensors`` lies ``shard-….sha256``: the SHA-256 of each 16 KiB of it, 32
-# bytes
-# each, one after the other (0.2 % of the file). The marker has the SHA-256 of these hashes: a
-# Merkle
-# tree of two levels. A slice may read up to 16 KiB too much at each of its ends.
+# bytes each, one after the other (0.2 % of the file). The marker has the SHA-256 of these hashes:
+# a Merkle tree of two levels. A slice may read up to 16 KiB too much at each of its ends.
 
 BLOCK = 16 * 2**10
 HASH = 32  # bytes
@@ -368,11 +365,9 @@ class VerifiedReader:
         fresh = memoryview(self._buffer)[len(overlap) :]
         self._source.read(first + len(overlap), fresh)
         self._advance(len(fresh))
-        self._verify(fresh, (first + len(overlap)) // BLOCK)
-
-    def _verify(self, content: memoryview, number: int) -> None:
-        expected_hashes = self._hashes[number * HASH :][: -(-len(content) // BLOCK) * HASH]
-        hashes = digests(content)
+        number = (first + len(overlap)) // BLOCK
+        expected_hashes = self._hashes[number * HASH :][: -(-len(fresh) // BLOCK) * HASH]
+        hashes = digests(fresh)
         if hashes == expected_hashes:
             return
         wrong = next(
@@ -383,6 +378,5 @@ class VerifiedReader:
         offset = (number + wrong // HASH) * BLOCK
         raise Torn(
             f"{self._name} is not as it was written: bytes {offset} to "
-            f"{min(offset + BLOCK, self._size)} "
-            "have another hash"
+            f"{min(offset + BLOCK, self._size)} have another hash"
         )

@@ -46,6 +46,7 @@ def write(path: Path, image: int, size: int, rank: int) -> str:
             file.write(part)
             if number % REPORT_EVERY == REPORT_EVERY - 1:
                 send_message(written=begin + len(part))
+            # Left to itself, the process would complete a file that no marker will name.
             if os.getppid() != rank:
                 raise OrphanedError
     atomic_file.write(hashes_path(path), bytes(hashes))
@@ -74,6 +75,7 @@ def main() -> None:
             try:
                 send_message(sha256=write(Path(path), image, size, rank))
             except OSError as error:
+                # The rank reads no more, so nobody is left to hear of an error.
                 if isinstance(error, BrokenPipeError):
                     raise
                 message = str(error)  # names the path, unless it is the system's own

@@ -4,7 +4,7 @@ The choice of kept results is torchtitan's (``torchtitan/distributed/activation_
 attention, what was reduced over ranks, and every second matrix product.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
@@ -46,11 +46,6 @@ def contexts() -> tuple[AbstractContextManager, AbstractContextManager]:
             f"activation_checkpointing selective needs torch 2.4, this is {torch.__version__}; set "
             "it to full"
         ) from None
-    return create_selective_checkpoint_contexts(_policy())
-
-
-def _policy() -> Callable[..., Any]:
-    """Return the policy for a block's first pass and recomputation, which both count products."""
     from torch.utils.checkpoint import CheckpointPolicy
 
     products, kept_operators = _operators(PRODUCTS), _operators(KEPT_OPERATORS)
@@ -59,11 +54,12 @@ def _policy() -> Callable[..., Any]:
     def policy(context: Any, operator: Any, *inputs: Any, **kwargs: Any) -> CheckpointPolicy:
         keep = operator in kept_operators
         if operator in products:
+            # Each pass counts for itself, so that the second chooses as the first did.
             counts[context.is_recompute] += 1
             keep = counts[context.is_recompute] % 2 == 1
         return CheckpointPolicy.MUST_SAVE if keep else CheckpointPolicy.PREFER_RECOMPUTE
 
-    return policy
+    return create_selective_checkpoint_contexts(policy)
 
 
 def _operators(names: tuple[str, ...]) -> set[Any]:
@@ -77,7 +73,7 @@ def _operators(names: tuple[str, ...]) -> set[Any]:
     return operators - {None}
 
 
-class Both:
+class NestedContexts:
     """Two contexts at once; may be entered more than once."""
 
     def __init__(self, outer: AbstractContextManager, inner: AbstractContextManager) -> None:
@@ -131,7 +127,7 @@ def _contexts(
     if not selective:
         return first, second
     keeping, taking = contexts()
-    return keeping, Both(second, taking)
+    return keeping, NestedContexts(second, taking)
 
 
 def compile_after_collective(block: nn.Module) -> None:

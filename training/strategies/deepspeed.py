@@ -11,7 +11,7 @@ import json
 import logging
 import os
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -104,7 +104,14 @@ class DeepSpeed(Strategy):
         )
         self.forward = self.engine
         self._zero = self.engine.optimizer
-        self._make_moments()
+        # The optimizer's state exists from here on: it may be loaded into before the first step.
+        for piece in self._pieces():
+            state = self._zero.optimizer.state[piece]
+            state["step"] = torch.zeros((), device=piece.device)
+            for kind in MOMENTS:
+                state[kind] = torch.zeros_like(piece)
+        if self.config.zero_stage < 3:
+            self._zero._lazy_init_hp_params_optimizer_state()
 
     def backward(self, batches: Sequence[Batch], units: Tensor) -> Tensor:
         total = torch.zeros((), dtype=torch.float64, device=self.ranks.device)
@@ -136,8 +143,11 @@ class DeepSpeed(Strategy):
         """Return whole tensors, on rank 0's CPU only; every rank takes part."""
         from deepspeed.utils import safe_get_full_optimizer_state
 
-        weights = dict(self._whole_weights())
-        state = {f"model.{self.saved_name(name)}": tensor for name, tensor in weights.items()}
+        state = {}
+        for name, tensor in self.model.state_dict(keep_vars=True).items():
+            full_tensor = _gather_weight(tensor)  # by all ranks, though one keeps it
+            if self.ranks.rank == 0:
+                state[f"model.{self.saved_name(name)}"] = full_tensor.detach().cpu()
         step = self._zero.optimizer.state[self._pieces()[0]]["step"]
         for name, parameter in self._trainable_parameters():
             state[f"optimizer.{name}.step"] = step.cpu().clone()
@@ -145,6 +155,7 @@ class DeepSpeed(Strategy):
                 moment = safe_get_full_optimizer_state(parameter, kind)
                 if self.ranks.rank == 0:
                     state[f"optimizer.{name}.{kind}"] = moment.cpu()
+        # Loading writes into these tensors, and ``after_load`` sends on what it finds in them.
         self._handed_out = state if self.ranks.rank == 0 else {}
         return self._handed_out
 
@@ -165,11 +176,13 @@ class DeepSpeed(Strategy):
         step = self._broadcast_tensor(f"optimizer.{name}.step", ())
         for piece in self._pieces():
             self._zero.optimizer.state[piece]["step"].copy_(step)
+        # The model computes with copies of the float32 weights, which are the ones set above.
         if self.config.zero_stage < 3:
             self._zero.update_lp_params()
         else:
             for number in range(len(self._pieces())):
                 self._zero._reassign_or_swap_out_partitioned_parameters(number)
+            # Small weights are whole on each rank, put together from the pieces again.
             kept_whole = self._zero.persistent_parameters
             if kept_whole:
                 kept_whole[0].all_gather(kept_whole)
@@ -181,13 +194,6 @@ class DeepSpeed(Strategy):
         assert tensor is not None  # each rank holds a part of every tensor
         full_tensor = _gather_weight(tensor)
         return full_tensor.detach().cpu() if self.ranks.rank in keepers else None
-
-    def _whole_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield name and whole tensor under the model's names, with buffers, on rank 0's CPU."""
-        for name, tensor in self.model.state_dict(keep_vars=True).items():
-            full_tensor = _gather_weight(tensor)
-            if self.ranks.rank == 0:
-                yield name, full_tensor.detach().cpu()
 
     def _trainable_parameters(self) -> list[tuple[str, nn.Parameter]]:
         """Return name and parameter of the weights that DeepSpeed has: not the frozen ones."""
@@ -209,16 +215,6 @@ class DeepSpeed(Strategy):
         if self.config.zero_stage < 3:
             return self._zero.single_partition_of_fp32_groups
         return self._zero.fp32_partitioned_groups_flat
-
-    def _make_moments(self) -> None:
-        """Create the optimizer's state, which may be loaded into before the first step."""
-        for piece in self._pieces():
-            state = self._zero.optimizer.state[piece]
-            state["step"] = torch.zeros((), device=piece.device)
-            for kind in MOMENTS:
-                state[kind] = torch.zeros_like(piece)
-        if self.config.zero_stage < 3:
-            self._zero._lazy_init_hp_params_optimizer_state()
 
     def _set(self, parameter: Any, full_tensor: Tensor, kind: str | None) -> None:
         """Write this rank's piece of a parameter, or of its moment named ``kind``.

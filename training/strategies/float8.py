@@ -104,6 +104,7 @@ def convert(
             )
         _become(layer, settings)
         count += 1
+    # A pipeline's rank may have no block, and so no layer.
     if not count and (blocks or config.stages == 1):
         width_list = ", ".join(f"{out} × {into}" for out, into in sorted(widths)) or "none"
         raise TrainingError(

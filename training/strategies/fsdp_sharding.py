@@ -66,12 +66,19 @@ def shard(
     Raises:
         TrainingError: a unit's trained weights are of several types.
     """
-    common = _common(mesh, config) | {"ignored_params": {*scalars(model)}}
+    hybrid = mesh["replicate"].size() > 1
+    offload = CPUOffloadPolicy(pin_memory=mesh.device_type == "cuda")
+    common: dict[str, Any] = {
+        "mesh": mesh["replicate", "shard"] if hybrid else mesh["shard"],
+        "offload_policy": offload if config.cpu_offload else OffloadPolicy(),
+        "ignored_params": {*scalars(model)},
+    }
     follows = follows_weights(config, workload)
     policy = _policy(config)
     units = [*embeddings(model, workload), *blocks]
     for number, unit in enumerate(units, 1):
         reshard = _reshards(config, last=number == len(units))
+        # First of all, as the unit would take in the norms that are in none.
         if policy.param_dtype and not follows:
             _shard_norms(unit, common | {"reshard_after_forward": reshard})
         _check_types(unit)
@@ -100,13 +107,14 @@ def average_gradients(weights: Sequence[nn.Parameter], groups: Sequence[dist.Pro
         return
     gradients = [weight.new_zeros(()) if weight.grad is None else weight.grad for weight in weights]
     total = torch.stack([gradient.double() for gradient in gradients])
-    having = torch.tensor([weight.grad is not None for weight in weights], dtype=torch.int32)
+    has_gradient = torch.tensor([w.grad is not None for w in weights], dtype=torch.int32)
     count = 1
     for group in groups:
         count *= group.size()
         dist.all_reduce(total, group=group)
-        dist.all_reduce(having, group=group)
-    for weight, mean, ranks in zip(weights, (total / count).unbind(), having.tolist(), strict=True):
+        dist.all_reduce(has_gradient, group=group)
+    means = (total / count).unbind()
+    for weight, mean, ranks in zip(weights, means, has_gradient.tolist(), strict=True):
         weight.grad = mean.to(weight.dtype) if ranks else None
 
 
@@ -129,15 +137,6 @@ def _check_types(unit: nn.Module) -> None:
             "all "
             "in float32 (precision: float64 makes them wider), or set strategy to ddp"
         )
-
-
-def _common(mesh: DeviceMesh, config: TrainConfig) -> dict[str, Any]:
-    hybrid = mesh["replicate"].size() > 1
-    offload = CPUOffloadPolicy(pin_memory=mesh.device_type == "cuda")
-    return {
-        "mesh": mesh["replicate", "shard"] if hybrid else mesh["shard"],
-        "offload_policy": offload if config.cpu_offload else OffloadPolicy(),
-    }
 
 
 def follows_weights(config: TrainConfig, workload: Workload | None) -> bool:
@@ -226,7 +225,8 @@ def validating(model: nn.Module) -> Iterator[None]:
     cast = [
         p
         for p in parameters(model)
-        if getattr(p, "param_dtype", None) is not None or _has_extension(p)
+        if getattr(p, "param_dtype", None) is not None
+        or hasattr(p._sharded_local_tensor, EXTENSION[0])
     ]
     saved_attributes = [_pop_attributes(p, GATHERED_ATTRIBUTES) for p in cast]
     extensions = [_pop_attributes(p._sharded_local_tensor, EXTENSION) for p in cast]
@@ -236,6 +236,7 @@ def validating(model: nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
+        # What was gathered in its stored type must not be there for the next training step.
         reshard(model)
         for parameter, before, extension in zip(cast, saved_attributes, extensions, strict=True):
             vars(parameter).pop("_unsharded_param", None)
@@ -246,10 +247,6 @@ def validating(model: nn.Module) -> Iterator[None]:
 def _pop_attributes(target: Any, names: Sequence[str]) -> dict[str, Any]:
     """Remove attributes of these names from ``target``, and return those that existed."""
     return {name: vars(target).pop(name) for name in names if name in vars(target)}
-
-
-def _has_extension(parameter: Any) -> bool:
-    return hasattr(parameter._sharded_local_tensor, EXTENSION[0])
 
 
 def parameters(model: nn.Module) -> Iterator[Any]:

@@ -56,11 +56,11 @@ def clip(
     The norm is float64, 0-dim; the host reads nothing.
     """
     trainable = {n: p for n, p in model.named_parameters() if p.requires_grad}
-    every = {n: gradient_of(p) for n, p in trainable.items()}
+    all_gradients = {n: gradient_of(p) for n, p in trainable.items()}
     if pipeline is not None:
-        pipeline.add_up_shared(every)
+        pipeline.add_up_shared(all_gradients)
     # Frozen and unused weights have none, as with one process.
-    gradients = {n: gradient for n, gradient in every.items() if gradient is not None}
+    gradients = {n: gradient for n, gradient in all_gradients.items() if gradient is not None}
     others = pipeline.not_counted if pipeline is not None else ()
     counted_gradients = [(p, gradients.get(n)) for n, p in trainable.items() if n not in others]
     squares = norm(counted_gradients, device).square()
@@ -114,8 +114,8 @@ def context_mesh(ranks: Ranks, contexts: int, tensor: int) -> DeviceMesh:
     """Return the mesh of ranks that share this rank's sequences: every ``tensor``-th; all call
     it.
     """
-    every = torch.arange(ranks.world).view(-1, contexts, tensor).transpose(1, 2)
-    group, _ = dist.new_subgroups_by_enumeration(every.flatten(0, 1).tolist())
+    groups = torch.arange(ranks.world).view(-1, contexts, tensor).transpose(1, 2)
+    group, _ = dist.new_subgroups_by_enumeration(groups.flatten(0, 1).tolist())
     return DeviceMesh.from_group(group, ranks.device.type, mesh_dim_names=("context",))
 
 
@@ -162,6 +162,7 @@ class Mesh(Strategy):
         self.stages = [
             stage for stage, stage_place in enumerate(self.places) if stage_place == place
         ]
+        # Of the ranks that share a model one counts its loss, and the last stage has it.
         self.scores = slice_ == 0 and config.stages - 1 in self.stages
 
     def prepare(self, model: nn.Module) -> None:
@@ -211,6 +212,7 @@ class Mesh(Strategy):
             tie_again(model, self.names)
         if self.contexts > 1:
             share_sequences(workload, model, self.context_mesh)
+        # Before sharding: FSDP2's hooks belong around recomputed and compiled blocks.
         adapt_blocks(workload.blocks(model), config)
         if self.gradient_world > 1:
             shard(model, workload.blocks(model), self.mesh, config, workload)
@@ -304,6 +306,7 @@ class Mesh(Strategy):
             full_tensor = full(tensor.detach())
             if rank in keepers or (others and rank == holders[0]):
                 result = full_tensor.cpu().contiguous()
+            # Not held on the device while it is sent.
             del full_tensor
         if result is not None and rank == holders[0]:
             for other in others:

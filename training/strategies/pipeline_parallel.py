@@ -60,10 +60,10 @@ def describe_tensors(tensors: Sequence[Tensor], *, requires_grad: bool) -> list[
 
 def make_meta_tensors(numbers: Sequence[int]) -> tuple[Tensor, ...]:
     """Return tensors on meta that ``describe_tensors`` would describe by these numbers."""
-    requires_grad, rest, tensors = bool(numbers[0]), list(numbers[1:]), []
-    while rest and rest[0]:
-        kind, dimensions, *rest = rest
-        shape, rest = rest[:dimensions], rest[dimensions:]
+    requires_grad, remainder, tensors = bool(numbers[0]), list(numbers[1:]), []
+    while remainder and remainder[0]:
+        kind, dimensions, *remainder = remainder
+        shape, remainder = remainder[:dimensions], remainder[dimensions:]
         tensor = torch.empty(shape, dtype=TYPES[kind - 1], device="meta")
         tensors.append(tensor.requires_grad_(requires_grad and tensor.is_floating_point()))
     return tuple(tensors)
@@ -135,15 +135,22 @@ class Pipeline:
             schedule = self._get_schedule(batches)
             # torch cuts the targets up for the last stage; their content does not matter.
             targets = torch.zeros(len(batches))
-            schedule.step(
-                *self._inputs(batches), target=targets, **self._join_model_kwargs(batches)
-            )
+            inputs: list[Tensor] = []
+            if 0 in self.parts:  # of all micro-batches, joined, for the first stage
+                inputs_list = [self._strategy.inputs(batch) for batch in batches]
+                inputs = [torch.cat(tensors) for tensors in zip(*inputs_list, strict=True)]
+            kwargs_list = [self._strategy.model_kwargs(batch) for batch in batches]
+            kwargs = {  # which every stage takes
+                name: torch.cat([batch_kwargs[name] for batch_kwargs in kwargs_list])
+                for name in kwargs_list[0]
+            }
+            schedule.step(*inputs, target=targets, **kwargs)
         return self._total
 
     @torch.no_grad()
     def validate(self, batch: Batch) -> Tensor:
         """Return the sum of the losses where it is known, 0 elsewhere."""
-        outputs, _ = self._through(batch)
+        outputs, _ = self._pass_through(batch)
         if outputs is None:
             return torch.zeros((), device=self.device)
         return self._strategy.score(outputs, batch)
@@ -158,13 +165,13 @@ class Pipeline:
             own_gradients = [
                 gradient for name in names if (gradient := gradients[name]) is not None
             ]
-            total = (
-                own_gradients[0] if own_gradients else torch.zeros_like(own_parameters[0])
-            )  # used by other stages only
+            # A rank whose stages do not use the weight adds nothing to what the others have.
+            total = own_gradients[0] if own_gradients else torch.zeros_like(own_parameters[0])
             for other in own_gradients[1:]:
                 total += other
             if group is not None:
                 dist.all_reduce(getattr(total, "_local_tensor", total), group=group)
+            # Each has a tensor of its own: gradients are scaled in place, one by one.
             for name, parameter in zip(names, own_parameters, strict=True):
                 gradients[name] = parameter.grad = total if name == names[0] else total.clone()
 
@@ -198,6 +205,7 @@ class Pipeline:
         it.
         """
         own_group = None
+        # torch asks every rank to create every group, also those that it is not in.
         for pipeline in self._mesh.mesh.flatten(1).T.tolist():
             group = dist.new_group([pipeline[place] for place in places])
             if self._strategy.ranks.rank in [pipeline[place] for place in places]:
@@ -216,10 +224,11 @@ class Pipeline:
         shapes = {self._shape_of(batch) for batch in batches}
         if self._schedule is None:
             on_gpu = [self.device] if self.device.type == "cuda" else []
+            # A pass more than with one process must not change what dropout draws.
             with torch.no_grad(), torch.random.fork_rng(on_gpu):
-                _, between = self._through(batches[0])
+                _, boundaries = self._pass_through(batches[0])
             reshard(self._strategy.model)
-            stages = [Stage(self, stage, self._count, *between[stage]) for stage in self.parts]
+            stages = [Stage(self, stage, self._count, *boundaries[stage]) for stage in self.parts]
             several = issubclass(self._kind, PipelineScheduleMulti)
             own_stages = stages if several else stages[0]
             options = {"loss_fn": self._loss, "scale_grads": False}
@@ -250,21 +259,6 @@ class Pipeline:
         else:
             self._strategy.micro.begin(number)
 
-    def _inputs(self, batches: Sequence[Batch]) -> list[Tensor]:
-        """Join all micro-batches' inputs for the first stage."""
-        if 0 not in self.parts:
-            return []
-        inputs = [self._strategy.inputs(batch) for batch in batches]
-        return [torch.cat(tensors) for tensors in zip(*inputs, strict=True)]
-
-    def _join_model_kwargs(self, batches: Sequence[Batch]) -> dict[str, Tensor]:
-        """Join the keyword inputs of all micro-batches, which every stage takes."""
-        kwargs_list = [self._strategy.model_kwargs(batch) for batch in batches]
-        return {
-            name: torch.cat([batch_kwargs[name] for batch_kwargs in kwargs_list])
-            for name in kwargs_list[0]
-        }
-
     def _loss(self, outputs: Tensor, target: Tensor) -> Tensor:
         """Return the loss of the micro-batch that has just left the last stage, when torch asks."""
         loss = self._strategy.score(outputs, self._batches[self._running])
@@ -273,7 +267,9 @@ class Pipeline:
 
     # data between stages
 
-    def _through(self, batch: Batch) -> tuple[Tensor | None, dict[int, tuple[Boundary, Boundary]]]:
+    def _pass_through(
+        self, batch: Batch
+    ) -> tuple[Tensor | None, dict[int, tuple[Boundary, Boundary]]]:
         """Pass a micro-batch of any size through all stages, each of which describes its output.
 
         Returns (the last output, on the rank that has it; this rank's stage → its input and output,
@@ -281,7 +277,7 @@ class Pipeline:
         """
         tensors, requires_grad = self._strategy.inputs(batch), False
         model_kwargs = self._strategy.model_kwargs(batch)
-        between: dict[int, tuple[Boundary, Boundary]] = {}
+        boundaries: dict[int, tuple[Boundary, Boundary]] = {}
         for stage, part in self.parts.items():
             stage_inputs: Sequence[Tensor] = tensors
             if stage > 0 and stage - 1 not in self.parts:
@@ -296,10 +292,11 @@ class Pipeline:
                 parameter.requires_grad for parameter in part.parameters()
             )
             numbers = describe_tensors(tensors, requires_grad=requires_grad)
-            between[stage] = before, make_meta_tensors(numbers)
+            boundaries[stage] = before, make_meta_tensors(numbers)
             if stage + 1 < self._count and stage + 1 not in self.parts:
-                self._send(stage, [torch.tensor(numbers, device=self.device), *tensors])
-        return tensors[0] if self._count - 1 in self.parts else None, between
+                for tensor in [torch.tensor(numbers, device=self.device), *tensors]:
+                    dist.send(tensor, self._global(stage + 1), self.group)
+        return tensors[0] if self._count - 1 in self.parts else None, boundaries
 
     def _receive(self, stage: int, metas: Boundary) -> Boundary:
         """Receive the previous stage's output, whose types and shapes are ``metas``."""
@@ -307,10 +304,6 @@ class Pipeline:
         for tensor in tensors:
             dist.recv(tensor, self._global(stage - 1), self.group)
         return tensors
-
-    def _send(self, stage: int, tensors: Boundary) -> None:
-        for tensor in tensors:
-            dist.send(tensor, self._global(stage + 1), self.group)
 
     def _global(self, stage: int) -> int:
         return dist.get_global_rank(self.group, self._owners[stage])

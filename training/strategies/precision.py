@@ -34,6 +34,7 @@ def choose_precision(
     native = _native_precisions(ranks.device)
     if config.precision == "auto":
         every = ranks.gather((checkpoint, native))
+        # Machines may have different checkpoints of this training: the newest one decides.
         _, precision = max(newest for newest, _ in every)
         shared_types = [dtype for dtype in native if all(dtype in types for _, types in every)]
         config = _replace_precision(

@@ -124,6 +124,7 @@ def join_group(timeout_seconds: int, backend: str | None = None) -> Iterator[Ran
         yield ranks
         return
     check_machines(world)
+    # The names that torch, ``connect`` and the libraries read, whatever the launcher calls them.
     for name in ("MASTER_ADDR", "MASTER_PORT"):
         os.environ[name] = read_meeting(name)
     _keep_step()
@@ -207,6 +208,7 @@ def is_lost_peer(error: BaseException | None) -> bool:
         if isinstance(error, dist.DistError):
             return True
         lost = "gloo" in str(error).lower() or "pair closure" in str(error)
+        # torch.distributed.checkpoint wraps a rank's error in that class, which is no RuntimeError.
         if lost and (
             isinstance(error, RuntimeError) or type(error).__name__ == "CheckpointException"
         ):

@@ -325,6 +325,7 @@ class Strategy:
         takes part, with the same arguments. At most one is held here at a time.
         """
         state = self.model.state_dict(keep_vars=True)
+        # Reversed: of a tensor's names in this model the first one counts.
         tensors = {self.saved_name(name): tensor for name, tensor in reversed(state.items())}
         for name, keepers in requests:
             yield self.gather(name, tensors.get(name), keepers)

@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from torch.distributed.checkpoint.state_dict import StateDictOptions
     from torch.distributed.fsdp import FullyShardedDataParallel
 
-WRAPPED_PREFIX = (
-    "_fsdp_wrapped_module."  # FSDP's prefix in the names of a wrapped block's parameters
-)
+# FSDP's prefix in the names of a wrapped block's parameters.
+WRAPPED_PREFIX = "_fsdp_wrapped_module."
 
 
 class Smp(Strategy):
