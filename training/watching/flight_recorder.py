@@ -80,9 +80,10 @@ def whereabouts() -> Whereabouts:
     receives are only on the stack.
     """
     frames = [*walk_stack(sys._current_frames()[threading.main_thread().ident or 0])]
-    running = [
-        entry for entry in _entries() if not entry["retired"] and entry["state"] != "completed"
-    ]
+    content = _json()
+    # Before the first collective torch's recorder has no entries at all.
+    entries = [] if content is None else json.loads(content).get("entries", [])
+    running = [e for e in entries if not e["retired"] and e["state"] != "completed"]
     if not running:
         call = _call(frames)
         return Whereabouts(bool(call), f"{call} {_lines(frames)}".strip())
@@ -129,14 +130,6 @@ def _lines(frames: Iterable[tuple[FrameType, int]]) -> str:
     ]
     code = "".join(getline(str(path), line).strip() for path, line, _ in own_frames[:1])
     return f"at {', of '.join(descriptions)}: {code}"
-
-
-def _entries() -> list[dict]:
-    """Return the recorded collectives; none if torch keeps none."""
-    content = _json()
-    return (
-        [] if content is None else json.loads(content).get("entries", [])
-    )  # none: before the first
 
 
 def _json() -> bytes | None:

@@ -201,13 +201,13 @@ class Progress:
             "step": numbers.number,
             "loss": numbers.loss / numbers.units,
             "learning_rate": rate,
-            **self._of_gradient(numbers),
+            **self._gradient_metrics(numbers),
             "samples_per_second": samples / duration,
             "units_per_second": units,
             "units_per_second_per_rank": units / world,
             "step_seconds": duration / steps,
             **{f"{p}_seconds": sum(s) / world / steps for p, s in zip(PARTS, seconds, strict=True)},
-            **self._slowest(numbers.by_rank, steps),
+            **self._straggler_metrics(numbers.by_rank, steps),
             "data_stall": (stall_seconds - self._earlier_stall) / duration,
             "memory_mb": max(memory),
             **_count_samples(order, numbers.number * self._config.global_batch),
@@ -217,7 +217,7 @@ class Progress:
         self._began, self._steps, self._units, self._earlier_stall = now, 0, 0.0, stall_seconds
         return metrics
 
-    def _of_gradient(self, numbers: Step) -> dict[str, float]:
+    def _gradient_metrics(self, numbers: Step) -> dict[str, float]:
         """Return the gradient's norm and the updates that it caused (none if the step was left
         out); with float16 also the loss scale and the number of steps left out so far.
         """
@@ -226,11 +226,12 @@ class Progress:
         scale_metrics = {"loss_scale": int(numbers.scale), "skipped_steps": numbers.skipped_steps}
         return ({} if numbers.left_out else counts) | (scale_metrics if numbers.scale else {})
 
-    def _slowest(self, table: Table, steps: int) -> dict[str, float]:
+    def _straggler_metrics(self, table: Table, steps: int) -> dict[str, float]:
         """Return how slow the slowest rank is, if several do the same work, and the seconds of each
         rank's own work in a step; a persistently slow rank is logged.
         """
         stages = self._config.pipeline_parallel
+        # Each rank is a stage by itself, and there is none to compare it with.
         if self._ranks.world == stages:
             return {}
         for straggler in self._stragglers.add(table):

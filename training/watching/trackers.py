@@ -145,9 +145,10 @@ class MLflow:
 
         try:
             self._client = MlflowClient(tracking_uri=self._uri)
-            running = self._running() if step else None
-            self._run: str = running or self._new()
-            if running is None:
+            # A training that begins anew has a run of its own, though its identity is the same.
+            run = self._find_run() if step else None
+            self._run: str = run or self._create_run()
+            if run is None:
                 for line in history:
                     self.log(line)
             self._client.update_run(self._run, status="RUNNING")
@@ -183,7 +184,7 @@ class MLflow:
                 error,
             )
 
-    def _new(self) -> str:
+    def _create_run(self) -> str:
         from mlflow.entities import Param
 
         client = self._client
@@ -196,7 +197,7 @@ class MLflow:
         client.log_batch(run.info.run_id, params=parameters)
         return run.info.run_id
 
-    def _running(self) -> str | None:
+    def _find_run(self) -> str | None:
         """Return the newest run of this training, from whichever job."""
         experiments = [experiment.experiment_id for experiment in self._client.search_experiments()]
         query = f"tags.`trainyard.training` = '{self._name}'"

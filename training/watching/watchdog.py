@@ -50,9 +50,8 @@ BEAT = 1.0  # seconds between two signs of life
 STORE_BEATS = 30  # most beats for which rank 0 keeps the store after a failure
 PATIENCE = 3  # beats that a rank may miss; a busy interpreter may be late
 MOST_NAMED = 8  # ranks in a message
-WARNING_SHARE = (
-    0.8  # share of the time limit in a collective after which a rank says who is not in one
-)
+# Share of the time limit in a collective after which a rank says who is not in one.
+WARNING_SHARE = 0.8
 
 
 def training_has_ended() -> bool:
@@ -102,7 +101,7 @@ class Watch:
             self._store.set(f"{self._attempt.number}/end-{self._ranks.rank}", "null")
             self._publish_beat()
             self._thread.start()
-            self._before = signal.signal(signal.SIGTERM, self._handle_sigterm)
+            self._previous_handler = signal.signal(signal.SIGTERM, self._handle_sigterm)
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
@@ -121,12 +120,12 @@ class Watch:
                 self._publish_end(f"{kind.__name__}: {error}" if kind else "")
                 return
             self._publish_end("", lost=True)  # before the look: torchrun may not leave time for it
-            lost = self._lost(error)
+            lost = self._find_missing(error)
             self._report_lost(lost)
         finally:
             self._done_event.set()
             self._thread.join()
-            signal.signal(signal.SIGTERM, self._before)
+            signal.signal(signal.SIGTERM, self._previous_handler)
         raise lost from error
 
     def previous(self) -> str:
@@ -162,15 +161,19 @@ class Watch:
         while not self._done_event.wait(BEAT):
             try:
                 self._publish_beat()
+                # Adding 0 reads the counter, also before anybody has asked.
                 self._answer(self._store.add(self._question_key, 0))
-                if self._newer():
+                # Ranks of another machine have been restarted already.
+                if self._attempt.another and self._store.check(
+                    [started_key(self._attempt.number + 1)]
+                ):
                     return self._follow()
                 if reason := self._read_lost():
                     return self._end_with_reason(reason)
                 if self.step() != step:
                     began, step = time.monotonic(), self.step()
                 elif time.monotonic() - began > self._timeout / 2:
-                    if late := self._silent(self._timeout):
+                    if late := self._find_silent(self._timeout):
                         return self._give_up(self._describe(late, self._fell_silent))
                     self._warn()
                     self._done_event.wait(self._timeout / 10)
@@ -196,6 +199,7 @@ class Watch:
         if agent_keeps_store():
             return
         with suppress(dist.DistError):
+            # Without the path of this rank's dump: each rank that reads it names its own.
             self._store.set(f"{self._attempt.number}/lost", str(lost).partition("; this rank's")[0])
             if self._ranks.rank == 0:
                 self._keep_store()
@@ -211,9 +215,8 @@ class Watch:
         """End with another rank's finding, unless this rank's collective fails meanwhile."""
         if not self._ending.wait(PATIENCE * BEAT):
             self._give_up(reason)
-        while not self._done_event.wait(
-            BEAT
-        ):  # the main thread checks by itself: it needs a live rank
+        # The main thread looks by itself, and needs a rank that lives.
+        while not self._done_event.wait(BEAT):
             with suppress(dist.DistError):
                 self._publish_beat()
 
@@ -230,7 +233,7 @@ class Watch:
                 return
             time.sleep(BEAT / 10)
 
-    def _silent(self, seconds: float) -> list[int]:
+    def _find_silent(self, seconds: float) -> list[int]:
         """Return the ranks, not ended, without a sign of life for ``seconds`` and during this
         look.
         """
@@ -258,10 +261,6 @@ class Watch:
         beats.pop(self._ranks.rank, None)
         return beats
 
-    def _newer(self) -> bool:
-        """Return whether ranks of another machine have been restarted already."""
-        return self._attempt.another and self._store.check([started_key(self._attempt.number + 1)])
-
     def _follow(self) -> None:
         """End this rank if the failed collective does not: the others wait in a later attempt.
 
@@ -269,7 +268,7 @@ class Watch:
         looks twice: a rank that torchrun replaces at once has signalled just before the first look.
         """
         for _ in range(2):
-            if silent := self._silent(PATIENCE * BEAT):
+            if silent := self._find_silent(PATIENCE * BEAT):
                 return self._give_up(self._describe(silent, "is gone, killed or crashed"))
             if failure := self._find_failure():
                 return self._give_up(failure)
@@ -326,10 +325,10 @@ class Watch:
         if seconds > WARNING_SHARE * self._timeout:
             self._has_warned, answers = True, self._ask()
             waiting = [rank for rank, answer in answers.items() if answer["waits"]]
-            if waiting[:1] == [self._ranks.rank] and (reason := self._idle(answers, seconds)):
+            if waiting[:1] == [self._ranks.rank] and (reason := self._name_idle(answers, seconds)):
                 log.warning("%s", reason)
 
-    def _idle(self, answers: Mapping[int, Mapping[str, Any]], seconds: float) -> str:
+    def _name_idle(self, answers: Mapping[int, Mapping[str, Any]], seconds: float) -> str:
         """Return which ranks are in no collective while others are, and where; "" if none is."""
         if not (idle := [rank for rank, answer in answers.items() if not answer["waits"]]):
             return ""
@@ -342,21 +341,25 @@ class Watch:
 
     # reports of the other ranks
 
-    def _lost(self, error: Exception) -> LostRankError:
+    def _find_missing(self, error: Exception) -> LostRankError:
         """Find the missing rank by a look that takes some beats; return the error that names it."""
         patient = "Timed out" in str(error) or "timeout" in str(error).lower()
         try:
             answers = self._ask() if patient else {}  # at once: who sleeps may wake up
-            silent, failure = self._silent(0), self._find_failure()
+            silent, failure = self._find_silent(0), self._find_failure()
             if silent:
                 how = self._fell_silent if patient else "is gone, killed or crashed"
                 message = self._describe(silent, how)
             elif failure:
                 message = failure
             elif patient:
-                message = self._behind(answers)
+                message = self._describe_waits(answers)
             else:
-                message = self._earlier_reason() or (
+                ends = self._read("end", self._attempt.number)
+                reasons = [end["reason"] for end in ends if end and end["lost"] and end["reason"]]
+                # What a rank found that ended before because of another, without its own dump.
+                earlier = reasons[0].partition("; this rank's")[0] if reasons else ""
+                message = earlier or (
                     f"the connection of the ranks broke, though all of them live: {error}"
                 )
         except dist.DistError:
@@ -383,11 +386,11 @@ class Watch:
                 return f"{_describe_rank(rank, entries[rank])} ended with {end['reason']}"
         return ""
 
-    def _behind(self, answers: Mapping[int, Mapping[str, Any]]) -> str:
+    def _describe_waits(self, answers: Mapping[int, Mapping[str, Any]]) -> str:
         """Return the message if all ranks live, by their answers: one does something else, or they
         are in different collectives.
         """
-        if idle := self._idle(answers, self._timeout):
+        if idle := self._name_idle(answers, self._timeout):
             return idle
         rank_lines = [
             f"rank {rank} {answer['at']}" for rank, answer in [*answers.items()][:MOST_NAMED]
@@ -396,12 +399,6 @@ class Watch:
             f"all ranks live, but wait for each other for {self._timeout} s in step "
             f"{self.step() + 1}: {'; '.join(rank_lines)}"
         )
-
-    def _earlier_reason(self) -> str:
-        """Return what a rank found that ended before because of another."""
-        ends = self._read("end", self._attempt.number)
-        reasons = [end["reason"] for end in ends if end and end["lost"] and end["reason"]]
-        return reasons[0].partition("; this rank's")[0] if reasons else ""
 
     def _read(self, kind: str, attempt: int) -> list[dict[str, Any] | None]:
         """Return what every rank wrote; with two requests if all did, since ranks may be many."""

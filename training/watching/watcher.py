@@ -134,18 +134,16 @@ class Watcher:
             if settings.action == "off":
                 continue
             if (finding := rule.check(self.history, settings, self.plan)) is None:
-                self._rest(name)
+                # After GONE runs without a finding the rule may report again.
+                if name in self._quiet_runs:
+                    self._quiet_runs[name] += 1
+                    if self._quiet_runs[name] >= GONE:
+                        del self._quiet_runs[name]
                 continue
             if name not in self._quiet_runs:
                 new.append((name, finding))
             self._quiet_runs[name] = 0
         return new
-
-    def _rest(self, name: str) -> None:
-        if name in self._quiet_runs:
-            self._quiet_runs[name] += 1
-            if self._quiet_runs[name] >= GONE:
-                del self._quiet_runs[name]
 
 
 def all_events(lines: Iterable[Line], settings: Any, plan: Plan) -> list[Event]:

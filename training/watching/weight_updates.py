@@ -51,9 +51,11 @@ def _ratios(optimizer: torch.optim.Optimizer, group: dict) -> Iterator[Tensor]:
         if not samples[0].numel():
             continue
         number = torch.as_tensor(state["step"], dtype=torch.float64, device=samples[0].device)
+        # Before the first step the corrections below would divide by 0.
         number = number.clamp(min=1)
         roots = samples[2].sqrt()
         correction = (1 - beta2**number).sqrt()
+        # AdamW adds eps to the corrected root: with both multiplied by the correction it is this.
         small = correction.to(roots.dtype)
         torch.div(samples[1], roots.add_(small * group.get("eps", 1e-6)), out=roots)
         step = torch.linalg.vector_norm(roots).double() * correction / (1 - beta1**number)

@@ -67,15 +67,15 @@ def check(history: History, settings: RuleSettings, plan: Plan) -> Finding | Non
     if len(lines) < 2 * count or not history.warm(count, plan):
         return None
     late = [line["loss"] for line in lines[-count:]]
-    finding = _above(lines[0]["loss"], late, plan)
+    finding = _find_rise(lines[0]["loss"], late, plan)
     if finding is None and not plan.fine_tuning:
-        finding = _not_fallen(lines, plan)
+        finding = _find_missing_fall(lines, plan)
     if finding or len(lines) % (count // 2):  # all blocks are searched, so not at each line
         return finding
-    return _risen([line["loss"] for line in lines])
+    return _find_lost_fall([line["loss"] for line in lines])
 
 
-def _above(first: float, late: list[float], plan: Plan) -> Finding | None:
+def _find_rise(first: float, late: list[float], plan: Plan) -> Finding | None:
     """Return a finding with the share by which the loss is above its first value."""
     share = (fmean(late) - first) / (abs(first) or 1.0)
     # The loss of fresh weights is that of chance; a base model's may be low in any single line.
@@ -97,7 +97,7 @@ def _noise(values: list[float]) -> float:
     return sqrt(fmean((a - b) ** 2 for a, b in pairwise(values)) / 2)
 
 
-def _not_fallen(lines: list[Line], plan: Plan) -> Finding | None:
+def _find_missing_fall(lines: list[Line], plan: Plan) -> Finding | None:
     """Return a finding with the share by which the loss fell, if that is certainly too small."""
     count = len(lines) // 2
     early = [line["loss"] for line in lines[: min(count, EARLY)]]
@@ -138,6 +138,7 @@ def falls_steadily(losses: list[float]) -> bool:
         return False
     slope, begin = linear_regression(range(len(losses)), losses)
     residual = sum((loss - begin - slope * index) ** 2 for index, loss in enumerate(losses))
+    # The indices' squared deviations from their mean, summed.
     spread = len(losses) * (len(losses) ** 2 - 1) / 12
     return slope < -SURE * sqrt(residual / (len(losses) - 2) / spread)
 
@@ -145,11 +146,12 @@ def falls_steadily(losses: list[float]) -> bool:
 def _fall(early: list[float], late: list[float]) -> tuple[float, float]:
     """Return (how much lower the late mean is, its standard error)."""
     # Uses the late losses' noise: early losses also spread because they fall.
+    # Never 0: between equal losses a fall of 0 would be seen as one.
     spread = max(stdev(late), 1e-12 * abs(fmean(late)), 1e-300)
     return fmean(early) - fmean(late), spread * sqrt(1 / len(early) + 1 / len(late))
 
 
-def _risen(losses: list[float]) -> Finding | None:
+def _find_lost_fall(losses: list[float]) -> Finding | None:
     """Return a finding with the share of the loss's fall, to its lowest block, that was lost."""
     count = LINES
     blocks = [
