@@ -100,20 +100,16 @@ def add_code(folder: Path, workload: str) -> str:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(path.read_bytes())
     python = ".".join(map(str, sys.version_info[:3]))
-    lines = "".join(f"{line}\n" for line in [f"# Python {python}", *sorted({*_packages()})])
-    atomic_file.write(folder / "packages.txt", lines)
-    return hashlib.sha256(lines.encode()).hexdigest()
-
-
-def _packages() -> Iterator[str]:
-    """Yield ``name==version`` of every installed package.
-
-    Only the headers are parsed: ``each.metadata`` would also parse every package's readme.
-    """
+    # A set: a package is named again for each folder of the path that has it.
+    packages = set()
     for distribution in distributions():
+        # Only the headers: ``distribution.metadata`` would also parse every package's readme.
         text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
         headers = HeaderParser().parsestr(text.partition("\n\n")[0])
-        yield f"{headers['Name'].lower()}=={headers['Version']}"
+        packages.add(f"{headers['Name'].lower()}=={headers['Version']}")
+    lines = "".join(f"{line}\n" for line in [f"# Python {python}", *sorted(packages)])
+    atomic_file.write(folder / "packages.txt", lines)
+    return hashlib.sha256(lines.encode()).hexdigest()
 
 
 def _code(workload: str) -> Iterator[tuple[str, Path]]:
@@ -210,16 +206,13 @@ def _fill_adapted(
 #
 # Weights are gathered one by one. A whole weight is briefly on the ranks that it is gathered over,
 # and only the rank that writes its file has it on the CPU: while it writes, the next is gathered.
-# So
-# a rank's memory grows with its largest weights, not with the model or a file.
+# So a rank's memory grows with its largest weights, not with the model or a file.
 #
 # The layout depends on the weights alone, as with transformers' ``save_pretrained``: files of at
-# most
-# ``shard_bytes``, in the order of the model's state. One file is ``model.safetensors``;
+# most ``shard_bytes``, in the order of the model's state. One file is ``model.safetensors``;
 # several are ``model-00001-of-000NN.safetensors``, and model.safetensors.index.json says which has
 # what. Each rank writes into its own machine's folder: SageMaker takes those of all machines
-# together
-# (developer guide, "How Amazon SageMaker AI Processes Training Output").
+# together (developer guide, "How Amazon SageMaker AI Processes Training Output").
 
 log = logging.getLogger(__name__)
 
@@ -292,9 +285,10 @@ def export(
     run = Export(workload, adapter_tensors if merging else {}, adapters.scale if adapters else 1.0)
     split = parts_of(workload, [*plain])
     if len(split) == 1:
-        return _at_once(folder, source, plain, run, shard_bytes, writes=merging or not adapters)
+        return _export_all(folder, source, plain, run, shard_bytes, writes=merging or not adapters)
     meta_tensors = source.meta_tensors()
     on_meta = {layer: meta_tensors[n] for layer, n in adapter_names.items()} if merging else {}
+    # A dry run on meta gives names, shapes and ties before any weight is gathered.
     dry = Export(
         workload, lora.rename_adapters(workload, on_meta), adapters.scale if adapters else 1.0
     )
@@ -325,7 +319,7 @@ def _depth(workload: Workload, method: str) -> int:
     return next((level for level, home in enumerate(homes) if method in vars(home)), len(homes))
 
 
-def _at_once(
+def _export_all(
     folder: Path,
     source: Weights,
     plain: Mapping[str, str],
@@ -409,6 +403,7 @@ def _stream(
     holders: dict[str, Sequence[int]] = {}
     for part in parts:
         for name in part.outputs:
+            # A file is written by one of the ranks that hold its first part.
             holders.setdefault(file_of[name], source.holders(first[plain[part.names[0]]]))
     writers = _writers(holders)
     order = [*_in_turn(parts, lambda part: file_of[part.outputs[0]])]
@@ -450,7 +445,11 @@ class Writing:
         self._pending.set_result(None)
         self._open: dict[str, SafeFile] = {}
         self._file_of = {name: file for file in own_files for name in files[file]}
-        self._begin(own_files)
+        try:
+            for name in own_files:
+                self._open[name] = SafeFile(self._folder / name, self._files[name])
+        except OSError as error:
+            self._failure = str(error)
 
     def put(self, name: str, tensor: Tensor) -> None:
         """Have a weight written; waits for the previous one."""
@@ -467,7 +466,12 @@ class Writing:
         """
         self._settle()
         self._pool.shutdown()
-        self._finish()
+        try:
+            for file in self._open.values():
+                file.discard() if self._failure else file.finish()
+        except (OSError, ValueError) as error:
+            self._failure = str(error)
+        # Every rank comes to the exchange, also one that failed: the others wait for it there.
         failures = [
             (rank, reason) for rank, reason in enumerate(ranks.gather(self._failure)) if reason
         ]
@@ -477,25 +481,11 @@ class Writing:
         if ranks.rank == 0 and len(self._files) > 1:
             atomic_file.write(self._folder / INDEX, index(self._files))
 
-    def _begin(self, own_files: Collection[str]) -> None:
-        try:
-            for name in own_files:
-                self._open[name] = SafeFile(self._folder / name, self._files[name])
-        except OSError as error:
-            self._failure = str(error)
-
     def _settle(self) -> None:
         try:
             self._pending.result()
         except (OSError, ValueError) as error:
             self._failure = self._failure or str(error)
-
-    def _finish(self) -> None:
-        try:
-            for file in self._open.values():
-                file.discard() if self._failure else file.finish()
-        except (OSError, ValueError) as error:
-            self._failure = str(error)
 
 
 def index(files: Files) -> str:

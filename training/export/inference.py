@@ -31,9 +31,8 @@ from trainyard.common.errors import DataError, TrainyardError
 
 WARM = 3
 """Requests that warm a model up: some of a process's first ones are slow, not the first alone."""
-PIXEL = b64encode(
-    b"P6 1 1 255 \0\0\0"  # the smallest image that every decoder reads
-).decode()
+# The smallest image that every decoder reads.
+PIXEL = b64encode(b"P6 1 1 255 \0\0\0").decode()
 PLACEHOLDERS = {"text": "warm up", "number": 0.0, "timestamp": "1970-01-01", "bytes": PIXEL}
 """Kind of a column → a value of a request that warms up."""
 
@@ -137,6 +136,7 @@ def transform(
         _read(item.get("body") or b"", processor.get_request_properties())
         for item, processor in pairs
     ]
+    # What was refused is not asked, and keeps its place among the answers.
     answers = iter(
         served_model.answers(
             [request for request in requests if not isinstance(request, Exception)]

@@ -120,6 +120,7 @@ def files(folder: Path, *, hidden: bool = False) -> Iterator[tuple[str, Path]]:
 
     ``hidden``: include files whose name or folder begins with a dot.
     """
+    # In one order everywhere: what is packed and hashed by these names has to be the same.
     for path in sorted(folder.iterdir()):
         if path.name.endswith(LITTER) or (path.name.startswith(".") and not hidden):
             continue
