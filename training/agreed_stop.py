@@ -92,12 +92,14 @@ class Agreement:
 
     def poll_store(self, now: float) -> bool:
         """Exchange news with the store; True once the stop is settled."""
-        if not self._is_holding and not self._is_stop_requested():
-            return False
         if not self._is_holding:
+            if self.stop_requested:
+                self._store.set("asked", self.reason)
+            elif not self._store.check(["asked"]):
+                return False
             self._since = now
             with self._condition:
-                self._is_holding = True  # from here on ``_begun`` stays as it is
+                self._is_holding = True  # from here on ``_last_step`` stays as it is
             self._store.set(f"at-{self._rank}", str(self._last_step))
         if self._store.check(["until"]):
             until = self._store.get("until")
@@ -113,11 +115,6 @@ class Agreement:
     def give_up(self) -> None:
         """Give up on agreeing: the store is gone. Training goes on, and will meet the cause."""
         self._settle(GO_ON)
-
-    def _is_stop_requested(self) -> bool:
-        if self.stop_requested:
-            self._store.set("asked", self.reason)
-        return self.stop_requested or self._store.check(["asked"])
 
     def _propose_step(self, now: float) -> int | None:
         """Return the step that this rank proposes, if any; the first proposal in the store wins."""
@@ -153,7 +150,7 @@ class Stop:
         self._thread = threading.Thread(target=self._poll_agreement, name="stop", daemon=True)
 
     def __enter__(self) -> "Stop":
-        self._before = signal.signal(signal.SIGTERM, lambda number, frame: self.ask(SIGTERM))
+        self._previous_handler = signal.signal(signal.SIGTERM, lambda *_: self.ask(SIGTERM))
         if self._agreement is not None:
             self._thread.start()
         return self
@@ -161,8 +158,9 @@ class Stop:
     def __exit__(self, *_: object) -> None:
         self._end_event.set()
         if self._agreement is not None:
+            # The store answers within this time, or fails: longer the thread cannot wait for it.
             self._thread.join(NETWORK)
-        signal.signal(signal.SIGTERM, self._before)
+        signal.signal(signal.SIGTERM, self._previous_handler)
 
     @property
     def reason(self) -> str:

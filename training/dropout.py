@@ -44,13 +44,13 @@ class Dropout(nn.Dropout):
         if not self.training or self.p in (0, 1) or not len(self.samples):
             return super().forward(x)
         if hasattr(x, "placements"):
-            return self._of_part(x)
+            return self._drop_in_part(x)
         width = x.numel() // len(self.samples)
         rows = 1 if self.positions is None else len(self.positions)
         sizes = (rows, width // rows)
         return self._drop_elements(x, sizes, [range(size) for size in sizes])
 
-    def _of_part(self, x: Any) -> Tensor:
+    def _drop_in_part(self, x: Any) -> Tensor:
         """Apply dropout to a DTensor: each rank drops what it would drop in the whole."""
         local, sizes = x.to_local(), x.shape[1:]
         ranges = [range(size) for size in x.shape]
@@ -61,7 +61,11 @@ class Dropout(nn.Dropout):
                     "each rank needs whole samples, and no partial sums; redistribute it before"
                 )
             if placement.is_shard():
-                ranges[placement.dim] = _part(ranges[placement.dim], x.device_mesh, ranks)
+                # As ``torch.chunk`` splits: the last ranks may have fewer, or none.
+                whole = ranges[placement.dim]
+                size = -(-len(whole) // x.device_mesh.size(ranks))
+                start = whole.start + size * x.device_mesh.get_local_rank(ranks)
+                ranges[placement.dim] = range(min(start, whole.stop), min(start + size, whole.stop))
         output = self._drop_elements(local, sizes, ranges[1:])
         layout = {"shape": x.shape, "stride": x.stride(), "run_check": False}
         return type(x).from_local(output, x.device_mesh, x.placements, **layout)
@@ -79,15 +83,9 @@ class Dropout(nn.Dropout):
         element = element.flatten() * _GOLDEN
         first, second = (self.samples[:, n, None] ^ self.place[n] for n in (0, 1))
         random_bits = _mix_words(_mix_words(element + first) ^ second)
+        # The bits are signed numbers: a share p of them lies below p × 2^32 − 2^31.
         mask = (random_bits >= int(self.p * 2**32) - 2**31).view(x.shape)
         return torch.where(mask, x / (1 - self.p), 0)
-
-
-def _part(full_range: range, mesh: Any, dimension: int) -> range:
-    """Return this rank's part of a range that a mesh dimension splits as ``torch.chunk`` does."""
-    size = -(-len(full_range) // mesh.size(dimension))
-    start = full_range.start + size * mesh.get_local_rank(dimension)
-    return range(min(start, full_range.stop), min(start + size, full_range.stop))
 
 
 def name_places(model: nn.Module) -> list[Dropout]:
@@ -114,6 +112,7 @@ def _mix_words(x: Tensor) -> Tensor:
     ``lowbias32`` of Christopher Wellons, "Prospecting for hash functions" (2018).
     """
     x = (x ^ _shift_right(x, 16)) * 0x7FEB352D
+    # Only as a negative number does this factor fit into int32.
     x = (x ^ _shift_right(x, 15)) * (0x846CA68B - 2**32)
     return x ^ _shift_right(x, 16)
 

@@ -72,8 +72,8 @@ class Parts(BaseModel):
     def as_json(self) -> dict[str, Any]:
         """The JSON object whose hash is the identity."""
         content = self.model_dump(mode="json")
-        unsaid = {name for name in LATER_PARTS if content[name] is None}
-        return {name: value for name, value in content.items() if name not in unsaid}
+        absent_parts = {name for name in LATER_PARTS if content[name] is None}
+        return {name: value for name, value in content.items() if name not in absent_parts}
 
     @property
     def code_sha256(self) -> str:
@@ -94,10 +94,10 @@ class Parts(BaseModel):
         return changes | ({"code": f"code ({files})"} if files else {})
 
     def _flat(self) -> dict[str, Any]:
-        inside = {f"workload_config.{name}": v for name, v in self.workload_config.items()}
-        inside |= {f"data.{name}": fingerprint for name, fingerprint in (self.inputs or {}).items()}
+        nested = {f"workload_config.{name}": v for name, v in self.workload_config.items()}
+        nested |= {f"data.{name}": fingerprint for name, fingerprint in (self.inputs or {}).items()}
         names = ("workload", "data", "torch", "start", "tuning", "mixture")
-        return self.settings | inside | {name: getattr(self, name) for name in names}
+        return self.settings | nested | {name: getattr(self, name) for name in names}
 
 
 def parts(

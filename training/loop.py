@@ -77,12 +77,14 @@ class Loop:
             workload, seed=config.seed, threads=config.loader_threads
         )
         model = model or fresh(config, workload)
+        # Counted on meta, before the strategy splits the model.
         flops = of_unit(workload, model)
         self._progress = Progress(config, self.ranks, strategy.clock, flops)
         strategy.prepare(model)
         self.average = Average(strategy.model, config.ema_decay) if config.ema_decay else None
         self.step, self._saved_step = 0, -1
         self._last_validation: tuple[int, float] | None = None
+        # After the average is there: a checkpoint holds it, too.
         self._resume()
         self._numbers, self._read = Numbers(self.ranks.device, strategy.data_rank), self.step
         traced_steps = config.profile_steps if traces and self.ranks.rank == 0 else 0
@@ -152,6 +154,7 @@ class Loop:
         strategy.begin(self.step)
         total = strategy.backward(batches, units)
         clock.mark("forward_backward")
+        # A clone, as the sum over the ranks is computed in place, and this rank's own is logged.
         loss = strategy.sum(total.clone())
         clock.mark("communication")
         norm = strategy.clip()
@@ -167,6 +170,7 @@ class Loop:
         clock.mark("optimizer")
         self.step += 1
         self._progress.step()
+        # After the last step nothing is read, for nothing would take it.
         if self.step < self.config.max_steps:
             prefetcher.fetch()
             clock.mark("data")
@@ -208,6 +212,7 @@ class Loop:
             self._last_validation = self.step, loss
             self.report({"step": self.step, "validation_loss": loss, **of_inputs})
             self._progress.pause(time.perf_counter() - began)
+        # Validation is no part of a step.
         clock.skip()
         if self.step % config.checkpoint_interval == 0 or self.step == config.max_steps:
             self._save()
@@ -288,8 +293,10 @@ class Loop:
         )
 
     def _save(self) -> None:
+        # The step of a stop may be one whose checkpoint is saved already.
         if self.step == self._saved_step:
             return
+        # What is not finite must not be saved.
         self._check()
         loss = (
             self._last_validation[1]

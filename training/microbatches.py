@@ -25,21 +25,11 @@ from training.dropout import Dropout, name_places, sample_keys
 from training.workloads import Workload
 from trainyard.common.errors import TrainingError
 
-# Dropout whose mask belongs to the sample, whichever rank computes it.
-#
-# torch's own dropout draws numbers in sequence, so an element's number depends on what else is
-# in the micro-batch. Here it is a hash of (seed, position of the sample in the order of the
-# training,
-# the module's name, the element's place within the sample): any micro-batch, number of
-# data-parallel
-# ranks or pipeline stages, recomputation and ``torch.compile`` give the same mask.
-
 
 def settings_by_batch(config: TrainConfig, workload: Workload, model: nn.Module) -> dict[str, Any]:
     """Return settings that shape this model's weights, but not every model's."""
-    if (
-        not by_batch(workload, model) and config.float8 == "none"
-    ):  # whose scales depend on the batch
+    # Float8's scales depend on the micro-batch, too.
+    if not by_batch(workload, model) and config.float8 == "none":
         return {}
     settings = config.model_dump(mode="json", include=BY_BATCH)
     if config.stages != config.pipeline_parallel:  # otherwise a training keeps its old name
@@ -91,7 +81,9 @@ class MicroBatches:
     def begin(self, number: int) -> None:
         """Prepare for the forward pass of this rank's micro-batch ``number``."""
         position = self._first + number * self._size
-        self._last_seed = _mix(self._seed, position, self._stage)
+        # A separate seed for each micro-batch and stage: 64 bits of a hash.
+        text = f"{self._seed} {position} {self._stage}"
+        self._last_seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8])
         torch.manual_seed(self._last_seed)
         if self._dropouts:
             keys = sample_keys(self._seed, position, self._size)
@@ -106,8 +98,18 @@ class MicroBatches:
         Raises:
             TrainingError: numbers were drawn that the training's identity does not account for.
         """
-        if self._needs_check:
-            self._check_undrawn()
+        if not self._needs_check:
+            return
+        states = self._random_states()
+        # Seeded anew, the generators stand where they would if the pass had drawn nothing.
+        torch.manual_seed(self._last_seed)
+        if not torch.equal(self._random_states(), states):
+            raise TrainingError(
+                "the model draws random numbers of torch's in its forward pass, by no module that "
+                "is known to: they depend on micro_batch and on the pipeline's stages. Take "
+                "training.dropout.Dropout, whose masks do not; or set by_batch = True in the "
+                "workload, so that a training with another micro_batch is another one"
+            )
 
     def end(
         self, groups: Sequence[dist.ProcessGroup], finite: Tensor, *, is_checked: bool = False
@@ -123,22 +125,6 @@ class MicroBatches:
         if self._dropouts:
             self._give(torch.zeros(0, 2, dtype=torch.int32, device=self._device))
         self._buffers.end(groups, finite)
-
-    def _check_undrawn(self) -> None:
-        """Check after the first step that the identity accounts for all numbers drawn.
-
-        Raises:
-            TrainingError: the model drew such numbers.
-        """
-        states = self._random_states()
-        torch.manual_seed(self._last_seed)
-        if not torch.equal(self._random_states(), states):
-            raise TrainingError(
-                "the model draws random numbers of torch's in its forward pass, by no module that "
-                "is known to: they depend on micro_batch and on the pipeline's stages. Take "
-                "training.dropout.Dropout, whose masks do not; or set by_batch = True in the "
-                "workload, so that a training with another micro_batch is another one"
-            )
 
     def _random_states(self) -> Tensor:
         """Return the states of the CPU's generator and of the device's."""
@@ -220,6 +206,7 @@ class Buffers:
             return
         self._take()
         self.put(self._originals)
+        # All floating-point buffers go in one collective.
         means = [tensor for tensor in self._totals if tensor.is_floating_point()]
         flat = torch.cat([tensor.flatten() for tensor in means]) if means else None
         world = 1
@@ -287,8 +274,3 @@ class _Pass:
         for module, tensor in zip(self._dropouts, samples, strict=True):
             module.samples = tensor
         self._buffers.put(buffers)
-
-
-def _mix(seed: int, position: int, stage: int) -> int:
-    """Return a separate seed for each micro-batch and stage: 64 bits of a hash."""
-    return int.from_bytes(hashlib.sha256(f"{seed} {position} {stage}".encode()).digest()[:8])

@@ -84,6 +84,7 @@ def step(optimizer: torch.optim.Optimizer, finite: Tensor) -> None:
         finite: boolean, 0-dim, on the device; the host waits for it if the weights are on the host.
     """
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+    # With cpu_offload the weights are on the host, and the step runs there.
     device = weights[0].device if weights else finite.device
     optimizer.found_inf = (~finite).float().to(device)  # type: ignore[attr-defined]  # not in stubs
     try:
@@ -125,12 +126,14 @@ class Lamb(torch.optim.Optimizer):
             state["exp_avg_sq"] = torch.zeros_like(parameter)
         active = torch.ones((), dtype=torch.float64, device=parameter.device)
         if (found_inf := getattr(self, "found_inf", None)) is not None:
+            # NaN times 0 is NaN: the gradient itself has to become 0 where the step is left out.
             active, gradient = 1 - found_inf.double(), gradient.masked_fill(found_inf > 0, 0)
         state["step"] += active
         share = (active * (1 - beta1)).to(parameter.dtype)  # weight of the new value in the average
         first = state["exp_avg"].lerp_(gradient, share)
         decay = (1 - active * (1 - beta2)).to(parameter.dtype)
         second = state["exp_avg_sq"].mul_(decay).addcmul_(gradient, gradient, value=1 - beta2)
+        # If the first step is left out, the corrections would divide by 0.
         number = state["step"].double().clamp(min=1)
         denominator = (second / (1 - beta2**number).to(parameter.dtype)).sqrt_().add_(1e-6)
         step = (first / (1 - beta1**number).to(parameter.dtype)).div_(denominator)

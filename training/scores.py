@@ -39,6 +39,7 @@ class Clusters:
 
     def add(self, groups: np.ndarray, columns: Block) -> None:
         """Add rows: their groups, int64 (n,), and the columns to sum over each group."""
+        # The upper 16 bits: as many values as there are buckets.
         buckets = (groups.view(np.uint64) * ODD >> np.uint64(48)).astype(np.int64)
         self._has_rows[buckets] = True
         for name, values in columns.items():

@@ -198,6 +198,7 @@ def _loop(
         start=start,
     )
 
+    # It is called in ``train`` at the earliest, when the loop and the watcher below exist.
     def report_metrics(metrics: Mapping[str, float]) -> None:
         steps.append(int(metrics["step"]))
         reports.line(metrics)
@@ -238,10 +239,8 @@ def _export_model(
     history: list[dict[str, float]],
 ) -> None:
     """Write the model's files; rank 0 adds their description."""
-    folder, base = (
-        job_settings.root / "model",
-        job_settings.start.base if job_settings.start else None,
-    )
+    folder = job_settings.root / "model"
+    base = job_settings.start.base if job_settings.start else None
     description: dict[str, Any] = {"base": base} if base else {}
     if strategy.ranks.rank == 0:
         description = {
@@ -261,12 +260,12 @@ def _export_model(
 
 
 def _trackers(job_settings: JobSettings, built: TrainingSetup) -> Any:
-    told_of = {
+    parameters = {
         "workload": job_settings.workload,
         "workload_config": json.dumps(job_settings.settings, separators=(",", ":")),
         "train_fingerprint": built.data["train"].fingerprint,
     }
-    return trackers(job_settings.config, job_settings.root, built.parts.name, told_of)
+    return trackers(job_settings.config, job_settings.root, built.parts.name, parameters)
 
 
 def log_start(start: Start, differs: Mapping[str, str], config: TrainConfig, history: Path) -> None:
@@ -357,10 +356,10 @@ def _open_data(root: Path, workload: Workload, *, in_memory: bool) -> dict[str, 
     for split, dataset in data.items():
         if read_ranks()[1] == 0:
             dataset.check()
-        made_for = dataset.manifests.workload
-        if (made_for, dataset.fields) != (packing.info, packing.fields):
+        stored_info = dataset.manifests.workload
+        if (stored_info, dataset.fields) != (packing.info, packing.fields):
             raise DataError(
-                f"the {split} shards hold samples {_kind(dataset.fields)} made for {made_for}; "
+                f"the {split} shards hold samples {_kind(dataset.fields)} made for {stored_info}; "
                 f"the training is set up for {_kind(packing.fields)} and {packing.info}: "
                 "shard the data again with the same workload settings"
             )

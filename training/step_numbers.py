@@ -62,30 +62,25 @@ class Step:
                 continue
             bad = [rank for rank, part in enumerate(rank_values) if not math.isfinite(part)]
             rank_list = ", ".join(map(str, bad)) or "(the sum)"
+            hint = ""
+            if self.scale:
+                note = f" (the loss was scaled by {self.scale:g})"
+                hint = f"; or set precision to float32: float16 ends at 65504{note}"
             raise TrainingError(
                 f"{quantity} is {value} at step {self.number} on rank {rank_list}, in the samples "
-                "at "
-                f"positions {self._positions(bad, global_batch)} of the order; nothing is saved: "
-                f"lower learning_rate, or look at those samples{self._wider}"
+                f"at positions {self._positions(bad, global_batch)} of the order; nothing is "
+                f"saved: lower learning_rate, or look at those samples{hint}"
             )
 
     def _positions(self, ranks: Sequence[int], global_batch: int) -> str:
         """Return the positions in the order that these ranks took; all ranks' if empty."""
         first, size = (self.number - 1) * global_batch, global_batch // (max(self.shares) + 1)
-        every = {*self.shares}
-        shares = {self.shares[rank] for rank in ranks} or every
-        if shares == every:
+        all_shares = {*self.shares}
+        shares = {self.shares[rank] for rank in ranks} or all_shares
+        if shares == all_shares:
             return f"{first} to {first + global_batch - 1}"
         begins = [first + share * size for share in sorted(shares)]
         return ", ".join(f"{begin} to {begin + size - 1}" for begin in begins)
-
-    @property
-    def _wider(self) -> str:
-        """Return a further hint for float16."""
-        if not self.scale:
-            return ""
-        note = f" (the loss was scaled by {self.scale:g})"
-        return f"; or set precision to float32: float16 ends at 65504{note}"
 
 
 class Numbers:
@@ -124,6 +119,7 @@ class Numbers:
         overflow = scaling.has_overflow(norm) if scaling else torch.zeros_like(self.finite)
         scale_report = scaling.report(overflow) if scaling else self._zero_report
         now = torch.cat([torch.stack([step, loss, units, norm.to(loss), rank_loss]), scale_report])
+        # From the first step that is not finite on, the numbers stay that step's.
         self._last = torch.where(self.finite, now, self._last)
         is_valid = norm.isfinite().to(loss.device) | overflow
         self.finite = self.finite & loss.isfinite() & is_valid & (units > 0)
@@ -146,6 +142,7 @@ class Numbers:
         more = [] if measurements is None else [measurements]
         since = torch.stack([self._units, torch.full_like(self._units, self._share)])
         row = torch.cat([self._last, since, extra_numbers, *more])
+        # Each rank fills its own row of zeros: so the sum over the ranks is a gather.
         table = row.new_zeros(ranks.world, len(row))
         table[ranks.rank] = row
         rows = ranks.sum(table).tolist()
