@@ -116,6 +116,7 @@ def _list(packing: Packing, name: str, values: pa.Array) -> Samples:
     if shape is None:
         return {name: numbers, f"{name}_offsets": np.cumsum([0, *lengths], dtype=np.int64)}
     array = np.zeros((len(values), *shape), numbers.dtype)
+    # A missing list stays zeros.
     array[lengths > 0] = numbers.reshape(-1, *shape)
     return {name: array}
 
@@ -179,10 +180,8 @@ KINDS: dict[str, Kind] = {
 # The Arrow type in which a column's values are given, and the way of whole numbers into it.
 #
 # A float64 holds only every second whole number beyond 2**53. So a column whose dtype is an
-# integer
-# never goes through one: not in a parser, not for the sake of a gap. Its values are exact, or
-# refused
-# before anything rounds them.
+# integer never goes through one: not in a parser, not for the sake of a gap. Its values are exact,
+# or refused before anything rounds them.
 
 CATEGORY = pa.dictionary(pa.int32(), pa.string())
 BITS = np.finfo(np.float64).nmant + 1
@@ -245,6 +244,7 @@ def whole_numbers(values: pa.Array, dtype: str) -> tuple[pa.Array, dict[int, str
     if pa.types.is_floating(values.type):
         bits = np.finfo(values.type.to_pandas_dtype()).nmant + 1
         values = pc.if_else(pc.is_finite(values), values, None)
+        # Below 2**bits a float holds every whole number, so Arrow's own cast loses none.
         precise = (pc.max(pc.abs(values.cast(pa.float64()))).as_py() or 0) < 2**bits
     if precise:
         try:
@@ -307,6 +307,7 @@ class Codes:
             self._last[name] = dictionary, values, codes
         _, values, codes = self._last[name]
         if indices.null_count:
+            # A missing value has the last place, behind the dictionary's own.
             indices = indices.fill_null(len(dictionary))
         return EncodedColumn(values, codes, indices.to_numpy())
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from training.data.dataset import Dataset, Passage, Share
+from training.data.dataset import Dataset, Share
 from training.data.example_hashes import sample_hashes
 from training.data.loader import Preparation, split
 from training.data.manifest import Samples
@@ -64,8 +64,7 @@ class Classes:
         if len(counts) < 2:
             raise TrainingError(
                 f"the training split's images have {len(counts)} labels ({', '.join(counts)}): "
-                "there "
-                "is nothing to tell apart; look at workload.config.label"
+                "there is nothing to tell apart; look at workload.config.label"
             )
         digits = all(name.isascii() and name.isdigit() for name in counts)
         names = sorted(counts, key=lambda name: (int(name) if digits else 0, name))
@@ -103,12 +102,6 @@ class Classes:
                 f"the test split has labels that no training image has: {', '.join(unknown[:10])}; "
                 "give more images of these, leave them out, or lower shard.test_share"
             )
-
-
-# Turns records into samples: an image in its encoded form, and the hash of its label.
-
-if TYPE_CHECKING:
-    from training.scores import Block
 
 
 def decode_request(config: ImageConfig, request: Mapping[str, Any]) -> Tensor:
@@ -276,10 +269,14 @@ class Workload(Simple):
     ) -> Iterator[Block]:
         self.classes.check(test.statistics)
         for passage in test.stream(AT_ONCE, share):
-            targets = self._targets(passage.samples)
+            codes = passage.samples["label"].tolist()
+            targets = np.array([self.classes.numbers[code] for code in codes])
             hashes = sample_hashes(passage.samples, IMAGE)
             slice_columns = {
-                f"slice.{name}": self._slice(name, test, passage, targets) for name in slices
+                f"slice.{name}": np.array(self.classes.names, object)[targets]
+                if name == "label"
+                else test.folders(passage.sources)
+                for name in slices
             }
             yield (
                 {"example": hashes, "group": hashes}
@@ -287,19 +284,12 @@ class Workload(Simple):
                 | columns(logits(passage.samples), targets)
             )
 
-    def _targets(self, samples: Samples) -> np.ndarray:
-        return np.array([self.classes.numbers[code] for code in samples["label"].tolist()])
-
-    def _slice(self, name: str, test: Dataset, passage: Passage, targets: np.ndarray) -> np.ndarray:
-        if name == "label":
-            return np.array(self.classes.names, object)[targets]
-        return test.folders(passage.sources)
-
 
 def columns(logits: np.ndarray, targets: np.ndarray) -> dict[str, np.ndarray]:
     """Return columns from logits (n, classes): −ln p(class) in nats, and whether it is
     likeliest.
     """
+    # Without the highest logit ``exp`` cannot overflow.
     highest = logits.max(axis=1, keepdims=True)
     total = np.log(np.exp(logits - highest).sum(axis=1)) + highest[:, 0]
     ones = np.ones(len(targets))
@@ -333,16 +323,21 @@ class Norm(nn.GroupNorm):
 
 
 class Residual(nn.Module):
-    """Two convolutions beside a shortcut: (n, inside, h, w) → (n, outside, h/stride, w/stride)."""
+    """Two convolutions beside a shortcut.
 
-    def __init__(self, inside: int, outside: int, stride: int) -> None:
+    Maps (n, in_channels, h, w) to (n, out_channels, h/stride, w/stride).
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
         super().__init__()
-        self.first = nn.Conv2d(inside, outside, 3, stride, padding=1, bias=False)
-        self.first_norm = Norm(outside // GROUP, outside)
-        self.second = nn.Conv2d(outside, outside, 3, padding=1, bias=False)
-        self.second_norm = Norm(outside // GROUP, outside)
-        same = inside == outside and stride == 1
-        self.shortcut = None if same else nn.Conv2d(inside, outside, 1, stride, bias=False)
+        self.first = nn.Conv2d(in_channels, out_channels, 3, stride, padding=1, bias=False)
+        self.first_norm = Norm(out_channels // GROUP, out_channels)
+        self.second = nn.Conv2d(out_channels, out_channels, 3, padding=1, bias=False)
+        self.second_norm = Norm(out_channels // GROUP, out_channels)
+        same = in_channels == out_channels and stride == 1
+        self.shortcut = (
+            None if same else nn.Conv2d(in_channels, out_channels, 1, stride, bias=False)
+        )
         nn.init.zeros_(self.second_norm.weight)  # begins as its shortcut (Goyal et al. 2017)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -367,15 +362,15 @@ class ResNet(nn.Module):
         )  # fmt: skip
         self.stem_norm = Norm(config.width // GROUP, config.width)
         self.shrink = nn.MaxPool2d(3, 2, 1) if large else nn.Identity()
-        blocks, inside = [], config.width
+        blocks, in_channels = [], config.width
         for stage, depth in enumerate(config.depths):
-            outside = config.width << stage
+            out_channels = config.width << stage
             for block in range(depth):
                 stride = 2 if stage and not block else 1
-                blocks.append(Residual(inside, outside, stride))
-                inside = outside
+                blocks.append(Residual(in_channels, out_channels, stride))
+                in_channels = out_channels
         self.blocks = nn.ModuleList(blocks)
-        self.head = nn.Linear(inside, classes)
+        self.head = nn.Linear(in_channels, classes)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")

@@ -59,6 +59,7 @@ class ByteTokenizer:
         lengths = pc.binary_length(texts).to_numpy(zero_copy_only=False)
         if not len(lengths):
             return np.empty(0, np.uint16)
+        # Joined by NULs, whose places the end tokens take below.
         buffer = pc.binary_join(pa.ListArray.from_arrays([0, len(texts)], texts), "\0")
         buffer = memoryview(buffer.buffers()[2])[: int(lengths.sum()) + len(lengths) - 1]
         tokens = np.empty(len(buffer) + 1, np.uint16)
@@ -116,9 +117,6 @@ class FileTokenizer:
         return np.frombuffer(tokens, np.uint32)
 
 
-if TYPE_CHECKING:
-    import pyarrow as pa  # not needed by a training
-
 COLUMNS = {"prompt": Column("text"), "completion": Column("text")}
 COUNTED_FIELD = "counted"
 """Field of a sample: uint8 (context_length,), 1 for each target that counts."""
@@ -140,7 +138,9 @@ class CompletionPacker:
         samples = []
         for pair in zip(prompts, completions, strict=True):
             example = self._example(*pair)
-            if self._waiting and not (self._together and self._room() >= len(example[0])):
+            used = sum(len(tokens) for tokens, _ in self._waiting)
+            fits = self._together and self._width - used >= len(example[0])
+            if self._waiting and not fits:
                 samples.append(self._waiting)
                 self._waiting = []
             self._waiting.append(example)
@@ -161,10 +161,6 @@ class CompletionPacker:
         target_mask = np.zeros(len(tokens), np.uint8)
         target_mask[max(0, len(prompt) - 1) : len(tokens) - 1] = 1
         return tokens, target_mask
-
-    def _room(self) -> int:
-        """Return how many more tokens fit behind the waiting ones."""
-        return self._width - sum(len(tokens) for tokens, _ in self._waiting)
 
     def _pop_waiting(self) -> list[list[tuple[np.ndarray, np.ndarray]]]:
         """Return the sample of the waiting examples, which are then cleared; none if none wait."""

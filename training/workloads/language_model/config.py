@@ -47,13 +47,14 @@ def settings(description: Mapping[str, Any]) -> dict[str, Any]:
             ones.
     """
     family = description.get("model_type")
-    _one_of("model_type", family, FAMILIES)
+    _check_choice("model_type", family, FAMILIES)
     for name, choices in ONE_WAY.items():
-        _one_of(name, description.get(name, choices[0]), choices)
+        _check_choice(name, description.get(name, choices[0]), choices)
     if description.get("sliding_window") and description.get("use_sliding_window", True):
-        _one_of("sliding_window", description["sliding_window"], (None,))
+        _check_choice("sliding_window", description["sliding_window"], (None,))
     try:
         heads, dim = description["num_attention_heads"], description["hidden_size"]
+        bias = "all" if description.get("attention_bias") else "none"
         return {
             "context_length": description["max_position_embeddings"],
             "layers": description["num_hidden_layers"],
@@ -66,7 +67,8 @@ def settings(description: Mapping[str, Any]) -> dict[str, Any]:
             "tie_embeddings": bool(description.get("tie_word_embeddings", False)),
             "vocabulary": description["vocab_size"],
             "norm_eps": description.get("rms_norm_eps", 1e-6),
-            "attention_bias": _bias(family, description),
+            # Qwen2 always has these three (transformers: modeling_qwen2.py).
+            "attention_bias": "qkv" if family == "qwen2" else bias,
             "qk_norm": family == "qwen3",
             **_rope(description),
         }
@@ -117,19 +119,13 @@ def _rope(description: Mapping[str, Any]) -> dict[str, Any]:
     """Return the rotary settings, which transformers 5 moved into ``rope_parameters``."""
     rope = description.get("rope_parameters") or description.get("rope_scaling") or {}
     kind = rope.get("rope_type", rope.get("type", "default"))
-    _one_of("rope_scaling.rope_type", kind, ("default", "linear", "llama3"))
+    _check_choice("rope_scaling.rope_type", kind, ("default", "linear", "llama3"))
     theta = rope.get("rope_theta", description.get("rope_theta", 10_000.0))
     scaling = {"rope_type": kind} | {n: rope[n] for n in ROPE if rope.get(n) is not None}
     return {"rope_theta": theta, "rope_scaling": None if kind == "default" else scaling}
 
 
-def _bias(family: object, description: Mapping[str, Any]) -> str:
-    if family == "qwen2":  # always has biases, of these three (transformers: modeling_qwen2.py)
-        return "qkv"
-    return "all" if description.get("attention_bias") else "none"
-
-
-def _one_of(name: str, value: Any, choices: tuple[Any, ...]) -> None:
+def _check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
     if value not in choices:
         raise TrainingError(
             f"config.json of the base: {name} is {value!r}; the language model supports "

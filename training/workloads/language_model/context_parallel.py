@@ -32,7 +32,7 @@ class Sharing:
     mesh: DeviceMesh
     own_places: Tensor
     """Places of this rank's tokens, (t,)."""
-    every: Tensor
+    all_places: Tensor
     """Places of all ranks' tokens, rank by rank: the order of gathered tensors."""
 
     @classmethod
@@ -42,8 +42,8 @@ class Sharing:
         return cls(mesh, parts[mesh.get_local_rank()], torch.cat(parts))
 
     def gather(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Turn this rank's keys and values (n, heads, t, width) into all ranks', in ``every``'s
-        order.
+        """Turn this rank's keys and values (n, heads, t, width) into all ranks', in the order of
+        ``all_places``.
 
         In the backward pass each rank gets the sum of the ranks' gradients of its own.
         """
@@ -93,4 +93,5 @@ def positions(documents: Tensor) -> Tensor:
     places = torch.arange(documents.shape[1], device=documents.device).expand_as(documents)
     begins = torch.ones_like(documents, dtype=torch.bool)
     begins[:, 1:] = documents[:, 1:] != documents[:, :-1]
+    # The last beginning so far is that of the token's own document.
     return places - places.where(begins, 0).cummax(1).values

@@ -230,10 +230,12 @@ class Transformer(nn.Module):
         if documents is None and self.sharing is None:
             return self.cos[:length, None], self.sin[:length, None], None
         if self.sharing is None:
-            own_places = every = torch.arange(length, device=self.cos.device)
+            own_places = all_places = torch.arange(length, device=self.cos.device)
         else:
-            own_places, every = self.sharing.own_places, self.sharing.every
-        attention_mask = mask(own_places, every, documents, wide=self.cos.dtype == torch.float64)
+            own_places, all_places = self.sharing.own_places, self.sharing.all_places
+        attention_mask = mask(
+            own_places, all_places, documents, wide=self.cos.dtype == torch.float64
+        )
         if documents is None:
             return self.cos[own_places, None], self.sin[own_places, None], attention_mask
         token_positions = positions(documents)[:, own_places, None]

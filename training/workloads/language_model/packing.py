@@ -94,8 +94,13 @@ class TextPacker:
         tokens = np.concatenate((self._waiting, fresh))
         stride = self._width - 1
         count = max(0, (len(tokens) - 1) // stride)
+        # A copy, as a view would keep all of the tokens in memory.
         self._waiting = tokens[count * stride :].copy()
-        return {"tokens": _windows(tokens, count, self._width)}
+        if not count:
+            return {"tokens": np.empty((0, self._width), tokens.dtype)}
+        # A view: the writer copies it into the shard.
+        windows = np.lib.stride_tricks.sliding_window_view(tokens, self._width)
+        return {"tokens": windows[::stride][:count]}
 
     def flush(self) -> Samples:
         """Return the last, shorter sample, padded with end tokens; none if nothing is left."""
@@ -107,13 +112,3 @@ class TextPacker:
     def statistics(self) -> dict[str, Any]:
         """Return no statistics: the model needs none."""
         return {}
-
-
-def _windows(tokens: np.ndarray, count: int, width: int) -> np.ndarray:
-    """Return ``count`` windows of ``width`` tokens, which overlap by one token.
-
-    It is a view: the writer copies it into the shard.
-    """
-    if not count:
-        return np.empty((0, width), tokens.dtype)
-    return np.lib.stride_tricks.sliding_window_view(tokens, width)[:: width - 1][:count]

@@ -83,7 +83,7 @@ def _split_block(block: Block, mesh: DeviceMesh, stream: Placement) -> None:
         heads = SequenceParallel(sequence_dim=1, use_local_output=True)
         plan |= {"attention.q_norm": heads, "attention.k_norm": heads}
     for gathering in (block.attention.qkv, block.feed_forward):
-        gathering.register_forward_pre_hook(_before_gathering)
+        gathering.register_forward_pre_hook(_cast_input)
     parallelize_module(block, mesh, plan)
 
 
@@ -93,7 +93,7 @@ def cast_to_autocast(x: Tensor) -> Tensor:
     return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
 
 
-def _before_gathering(module: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
+def _cast_input(module: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
     return (cast_to_autocast(inputs[0]),)
 
 

@@ -9,7 +9,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -82,7 +82,8 @@ def metrics(blocks: Iterable[Block]) -> Metrics:
         DataError: no token stands for text.
     """
     results = ratios(blocks)
-    if not results or (math.isnan(results["bits_per_byte"]["value"]) and _finite(results["loss"])):
+    has_loss = bool(results) and math.isfinite(results["loss"]["value"])
+    if not results or (math.isnan(results["bits_per_byte"]["value"]) and has_loss):
         raise DataError("the test split holds no text: every token in it stands for 0 bytes")
     loss, error = results["loss"]["value"], results["loss"]["standard_error"]
     perplexity = math.exp(loss) if not loss >= 709 else math.inf  # larger ones exceed a float
@@ -142,7 +143,7 @@ class _Cutter:
 
     def __init__(self, end: int, source: int = -1) -> None:
         self.source, self._end = source, end
-        self._has_begun = self._others = False
+        self._has_begun = self._is_foreign = False
         self._digest, self._length, self._sums = hashlib.blake2b(digest_size=8), 0, 0.0
 
     @classmethod
@@ -151,13 +152,13 @@ class _Cutter:
         there belongs to another share.
         """
         cutter = cls(end, source)
-        cutter._has_begun, cutter._others = True, before != end
+        cutter._has_begun, cutter._is_foreign = True, before != end
         return cutter
 
     @property
     def open(self) -> bool:
         """True if a document has begun, and not ended."""
-        return self._length > 0 and not self._others
+        return self._length > 0 and not self._is_foreign
 
     def add(self, samples: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Add samples; return hashes and sums of the documents that end within them."""
@@ -181,8 +182,8 @@ class _Cutter:
             nonempty.append(self._length > 0)
             names.append(self._digest.digest())
             self._digest, self._length = hashlib.blake2b(digest_size=8), 0
-        if nonempty and self._others:
-            nonempty[0] = self._others = False
+        if nonempty and self._is_foreign:
+            nonempty[0] = self._is_foreign = False
         self._take(tokens[cuts[-1] :])
         return np.frombuffer(b"".join(names), "<i8")[nonempty], sums[:-1][nonempty]
 
@@ -197,13 +198,3 @@ def runs(passage: Passage) -> Iterator[tuple[int, int, int]]:
     cuts = [0, *(np.flatnonzero(np.diff(sources)) + 1).tolist(), len(sources)]
     for start, stop in pairwise(cuts):
         yield int(sources[start]), start, stop
-
-
-def _finite(metric: dict[str, float]) -> bool:
-    return math.isfinite(metric["value"])
-
-
-# Turns text into samples: documents, each followed by the end token, cut into windows.
-
-if TYPE_CHECKING:
-    from training.scores import Block

@@ -80,7 +80,12 @@ def _samples(packing: Packing, request: Mapping[str, Any]) -> tuple[np.ndarray, 
             return fields["tokens"], fields[COUNTED_FIELD].astype(bool)
         samples = fields["tokens"]
     elif set(request) == {"tokens"} and isinstance(request["tokens"], list):
-        samples = _check_tokens(packing, request["tokens"])
+        size, tokens = packing.tokenizer.size, request["tokens"]
+        if len(tokens) != packing.width or not all(
+            type(token) is int and 0 <= token < size for token in tokens
+        ):
+            raise DataError(f"tokens: expected {packing.width} integers from 0 to {size - 1}")
+        samples = np.array([tokens], packing.dtype)
     else:
         field_names = ", ".join(sorted(map(str, request))) or "nothing"
         texts = ", ".join(f'"{name}": "…"' for name in packing.columns)
@@ -102,14 +107,5 @@ def _pack_texts(packing: Packing, texts: Mapping[str, str]) -> Samples:
         raise DataError(
             f"{names}: holds half of a surrogate pair, which is not a character"
         ) from None
-    complete, rest = packer.add(record), packer.flush()
-    return {name: np.concatenate([complete[name], rest[name]]) for name in complete}
-
-
-def _check_tokens(packing: Packing, tokens: list[Any]) -> np.ndarray:
-    size = packing.tokenizer.size
-    if len(tokens) != packing.width or not all(
-        type(token) is int and 0 <= token < size for token in tokens
-    ):
-        raise DataError(f"tokens: expected {packing.width} integers from 0 to {size - 1}")
-    return np.array([tokens], packing.dtype)
+    complete, remaining = packer.add(record), packer.flush()
+    return {name: np.concatenate([complete[name], remaining[name]]) for name in complete}

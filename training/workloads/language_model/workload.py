@@ -53,8 +53,7 @@ class Workload:
         if vocabulary is not None and vocabulary < size:
             raise TrainingError(
                 f"workload_config.vocabulary: is {vocabulary}, and the tokenizer has {size} "
-                "tokens; "
-                "raise it, or use the tokenizer that belongs to the model"
+                "tokens; raise it, or use the tokenizer that belongs to the model"
             )
         return vocabulary or size
 
@@ -66,13 +65,11 @@ class Workload:
         """Return the tokens to predict, (n, t); IGNORED for a target without a loss."""
         if "targets" in batch:  # a context rank's part
             return batch["targets"]
-        return batch["tokens"][:, 1:].long().where(self._target_mask(batch), IGNORED_TARGET)
-
-    def _target_mask(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """Return which targets have a loss, boolean (n, context_length)."""
         if COUNTED_FIELD in batch:
-            return batch[COUNTED_FIELD].bool()
-        return ~padding(batch["tokens"].long(), self.tokenizer.end)
+            target_mask = batch[COUNTED_FIELD].bool()
+        else:
+            target_mask = ~padding(batch["tokens"].long(), self.tokenizer.end)
+        return batch["tokens"][:, 1:].long().where(target_mask, IGNORED_TARGET)
 
     def inputs(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
         return (batch["inputs"] if "inputs" in batch else batch["tokens"][:, :-1].long(),)
@@ -246,7 +243,11 @@ class Bigram:
         self._vocabulary = vocabulary
         held_out = max(1, len(tokens) // 10)
         self._count(tokens[:-held_out] if len(tokens) > 1 else tokens)
-        self.concentration = min(CONCENTRATIONS, key=lambda k: self._cost(tokens[-held_out:], k))
+        previous, targets = tokens[-held_out:, :-1], tokens[-held_out:, 1:]
+        self.concentration = min(
+            CONCENTRATIONS, key=lambda k: float(self._bigram(previous, targets, k).sum())
+        )
+        # Once k is chosen, what was held out is counted, too.
         self._count(tokens)
 
     def unigram(self, targets: np.ndarray) -> np.ndarray:
@@ -275,19 +276,19 @@ class Bigram:
 
     def _bigram(self, previous: np.ndarray, targets: np.ndarray, k: float) -> np.ndarray:
         code = previous.astype(np.int64) * self._vocabulary + targets
+        # A pair behind the last that occurs has no place: the last stands in, and is another.
         places = np.minimum(np.searchsorted(self._pairs, code), len(self._pairs) - 1)
         pair_counts = np.where(self._pairs[places] == code, self._pair_counts[places], 0)
         return -np.log((pair_counts + k * self._unigram[targets]) / (self._previous[previous] + k))
-
-    def _cost(self, tokens: np.ndarray, k: float) -> float:
-        return float(self._bigram(tokens[:, :-1], tokens[:, 1:], k).sum())
 
 
 def evaluate(
     train: Dataset, test: Dataset, tokenizer: Tokenizer, limit: int
 ) -> dict[str, dict[str, float]]:
     """Return ``unigram`` and ``bigram`` → metric → value, from at most ``limit`` train tokens."""
-    model = Bigram(_first(train, limit), tokenizer.size)
+    [width] = train.fields["tokens"].shape or ()
+    count = min(len(train), max(1, limit // width))
+    model = Bigram(train.read(np.arange(count))["tokens"], tokenizer.size)
 
     def unigram(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         targets = samples[:, 1:]
@@ -304,21 +305,13 @@ def evaluate(
     return results
 
 
-def _first(dataset: Dataset, limit: int) -> np.ndarray:
-    """Return samples from the dataset's front: at least one, at most ``limit`` tokens."""
-    [width] = dataset.fields["tokens"].shape or ()
-    count = min(len(dataset), max(1, limit // width))
-    return dataset.read(np.arange(count))["tokens"]
-
-
 # The transformer's weights under Hugging Face's names for Llama and Qwen.
 #
 # The model is a Llama, with biases of queries, keys and values a Qwen2, with norms of queries and
 # keys a Qwen3; so its artifact loads with ``AutoModelForCausalLM.from_pretrained`` and other
-# software
-# that reads that format, without our code; and their models load here.
+# software that reads that format, without our code; and their models load here.
 
-INSIDE = {
+BLOCK_NAMES = {
     "attention_norm.weight": "input_layernorm.weight",
     "attention.out.weight": "self_attn.o_proj.weight",
     "feed_forward_norm.weight": "post_attention_layernorm.weight",
@@ -333,14 +326,14 @@ def names(config: LanguageModelConfig) -> Iterator[tuple[str, str]]:
     """Yield (our name, theirs) of each weight that is a single one on both sides."""
     yield "embedding.weight", "model.embed_tokens.weight"
     yield "norm.weight", "model.norm.weight"
-    inside = INSIDE | (NORMS if config.qk_norm else {})
+    block_names = BLOCK_NAMES | (NORMS if config.qk_norm else {})
     if config.attention_bias == "all":
-        inside |= {"attention.out.bias": "self_attn.o_proj.bias"}
+        block_names |= {"attention.out.bias": "self_attn.o_proj.bias"}
     for block in range(config.layers):
         our_prefix, their_prefix = f"blocks.{block}.", f"model.layers.{block}."
         yield from (
             (our_prefix + our_name, their_prefix + their_name)
-            for our_name, their_name in inside.items()
+            for our_name, their_name in block_names.items()
         )
     if not config.tie_embeddings:
         yield "unembedding.weight", "lm_head.weight"

@@ -102,6 +102,7 @@ class Tally:
     def _learn(self, values: list[str | None], hashes: np.ndarray) -> None:
         fresh, first = np.unique(hashes, return_index=True)
         places = np.searchsorted(self._hashes, fresh)
+        # New values are numbered in the order of the first row of each.
         ranks = np.empty_like(first)
         ranks[np.argsort(first)] = np.arange(len(first))
         self._order = np.insert(self._order, places, len(self._values) + ranks)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from training.dropout import Dropout
-from training.workloads.tabular.column_statistics import Category, Features
+from training.workloads.tabular.column_statistics import Features
 from training.workloads.tabular.config import TabularConfig
 
 
@@ -32,7 +32,8 @@ class Encoder(nn.Module):
         self.sizes = [1 + len(category.hashes) for category in categories]
         """Number of ids of each category."""
         for index, category in enumerate(categories):
-            self.register_buffer(f"hashes_{index}", _hashes(category), persistent=False)
+            hashes = torch.tensor(category.hashes, dtype=torch.int64)
+            self.register_buffer(f"hashes_{index}", hashes, persistent=False)
         means = torch.tensor([number.mean for number in numbers])
         scales = torch.tensor([number.standard_deviation for number in numbers])
         self.register_buffer("means", means, persistent=False)
@@ -90,7 +91,3 @@ class Classifier(nn.Module):
         embeddings = self.embedding_dropout(self.embedding(ids).flatten(1))
         features = torch.cat((embeddings, self.encoder.numbers(numbers)), dim=1)
         return self.out(self.hidden(features))[:, 0]
-
-
-def _hashes(category: Category) -> Tensor:
-    return torch.tensor(category.hashes, dtype=torch.int64)

@@ -105,7 +105,10 @@ class RowPacker:
         """
         categories = np.empty((len(self._config.categories), len(records)), np.int64)
         for row, name in zip(categories, self._config.categories, strict=True):
-            self._count(name, records.column(name), row)
+            encoding = self._codes.encode_column(name, records.column(name))
+            counts = np.bincount(encoding.index, minlength=len(encoding.codes))
+            self._tallies[name].add(encoding.values, encoding.codes, counts)
+            np.take(encoding.codes, encoding.index, out=row, mode="clip")  # "raise" would copy
         positive = _floats(records.column(self._config.label)) > self._config.label_above
         samples = {
             "categories": np.ascontiguousarray(categories.T),
@@ -127,13 +130,6 @@ class RowPacker:
         categories = {name: tally.values() for name, tally in self._tallies.items()}
         return Statistics(self._config.numbers, self._moments, categories).as_json()
 
-    def _count(self, name: str, column: pa.Array, hashes: np.ndarray) -> None:
-        """Put the hashes of a category's values into ``hashes``, int64 (rows,), and count them."""
-        encoding = self._codes.encode_column(name, column)
-        counts = np.bincount(encoding.index, minlength=len(encoding.codes))
-        self._tallies[name].add(encoding.values, encoding.codes, counts)
-        np.take(encoding.codes, encoding.index, out=hashes, mode="clip")  # "raise" would copy
-
     def _pack_numbers(self, records: pa.RecordBatch) -> np.ndarray:
         """Return the numbers, float32 (rows, columns)."""
         block = np.empty((len(self._config.numbers), len(records)), np.float32)
@@ -142,7 +138,12 @@ class RowPacker:
                 row[:] = _floats(records.column(name))
             moments = Moments.from_values(block.T)
         for index in np.flatnonzero(~np.isfinite(moments.mean)):
-            _refuse_infinite(self._config.numbers[index], records, block[index])
+            name, is_infinite = self._config.numbers[index], np.isinf(block[index])
+            if is_infinite.any():
+                value = _floats(records.column(name))[is_infinite][0]
+                raise DataError(
+                    f"column {name}: {value:g} is too large for a float32; scale the column"
+                )
         self._moments = self._moments.merge(moments)
         return np.ascontiguousarray(block.T)
 
@@ -169,9 +170,3 @@ def places(values: list[str]) -> np.ndarray:
 
 def _floats(column: pa.Array) -> np.ndarray:
     return column.to_numpy(zero_copy_only=False)
-
-
-def _refuse_infinite(name: str, records: pa.RecordBatch, narrow: np.ndarray) -> None:
-    if np.isinf(narrow).any():
-        value = _floats(records.column(name))[np.isinf(narrow)][0]
-        raise DataError(f"column {name}: {value:g} is too large for a float32; scale the column")

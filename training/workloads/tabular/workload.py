@@ -4,7 +4,7 @@ Requests have values as in JSON Lines that the shard step reads; a column left o
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,12 +26,6 @@ from training.workloads.tabular.model import Classifier, Encoder, inputs
 from training.workloads.tabular.packing import Packing
 from training.workloads.tabular.scores import columns, metrics, values
 from trainyard.common.errors import TrainingError
-
-# Turns rows into samples: category values as hashes, numbers as float32, the label as 0 or 1.
-
-if TYPE_CHECKING:
-    from training.scores import Block
-
 
 EVALUATION_BATCH = 8192  # samples
 
@@ -121,8 +115,8 @@ class Workload(Simple):
         for passage in dataset.stream(EVALUATION_BATCH, share):
             samples = passage.samples
             hashes = sample_hashes(samples, dataset.fields)
-            alone = np.arange(passage.start, passage.start + len(hashes))
-            groups = samples.get("group", alone)
+            row_numbers = np.arange(passage.start, passage.start + len(hashes))
+            groups = samples.get("group", row_numbers)
             slice_columns = {f"slice.{name}": dataset.folders(passage.sources) for name in by_input}
             yield samples, {"example": hashes, "group": groups} | slice_columns
 
@@ -172,6 +166,7 @@ class Workload(Simple):
         """
         config = self.config
         fill = {config.label: 0.0} | ({config.group: ""} if config.group else {})
+        # A group may be a category that the model sees: then a request has to give it.
         fill = {n: v for n, v in fill.items() if n not in (*config.categories, *config.numbers)}
         records = [record_of(request, self.packing.columns) | fill for request in requests]
         samples = self.packing.packer().add(rows(records, self.packing.columns))
