@@ -188,44 +188,35 @@ def open_start(start_from: StartFrom, channel: Path) -> Start:
     return (
         _open_model(start_from, channel)
         if start_from.checkpoint is None
-        else _newest(start_from, channel)
+        else _find_newest(start_from, channel)
     )
 
 
 def _open_model(start_from: StartFrom, channel: Path) -> Start:
-    digest = (
-        _folder_sha256(start_from, channel) if start_from.hugging_face else _model_sha256(channel)
-    )
+    if start_from.hugging_face:
+        if not hugging_face_folder.is_folder(channel):
+            names = sorted(path.name for path in channel.iterdir())[:5] if channel.is_dir() else []
+            raise DataError(
+                f"start_from.hugging_face {start_from.hugging_face}: holds no "
+                f"{hugging_face_folder.CONFIG}, but {json.dumps(names)}; name the folder itself"
+            )
+        digest = hugging_face_folder.sha256(channel)
+    else:
+        if not model_files.archive_in(channel) and not model_files.is_unpacked(channel):
+            raise DataError(
+                f"{channel / ARCHIVE}: is missing; start_from.model has to name a {ARCHIVE}, or "
+                "the folder with a train step's model"
+            )
+        digest = model_files.sha256(channel)
     if start_from.model_sha256 not in (None, digest):
         raise TrainingError(
             f"start_from: the SHA-256 of {start_from.uri} is {digest}, expected "
-            f"{start_from.model_sha256}: "
-            "the file was replaced; restore it, or name another model"
+            f"{start_from.model_sha256}: the file was replaced; restore it, or name another model"
         )
     return Start(start_from, channel, sha256=digest)
 
 
-def _model_sha256(channel: Path) -> str:
-    if not model_files.archive_in(channel) and not model_files.is_unpacked(channel):
-        raise DataError(
-            f"{channel / ARCHIVE}: is missing; start_from.model has to name a {ARCHIVE}, or the "
-            "folder with a train step's model"
-        )
-    return model_files.sha256(channel)
-
-
-def _folder_sha256(start_from: StartFrom, channel: Path) -> str:
-    if not hugging_face_folder.is_folder(channel):
-        names = sorted(path.name for path in channel.iterdir())[:5] if channel.is_dir() else []
-        raise DataError(
-            f"start_from.hugging_face {start_from.hugging_face}: holds no "
-            f"{hugging_face_folder.CONFIG}, but "
-            f"{json.dumps(names)}; name the folder itself"
-        )
-    return hugging_face_folder.sha256(channel)
-
-
-def _newest(start_from: StartFrom, channel: Path) -> Start:
+def _find_newest(start_from: StartFrom, channel: Path) -> Start:
     """Return the checkpoint, or the newest in a training's folder; its files are hashed later."""
     if (channel / marker.NAME).is_file():
         folders = [channel]
@@ -234,6 +225,7 @@ def _newest(start_from: StartFrom, channel: Path) -> Start:
     damage = ""
     for folder in folders:
         try:
+            # A channel is not named after its step, as a folder in a training's folder is.
             metadata = marker.load_marker(folder, check_name=folder != channel)
         except DamagedMarkerError as error:
             damage = damage or f" ({folder.name}: {error})"
@@ -241,16 +233,15 @@ def _newest(start_from: StartFrom, channel: Path) -> Start:
         if metadata.lineage is None:
             raise TrainingError(
                 f"start_from.checkpoint {start_from.checkpoint}: its {marker.NAME} does not say "
-                "what "
-                "it was trained with; begin with its registered model (start_from.model_package), "
-                "or train anew"
+                "what it was trained with; begin with its registered model "
+                "(start_from.model_package), or train anew"
             )
         return Start(start_from, folder, metadata=metadata)
     names = sorted(path.name for path in channel.iterdir())[:5] if channel.is_dir() else []
     raise TrainingError(
         f"start_from.checkpoint {start_from.checkpoint}: holds no checkpoint with a whole "
-        f"{marker.NAME}"
-        f"{damage}, but {json.dumps(names)}; name a folder that holds step-…, or one such folder"
+        f"{marker.NAME}{damage}, but {json.dumps(names)}; name a folder that holds step-…, or one "
+        "such folder"
     )
 
 
@@ -259,13 +250,12 @@ def check_step(start: Start, config: TrainConfig) -> None:
     if start.metadata is not None and start.metadata.step >= config.max_steps:
         raise TrainingError(
             f"start_from.checkpoint {start.start_from.checkpoint} is after step "
-            f"{start.metadata.step}, and "
-            f"max_steps is {config.max_steps}: nothing is left to train; raise "
-            "train.loop.max_steps and name max_steps in start_from.may_differ"
+            f"{start.metadata.step}, and max_steps is {config.max_steps}: nothing is left to "
+            "train; raise train.loop.max_steps and name max_steps in start_from.may_differ"
         )
 
 
-def _until(parts: Parts, step: int) -> list[dict[str, Any]] | None:
+def _list_phases(parts: Parts, step: int) -> list[dict[str, Any]] | None:
     """Return the mixture's phases in the first ``step`` steps; None without a mixture."""
     if parts.mixture is None:
         return None
@@ -284,13 +274,11 @@ def check_differences(start: Start, parts: Parts) -> dict[str, str]:
     differences = parts.differences(before)
     differences.pop("start", None)  # start_from itself makes this difference
     may_differ = start.start_from.may_differ
-    if start.metadata and _until(parts, start.metadata.step) == _until(
+    if start.metadata and _list_phases(parts, start.metadata.step) == _list_phases(
         start.lineage.parts, start.metadata.step
     ):
-        may_differ = (
-            *may_differ,
-            "mixture",
-        )  # the past is the same, and the future has not happened yet
+        # The past is the same, and the future has not happened yet.
+        may_differ = (*may_differ, "mixture")
     refusals = {n: w for n, w in differences.items() if n.partition(".")[0] not in may_differ}
     if refusals:
         names = sorted({name.partition(".")[0] for name in refusals})

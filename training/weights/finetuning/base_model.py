@@ -165,29 +165,18 @@ def _read_folder(
     _check_same_model(workload, name, description, uri)
     tensors = build_model.read(model, hugging_face_folder.weights(folder))
     with build_model.changing(model):
-        _check_all_used(workload, tensors)
-    _check_tokenizer(workload, folder)
-    return tensors
-
-
-def _check_all_used(workload: Workload, tensors: dict[str, Tensor]) -> None:
-    """Refuse a weight that the model has no place for; it would be lost silently."""
-    used = {*workload.export(workload.restore(tensors))[0]}
-    if leftover := [n for n in tensors if n not in used and not n.endswith(IGNORED_WEIGHTS)]:
-        raise ValueError(f"{leftover[0]} has no place in it")
-
-
-def _check_tokenizer(workload: Workload, folder: Path) -> None:
-    """Raises: DataError: the data were prepared with another tokenizer than the base's."""
-    own_content, base_path = (
-        workload.files().get(hugging_face_folder.TOKENIZER),
-        folder / hugging_face_folder.TOKENIZER,
-    )
+        used = {*workload.export(workload.restore(tensors))[0]}
+        # A weight that the model has no place for would be lost silently.
+        if leftover := [n for n in tensors if n not in used and not n.endswith(IGNORED_WEIGHTS)]:
+            raise ValueError(f"{leftover[0]} has no place in it")
+    own_content = workload.files().get(hugging_face_folder.TOKENIZER)
+    base_path = folder / hugging_face_folder.TOKENIZER
     if own_content is not None and base_path.is_file() and base_path.read_bytes() != own_content:
         raise DataError(
             f"{base_path}: is another tokenizer than that of the shards; set workload.tokenizer to "
             "the base's folder, and shard again"
         )
+    return tensors
 
 
 def _members(archive: Path) -> dict[str, bytes]:

@@ -88,11 +88,11 @@ def targets(model: nn.Module, workload: Workload, ends: tuple[str, ...]) -> list
     Raises:
         TrainingError: a target names no linear layer of the blocks, or they have none.
     """
-    inside = {id(m) for block in workload.blocks(model) for m in block.modules()}
+    block_ids = {id(m) for block in workload.blocks(model) for m in block.modules()}
     linear = [
         name
         for name, module in model.named_modules()
-        if isinstance(module, nn.Linear) and id(module) in inside
+        if isinstance(module, nn.Linear) and id(module) in block_ids
     ]
     for end in ends or ("",):
         if not any(_ends(name, end) for name in linear):

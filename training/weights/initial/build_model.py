@@ -6,6 +6,7 @@ whole on each rank, one of 70B would take 1 GB, more than a rank's share of the 
 
 import gc
 import logging
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -61,14 +62,14 @@ class JoinedValue:
 
 def copied_value(recorder: RecorderProtocol, target: View, steps: Sequence[Step]) -> Value | None:
     """Return the value that ``steps`` copy or join by rows; None if they do anything else."""
-    source, rest = _source(recorder, target, steps)
-    if not rest:
+    source, other_steps = _source(recorder, target, steps)
+    if not other_steps:
         leaf = recorder.leaves.get(source.storage)
         is_whole = leaf is not None and _has_matching_rows(recorder, source, leaf, target)
         return leaf[0] if leaf and is_whole and leaf[1].size == target.size else None
-    [*_, cat] = rest
+    [*_, cat] = other_steps
     output = cat.makes[0] if cat.func is aten.cat.default else None
-    if len(rest) > 1 or output is None or output.storage != source.storage:
+    if len(other_steps) > 1 or output is None or output.storage != source.storage:
         return None
     return _join_rows(recorder, target, cat)
 
@@ -81,7 +82,7 @@ def _source(
         return target, steps
     into, source = (view for view in steps[-1].flat if isinstance(view, View))
     same = into.storage == target.storage and into.count == source.count
-    if same and all(_all(recorder, view) for view in (into, source)):
+    if same and all(_covers_storage(recorder, view) for view in (into, source)):
         return source, steps[:-1]
     return target, steps
 
@@ -117,16 +118,18 @@ def _has_matching_rows(
     """Return whether a piece is a whole value, and its rows fit the target, which is a whole
     weight.
     """
-    if leaf is None or not piece.size or not target.size or not _all(recorder, target):
+    if leaf is None or not piece.size or not target.size or not _covers_storage(recorder, target):
         return False
     lies = leaf[1]
     same_shape = lies.size[1:] == target.size[1:] and len(lies.size) == len(target.size)
     return (
-        same_shape and lies.dtype == piece.dtype and all(_all(recorder, x) for x in (piece, lies))
+        same_shape
+        and lies.dtype == piece.dtype
+        and all(_covers_storage(recorder, x) for x in (piece, lies))
     )
 
 
-def _all(recorder: RecorderProtocol, view: View) -> bool:
+def _covers_storage(recorder: RecorderProtocol, view: View) -> bool:
     return view.is_all(recorder.bytes_of(view.storage))
 
 
@@ -150,6 +153,7 @@ def build_on_meta(make: Callable[[], nn.Module], seed: int) -> nn.Module:
         return model
     except Exception as error:  # noqa: BLE001  errors of the model itself are raised below
         failure = error
+    # The failed try has drawn numbers, and those of the real model follow from the seed.
     torch.manual_seed(seed)
     model = make()
     log.warning(
@@ -211,6 +215,7 @@ def real(model: nn.Module, device: torch.device | None = None) -> nn.Module:
 
 def describe_costly(initial_values: Mapping[str, Value]) -> str | None:
     """Describe the weights that are not drawn element by element, and cost memory temporarily."""
+    # Reversed, so that a tied weight has the first of its names.
     costs = {id(value): (name, value) for name, value in reversed(list(initial_values.items()))}
     whole_values = [
         (name, value) for name, value in costs.values() if isinstance(value, WholeValue)
@@ -220,8 +225,7 @@ def describe_costly(initial_values: Mapping[str, Value]) -> str | None:
     name, largest = max(whole_values, key=lambda entry: entry[1].bytes)
     return (
         f"{len(whole_values)} weights and buffers are not a function of each element alone, so "
-        "each rank "
-        f"makes all of one after the other and keeps its part: the largest is {name} "
+        f"each rank makes all of one after the other and keeps its part: the largest is {name} "
         f"({largest.bytes / 1e6:.3g} MB, by {largest.reason})"
     )
 
@@ -257,7 +261,14 @@ def _settle(model: nn.Module) -> None:
     """
     recorder = recorder_of(model)
     assert recorder is not None  # noqa: S101
-    replace(model, lambda tensor: tensor if tensor.is_meta else _on_meta(recorder, tensor))
+    replace(
+        model,
+        lambda tensor: (
+            tensor
+            if tensor.is_meta
+            else recorder.leaf(ExistingValue(tensor.detach()), tensor.shape, tensor.dtype)
+        ),
+    )
     places: dict[int, tuple[str, Tensor]] = {}
     for name, tensor in named_tensors(model).items():
         if not recorder.knows(tensor):
@@ -273,10 +284,6 @@ def _settle(model: nn.Module) -> None:
     _check_strays(recorder, registered_ids)
 
 
-def _on_meta(recorder: Recorder, tensor: Tensor) -> Tensor:
-    return recorder.leaf(ExistingValue(tensor.detach()), tensor.shape, tensor.dtype)
-
-
 def _make_real(
     recorder: Recorder, value: Any, registered_ids: set[int], places: Mapping[int, Any]
 ) -> Any:
@@ -289,35 +296,34 @@ def _make_real(
         return recorder.real(value)
     if type(value) in (list, tuple):
         inner = [_make_real(recorder, item, registered_ids, places) for item in value]
-        return value if all(map(_same, inner, value)) else type(value)(inner)
+        return value if all(map(operator.is_, inner, value)) else type(value)(inner)
     if type(value) is dict:
         entries = {
             k: _make_real(recorder, item, registered_ids, places) for k, item in value.items()
         }
-        return value if all(map(_same, entries.values(), value.values())) else entries
+        return value if all(map(operator.is_, entries.values(), value.values())) else entries
     return value
-
-
-def _same(first: Any, other: Any) -> bool:
-    return first is other
 
 
 def _check_strays(recorder: Recorder, registered_ids: set[int]) -> None:
     """Raises: NotRecordable: a tensor on meta survives in a closure, or in another object."""
 
     def strays() -> list[Tensor]:
-        every = [tensor for tensor in gc.get_objects() if issubclass(type(tensor), Tensor)]
+        live_tensors = [value for value in gc.get_objects() if issubclass(type(value), Tensor)]
         # A buffer that is a view (``tril(ones).view(…)``) keeps its base alive.
-        bases = {id(tensor._base) for tensor in every if id(tensor) in registered_ids}
+        bases = {id(tensor._base) for tensor in live_tensors if id(tensor) in registered_ids}
         known_ids = registered_ids | bases
         suspects = [
-            tensor for tensor in every if id(tensor) not in known_ids and recorder.knows(tensor)
+            tensor
+            for tensor in live_tensors
+            if id(tensor) not in known_ids and recorder.knows(tensor)
         ]
         return [
             tensor for tensor in suspects if recorder.view(tensor).storage not in recorder.leaves
         ]
 
     if strays():
+        # What only a cycle of references keeps is no stray.
         gc.collect()
         if stray_tensors := strays():
             raise NotRecordable(

@@ -33,7 +33,10 @@ def obstacle(recorder: RecorderProtocol, target: View, steps: Sequence[Step]) ->
     if not _is_whole(recorder, target, target):
         return "it is a view of another tensor"
     for step in steps:
-        if not _by_element(step):
+        is_source = step.func in DRAW_FUNCTIONS or step.func in EMPTY or step.func in CONSTANT
+        is_copy = step.func in COPIES or step.func in OVERWRITING
+        is_pointwise = torch.Tag.pointwise in step.func.tags and not step.draws
+        if not (is_source or is_copy or is_pointwise):
             return str(step.func)
         for operand in (x for x in [*step.flat, *step.makes] if isinstance(x, View)):
             if operand.storage in lies and operand.count == 1 and not operand.size:
@@ -48,13 +51,6 @@ def obstacle(recorder: RecorderProtocol, target: View, steps: Sequence[Step]) ->
     return None
 
 
-def _by_element(step: Step) -> bool:
-    if step.func in DRAW_FUNCTIONS or step.func in EMPTY or step.func in CONSTANT:
-        return True
-    is_copy = step.func in COPIES or step.func in OVERWRITING
-    return is_copy or (torch.Tag.pointwise in step.func.tags and not step.draws)
-
-
 def _is_whole(recorder: RecorderProtocol, view: View, target: View) -> bool:
     return view.count == target.count and view.is_all(recorder.bytes_of(view.storage))
 
@@ -63,11 +59,11 @@ def _region(recorder: RecorderProtocol, view: View, target: View) -> list[range]
     """Return a view's index range in each dimension of the target; None if it is not a box."""
     if recorder.bytes_of(view.storage) != target.count * view.dtype.itemsize:
         return None
-    ranges, rest = [], view.offset
+    ranges, remaining_offset = [], view.offset
     for stride, size in zip(target.stride, target.size, strict=True):
-        first = rest // stride if stride else 0
+        first = remaining_offset // stride if stride else 0
         ranges.append(range(first, first + 1))
-        rest -= first * stride
+        remaining_offset -= first * stride
         if first >= size:
             return None
     for size, stride in zip(view.size, view.stride, strict=True):
@@ -111,15 +107,14 @@ class ByElement:
         leaves, offset = self._leaves(part), 0
         flat = into.view(-1) if into.is_contiguous() else torch.empty_like(into).flatten()
         for chunk in runs_of(self._view.size, part).chunks():
-            until = offset + chunk.count
+            end = offset + chunk.count
             pieces = {
-                n: _pad_piece(t[offset:until] if t.dim() else t, chunk) for n, t in leaves.items()
+                n: _pad_piece(t[offset:end] if t.dim() else t, chunk) for n, t in leaves.items()
             }
-            result = self._compute_chunk(chunk, pieces).expand(
-                chunk.padded_count
-            )  # numbers alone give one number
-            flat[offset:until] = result[: chunk.count]
-            offset = until
+            # From numbers alone comes one number, which is every element's.
+            result = self._compute_chunk(chunk, pieces).expand(chunk.padded_count)
+            flat[offset:end] = result[: chunk.count]
+            offset = end
         if not into.is_contiguous():
             into.copy_(flat.view(into.shape))
 
@@ -168,13 +163,13 @@ class ByElement:
         """Return which of the chunk's elements lie in a view of the target."""
         indices = np.zeros(chunk.padded_count, np.int64)
         indices[: chunk.count] = chunk.indices()
-        inside = np.ones(chunk.padded_count, bool)
+        is_inside = np.ones(chunk.padded_count, bool)
         region = _region(self._recorder, view, self._view) or []
         for places, stride, size in zip(region, self._view.stride, self._view.size, strict=True):
             coordinates = indices // stride % size
-            inside &= (coordinates >= places.start) & (coordinates < places.stop)
-            inside &= (coordinates - places.start) % places.step == 0
-        return torch.from_numpy(inside)
+            is_inside &= (coordinates >= places.start) & (coordinates < places.stop)
+            is_inside &= (coordinates - places.start) % places.step == 0
+        return torch.from_numpy(is_inside)
 
 
 def _pad_piece(piece: Tensor, chunk: Runs) -> Tensor:

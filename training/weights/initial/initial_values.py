@@ -49,8 +49,13 @@ def part_at(
     """Return the part of a DTensor held by the rank at a coordinate, on a mesh of these sizes."""
     part = [*whole_part(shape)]
     for dimension in _order(placements):
-        cut, along = placements[dimension].dim, coordinate[dimension]
-        part[cut] = _chunk(part[cut], along, sizes[dimension])
+        cut, index = placements[dimension].dim, coordinate[dimension]
+        # As torch.chunk cuts: pieces of equal length, the last ones shorter or empty.
+        bounds = part[cut]
+        size = bounds.stop - bounds.start
+        length = -(-size // sizes[dimension])
+        start, stop = (bounds.start + min(size, length * n) for n in (index, index + 1))
+        part[cut] = slice(start, stop)
     return tuple(part)
 
 
@@ -63,14 +68,6 @@ def _order(placements: Sequence) -> list[int]:
     shards = [n for n, placement in enumerate(placements) if hasattr(placement, "dim")]
     strided_shards = [n for n in shards if hasattr(placements[n], "split_factor")]
     return [n for n in shards if n not in strided_shards] + strided_shards[::-1]
-
-
-def _chunk(bounds: slice, index: int, count: int) -> slice:
-    """Cut as torch.chunk does: pieces of equal length, the last ones shorter or empty."""
-    size = bounds.stop - bounds.start
-    length = -(-size // count)
-    start, stop = (bounds.start + min(size, length * n) for n in (index, index + 1))
-    return slice(start, stop)
 
 
 def local(tensor: Tensor) -> Tensor:
@@ -172,6 +169,7 @@ def fill(
         TrainingError: a tensor on meta has a name that the whole model lacks.
     """
     waiting = {name: tensor for name, tensor in named_tensors(model).items() if tensor.is_meta}
+    # Reversed, so that a tied tensor has the first of its names.
     places = {id(tensor): name for name, tensor in reversed(waiting.items())}
     for name in places.values():
         if name not in values:
@@ -185,9 +183,9 @@ def fill(
         return torch.empty_like(tensor, device=target_device) if tensor.is_meta else tensor
 
     replace(model, allocate_tensor)
-    now = named_tensors(model)
+    real_tensors = named_tensors(model)
     for name in places.values():
-        tensor = now[name]
+        tensor = real_tensors[name]
         values[name].write(local_part(tensor), getattr(tensor, "_local_tensor", tensor))
 
 

@@ -76,13 +76,14 @@ class Recorder:
     @contextmanager
     def recording(self) -> Iterator[None]:
         """Context in which weights are created on meta, and operations on them are recorded."""
-        before = nn.init._no_grad_trunc_normal_
+        own_function = nn.init._no_grad_trunc_normal_
         nn.init._no_grad_trunc_normal_ = _trunc_normal
         try:
             with _RealAppearance(self), _Operations(self):
                 yield
         finally:
-            nn.init._no_grad_trunc_normal_ = before
+            nn.init._no_grad_trunc_normal_ = own_function
+        # torch counts a tensor's changes in ``_version``.
         if any(tensor._version != version for tensor, version in self._real_inputs):
             raise NotRecordable("a tensor was changed after a weight was set from it")
 
@@ -119,6 +120,7 @@ class Recorder:
         while waiting:
             number = -heapq.heappop(waiting)
             step = self.steps[number]
+            # A step waits once for each storage that it writes, and is taken once.
             if (numbers and numbers[-1] == number) or not step.changed_storages & live:
                 continue
             numbers.append(number)
@@ -134,23 +136,23 @@ class Recorder:
         view = self.view(tensor)
         steps = self.find_steps(view.storage)
         name_draws(steps, f"looked at after {len(self.steps)}")
-        with self._alone():
+        with self._pause():
             return replay_steps(self, view, steps)
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _pause(self) -> Iterator[None]:
         """Context in which nothing is recorded."""
-        before, self.busy = self.busy, True
+        was_busy, self.busy = self.busy, True
         try:
             yield
         finally:
-            self.busy = before
+            self.busy = was_busy
 
     def run(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """Run an operation while a model is built."""
         if self.busy:
             return func(*args, **kwargs)
-        with self._alone():
+        with self._pause():
             return self._run(func, args, kwargs)
 
     def _run(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -161,22 +163,15 @@ class Recorder:
             return func(*args, **kwargs)
         if kwargs.get("generator") is not None:
             raise NotRecordable(f"{func} draws from a generator of its own")
-        if not self._is_recordable(func, args, kwargs):
+        targets = _find_targets(func, args, kwargs)
+        gives = any("Tensor" in str(result.type) for result in func._schema.returns)
+        # What writes into a real tensor, or gives and changes none, is run and not recorded.
+        if any(not target.is_meta for target in targets) or not (gives or targets):
             return self._run_real(func, args, kwargs)
         try:
             return self._record_step(func, args, kwargs)
         except NotImplementedError:  # the result's shape depends on the numbers
             return self._run_real(func, args, kwargs)
-
-    def _is_recordable(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> bool:
-        """Return whether an operation can be recorded: it returns tensors, and writes into no real
-        one.
-        """
-        real_targets = [
-            target for target in _find_targets(func, args, kwargs) if not target.is_meta
-        ]
-        gives = any("Tensor" in str(result.type) for result in func._schema.returns)
-        return not real_targets and (gives or bool(_find_targets(func, args, kwargs)))
 
     def _run_real(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         if any(target.is_meta for target in _find_targets(func, args, kwargs)):
@@ -205,6 +200,7 @@ class Recorder:
         writes = [self.view(target) for target in _find_targets(func, args, kwargs)]
         if writes or any(makes):
             recorded_args = [self.view(x) if isinstance(x, Tensor) else x for x in flat]
+            # The replay has real memory.
             recorded_args = [torch.device("cpu") if x == META else x for x in recorded_args]
             step = Step(func, recorded_args, spec, writes, makes)
             for storage in {view.storage for view in [*writes, *makes] if view is not None}:

@@ -182,6 +182,7 @@ def _run_step(recorder: RecorderProtocol, step: Step, real: Any) -> list[Tensor]
     if not step.draws:
         results = step.func(*args, **kwargs)
     else:
+        # The state that the training draws from must not move.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(key_of(recorder.seed, str(step.key)) % 2**63)
             results = step.func(*args, **kwargs)
@@ -191,10 +192,8 @@ def _run_step(recorder: RecorderProtocol, step: Step, real: Any) -> list[Tensor]
 
 def _draw(recorder: RecorderProtocol, step: Step, lies: View, into: Tensor) -> None:
     """Draw numbers into a view; an element's number depends on its place in the storage alone."""
-    key, numbers = (
-        key_of(recorder.seed, str(step.key)),
-        DRAW_FUNCTIONS[step.func](step.named_arguments()),
-    )
+    key = key_of(recorder.seed, str(step.key))
+    numbers = DRAW_FUNCTIONS[step.func](step.named_arguments())
     if not lies.is_all(recorder.bytes_of(lies.storage)):
         count = recorder.bytes_of(lies.storage) // lies.dtype.itemsize
         words = bits(key, Runs(np.zeros(1, np.int64), count))
