@@ -32,9 +32,12 @@ def _fit_outputs(workload: Measuring, train: Dataset, limit: int) -> Tensor:
     Raises:
         TrainingError: no minimum of the loss was found.
     """
-    shape = _outputs(workload, train).shape[1:]
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        model = workload.model().eval()
+        sample = Batches(workload).make_batch(train.read([0]))
+        shape = model(*workload.inputs(sample)).shape[1:]
     outputs = torch.zeros(shape, requires_grad=True)
-    batches = list(_spread(workload, train, limit))
+    batches = _spread_batches(workload, train, limit)
     units = sum(float(workload.units(batch)) for batch in batches)
     solver = torch.optim.LBFGS([outputs], max_iter=ITERATIONS, line_search_fn="strong_wolfe")
 
@@ -57,15 +60,7 @@ def _fit_outputs(workload: Measuring, train: Dataset, limit: int) -> Tensor:
     return outputs.detach()
 
 
-def _outputs(workload: Measuring, train: Dataset) -> Tensor:
-    """Return the model's outputs for one sample."""
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        return workload.model().eval()(
-            *workload.inputs(Batches(workload).make_batch(train.read([0])))
-        )
-
-
-def _spread(workload: Measuring, train: Dataset, limit: int) -> list[dict[str, Tensor]]:
+def _spread_batches(workload: Measuring, train: Dataset, limit: int) -> list[dict[str, Tensor]]:
     """Yield batches of evenly spaced samples that hold at most ``limit`` units together."""
     size = workload.at_once
     batches = Batches(workload)

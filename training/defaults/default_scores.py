@@ -65,8 +65,8 @@ def rows(
     """
     for passage in dataset.stream(workload.at_once, share):
         hashes = sample_hashes(passage.samples, dataset.fields)
-        alone = np.arange(passage.start, passage.start + len(hashes))
-        group = passage.samples[workload.group] if workload.group else alone
+        row_numbers = np.arange(passage.start, passage.start + len(hashes))
+        group = passage.samples[workload.group] if workload.group else row_numbers
         slice_columns = {f"slice.{name}": dataset.folders(passage.sources) for name in slices}
         yield passage.samples, {"example": hashes, "group": group} | slice_columns
 

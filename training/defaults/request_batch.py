@@ -133,10 +133,6 @@ def _number(value: Any, column: Column) -> float:
     return float(value)
 
 
-def _numbers(value: Any, column: Column) -> list[float]:
-    return [_number(element, column) for element in value]
-
-
 def _text(value: Any, column: Column) -> str:
     if not isinstance(value, str | int):  # a boolean is an integer, too
         raise TypeError
@@ -150,17 +146,16 @@ def _moment(value: Any, column: Column) -> int:
     return (aware - EPOCH) // MICROSECOND
 
 
-def _bytes(value: Any, column: Column) -> bytes:
-    return b64decode(value, validate=True)
-
-
 KINDS: dict[str, tuple[Callable[[Any, Column], Any], str]] = {
     "number": (_number, "a number"),
-    "list": (_numbers, "numbers"),
+    "list": (
+        lambda value, column: [_number(element, column) for element in value],
+        "numbers",
+    ),
     "timestamp": (_moment, "a time in ISO 8601"),
     "category": (_text, "a string, an integer, true, false"),
     "text": (_text, "a string, an integer, true, false"),
-    "bytes": (_bytes, "base64"),
+    "bytes": (lambda value, column: b64decode(value, validate=True), "base64"),
 }
 """Kind → (reader of a JSON value, name in error messages)."""
 

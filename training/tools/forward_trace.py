@@ -206,7 +206,7 @@ class Parts(EachCall):
     def __init__(self, model: nn.Module, count: int) -> None:
         super().__init__()
         self.parts = [Part() for _ in range(count)]
-        self.current, self.tied, self._through = 0, False, False
+        self.current, self.tied, self._has_ended = 0, False, False
         self._weights = {_storage(parameter)._cdata: parameter for parameter in model.parameters()}
         self._ignored_storages = {
             _storage(tensor)._cdata for tensor in (*model.parameters(), *model.buffers())
@@ -219,7 +219,10 @@ class Parts(EachCall):
     ) -> None:
         self.parts[self.current].add(describe_call(operator, args, kwargs, result))
         read = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-        self._assign_owners(read)
+        for tensor in read:
+            if self._is_weight(tensor):
+                first = self._owners.setdefault(tensor.untyped_storage()._cdata, self.current)
+                self.tied |= first == 0 < self.current == len(self.parts) - 1
         cast = operator.name() == "aten::_to_copy" and self._is_weight(read[0])
         for leaf in tree_leaves(result):
             if isinstance(leaf, Tensor):
@@ -244,11 +247,12 @@ class Parts(EachCall):
         """End the model's part of the pass: the loss's inputs count for the last part; what the
         loss keeps counts for none, since it depends on how the loss is computed.
         """
-        self._through = True
+        self._has_ended = True
         self.parts[-1].output = _storage(outputs).nbytes()
 
     def finish(self, *outputs: Tensor) -> None:
         """End the pass, once everything that the backward pass does not read has been freed."""
+        # What only a cycle of references keeps counts as freed.
         gc.collect()
         left_out = {_storage(tensor)._cdata for tensor in outputs}
         for key, (part, size) in self._alive.items():
@@ -262,24 +266,19 @@ class Parts(EachCall):
             owner.trainable += count * weight.requires_grad
             owner.replicated_parameters += count * (not is_shared)
 
-    def _assign_owners(self, read: Sequence[Tensor]) -> None:
-        for tensor in read:
-            if self._is_weight(tensor):
-                first = self._owners.setdefault(tensor.untyped_storage()._cdata, self.current)
-                self.tied |= first == 0 < self.current == len(self.parts) - 1
-
     def _is_weight(self, tensor: Tensor) -> bool:
         return _storage(tensor)._cdata in self._weights
 
     def _leave_out(self, storage: torch.UntypedStorage) -> None:
         """Exclude a weight converted to another type, or a view of it: it is not an activation."""
         self._ignored_storages.add(storage._cdata)
+        # Another storage may get the address once this one is gone.
         weakref.finalize(storage, self._ignored_storages.discard, storage._cdata)
 
     def _track_storage(self, storage: torch.UntypedStorage) -> None:
         key = storage._cdata
         if (
-            self._through
+            self._has_ended
             or not storage.nbytes()
             or key in self._alive
             or key in self._ignored_storages
@@ -333,7 +332,7 @@ def trace_forward(
     with nullcontext() if real else fake:
         take_memory(model)
         counter = Parts(model, len(blocks) + 2 if blocks else 1)
-        with counter, cuda_kernels(counter.count_bytes), _following(blocks, counter), autocast:
+        with counter, cuda_kernels(counter.count_bytes), _notify_blocks(blocks, counter), autocast:
             outputs = model(
                 *map(convert, inputs), **{n: convert(tensor) for n, tensor in model_kwargs.items()}
             )
@@ -350,7 +349,7 @@ def trace_forward(
 
 
 @contextmanager
-def _following(blocks: Sequence[nn.Module], counter: Parts) -> Iterator[None]:
+def _notify_blocks(blocks: Sequence[nn.Module], counter: Parts) -> Iterator[None]:
     """Context in which ``counter`` is notified which block runs."""
 
     def begin(number: int) -> Callable:

@@ -94,9 +94,9 @@ def shapes(
     """
     sequence = max(1, round(float(workload.units(batch)) / samples))
     tokens = samples * sequence
-    alone = {policy: _trace(workload, batch, precision, policy) for policy in POLICIES}
+    single_traces = {policy: _trace(workload, batch, precision, policy) for policy in POLICIES}
     shared_traces = {policy: _halves(workload, batch, precision, policy) for policy in POLICIES}
-    first = alone["none"]
+    first = single_traces["none"]
     units: list[dict[str, Any]] = []
     for number, part in enumerate(first.parts):
         half = shared_traces["none"].parts[number] if shared_traces["none"] else None
@@ -109,7 +109,8 @@ def shapes(
             "attention_flops": part.attention_flops / tokens,
             "elementwise_bytes": part.elementwise_bytes / tokens,
             "kept": {
-                p: _share_kept_bytes(alone[p], shared_traces[p], number, tokens) for p in POLICIES
+                p: _share_kept_bytes(single_traces[p], shared_traces[p], number, tokens)
+                for p in POLICIES
             },
             "output_bytes": part.output / tokens,
             "count": 1,
@@ -129,13 +130,14 @@ def _name(number: int, count: int) -> str:
 
 
 def _share_kept_bytes(
-    alone: ForwardTrace, shared_trace: ForwardTrace | None, number: int, tokens: int
+    single_trace: ForwardTrace, shared_trace: ForwardTrace | None, number: int, tokens: int
 ) -> dict[str, float]:
     """Return the bytes that two ranks keep whole, and those shared; one rank keeps both."""
-    alone_bytes = alone.parts[number].kept_bytes
-    two = shared_trace.parts[number].kept_bytes if shared_trace else alone_bytes
-    split = min(max(0, 2 * (alone_bytes - two)), alone_bytes)
-    return {"whole": (alone_bytes - split) / tokens, "split": split / tokens}
+    single_bytes = single_trace.parts[number].kept_bytes
+    two = shared_trace.parts[number].kept_bytes if shared_trace else single_bytes
+    # Each of two ranks keeps half of what is shared: the other half is the difference.
+    split = min(max(0, 2 * (single_bytes - two)), single_bytes)
+    return {"whole": (single_bytes - split) / tokens, "split": split / tokens}
 
 
 def _trace(

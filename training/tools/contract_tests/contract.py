@@ -146,8 +146,5 @@ def _is_own(file: str) -> bool:
             path.is_relative_to(TRAINING_FOLDER / "workloads")
             and path.parent != TRAINING_FOLDER / "workloads"
         )
-    return "site-packages" not in path.parts and path.suffix == ".py" and _is_no_library(path)
-
-
-def _is_no_library(path: Path) -> bool:
-    return not path.is_relative_to(Path(inspect.__file__).parent)
+    is_standard = path.is_relative_to(Path(inspect.__file__).parent)
+    return "site-packages" not in path.parts and path.suffix == ".py" and not is_standard

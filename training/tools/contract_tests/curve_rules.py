@@ -50,7 +50,7 @@ Results = Mapping[str, Any]
 
 @rule("trains", "a training of six steps comes to its end", fix="see the line that raised")
 def check_training(trial: Trial) -> Iterator[Fault]:
-    yield from _errors(_first(trial))
+    yield from _errors(_run_first(trial))
 
 
 @rule(
@@ -59,7 +59,7 @@ def check_training(trial: Trial) -> Iterator[Fault]:
     needs=("runs", "trains"),
 )
 def check_determinism(trial: Trial) -> Iterator[Fault]:
-    first, second = _first(trial), _second(trial)
+    first, second = _run_first(trial), _run_second(trial)
     yield from _errors(second)
     if not second.get("again") or second["again"]["error"]:
         return
@@ -77,7 +77,7 @@ def check_determinism(trial: Trial) -> Iterator[Fault]:
     needs=("runs", "trains", "deterministic"),
 )
 def check_resume(trial: Trial) -> Iterator[Fault]:
-    full_run, resumed_run = _first(trial)["whole"], _second(trial)["resumed"]
+    full_run, resumed_run = _run_first(trial)["whole"], _run_second(trial)["resumed"]
     if difference := _difference(full_run, resumed_run):
         yield Fault(
             f"resumed after step {SAVED_STEP} it is another training: {difference}",
@@ -93,9 +93,9 @@ def check_resume(trial: Trial) -> Iterator[Fault]:
 )
 def check_strategies(trial: Trial) -> Iterator[Fault]:
     names = _list_supported(trial)
-    results = _ranks(trial, tuple(names))
+    results = _run_ranks(trial, tuple(names))
     yield from _errors(results)
-    single_losses = _first(trial)["whole"]["losses"]
+    single_losses = _run_first(trial)["whole"]["losses"]
     for name in names:
         if name not in results or results[name]["error"]:
             continue
@@ -121,9 +121,8 @@ def check_strategies(trial: Trial) -> Iterator[Fault]:
 def _list_supported(trial: Trial) -> list[str]:
     """Return the strategies that the workload says it supports."""
     config = trial.spec.config.model_validate(dict(trial.settings))
-    depends_on_batch = by_batch(
-        trial.shared_workload, trial.model()
-    )  # if so, a split changes the training
+    # If the training depends on the micro-batch, a split changes it.
+    depends_on_batch = by_batch(trial.shared_workload, trial.model())
     splits = {"tensor_parallel": (2, 1), "pipeline_parallel": (1, 2)}
     return [
         name
@@ -134,7 +133,7 @@ def _list_supported(trial: Trial) -> list[str]:
 
 
 @cache
-def _first(trial: Trial) -> Results:
+def _run_first(trial: Trial) -> Results:
     """Run one process: the whole training, and one that is interrupted."""
     cases = [
         Case("whole", SETTINGS, str(_work(trial) / "whole")),
@@ -144,7 +143,7 @@ def _first(trial: Trial) -> Results:
 
 
 @cache
-def _second(trial: Trial) -> Results:
+def _run_second(trial: Trial) -> Results:
     """Run another process: the interrupted training goes on, and the whole one runs again."""
     cases = [
         Case("resumed", SETTINGS, str(_work(trial) / "interrupted")),
@@ -154,10 +153,10 @@ def _second(trial: Trial) -> Results:
 
 
 @cache
-def _ranks(trial: Trial, names: Sequence[str]) -> Results:
+def _run_ranks(trial: Trial, names: Sequence[str]) -> Results:
     """Run the trainings ``names`` on two ranks."""
     cases = [
-        Case(name, SETTINGS | STRATEGIES[name], str(_work(trial) / name), port=_free())
+        Case(name, SETTINGS | STRATEGIES[name], str(_work(trial) / name), port=_find_free_port())
         for name in names
     ]
     meeting = {"MASTER_ADDR": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo", "WORLD_SIZE": "2"}
@@ -194,6 +193,7 @@ def _run(
         except subprocess.TimeoutExpired:
             raise NotChecked(f"it took more than {PATIENCE} s; see {log}") from None
         finally:
+            # A rank may wait for one that has failed already.
             for process in processes:
                 process.kill()
                 process.wait()
@@ -203,6 +203,7 @@ def _run(
     ]
     if not results:
         raise NotChecked(f"the process ended without a result: {log.read_text()[-300:]}")
+    # A rank that only lost its peer does not tell the cause.
     causes = [result for result in results if any(r.get("where") for r in result.values())]
     own_causes = [
         cause for cause in causes if "DistBackend" not in str(cause) and "gloo" not in str(cause)
@@ -231,7 +232,7 @@ def _work(trial: Trial) -> Path:
     return work
 
 
-def _free() -> int:
+def _find_free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return free.getsockname()[1]

@@ -23,12 +23,12 @@ CLOSE = 1e-4
 )
 def check_fit(trial: Trial) -> Iterator[Fault]:
     for count in (SAMPLES, 1):
-        if faults := list(_fitting(trial, count)):
+        if faults := list(_check_batch(trial, count)):
             yield from faults
             return
 
 
-def _fitting(trial: Trial, count: int) -> Iterator[Fault]:
+def _check_batch(trial: Trial, count: int) -> Iterator[Fault]:
     workload, batch = trial.shared_workload, trial.batch(0, count)
     model = trial.model()
     inputs = workload.inputs(batch)
@@ -71,9 +71,12 @@ def _fitting(trial: Trial, count: int) -> Iterator[Fault]:
 
 def _types(model: nn.Module, inputs: Sequence[Tensor]) -> str:
     """Return which weights or inputs are float64 beside narrower ones; "" if none are."""
-    every = [(f"weight {name}", parameter) for name, parameter in model.named_parameters()]
-    every += [("an input", tensor) for tensor in inputs]
-    kinds = {tensor.dtype: label for label, tensor in reversed(every) if tensor.is_floating_point()}
+    labelled = [(f"weight {name}", parameter) for name, parameter in model.named_parameters()]
+    labelled += [("an input", tensor) for tensor in inputs]
+    # Reversed: of each type the first is named.
+    kinds = {
+        tensor.dtype: label for label, tensor in reversed(labelled) if tensor.is_floating_point()
+    }
     if torch.float64 not in kinds or len(kinds) == 1:
         return ""
     return " and ".join(f"{label} is {str(kind)[6:]}" for kind, label in kinds.items())
@@ -213,7 +216,7 @@ def check_independence(trial: Trial) -> Iterator[Fault]:
 
 @rule("random numbers are torch's", "what is drawn is drawn from torch's generator, and said")
 def check_generators(trial: Trial) -> Iterator[Fault]:
-    states = _foreign()
+    states = _read_foreign_states()
     model = trial.model()
     micro = MicroBatches(model, SEED, SAMPLES)
     micro.step(0, torch.device("cpu"))
@@ -221,7 +224,7 @@ def check_generators(trial: Trial) -> Iterator[Fault]:
     before = torch.get_rng_state()
     losses(trial.shared_workload, model, trial.batch())
     drew = not torch.equal(torch.get_rng_state(), before)
-    for name, state in _foreign().items():
+    for name, state in _read_foreign_states().items():
         if state != states[name]:
             yield Fault(
                 f"model or loss draws from {name}, which the training's seed does not reach",
@@ -236,7 +239,7 @@ def check_generators(trial: Trial) -> Iterator[Fault]:
         )
 
 
-def _foreign() -> dict[str, str]:
+def _read_foreign_states() -> dict[str, str]:
     return {
         "Python's random": repr(random.getstate()),
         "numpy's random": repr(np.random.get_state()),
@@ -252,11 +255,11 @@ def check_units(trial: Trial) -> Iterator[Fault]:
     units = float(workload.units(batch))
     if units != int(units):
         raise NotChecked(f"units are weights: {units:g}")
-    rest = range(1, gradient.dim())
+    other_dimensions = range(1, gradient.dim())
     counts = {SAMPLES}
     for size in range(gradient.dim()):
-        for kept_dimensions in combinations(rest, size):
-            gone = [dimension for dimension in rest if dimension not in kept_dimensions]
+        for kept_dimensions in combinations(other_dimensions, size):
+            gone = [n for n in other_dimensions if n not in kept_dimensions]
             counts.add(int((gradient.amax(gone) if gone else gradient).sum()))
     if units not in counts:
         yield Fault(
@@ -278,13 +281,10 @@ def check_gradients(trial: Trial) -> Iterator[Fault]:
         missing -= {n for n, p in trainable.items() if p.grad is not None and p.grad.any()}
         solver.step()
     if missing:
+        names = sorted(missing)
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         yield Fault(
-            f"no gradient for {_join_names(sorted(missing))}",
+            f"no gradient for {', '.join(names[:3])}{more}",
             place(trial.shared_workload, "model"),
             "use them, freeze them by requires_grad_(False), or leave them out; look for detach()",
         )
-
-
-def _join_names(names: list[str], most: int = 3) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more

@@ -47,7 +47,7 @@ def check_registration(trial: Trial) -> Iterator[Fault]:
         for name, value in vars(module).items():
             if name in INTERNAL or name.startswith("_"):
                 continue
-            for member in _hidden(value):
+            for member in _find_hidden(value):
                 if id(member) in registered_ids:
                     continue
                 kind = "layer" if isinstance(member, nn.Module) else "weight"
@@ -59,14 +59,14 @@ def check_registration(trial: Trial) -> Iterator[Fault]:
                 break
 
 
-def _hidden(value: Any) -> Iterator[nn.Module | Tensor]:
+def _find_hidden(value: Any) -> Iterator[nn.Module | Tensor]:
     """Yield weights and layers that a plain attribute holds."""
     if isinstance(value, nn.Module) or (isinstance(value, Tensor) and value.requires_grad):
         yield value
     elif isinstance(value, Mapping):
-        yield from (member for inner in value.values() for member in _hidden(inner))
+        yield from (member for inner in value.values() for member in _find_hidden(inner))
     elif isinstance(value, list | tuple):
-        yield from (member for inner in value for member in _hidden(inner))
+        yield from (member for inner in value for member in _find_hidden(inner))
 
 
 @rule("state is saved", "what a training step changes is in state_dict()")
@@ -92,18 +92,18 @@ def check_saved_state(trial: Trial) -> Iterator[Fault]:
 
 def _copy_unsaved(model: nn.Module, workload: Any) -> dict[str, Any]:
     """Return copies of attributes and buffers that ``state_dict`` does not contain."""
-    values = {f"workload.{n}": v for n, v in vars(workload).items() if _plain(v)}
+    values = {f"workload.{n}": v for n, v in vars(workload).items() if _is_plain(v)}
     for path, module in model.named_modules():
         buffer_names = module._non_persistent_buffers_set
         attributes = {name: module._buffers[name] for name in buffer_names}
-        attributes |= {n: v for n, v in vars(module).items() if n not in INTERNAL and _plain(v)}
+        attributes |= {n: v for n, v in vars(module).items() if n not in INTERNAL and _is_plain(v)}
         values |= {f"model.{path}.{n}".replace("..", "."): v for n, v in attributes.items()}
     return {n: v.detach().clone() if isinstance(v, Tensor) else v for n, v in values.items()}
 
 
-def _plain(value: Any) -> bool:
+def _is_plain(value: Any) -> bool:
     return isinstance(value, int | float | str | Tensor) or (
-        isinstance(value, tuple) and all(map(_plain, value))
+        isinstance(value, tuple) and all(map(_is_plain, value))
     )
 
 
@@ -128,10 +128,6 @@ def check_export(trial: Trial) -> Iterator[Fault]:
             "let restore undo all that export does",
         )
         return
-    yield from _check_reopened(trial, model, state)
-
-
-def _check_reopened(trial: Trial, model: nn.Module, state: dict[str, Tensor]) -> Iterator[Fault]:
     with tempfile.TemporaryDirectory() as name:
         description = {"workload": trial.name, "workload_config": dict(trial.settings)}
         artifact.save(Path(name), LocalWeights(state), trial.shared_workload, description, [])

@@ -88,20 +88,17 @@ def main() -> None:
             if case.port:
                 os.environ["MASTER_PORT"] = str(case.port)
             results[case.name] = Result()
-            _run_case(trial, case, results[case.name])
+            try:
+                _train(trial, case, results[case.name])
+            except _TrainingInterrupt:
+                pass
+            except Exception as error:
+                results[case.name].error = error_line(error)
+                results[case.name].where = raised_at(error)
+                raise
     finally:
         summary = {name: asdict(result) for name, result in results.items()}
         Path(plan.out + os.environ.get("RANK", "0")).write_text(json.dumps(summary))
-
-
-def _run_case(trial: Trial, case: Case, result: Result) -> None:
-    try:
-        _train(trial, case, result)
-    except _TrainingInterrupt:
-        pass
-    except Exception as error:
-        result.error, result.where = error_line(error), raised_at(error)
-        raise
 
 
 def _train(trial: Trial, case: Case, result: Result) -> None:

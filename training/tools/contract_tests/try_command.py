@@ -43,11 +43,8 @@ def select_rules(only: Sequence[str]) -> list[Rule]:
     Raises:
         TrainyardError: a rule of this name does not exist.
     """
-    rules_by_name, selection, waiting = (
-        {rule.name: rule for rule in rules()},
-        set[str](),
-        list(only or ()),
-    )
+    rules_by_name = {rule.name: rule for rule in rules()}
+    selection, waiting = set[str](), list(only or ())
     while waiting:
         name = waiting.pop()
         if name not in rules_by_name:
@@ -69,15 +66,15 @@ def attempt(
     """
     config = spec(name).config.model_validate(read_settings(settings))
     imports = [rule for rule in select_rules(only) if rule.name == "imports"]
-    rest = [rule for rule in select_rules(only) if rule not in imports]
+    other_rules = [rule for rule in select_rules(only) if rule not in imports]
     trial = Trial(name, config.model_dump(mode="json"), work / TWICE[0], raw)
     yield from judge(trial, imports)
-    needs_second = any(rule.check is packing_rules.check_packing for rule in rest)
+    needs_second = any(rule.check is packing_rules.check_packing for rule in other_rules)
     folders = TWICE if needs_second else TWICE[:1]
     for reason in shard(name, settings, raw, work, folders=folders).values():
         if reason:
             raise TrainyardError(f"{raw}: the shard step fails on it:\n{reason[-2000:]}")
-    yield from judge(trial, rest)
+    yield from judge(trial, other_rules)
 
 
 def main(
