@@ -45,30 +45,24 @@ def calibration_error(
         raise GateError("probability: a value is not between 0 and 1")
     if not ((label == 0) | (label == 1)).all():
         raise GateError("label: a value is neither 0 nor 1")
-    cells = blocks * FINE + _fine_part(probability)
+    with np.errstate(divide="ignore"):  # a probability of 0 or 1 has an infinite logit
+        logit = np.log(probability) - np.log1p(-probability)
+    place = (np.clip(logit, -REACH, REACH) + REACH) * (FINE / (2 * REACH))
+    cells = blocks * FINE + np.minimum(place.astype(np.int64), FINE - 1)
     counts = [np.bincount(cells, weights, BLOCKS * FINE) for weights in (None, probability, label)]
     sums = np.stack(counts).reshape(3, BLOCKS, FINE).astype(np.float64)
-    sums = np.add.reduceat(sums, _part_starts(sums[0].sum(axis=0)), axis=2)
+    # At most ``PARTS`` parts, of about as many examples each.
+    examples = sums[0].sum(axis=0)
+    below = np.cumsum(examples) - examples
+    part = (below * PARTS / examples.sum()).astype(np.int64)
+    sums = np.add.reduceat(sums, np.flatnonzero(np.diff(part, prepend=-1)), axis=2)
     sums = sums[:, sums[0].sum(axis=1) > 0]  # blocks that hold examples
+    # Seeded: the same scores get the same verdict each time.
     generator = np.random.default_rng(SEED)
     resamples = generator.integers(0, sums.shape[1], size=(RESAMPLES, sums.shape[1]))
     errors = np.array([_error(sums[:, rows].sum(axis=1)) for rows in resamples])
     value = _error(sums.sum(axis=1))
     return value, max(float(np.quantile(errors, confidence)), value)
-
-
-def _fine_part(probability: Floats) -> NDArray[np.int64]:
-    with np.errstate(divide="ignore"):
-        logit = np.log(probability) - np.log1p(-probability)
-    place = (np.clip(logit, -REACH, REACH) + REACH) * (FINE / (2 * REACH))
-    return np.minimum(place.astype(np.int64), FINE - 1)
-
-
-def _part_starts(examples: Floats) -> NDArray[np.int64]:
-    """Return the start of each of at most ``PARTS`` parts, with about as many examples each."""
-    below = np.cumsum(examples) - examples
-    part = (below * PARTS / examples.sum()).astype(np.int64)
-    return np.flatnonzero(np.diff(part, prepend=-1))
 
 
 def _error(sums: Floats) -> float:

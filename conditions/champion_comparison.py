@@ -50,13 +50,11 @@ def above(
         method=improvement.method,
         passed=low is not None and low > bound,
         reason=f"{check.kind.replace('_', '-')}: {comparison.metric} is "
-        f"{comparison.challenger:.5g}, "
-        f"{other}'s {comparison.champion:.5g}: an improvement of {improvement.value:+.4g}, with "
-        f"{comparison.confidence:.4g} confidence "
+        f"{comparison.challenger:.5g}, {other}'s {comparison.champion:.5g}: an improvement of "
+        f"{improvement.value:+.4g}, with {comparison.confidence:.4g} confidence "
         f"{APPROXIMATELY * (improvement.method == 'approximate')}at least "
         f"{low_text}{', neighbouring groups being alike' * comparison.in_order}; the recipe "
-        "demands more than "
-        f"{bound:+g}{notes}",
+        f"demands more than {bound:+g}{notes}",
     )
 
 
@@ -69,15 +67,13 @@ def _notes(comparison: MetricComparison) -> Iterator[str]:
     if not reaches(improvement.differing_groups, SOME * improvement.effective_groups):
         yield (
             f"the models differ on {improvement.differing_groups:.3g} of "
-            f"{improvement.effective_groups:.3g} "
-            "effective groups, and only those are evidence"
+            f"{improvement.effective_groups:.3g} effective groups, and only those are evidence"
         )
     if comparison.likeness:
         yield (
             f"neighbouring groups in the order of the rows are alike (correlation "
             f"{comparison.likeness:.2g}), which makes the limit too narrow: if the groups are "
-            "days or have "
-            "another order, declare workload.config.group_ordered: true"
+            "days or have another order, declare workload.config.group_ordered: true"
         )
 
 

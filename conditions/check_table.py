@@ -271,8 +271,8 @@ def select_declared(values: Values) -> tuple[GateCheck, ...]:
 
 def compared_metrics(values: Values) -> list[str]:
     """Return the metrics that are compared with the champion's."""
-    against = [check for check in checks() if "champion" in check.needs]
-    margins = [check.margins.name for check in against if check.margins]
+    champion_checks = [check for check in checks() if "champion" in check.needs]
+    margins = [check.margins.name for check in champion_checks if check.margins]
     return list(dict.fromkeys(metric for name in margins for metric in values[name]))
 
 

@@ -38,17 +38,17 @@ def arguments(
             for unknown; passed only to a gate that compares.
     """
     asked_checks = select_declared(values)
-    alone = [
+    own_fields = [
         field for check in asked_checks if "champion" not in check.needs for field in check.fields
     ]
-    against = [
+    champion_fields = [
         field for check in asked_checks if "champion" in check.needs for field in check.fields
     ]
-    margins = [field for field in against if field.form == "margins"]
+    margins = [field for field in champion_fields if field.form == "margins"]
     words = ["--primary_metric", primary_metric, "--direction", directions[primary_metric]]
-    words += _words([*alone, *margins], values, directions)
+    words += _words([*own_fields, *margins], values, directions)
     if any("scores" in check.needs for check in asked_checks):
-        others = [field for field in against if field.form != "margins"]
+        others = [field for field in champion_fields if field.form != "margins"]
         words += _words([*SETTINGS, *others], values, directions)
         words += ["--champion", champion]
     words += ["--look", look_number] if any(check.margins for check in asked_checks) else []
@@ -58,24 +58,22 @@ def arguments(
 def _words(
     chosen_fields: Iterable[Field], values: Values, directions: Mapping[str, str]
 ) -> list[Any]:
-    return [
-        word
-        for field in chosen_fields
-        for word in _field_words(field, values[field.name], directions)
-    ]
-
-
-def _field_words(field: Field, value: Any, directions: Mapping[str, str]) -> list[Any]:
-    name = f"--{field.name}"
-    if field.form == "thresholds":
-        return [word for bound, threshold in value.items() for word in (name, bound, threshold)]
-    if field.form == "margins":
-        return [
-            word
-            for metric, margin in value.items()
-            for word in (name, metric, directions[metric], str(margin))
-        ]
-    return [] if value is None else [name, str(value)]
+    words: list[Any] = []
+    for field in chosen_fields:
+        name, value = f"--{field.name}", values[field.name]
+        if field.form == "thresholds":
+            words += [
+                word for bound, threshold in value.items() for word in (name, bound, threshold)
+            ]
+        elif field.form == "margins":
+            words += [
+                word
+                for metric, margin in value.items()
+                for word in (name, metric, directions[metric], str(margin))
+            ]
+        elif value is not None:
+            words += [name, str(value)]
+    return words
 
 
 def parser(description: str | None = None) -> argparse.ArgumentParser:

@@ -107,6 +107,7 @@ def _limit(chance: Callable[[float], float], value: float, step: float, level: f
     if chance(value + 1e-9 * step) <= level:
         return value  # every group says the same
     near, far = value, value + step
+    # After 60 doublings a limit is not told apart from infinity.
     for _ in range(60):
         if chance(far) <= level:
             return float(brentq(lambda bound: chance(bound) - level, near, far, xtol=1e-12))
@@ -140,5 +141,6 @@ def likeness(difference: Floats, weight: Floats) -> float:
     rank -= rank.mean()
     squares = float(rank @ rank)
     correlation = float(rank[1:] @ rank[:-1]) / squares if squares else 0.0
+    # By chance alone the correlation lies about -1 / n.
     chance = LIKENESS_QUANTILE / np.sqrt(len(rank)) - 1 / len(rank)
     return correlation if correlation > chance else 0.0

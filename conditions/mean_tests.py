@@ -67,9 +67,8 @@ def neyman_p_value(values: Floats) -> float:
     count = len(values)
     if count < 2 or float(values.sum()) <= 0:
         return 1.0
-    sorted_values = np.sort(values) / float(
-        np.abs(values).max()
-    )  # squares of others have no digits
+    # Divided by the largest: the squares of very small values would have no digits.
+    sorted_values = np.sort(values) / float(np.abs(values).max())
     sums, squares = np.cumsum(sorted_values), np.cumsum(sorted_values**2)
     kept_count = count
     while (

@@ -43,7 +43,7 @@ def judge(folder: Path, evaluation: Any, demands: Demands) -> ScoreChecks:
         _refuse_other_champion(evaluation, demands)
         sums = read(folder, _table_request(demands))
         _refuse_disagreement(evaluation, sums, has_champion=champion != NONE)
-        baselines = list(_against_baselines(folder, evaluation, sums, demands))
+        baselines = list(_compare_baselines(folder, evaluation, sums, demands))
         evidence = Evidence(evaluation=evaluation, scores=sums)
         checks = _make_rows(evidence, demands)
     except GateError as error:
@@ -67,8 +67,8 @@ def _make_rows(evidence: Evidence, demands: Demands) -> list[Check]:
             for metric in compared_metrics(demands.values)
         }
         return [row for check in score_checks for row in check.rows(evidence, demands)]
-    alone = [check for check in score_checks if "champion" not in check.needs]
-    checks = [row for check in alone for row in check.rows(evidence, demands)]
+    own_checks = [check for check in score_checks if "champion" not in check.needs]
+    checks = [row for check in own_checks for row in check.rows(evidence, demands)]
     policy = demands["cold_start"]
     return checks + make_undecided_rows(
         demands, COLD_START.format(policy), is_pass=policy == "pass", compared_only=True
@@ -93,10 +93,10 @@ def make_undecided_rows(
     always had in gate.json, those against the champion first.
     """
     score_checks = of_scores(demands)
-    against = [check for check in score_checks if "champion" in check.needs]
-    sorted_checks = sorted(against, key=lambda check: check.display_order)
+    champion_checks = [check for check in score_checks if "champion" in check.needs]
+    sorted_checks = sorted(champion_checks, key=lambda check: check.display_order)
     if not compared_only:
-        sorted_checks += [check for check in reversed(score_checks) if check not in against]
+        sorted_checks += [check for check in reversed(score_checks) if check not in champion_checks]
     return [
         row
         for check in sorted_checks
@@ -196,17 +196,17 @@ def _refuse_other_split(label: str, sums: ScoreTables) -> None:
 
 def _refuse_other_value(label: str, scored_value: float, evaluation: Any, *path: str) -> None:
     stated_value = read_number(evaluation, *path)
-    near = stated_value is not None and abs(stated_value - scored_value) <= AGREEMENT * max(
+    agrees = stated_value is not None and abs(stated_value - scored_value) <= AGREEMENT * max(
         abs(stated_value), abs(scored_value)
     )
-    if not near:
+    if not agrees:
         stated_text = "missing" if stated_value is None else f"{stated_value:.6g}"
         raise GateError(
             f"{label} is {scored_value:.6g} by the scores, but {stated_text} in evaluation.json"
         )
 
 
-def _against_baselines(
+def _compare_baselines(
     folder: Path, evaluation: Any, scores: ScoreTables, demands: Demands
 ) -> Iterator[AgainstBaseline]:
     """Compare the model with each baseline that has scores, on every metric that they have.
@@ -238,10 +238,12 @@ def _against_baselines(
             comparison = compare_metric(sums, metric, demands["confidence"])
             value_path = ("baselines", name, metric)
             _refuse_other_value(f"{name}'s {metric}", comparison.champion, evaluation, *value_path)
-            yield _against(name, comparison, stated_directions[metric])
+            yield _describe_comparison(name, comparison, stated_directions[metric])
 
 
-def _against(name: str, comparison: MetricComparison, direction: Direction) -> AgainstBaseline:
+def _describe_comparison(
+    name: str, comparison: MetricComparison, direction: Direction
+) -> AgainstBaseline:
     return AgainstBaseline(
         baseline=name,
         metric=comparison.metric,

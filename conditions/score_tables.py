@@ -165,6 +165,7 @@ class ScoreTables:
 
     def _groups(self, metric: str, group: Ints, difference: Floats, weight: Floats) -> Groups:
         counts = weight > 0
+        # Before the groups are joined: the range is that of one group.
         group, difference, weight = group[counts], difference[counts], weight[counts]
         largest = self._largest(metric)
         clip = self.request.clip.get(metric)
@@ -215,9 +216,14 @@ def read(folder: Path, request: TableRequest) -> ScoreTables:
     try:
         pairs = [_read_table(folder, name, request) for name in names]
         tables = [table for table, _ in pairs]
-        rows = (
-            _join_tables(tables, request) if len(tables) > 1 else _double_sums(tables[0], request)
-        )
+        if len(tables) > 1:
+            rows = _join_tables(tables, request)
+        else:
+            # Without another table each model's sums are its own.
+            rows = tables[0]
+            for metric in request.metrics:
+                rows = rows.append_column(f"{metric}.sum{OTHER}", rows[f"{metric}.sum"])
+            rows = _number_rows(rows)
     except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
         text = " ".join(str(error).split())[:200]
         raise GateError(f"the scores cannot be read: {text}") from None
@@ -259,11 +265,12 @@ def _merged_copies(table: pa.Table, name: str, examples: int) -> pa.Table:
         GateError: an example is in several groups: it would count as evidence more than once.
     """
     sums = [(c, "sum") for c in table.column_names if c.endswith((".sum", ".weight"))]
-    rest = [c for c in table.column_names if not c.endswith((".sum", ".weight"))]
-    firsts = [(c, "first") for c in rest if c not in ("example", "group")]
-    for column in [c for c in rest if c.startswith("slice.")]:
+    other_columns = [c for c in table.column_names if not c.endswith((".sum", ".weight"))]
+    firsts = [(c, "first") for c in other_columns if c not in ("example", "group")]
+    for column in [c for c in other_columns if c.startswith("slice.")]:
         place = table.column_names.index(column)  # Arrow has no first of a dictionary
         table = table.set_column(place, column, table[column].cast(pa.string()))
+    # With threads the rows have no order, and so no first.
     merged_table = table.group_by(["example", "group"], use_threads=False).aggregate(sums + firsts)
     if merged_table.num_rows != examples:
         raise GateError(
@@ -284,10 +291,8 @@ def _read_description(schema: pa.Schema, model: str, request: TableRequest) -> d
         metadata = json.loads((schema.metadata or {})[b"trainyard"])
     except (KeyError, ValueError, RecursionError):
         raise GateError(f"{name}: does not say what it is; Evaluate writes its metadata") from None
-    if not isinstance(metadata, dict) or (metadata.get("format"), metadata.get("model")) != (
-        1,
-        model,
-    ):
+    kind = (metadata.get("format"), metadata.get("model")) if isinstance(metadata, dict) else None
+    if not isinstance(metadata, dict) or kind != (1, model):
         raise GateError(f"{name}: is not a table of scores of the {model} in format 1")
     champion = metadata.get("champion")
     if request.champion is not None and champion != request.champion:
@@ -298,8 +303,7 @@ def _read_description(schema: pa.Schema, model: str, request: TableRequest) -> d
         if stated_direction != direction:
             raise GateError(
                 f"{name}: for {metric}, {stated_direction} values are better; the recipe says "
-                f"{direction}; "
-                "a metric that is not a mean over examples has no scores"
+                f"{direction}; a metric that is not a mean over examples has no scores"
             )
     return metadata
 
@@ -360,13 +364,6 @@ def _join_tables(tables: list[pa.Table], request: TableRequest) -> pa.Table:
                 "the two models were not scored on the same examples"
             )
     return rows
-
-
-def _double_sums(table: pa.Table, request: TableRequest) -> pa.Table:
-    """Return the rows of a table without another beside it: each model's sums are its own."""
-    for metric in request.metrics:
-        table = table.append_column(f"{metric}.sum{OTHER}", table[f"{metric}.sum"])
-    return _number_rows(table)
 
 
 def _number_rows(table: pa.Table) -> pa.Table:

@@ -44,9 +44,8 @@ def judge_slices(
     untested_slices = [_as_slice(slice_sums, metric, None, None, True) for slice_sums in slices
                 if slice_sums.slice not in names]  # fmt: skip
     if not tested_slices:
-        return _no_test(check, metric, margin, len(untested_slices), confidence), untested_slices[
-            :MAX_LISTED
-        ]
+        row = _make_untested_row(check, metric, margin, len(untested_slices), confidence)
+        return row, untested_slices[:MAX_LISTED]
     level = 1 - (1 - confidence) / len(tested_slices)
     improvements = [improvement(slice_sums.groups, level) for slice_sums in tested_slices]
     p_values = holm(
@@ -60,7 +59,8 @@ def judge_slices(
         judged_slices, key=lambda judged_slice: (judged_slice.p_value, judged_slice.value)
     )
     shown_slices = (worst_first + untested_slices)[:MAX_LISTED]
-    return _worst(check, worst_first, margin, level, len(untested_slices)), shown_slices
+    row = _make_tested_row(check, worst_first, margin, level, len(untested_slices))
+    return row, shown_slices
 
 
 def holm(chances: Floats) -> Floats:
@@ -92,13 +92,11 @@ def _as_slice(
     )
 
 
-def _worst(
+def _make_tested_row(
     check: GateCheck, slices: Sequence[Slice], margin: float, level: float, untested_count: int
 ) -> Check:
-    worst, failed_slices = (
-        slices[0],
-        [judged_slice for judged_slice in slices if not judged_slice.passed],
-    )
+    worst = slices[0]
+    failed_slices = [judged_slice for judged_slice in slices if not judged_slice.passed]
     if failed_slices:
         names_text = ", ".join(
             f"{judged_slice.slice} ({judged_slice.value:+.4g})"
@@ -123,7 +121,7 @@ def _worst(
     )
 
 
-def _no_test(
+def _make_untested_row(
     check: GateCheck, metric: str, margin: float, untested_count: int, confidence: float
 ) -> Check:
     return check.row(

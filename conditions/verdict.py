@@ -1,6 +1,6 @@
 """The verdict over all checks: gate.json, of which the ConditionStep reads one word."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Unpack
 
@@ -23,9 +23,12 @@ def verdict(evaluation: Any, checks: Sequence[Check], **facts: Unpack[GateFacts]
     fingerprint = _text(evaluation, "dataset", "fingerprint")
     if fingerprint is None:
         reasons.append("the evaluation does not say which dataset it was measured on")
+    # Each reason once, and no more than a failure message holds.
+    text = "; ".join(dict.fromkeys(reasons or [check.reason for check in checks]))
+    reason = text if len(text) <= REASON_LENGTH else f"{text[: REASON_LENGTH - 2]} …"
     return {
         "verdict": "reject" if reasons else "pass",
-        "reason": _join_reasons(reasons or [check.reason for check in checks]),
+        "reason": reason,
         "checks": [asdict(check) for check in checks],
         "kinds": {kind: _outcome(checks, kind) for kind in kinds()},
         "dataset_fingerprint": fingerprint,
@@ -48,12 +51,6 @@ def verdict(evaluation: Any, checks: Sequence[Check], **facts: Unpack[GateFacts]
         "champion_artifact_sha256": facts.get("champion_artifact_sha256"),
         "against_baselines": facts.get("against_baselines", []),
     }
-
-
-def _join_reasons(reasons: Iterable[str]) -> str:
-    """Join the reasons, each once, and cut them to what a failure message holds."""
-    text = "; ".join(dict.fromkeys(reasons))
-    return text if len(text) <= REASON_LENGTH else f"{text[: REASON_LENGTH - 2]} …"
 
 
 def _outcome(checks: Sequence[Check], kind: str) -> Outcome:

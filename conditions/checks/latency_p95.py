@@ -30,8 +30,7 @@ def _describe_disturbance(evaluation: Any) -> str:
         return ""
     return (
         f"; the machine was busy: {waited_share:.0%} of the time other processes had the cores, "
-        "so the "
-        "model itself is faster; where that decides, evaluate again on a quiet machine"
+        "so the model itself is faster; where that decides, evaluate again on a quiet machine"
     )
 
 

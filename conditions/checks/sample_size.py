@@ -16,11 +16,6 @@ def _at_least(check: GateCheck, unit: str, count: float, least: float) -> Check:
     )
 
 
-def _examples(evidence: Evidence, demands: Demands) -> list[Check]:
-    """Check the number of examples in the test split."""
-    return [_at_least(EXAMPLES, "examples", evidence.sums.examples, demands["min_examples"])]
-
-
 def _groups(evidence: Evidence, demands: Demands) -> list[Check]:
     """Check the number of effective groups in the test split, on each metric that is compared."""
     least = min(
@@ -39,7 +34,9 @@ EXAMPLES: GateCheck = GateCheck(
             doc="Examples that the test split must have.",
         ),
     ),
-    judge=_examples,
+    judge=lambda evidence, demands: [
+        _at_least(EXAMPLES, "examples", evidence.sums.examples, demands["min_examples"])
+    ],
     needs=frozenset({"scores"}),
     expected_rows=lambda demands: [("examples", demands["min_examples"])],
     direction="higher",
