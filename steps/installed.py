@@ -55,8 +55,7 @@ def differences(requirements: Path) -> Iterator[str]:
 # A spawned process of a job and the pipe to it: its end is seen at once, and it ends with the job.
 #
 # Spawned: a fork would copy the locks of threads (torch's, Arrow's, the tokenizer's) as they are,
-# and
-# a fork server would stand between the job and its workers, which must die with it.
+# and a fork server would stand between the job and its workers, which must die with it.
 
 SPAWN = multiprocessing.get_context("spawn")
 
@@ -69,11 +68,11 @@ class WorkerProcess:
     """
 
     def __init__(self, work: Callable[..., None], *arguments: Any) -> None:
-        self.pipe, theirs = SPAWN.Pipe()
-        given = (theirs, work, arguments)
-        self._process = SPAWN.Process(target=_run, args=given, daemon=True)
+        self.pipe, child_pipe = SPAWN.Pipe()
+        process_arguments = (child_pipe, work, arguments)
+        self._process = SPAWN.Process(target=_run, args=process_arguments, daemon=True)
         self._process.start()
-        theirs.close()  # else the pipe would not end with the process
+        child_pipe.close()  # else the pipe would not end with the process
 
     def send(self, message: Any) -> None:
         """Send a message; nothing, if it is dead: receiving will say so."""

@@ -26,9 +26,6 @@ from sagemaker.mlops.workflow.steps import CacheConfig, ProcessingStep, Step
 
 from steps.config import ProcessingCompute
 
-# Context that every step is built with: the session, the account's settings, where code and runs
-# live.
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepContext:
@@ -167,8 +164,8 @@ def processing_step(
     outputs are inputs.
     """
     step = name.lower()
-    house = context.wheels(step)
-    wheels = [input_folder("wheels", house)] if house else []
+    wheels_uri = context.wheels(step)
+    wheels = [input_folder("wheels", wheels_uri)] if wheels_uri else []
     processor = Processor(
         role=context.role,
         image_uri=image,
@@ -182,7 +179,12 @@ def processing_step(
         base_job_name=step,
         env={"PYTHONPATH": CODE, **context.pip(WHEELS), **(environment or {})},
         tags=context.aws_tags(),
-        network_config=_network(context),
+        network_config=NetworkConfig(
+            enable_network_isolation=context.network_isolation,
+            encrypt_inter_container_traffic=context.encrypt_traffic,
+            subnets=list(context.subnets) or None,
+            security_group_ids=list(context.security_groups) or None,
+        ),
         sagemaker_session=context.session,
     )
     step_args = processor.run(
@@ -219,12 +221,3 @@ def split_argument(text: str, longest: int = 256) -> list[str]:
 def output_uri(step: ProcessingStep, output: str) -> PipelineVariable:
     """Return the S3 URI of the step's output, also when the step was answered from the cache."""
     return step.properties.ProcessingOutputConfig.Outputs[output].S3Output.S3Uri
-
-
-def _network(context: StepContext) -> NetworkConfig:
-    return NetworkConfig(
-        enable_network_isolation=context.network_isolation,
-        encrypt_inter_container_traffic=context.encrypt_traffic,
-        subnets=list(context.subnets) or None,
-        security_group_ids=list(context.security_groups) or None,
-    )

@@ -29,13 +29,14 @@ def overlaid(settings: Mapping[str, Any], hyperparameters: Mapping[str, str]) ->
 
 def separate_settings(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     """Return a job's arguments without those for the workload's settings; and these."""
-    rest, settings = [*arguments], {}
-    for index in reversed(range(len(rest) - 1)):
-        if rest[index].startswith(f"--{PREFIX}"):
-            name, value = rest[index : index + 2]
+    other_arguments, settings = [*arguments], {}
+    # From the end, so that what is taken out moves nothing that is still to be looked at.
+    for index in reversed(range(len(other_arguments) - 1)):
+        if other_arguments[index].startswith(f"--{PREFIX}"):
+            name, value = other_arguments[index : index + 2]
             settings[name.removeprefix("--")] = value
-            del rest[index : index + 2]
-    return rest, settings
+            del other_arguments[index : index + 2]
+    return other_arguments, settings
 
 
 def _convert_value(value: str, before: Any) -> Any:
@@ -43,6 +44,7 @@ def _convert_value(value: str, before: Any) -> Any:
     if isinstance(before, str):
         return value
     try:
+        # Python's True is true in JSON.
         return json.loads(value.lower() if isinstance(before, bool) else value)
     except ValueError:
         return value

@@ -62,28 +62,28 @@ class EvaluationScript(Section):
 
     @field_validator("script")
     @classmethod
-    def _is_python(cls, given: str | None) -> str | None:
-        if given is not None and not given.endswith(".py"):
-            raise ValueError(f"{given!r} must end in .py")
-        return given
+    def _is_python(cls, script: str | None) -> str | None:
+        if script is not None and not script.endswith(".py"):
+            raise ValueError(f"{script!r} must end in .py")
+        return script
 
     @field_validator("channels")
     @classmethod
-    def _are_channels(cls, given: dict[str, str]) -> dict[str, str]:
-        if taken := sorted({*given} & {*INPUTS}):
-            raise ValueError(f"{taken[0]!r} is the job's own input; choose another name")
-        return checked_channels(given)
+    def _are_channels(cls, channels: dict[str, str]) -> dict[str, str]:
+        if own_inputs := sorted({*channels} & {*INPUTS}):
+            raise ValueError(f"{own_inputs[0]!r} is the job's own input; choose another name")
+        return checked_channels(channels)
 
     @field_validator("metrics")
     @classmethod
-    def _are_metrics(cls, given: dict[str, Any]) -> dict[str, Any]:
-        for name in given:
+    def _are_metrics(cls, metrics: dict[str, Any]) -> dict[str, Any]:
+        for name in metrics:
             if not re.fullmatch(METRIC, name) or name in COLUMNS:
                 raise ValueError(
                     f"{name!r} is not a metric's name: letters, digits and _ up to 63, the first "
                     f"a letter, and not {', '.join(COLUMNS)}, which are columns of their own"
                 )
-        return given
+        return metrics
 
 
 class EvaluateConfig(EvaluateSettings, EvaluationScript, ProcessingCompute):

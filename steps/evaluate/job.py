@@ -11,16 +11,16 @@ from trainyard.common.parent_death import exclude_from_gc
 
 
 def main(arguments: list[str] | None = None) -> None:
-    given = sys.argv[1:] if arguments is None else arguments
+    words = sys.argv[1:] if arguments is None else arguments
     # The image of a script is the script's: it need not have torch.
-    if "--script" in given:
+    if "--script" in words:
         from steps.evaluate import script_evaluation as evaluation
     else:
         with exclude_from_gc():  # nor the imports that follow
             import torch._dynamo  # noqa: F401 (the first model that is built imports it)
 
             from steps.evaluate import workload_evaluation as evaluation
-    options = evaluation.parse(given)
+    options = evaluation.parse(words)
     run(lambda: evaluation.evaluate(options), options.root / "output/message")
 
 

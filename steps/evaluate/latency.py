@@ -18,8 +18,8 @@ as long then."""
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One round: ``seconds`` of each request; ``waited``: see
-    ``training.layout.Waited.share_since``.
+    """One round: ``seconds`` of each request; ``waited_share``: see
+    ``training.cpu_cores.ThreadTimes.share_since``.
     """
 
     seconds: list[float]
@@ -42,9 +42,9 @@ def time_round(seconds: Callable[[int], float], count: int) -> Round:
 def quietest(measure: Callable[[], Round]) -> tuple[Round, int]:
     """Return the first round that is not busy, else the quietest; and the number of rounds."""
     best = measure()
-    rounds, spent = 1, sum(best.seconds)
-    while best.busy and rounds < ROUNDS and spent < PATIENCE:
+    rounds, total_seconds = 1, sum(best.seconds)
+    while best.busy and rounds < ROUNDS and total_seconds < PATIENCE:
         candidate = measure()
-        rounds, spent = rounds + 1, spent + sum(candidate.seconds)
+        rounds, total_seconds = rounds + 1, total_seconds + sum(candidate.seconds)
         best = min(best, candidate, key=lambda r: r.waited_share or 0.0)
     return best, rounds

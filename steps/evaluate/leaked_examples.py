@@ -52,6 +52,7 @@ def _spill(folder: Path, blocks: Iterable[Block]) -> None:
         for block in blocks:
             for kind, parts in files.items():
                 ids = block.get(kind, block["example"])
+                # By mixed bits: ids that are small or in order fill the files evenly, too.
                 number = (mix_bits(ids.view(np.uint64)) % np.uint64(PARTS)).astype(np.int64)
                 cuts = np.cumsum(np.bincount(number, minlength=PARTS))[:-1]
                 for file, part_ids in zip(

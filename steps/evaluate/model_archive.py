@@ -68,6 +68,7 @@ def open_archive(
     """
     files = files_of(folder, folder / "model")
     if workload is not None:
+        # Before anything that the archive names is imported.
         _check_workload(files / "config.json", workload)
     return TrainedModel(*open_artifact(files, base), evidence(folder), Source(files, base))
 

@@ -84,14 +84,9 @@ def rows(
     log.info("%s: processes: %d, samples: %d", scoring.name, count, len(test))
     if count == 1:
         placed_model = place_model(model())
-        with _threads(placed_model):
+        with _limit_threads(placed_model):
             yield from workload.scores(placed_model, test, scoring.slices)
         return
-    yield from _score_in_processes(scoring, folder, count)
-
-
-def _score_in_processes(scoring: Scoring, folder: Path, count: int) -> Iterator[Block]:
-    """Yield the rows, from ``count`` processes."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".parts-", dir=folder) as parts:
         files = [Path(parts) / f"{index}.arrow" for index in range(count)]
@@ -130,15 +125,15 @@ def place_model(model: nn.Module, index: int = 0) -> nn.Module:
 
 
 @contextmanager
-def _threads(model: nn.Module) -> Iterator[None]:
+def _limit_threads(model: nn.Module) -> Iterator[None]:
     """Set, on CPUs, the number of threads of every process, however many processes there are."""
-    before = torch.get_num_threads()
+    own_count = torch.get_num_threads()
     if not torch.cuda.is_available():
-        torch.set_num_threads(min(before, threads_for(model)))
+        torch.set_num_threads(min(own_count, threads_for(model)))
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(own_count)
 
 
 def _score(scoring: Scoring, share: Share, file: Path) -> None:
@@ -148,7 +143,7 @@ def _score(scoring: Scoring, share: Share, file: Path) -> None:
     os.environ[ON_THIS_MACHINE[0]] = str(share.count)
     workload = load(scoring.workload, scoring.config, scoring.assets)
     model = place_model(scoring.source.model(workload, scoring.workload), share.index)
-    with _threads(model):
+    with _limit_threads(model):
         blocks = workload.scores(model, Dataset(scoring.test), scoring.slices, share)
         write_part(file, blocks)
 
@@ -179,7 +174,12 @@ def in_order(
             crew.append(_Process(f"{label} {number} of {len(tasks)}", work, task))
         for process, result in zip(crew, results, strict=True):
             while not process.is_done:
-                _hear(crew)
+                # Any of them: one that fails or dies is heard at once.
+                busy = [other for other in crew if not other.is_done]
+                ready = wait([other.worker.pipe for other in busy])
+                for other in busy:
+                    if other.worker.pipe in ready:
+                        other.hear()
             yield result
     finally:
         for process in crew:
@@ -206,15 +206,6 @@ def _obituary(end: str) -> str:
         f"died ({end}). SIGKILL most often means out of memory: take an instance type with more of "
         "it, or lower evaluate.processes"
     )
-
-
-def _hear(crew: Sequence[_Process]) -> None:
-    """Wait until one of them has sent a message, or is dead."""
-    busy = [process for process in crew if not process.is_done]
-    ready = wait([process.worker.pipe for process in busy])
-    for process in busy:
-        if process.worker.pipe in ready:
-            process.hear()
 
 
 def _serve(pipe: Connection, work: Callable[..., None], task: tuple[Any, ...]) -> None:

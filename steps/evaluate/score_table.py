@@ -39,7 +39,17 @@ def write(path: Path, blocks: Iterable[Block], header: Mapping[str, Any]) -> Non
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file.Draft(path) as file:
-        _write(file, path, blocks, header)
+        groups = _row_groups(blocks)
+        first = next(groups, None)
+        if first is None:
+            raise DataError(f"{path.name}: the test split gave no example to score")
+        columns = first.schema.names
+        metrics = {m: better for m, better in header["metrics"].items() if f"{m}.sum" in columns}
+        metadata = json.dumps({"format": FORMAT, **header, "metrics": metrics}).encode()
+        schema = first.schema.with_metadata({METADATA: metadata})
+        with pq.ParquetWriter(file, schema, write_page_checksum=True) as writer:
+            for table in chain([first], groups):
+                writer.write_table(table, row_group_size=GROUP)
 
 
 class Scores:
@@ -61,7 +71,7 @@ def write_part(path: Path, blocks: Iterable[Block]) -> None:
     with pa.OSFile(str(path), "wb") as file:
         writer = None
         for block in _gather_blocks(blocks):
-            batch = pa.record_batch({n: _plain(n, values) for n, values in block.items()})
+            batch = pa.record_batch({n: _to_arrow(n, values) for n, values in block.items()})
             writer = writer or pa.ipc.new_stream(file, batch.schema)
             writer.write_batch(batch)
         if writer:
@@ -86,22 +96,6 @@ def tables(folder: Path) -> dict[str, Artifact]:
         path.name: {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
         for path in sorted(folder.glob("*.parquet"))
     }
-
-
-def _write(file: Any, path: Path, blocks: Iterable[Block], header: Mapping[str, Any]) -> None:
-    groups = _row_groups(blocks)
-    first = next(groups, None)
-    if first is None:
-        raise DataError(f"{path.name}: the test split gave no example to score")
-    schema = first.schema.with_metadata({METADATA: _encode_metadata(header, first.schema.names)})
-    with pq.ParquetWriter(file, schema, write_page_checksum=True) as writer:
-        for table in chain([first], groups):
-            writer.write_table(table, row_group_size=GROUP)
-
-
-def _encode_metadata(header: Mapping[str, Any], columns: Sequence[str]) -> bytes:
-    metrics = {m: better for m, better in header["metrics"].items() if f"{m}.sum" in columns}
-    return json.dumps({"format": FORMAT, **header, "metrics": metrics}).encode()
 
 
 def _row_groups(blocks: Iterable[Block]) -> Iterator[pa.Table]:
@@ -134,20 +128,20 @@ def _gather_blocks(blocks: Iterable[Block]) -> Iterator[Block]:
         begin = 0
         while rows + size - begin >= FEW:
             stop = begin + FEW - rows
-            yield _together([*waiting, _cut(block, begin, stop)])
+            yield _concatenate_blocks([*waiting, _cut(block, begin, stop)])
             waiting, rows, begin = [], 0, stop
         if begin < size:
             waiting.append(_cut(block, begin, size))
             rows += size - begin
     if rows:
-        yield _together(waiting)
+        yield _concatenate_blocks(waiting)
 
 
 def _cut(block: Block, begin: int, stop: int) -> Block:
     return {name: values[begin:stop] for name, values in block.items()}
 
 
-def _together(blocks: Sequence[Block]) -> Block:
+def _concatenate_blocks(blocks: Sequence[Block]) -> Block:
     return {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
 
 
@@ -156,10 +150,10 @@ def _join_batches(batches: list[pa.RecordBatch]) -> pa.Table:
 
 
 def _column(name: str, values: np.ndarray) -> pa.Array:
-    array = _plain(name, values)
+    array = _to_arrow(name, values)
     return array.dictionary_encode() if name.startswith("slice.") else array
 
 
-def _plain(name: str, values: np.ndarray) -> pa.Array:
+def _to_arrow(name: str, values: np.ndarray) -> pa.Array:
     kind = pa.string() if name.startswith("slice.") else TYPES.get(name, pa.float64())
     return pa.array(values, kind)

@@ -51,9 +51,9 @@ class Piece:
     def wrong(self, place: int, column: str, expected: str) -> DataError:
         """Return the error about the value of ``column`` in the ``place``-th of these rows."""
         value = repr(self.columns[column][place])
-        shown = value if len(value) <= 60 else f"{value[:60]}…"
-        where = f"{row_name(self.path)} {self.numbers[place]}"
-        return DataError(f"{self.path.name}: {where}: column {column}: is {shown}; {expected}")
+        excerpt = value if len(value) <= 60 else f"{value[:60]}…"
+        row = f"{row_name(self.path)} {self.numbers[place]}"
+        return DataError(f"{self.path.name}: {row}: column {column}: is {excerpt}; {expected}")
 
 
 def row_name(path: Path) -> str:
@@ -67,10 +67,10 @@ def rows_file(folder: Path, name: str) -> Path | None:
     Raises:
         DataError: both exist.
     """
-    there = [path for suffix in SUFFIXES if (path := folder / f"{name}{suffix}").is_file()]
-    if len(there) > 1:
-        raise DataError(f"{' and '.join(path.name for path in there)}: both are there; write one")
-    return there[0] if there else None
+    paths = [path for suffix in SUFFIXES if (path := folder / f"{name}{suffix}").is_file()]
+    if len(paths) > 1:
+        raise DataError(f"{' and '.join(path.name for path in paths)}: both are there; write one")
+    return paths[0] if paths else None
 
 
 def pieces(path: Path) -> Iterator[Piece]:
@@ -123,11 +123,12 @@ def _row(path: Path, number: int, line: bytes) -> dict[str, Any]:
 def _other_columns(
     path: Path, number: int, columns: Mapping[str, Any], row: Mapping[str, Any]
 ) -> DataError:
-    lacks, more = sorted(columns.keys() - row.keys()), sorted(row.keys() - columns.keys())
-    said = [f"lacks {', '.join(lacks)}"] * bool(lacks) + [f"has {', '.join(more)}"] * bool(more)
+    missing, more = sorted(columns.keys() - row.keys()), sorted(row.keys() - columns.keys())
+    texts = [f"lacks {', '.join(missing)}"] * bool(missing)
+    texts += [f"has {', '.join(more)}"] * bool(more)
     return DataError(
-        f"{path.name}: line {number}: {' and '.join(said)}, unlike the lines before; every row has "
-        "the same columns"
+        f"{path.name}: line {number}: {' and '.join(texts)}, unlike the lines before; every row "
+        "has the same columns"
     )
 
 
@@ -139,8 +140,8 @@ def _row_groups(path: Path) -> Iterator[Piece]:
         with pq.ParquetFile(path) as file:
             names, count = file.schema_arrow.names, 0
             names = [name for name in names if not INDEX.fullmatch(name)]
-            if twice := sorted({name for name in names if names.count(name) > 1}):
-                raise DataError(f"{path.name}: column {twice[0]}: occurs twice; rename one")
+            if repeated := sorted({name for name in names if names.count(name) > 1}):
+                raise DataError(f"{path.name}: column {repeated[0]}: occurs twice; rename one")
             for group in range(file.num_row_groups):
                 for batch in file.iter_batches(ROWS, row_groups=[group], columns=names):
                     if len(batch):
@@ -167,11 +168,11 @@ def example_ids(values: Sequence[str | int]) -> np.ndarray:
     7 and "7" are one id. Two different ids are taken for equal with a probability of 2^-64.
     """
     texts = (str(value).encode("utf-8", "surrogatepass") for value in values)
-    hashed = b"".join(hashlib.blake2b(text, digest_size=8).digest() for text in texts)
-    return np.frombuffer(hashed, "<i8").astype(np.int64)
+    digests = b"".join(hashlib.blake2b(text, digest_size=8).digest() for text in texts)
+    return np.frombuffer(digests, "<i8").astype(np.int64)
 
 
-def scored(piece: Piece, metrics: Sequence[str], slices: Sequence[str]) -> Block:
+def score_columns(piece: Piece, metrics: Sequence[str], slices: Sequence[str]) -> Block:
     """Return the piece as the gate's columns, and ROW.
 
     Args:
@@ -181,25 +182,31 @@ def scored(piece: Piece, metrics: Sequence[str], slices: Sequence[str]) -> Block
     Raises:
         DataError: names file, row, column, value and what was expected.
     """
-    given = list(piece.columns)
+    names = list(piece.columns)
     _check_names(piece, metrics, slices)
-    block = named(piece)
-    for name in (name for name in given if name.startswith(SLICE)):
-        block[name] = _slice(piece, name)
+    block = id_columns(piece)
+    for name in (name for name in names if name.startswith(SLICE)):
+        _check_types(piece, name, SLICES, "expected a string, an integer, true, false or null")
+        texts = [None if value is None else str(value) for value in piece.columns[name]]
+        block[name] = np.array(texts, object)
     for metric in metrics:
-        if metric in given:
+        if metric in names:
             block[f"{metric}.sum"] = _numbers(piece, metric)
             block[f"{metric}.weight"] = np.ones(len(piece.numbers))
-        elif f"{metric}.sum" in given:
+        elif f"{metric}.sum" in names:
             block[f"{metric}.sum"] = _numbers(piece, f"{metric}.sum")
             block[f"{metric}.weight"] = _numbers(piece, f"{metric}.weight", least=0)
-    if "probability" in given:
+    if "probability" in names:
         block["probability"] = _numbers(piece, "probability", least=0, most=1)
-        block["label"] = _labels(piece)
+        labels = _numbers(piece, "label")
+        is_label = (labels == 0) | (labels == 1)
+        if not is_label.all():
+            raise piece.wrong(int(np.argmin(is_label)), "label", "expected 0 or 1")
+        block["label"] = labels.astype(np.uint8)
     return block
 
 
-def named(piece: Piece) -> dict[str, np.ndarray]:
+def id_columns(piece: Piece) -> dict[str, np.ndarray]:
     """Return ``example``, ``group`` and ROW.
 
     Raises:
@@ -219,31 +226,31 @@ def named(piece: Piece) -> dict[str, np.ndarray]:
 
 
 def _check_names(piece: Piece, metrics: Sequence[str], slices: Sequence[str]) -> None:
-    given, file = piece.columns.keys(), piece.path.name
+    names, file = piece.columns.keys(), piece.path.name
     parts = [f"{metric}.{part}" for metric in metrics for part in ("sum", "weight")]
     known = ["example", "group", *metrics, *parts, *PREDICTIONS]
-    for name in given:
+    for name in names:
         if name not in known and (not name.startswith(SLICE) or name == SLICE):
             raise DataError(
                 f"{file}: unknown column {name}; "
-                f"{nearest(name, [*known, *(f'{SLICE}{one}' for one in slices)])}; a metric has to "
+                f"{nearest(name, [*known, *(f'{SLICE}{n}' for n in slices)])}; a metric has to "
                 "stand in evaluate.metrics"
             )
     for metric in metrics:
-        pair = [part for part in (f"{metric}.sum", f"{metric}.weight") if part in given]
-        if len(pair) == 1 or (pair and metric in given):
+        pair = [part for part in (f"{metric}.sum", f"{metric}.weight") if part in names]
+        if len(pair) == 1 or (pair and metric in names):
             raise DataError(
                 f"{file}: metric {metric} has columns "
-                f"{', '.join(n for n in (metric, *pair) if n in given)}; write {metric} alone, or "
+                f"{', '.join(n for n in (metric, *pair) if n in names)}; write {metric} alone, or "
                 f"{metric}.sum and {metric}.weight"
             )
     for name in slices:
-        if f"{SLICE}{name}" not in given:
+        if f"{SLICE}{name}" not in names:
             raise DataError(
                 f"{file}: has no column {SLICE}{name}, and evaluate.slices lists {name}; "
-                f"{nearest(f'{SLICE}{name}', list(given))}"
+                f"{nearest(f'{SLICE}{name}', list(names))}"
             )
-    if len([name for name in PREDICTIONS if name in given]) == 1:
+    if len([name for name in PREDICTIONS if name in names]) == 1:
         raise DataError(f"{file}: of probability and label only one is there; write both, or none")
 
 
@@ -277,20 +284,6 @@ def _fits(value: float) -> bool:
         return math.isfinite(value)
     except OverflowError:
         return False
-
-
-def _labels(piece: Piece) -> np.ndarray:
-    labels = _numbers(piece, "label")
-    right = (labels == 0) | (labels == 1)
-    if not right.all():
-        raise piece.wrong(int(np.argmin(right)), "label", "expected 0 or 1")
-    return labels.astype(np.uint8)
-
-
-def _slice(piece: Piece, name: str) -> np.ndarray:
-    _check_types(piece, name, SLICES, "expected a string, an integer, true, false or null")
-    values = piece.columns[name]
-    return np.array([None if value is None else str(value) for value in values], object)
 
 
 def _check_types(piece: Piece, name: str, right: frozenset[type], expected: str) -> None:

@@ -54,8 +54,8 @@ def channel(name: str, folder: Path) -> Channel:
 
 def test_fingerprint(channels: Mapping[str, Channel]) -> str:
     """Return one hash for all channels that are tested on."""
-    tested = {name: channel["sha256"] for name, channel in channels.items() if name != TRAIN}
-    return json_sha256(tested)
+    hashes = {name: channel["sha256"] for name, channel in channels.items() if name != TRAIN}
+    return json_sha256(hashes)
 
 
 NOBODY = (NONE, UNRESOLVED_ARN)
@@ -64,10 +64,10 @@ NOBODY = (NONE, UNRESOLVED_ARN)
 def evaluate(options: argparse.Namespace) -> None:
     """Write the scores, then evaluation.json."""
     inputs = options.root / "processing/input"
-    described = {name: channel(name, inputs / name) for name in options.channels}
-    scoring = _scoring(options, test_fingerprint(described))
-    challenger = scoring.of("challenger", inputs / "model")
-    said = _said(challenger.files)
+    channels = {name: channel(name, inputs / name) for name in options.channels}
+    scoring = _scoring(options, test_fingerprint(channels))
+    challenger = scoring.score_model("challenger", inputs / "model")
+    description = _read_description(challenger.files)
     leaks = script_report.leaks(
         challenger.output, challenger.table, options.leaks, grouped=challenger.grouped
     )
@@ -75,12 +75,12 @@ def evaluate(options: argparse.Namespace) -> None:
         "metrics": challenger.metrics,
         "champion": _champion(options, scoring),
         "baselines": scoring.baselines(challenger, options.baselines),
-        "dataset": _dataset(said.get("train_fingerprint"), described, challenger),
+        "dataset": _dataset(description.get("train_fingerprint"), channels, challenger),
         "leakage": leaks,
         "latency": _latency(options, scoring, challenger),
         "artifact": challenger.artifact,
         "scores": tables(challenger.table.parent),
-        "model": _model(said),
+        "model": _model(description),
     }
     evaluation_document.write(options.root / "processing/output/evaluation", evaluation)
 
@@ -92,8 +92,8 @@ def _latency(options: argparse.Namespace, scoring: Scoring, challenger: Scored) 
     if options.request is None:
         return None
     out = challenger.output / "latency.json"
-    found: Any = scoring.script.answer(challenger.files, Request(*options.request), out)
-    return found
+    latency: Any = scoring.script.answer(challenger.files, Request(*options.request), out)
+    return latency
 
 
 def _scoring(options: argparse.Namespace, test_fingerprint: str) -> Scoring:
@@ -113,11 +113,11 @@ def _scoring(options: argparse.Namespace, test_fingerprint: str) -> Scoring:
     )
 
 
-def _dataset(train: str | None, described: dict[str, Channel], challenger: Scored) -> Dataset:
+def _dataset(train: str | None, channels: dict[str, Channel], challenger: Scored) -> Dataset:
     """Return the dataset; ``train``: the train step's fingerprint of the data that
     it trained on.
     """
-    test = test_fingerprint(described)
+    test = test_fingerprint(channels)
     rows = sum(len(block["example"]) for block in Scores(challenger.table))
     return {
         "fingerprint": lines_sha256((train or "unknown", test)),
@@ -128,7 +128,7 @@ def _dataset(train: str | None, described: dict[str, Channel], challenger: Score
         "test_records": rows,
         "train_manifests_sha256": None,
         "test_manifests_sha256": None,
-        "channels": described,
+        "channels": channels,
     }
 
 
@@ -152,33 +152,33 @@ def _champion(options: argparse.Namespace, scoring: Scoring) -> Champion:
     try:
         if (folder / "no-champion.json").exists():
             raise DataError("the parameter ChampionModelUri names no folder with its model.tar.gz")
-        champion = scoring.of("champion", folder)
+        champion = scoring.score_model("champion", folder)
     except DataError as error:
-        why = f"champion {options.champion} cannot be compared: {error}"
-        print(why, flush=True)
-        return {**absent, "error": why}
+        reason = f"champion {options.champion} cannot be compared: {error}"
+        print(reason, flush=True)
+        return {**absent, "error": reason}
     return {**absent, "metrics": champion.metrics, "artifact": champion.artifact}
 
 
-def _said(files: Path) -> dict[str, Any]:
+def _read_description(files: Path) -> dict[str, Any]:
     """Return the train step's description of the model, beside the script's own files."""
     file = files / "code/trainyard.json"
     try:
-        found = json.loads(file.read_bytes())
+        description = json.loads(file.read_bytes())
     except FileNotFoundError:  # another pipeline's model, or one of a single file
         return {}
     except ValueError as error:
         raise DataError(f"{file}: is damaged: {error}; train the model again") from None
-    return found if isinstance(found, dict) else {}
+    return description if isinstance(description, dict) else {}
 
 
-def _model(said: dict[str, Any]) -> Model:
-    training = said.get("training", {})
+def _model(description: dict[str, Any]) -> Model:
+    training = description.get("training", {})
     return {
-        "steps": said.get("steps"),
-        "parameters": said.get("parameters"),
-        "world_size": said.get("world_size"),
-        "packages_sha256": said.get("packages_sha256"),
+        "steps": description.get("steps"),
+        "parameters": description.get("parameters"),
+        "world_size": description.get("world_size"),
+        "packages_sha256": description.get("packages_sha256"),
         "training": {
             "identity": training.get("identity"),
             "stretches": training.get("stretches", []),

@@ -68,16 +68,13 @@ class Script:
                 "code/inference.py: is not in the model's archive, and gate.max_latency_p95_ms is "
                 "set; set inference.script"
             )
-        words = [str(model), request.file, request.content_type, request.accept, str(out)]
-        self._served("inference.py", "served_latency", words, model, out)
-        return json.loads(out.read_bytes())
-
-    def _served(self, name: str, module: str, words: Sequence[str], model: Path, out: Path) -> None:
-        """Run a module of ours in the script's process; it sees our code, but not our packages."""
         environment = self._environment(model, out.parent)
+        # The script's process sees our code, but not our packages.
         environment["PYTHONPATH"] = os.pathsep.join((str(HERE), environment["PYTHONPATH"]))
-        served = str(HERE / f"steps/evaluate/{module}.py")
-        self._python(name, ["-P", served, *words], environment)
+        words = ["-P", str(HERE / "steps/evaluate/served_latency.py"), str(model)]
+        words += [request.file, request.content_type, request.accept, str(out)]
+        self._python("inference.py", words, environment)
+        return json.loads(out.read_bytes())
 
     def _python(self, name: str, words: Sequence[str], environment: Mapping[str, str]) -> None:
         """Run Python in the script's folder; its output is printed."""
@@ -97,14 +94,21 @@ class Script:
                 print(line, end="", flush=True)
                 last.append(line)
         if process.returncode:
-            said = "".join(last).strip()[-LONGEST:] or "it printed nothing"
-            raise DataError(f"{name}: {_ended(process.returncode)}; its last lines:\n{said}")
+            lines = "".join(last).strip()[-LONGEST:] or "it printed nothing"
+            raise DataError(
+                f"{name}: {_describe_end(process.returncode)}; its last lines:\n{lines}"
+            )
 
     def _environment(self, model: Path, output: Path) -> dict[str, str]:
-        channels = {f"SM_CHANNEL_{name.upper()}": str(at) for name, at in self.channels.items()}
+        channels = {f"SM_CHANNEL_{name.upper()}": str(path) for name, path in self.channels.items()}
+        # The script's folder holds the reader of shards. Packages that were installed only for our
+        # own job are left out (``steps/container.sh``).
+        parts = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        own_packages = os.environ.get("PACKAGES_APART")
+        paths = [str(self.folder), *(part for part in parts if part and part != own_packages)]
         return {
             **os.environ,
-            "PYTHONPATH": os.pathsep.join(self._python_path()),
+            "PYTHONPATH": os.pathsep.join(paths),
             "PYTHONUNBUFFERED": "1",
             "SM_MODEL_DIR": str(model),
             "SM_OUTPUT_DATA_DIR": str(output),
@@ -112,17 +116,8 @@ class Script:
             **channels,
         }
 
-    def _python_path(self) -> list[str]:
-        """Return the script's folder, which holds the reader of shards, and the previous path.
 
-        Packages that were installed only for our own job are left out (``steps/container.sh``).
-        """
-        parts = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-        apart = os.environ.get("PACKAGES_APART")
-        return [str(self.folder), *(part for part in parts if part and part != apart)]
-
-
-def _ended(status: int) -> str:
+def _describe_end(status: int) -> str:
     if status > 0:
         return f"ended with exit status {status}"
     name = signal.Signals(-status).name

@@ -13,7 +13,7 @@ from typing import Any
 from steps.evaluate.evaluation_document import Leakage, Metric
 from steps.evaluate.leaked_examples import leakage
 from steps.evaluate.score_table import Scores
-from steps.evaluate.script_columns import named, pieces, rows_file
+from steps.evaluate.script_columns import id_columns, pieces, rows_file
 from training.scores import Block
 from trainyard.common.errors import DataError, nearest
 
@@ -27,8 +27,8 @@ def metrics(output: Path, wanted: Sequence[str]) -> dict[str, Metric]:
         DataError: a metric is not one of ``wanted``, or not a finite number.
     """
     file = output / "metrics.json"
-    given = _object(file)
-    for name in given:
+    values = _object(file)
+    for name in values:
         if name not in wanted:
             raise DataError(
                 f"{file.name}: {name} is not a metric of evaluate.metrics that the rows lack; "
@@ -36,7 +36,7 @@ def metrics(output: Path, wanted: Sequence[str]) -> dict[str, Metric]:
             )
     return {
         name: {"value": _number(f"{file.name}: {name}", value), "standard_error": None}
-        for name, value in given.items()
+        for name, value in values.items()
     }
 
 
@@ -60,24 +60,24 @@ def leaks(output: Path, scores: Path, demanded: Sequence[str], *, grouped: bool)
                 "that was trained on, or remove the field"
             )
         return {"examples": None, "groups": None, "checked_examples": None, "checked_groups": None}
-    counts = leakage(_trained_on(file), Scores(scores))
+    counts = leakage(_train_blocks(file), Scores(scores))
     first = next(pieces(file), None)
     if grouped == (first is not None and "group" in first.columns):
         return counts
     if "groups" in demanded:
-        lacks, has = (file.name, "the scores") if grouped else ("the scores", file.name)
+        incomplete, complete = (file.name, "the scores") if grouped else ("the scores", file.name)
         raise DataError(
-            f"gate.max_leaked_groups is set, and {lacks} has no column group as {has} has; write "
-            "it in both"
+            f"gate.max_leaked_groups is set, and {incomplete} has no column group as {complete} "
+            "has; write it in both"
         )
     return {**counts, "groups": None, "checked_groups": None}
 
 
-def _trained_on(file: Path) -> Iterator[Block]:
+def _train_blocks(file: Path) -> Iterator[Block]:
     for piece in pieces(file):
         if more := sorted(piece.columns.keys() - {"example", "group"}):
             raise DataError(f"{file.name}: unknown column {more[0]}; expected example, group")
-        yield named(piece)
+        yield id_columns(piece)
 
 
 def _object(file: Path) -> dict[str, Any]:

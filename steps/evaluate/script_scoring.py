@@ -18,7 +18,7 @@ from steps.evaluate import script_report
 from steps.evaluate.evaluation_document import Artifact, Metric
 from steps.evaluate.model_folder import evidence, files_of
 from steps.evaluate.score_table import TYPES, Scores, write
-from steps.evaluate.script_columns import ROW, pieces, row_name, rows_file, scored
+from steps.evaluate.script_columns import ROW, pieces, row_name, rows_file, score_columns
 from steps.evaluate.script_process import Script
 from training.scores import Block, Metrics, ratios
 from trainyard.common.errors import DataError, nearest
@@ -35,7 +35,7 @@ class SameExampleError(DataError):
         self.rows = (first, second)
 
 
-def ordered(blocks: Iterable[Block], scratch: Path) -> Iterator[Block]:
+def sort_rows(blocks: Iterable[Block], scratch: Path) -> Iterator[Block]:
     """Yield the rows in the order of ``example``, without ROW.
 
     Args:
@@ -47,13 +47,14 @@ def ordered(blocks: Iterable[Block], scratch: Path) -> Iterator[Block]:
     with tempfile.TemporaryDirectory(dir=scratch) as name:
         parts = [Path(name) / f"{part}.rows" for part in range(PARTS)]
         _spill(blocks, parts)
-        yield from map(_sorted, filter(Path.exists, parts))
+        yield from map(_sort_part, filter(Path.exists, parts))
 
 
 def _spill(blocks: Iterable[Block], parts: list[Path]) -> None:
     with ExitStack() as stack:
         writers: dict[int, pa.RecordBatchStreamWriter] = {}
         for block in blocks:
+            # By the highest bits, unsigned: so the files follow each other in the ids' order.
             number = block["example"].view(np.uint64) >> np.uint64(64 - BITS)
             order = np.argsort(number, kind="stable")
             batch = pa.record_batch({n: _column(n, values[order]) for n, values in block.items()})
@@ -68,7 +69,7 @@ def _spill(blocks: Iterable[Block], parts: list[Path]) -> None:
                 begin += rows
 
 
-def _sorted(path: Path) -> Block:
+def _sort_part(path: Path) -> Block:
     with path.open("rb") as file, pa.ipc.open_stream(file) as stream:
         table = stream.read_all()
     block = {name: table.column(name).to_numpy() for name in table.column_names}
@@ -124,7 +125,7 @@ class Scoring:
     """ARN of the champion; None without one."""
     test_fingerprint: str
 
-    def of(self, name: str, archive_folder: Path) -> Scored:
+    def score_model(self, name: str, archive_folder: Path) -> Scored:
         """Run the script on the model whose archive lies in the folder.
 
         Args:
@@ -146,23 +147,24 @@ class Scoring:
                 f"{self.script.entry}: left no scores.jsonl and no scores.parquet in "
                 "$SM_OUTPUT_DATA_DIR; write one, with a row per example"
             )
-        given = _columns(source)
-        means = tuple(metric for metric in self.metrics if {metric, f"{metric}.sum"} & {*given})
+        columns = _columns(source)
+        means = tuple(metric for metric in self.metrics if {metric, f"{metric}.sum"} & {*columns})
         others = script_report.metrics(
             output, [metric for metric in self.metrics if metric not in means]
         )
-        _check_complete(source.name, self.metrics, {*means, *others}, given)
+        _check_complete(source.name, self.metrics, {*means, *others}, columns)
         table = self._table(name)
-        measured: dict[str, Any] = {**self._written(source, table, artifact["sha256"]), **others}
+        own_metrics = self._write_table(source, table, artifact["sha256"])
+        metrics: dict[str, Any] = {**own_metrics, **others}
         return Scored(
             files=files,
             output=output,
             source=source,
             table=table,
             artifact=artifact,
-            metrics={metric: measured[metric] for metric in self.metrics},
+            metrics={metric: metrics[metric] for metric in self.metrics},
             means=means,
-            grouped="group" in given,
+            grouped="group" in columns,
         )
 
     def baselines(
@@ -183,15 +185,16 @@ class Scoring:
                     "$SM_OUTPUT_DATA_DIR, and evaluate.baselines lists it; write one like "
                     "scores.jsonl, or remove it there and in gate.below_baseline"
                 )
-            _check_complete(source.name, challenger.means, _means(_columns(source)), ())
-            measured = self._written(source, self._table(f"{BASELINE}-{name}"), None)
-            values[name] = {metric: one["value"] for metric, one in measured.items()}
+            means = {column.removesuffix(".sum") for column in _columns(source)}
+            _check_complete(source.name, challenger.means, means, ())
+            metrics = self._write_table(source, self._table(f"{BASELINE}-{name}"), None)
+            values[name] = {metric: entry["value"] for metric, entry in metrics.items()}
         return values
 
     def _table(self, name: str) -> Path:
         return self.root / f"processing/output/scores/{name}.parquet"
 
-    def _written(self, source: Path, table: Path, artifact: str | None) -> Metrics:
+    def _write_table(self, source: Path, table: Path, artifact: str | None) -> Metrics:
         """Write the gate's table of the script's rows; return the metrics computed from it.
 
         ``artifact``: SHA-256 of the model's archive.
@@ -204,15 +207,15 @@ class Scoring:
             "metrics": dict(self.metrics),
             "groups_ordered": False,
         }
-        blocks = (scored(piece, list(self.metrics), self.slices) for piece in pieces(source))
+        blocks = (score_columns(piece, list(self.metrics), self.slices) for piece in pieces(source))
         try:
-            write(table, ordered(blocks, self.root / "processing/work"), header)
+            write(table, sort_rows(blocks, self.root / "processing/work"), header)
         except SameExampleError as error:
-            raise _twice(source, error) from None
+            raise _describe_duplicate(source, error) from None
         return ratios(Scores(table))
 
 
-def _twice(source: Path, error: SameExampleError) -> DataError:
+def _describe_duplicate(source: Path, error: SameExampleError) -> DataError:
     rows = " and ".join(map(str, sorted(error.rows)))
     names = " and ".join(sorted({repr(_example(source, row)) for row in error.rows}))
     return DataError(
@@ -237,24 +240,20 @@ def _columns(source: Path) -> list[str]:
     return list(first.columns)
 
 
-def _means(columns: Iterable[str]) -> set[str]:
-    return {name.removesuffix(".sum") for name in columns}
-
-
 def _check_complete(
-    file: str, metrics: Iterable[str], there: Iterable[str], given: Sequence[str]
+    file: str, metrics: Iterable[str], names: Iterable[str], columns: Sequence[str]
 ) -> None:
-    """Check that the rows have every metric. ``given``: the columns, of which one may be a misspelt
-    metric.
+    """Check that the rows have every metric. ``columns``: the columns, of which one may be a
+    misspelt metric.
     """
     for metric in metrics:
-        if metric not in there:
+        if metric not in names:
             raise DataError(
                 f"{file}: has no column {metric}, which evaluate.metrics lists, nor {metric}.sum "
                 f"and {metric}.weight"
                 + (
-                    f", and metrics.json has no {metric}; {nearest(metric, list(given))}"
-                    if given
+                    f", and metrics.json has no {metric}; {nearest(metric, list(columns))}"
+                    if columns
                     else ", as the model's rows have"
                 )
             )

@@ -20,19 +20,19 @@ from steps.evaluate.latency import REQUESTS, WARM, quietest, time_round
 from trainyard.common.parent_death import cores
 
 
-def measured(model: Path, request: bytes, content_type: str, accept: str) -> dict[str, Any]:
+def measure(model: Path, request: bytes, content_type: str, accept: str) -> dict[str, Any]:
     """Return the latency for evaluation.json: from a request's bytes to the answer's.
 
     Raises:
         AttributeError: the script lacks a function.
     """
-    served = Served(model / "code/inference.py", model)
+    script = ServedScript(model / "code/inference.py", model)
     text = "json" in content_type or content_type.startswith("text/")  # the toolkits decode these
     body = request.decode() if text else request
 
     def answer(number: int) -> float:
         began = time.perf_counter()
-        served.answer(body, content_type, accept)
+        script.answer(body, content_type, accept)
         return time.perf_counter() - began
 
     time_round(answer, WARM)
@@ -59,7 +59,7 @@ def measured(model: Path, request: bytes, content_type: str, accept: str) -> dic
 PARTS = ("input_fn", "predict_fn", "output_fn")
 
 
-class Served:
+class ServedScript:
     """A script that has loaded its model.
 
     Args:
@@ -81,7 +81,7 @@ class Served:
                     f"{file} has no {name}; it needs model_fn and transform_fn, or model_fn, "
                     f"{' and '.join(needed)}"
                 )
-        self._model = called(self.script.model_fn, str(model))
+        self._model = call(self.script.model_fn, str(model))
 
     def answer(self, body: str | bytes, content_type: str, accept: str) -> Any:
         """Return the script's answer; without ``input_fn`` the body goes to ``predict_fn`` as it
@@ -89,13 +89,13 @@ class Served:
         """
         script = self.script
         if hasattr(script, "transform_fn"):
-            return called(script.transform_fn, self._model, body, content_type, accept)
-        given = called(script.input_fn, body, content_type) if hasattr(script, "input_fn") else body
-        found = called(script.predict_fn, given, self._model)
-        return called(script.output_fn, found, accept) if hasattr(script, "output_fn") else found
+            return call(script.transform_fn, self._model, body, content_type, accept)
+        request = call(script.input_fn, body, content_type) if hasattr(script, "input_fn") else body
+        answer = call(script.predict_fn, request, self._model)
+        return call(script.output_fn, answer, accept) if hasattr(script, "output_fn") else answer
 
 
-def called(function: Callable[..., Any], *arguments: Any) -> Any:
+def call(function: Callable[..., Any], *arguments: Any) -> Any:
     """Return the function's answer; a function that takes one argument more gets
     None as context.
     """
@@ -108,5 +108,5 @@ def called(function: Callable[..., Any], *arguments: Any) -> Any:
 
 if __name__ == "__main__":
     folder, file, kind, accepted, out = sys.argv[1:]
-    found = measured(Path(folder), Path(file).read_bytes(), kind, accepted)
-    Path(out).write_text(json.dumps(found), encoding="utf-8")
+    latency = measure(Path(folder), Path(file).read_bytes(), kind, accepted)
+    Path(out).write_text(json.dumps(latency), encoding="utf-8")

@@ -55,9 +55,9 @@ def evaluate(options: argparse.Namespace) -> None:
     _check_trained_on(train.split, challenger)
     workload, description = challenger.workload, challenger.description
     evaluation: dict[str, Any] = {
-        **_scored(options, challenger, test, base),
+        **_score_models(options, challenger, test, base),
         "baselines": baselines(options, description["workload"], workload, train, test)
-        | (_base(options, base, challenger, test) if base else {}),
+        | (_score_base(options, base, challenger, test) if base else {}),
         "dataset": _dataset(train.split, test)
         | {
             "train_manifests_sha256": _manifests(train.folder),
@@ -84,39 +84,39 @@ def evaluate(options: argparse.Namespace) -> None:
 
 
 def _check_trained_on(train: Dataset, challenger: TrainedModel) -> None:
-    trained_on = challenger.description["train_fingerprint"]
-    if trained_on != train.fingerprint:
+    fingerprint = challenger.description["train_fingerprint"]
+    if fingerprint != train.fingerprint:
         raise DataError(
-            f"the model was trained on dataset {trained_on}, the baselines would be fitted on "
+            f"the model was trained on dataset {fingerprint}, the baselines would be fitted on "
             f"{train.fingerprint}; run the train step on this dataset"
         )
 
 
-def _scored(
+def _score_models(
     options: argparse.Namespace, challenger: TrainedModel, test: Dataset, base: Path | None
 ) -> dict[str, Any]:
     """Write the scores of challenger and champion; the metrics are computed from the
     files.
     """
     workload, folder = challenger.workload, options.root / "processing/input/champion"
-    found, failed = open_champion(folder, options.champion, challenger, base)
+    champion, reason = open_champion(folder, options.champion, challenger, base)
 
-    def score(name: str, one: TrainedModel) -> Metrics:
+    def score(name: str, trained: TrainedModel) -> Metrics:
         # The challenger's workload for both: it defines the slices.
-        model, slices = lambda: one.model, options.slices
-        rows = _rows(options, name, challenger, one.source, model, test, slices)
+        model, slices = lambda: trained.model, options.slices
+        rows = _rows(options, name, challenger, trained.source, model, test, slices)
         path = options.root / f"processing/output/scores/{name}.parquet"
-        header = _header(name, options.champion if found else None, one, challenger, test)
-        write(path, rows, header)
+        arn = options.champion if champion else None
+        write(path, rows, _header(name, arn, trained, challenger, test))
         return workload.metrics(Scores(path))
 
     return {
         "metrics": score("challenger", challenger),
         "champion": {
             "arn": options.champion,
-            "metrics": score("champion", found) if found else {},
-            "artifact": found.artifact if found else None,
-            "error": failed,
+            "metrics": score("champion", champion) if champion else {},
+            "artifact": champion.artifact if champion else None,
+            "error": reason,
         },
     }
 
@@ -145,22 +145,22 @@ def _rows(
     return rows(scoring, challenger, model, test, folder, options.processes)
 
 
-def _base(
+def _score_base(
     options: argparse.Namespace, base: Path, challenger: TrainedModel, test: Dataset
 ) -> dict[str, dict[str, float]]:
     """Return the metrics of the model that the training began with, on the very same rows."""
     workload, name = challenger.workload, challenger.description["workload"]
     source = Source(base, uri=options.base)
     model = partial(source.model, workload, name)
-    found = _rows(options, BASE_MODEL, challenger, source, model, test)
+    blocks = _rows(options, BASE_MODEL, challenger, source, model, test)
     sha256 = challenger.description[BASE]["sha256"]
-    return {BASE_MODEL: score_baseline(options, BASE_MODEL, workload, name, test, found, sha256)}
+    return {BASE_MODEL: score_baseline(options, BASE_MODEL, workload, name, test, blocks, sha256)}
 
 
 def _header(
     name: str,
     champion: str | None,
-    one: TrainedModel,
+    trained: TrainedModel,
     challenger: TrainedModel,
     test: Dataset,
 ) -> dict[str, Any]:
@@ -169,8 +169,8 @@ def _header(
         "model": name,
         "champion": champion,
         "test_fingerprint": test.fingerprint,
-        "train_fingerprint": one.description.get("train_fingerprint"),
-        "artifact_sha256": one.artifact["sha256"] if one.artifact else None,
+        "train_fingerprint": trained.description.get("train_fingerprint"),
+        "artifact_sha256": trained.artifact["sha256"] if trained.artifact else None,
         "metrics": dict(spec(challenger.description["workload"]).metrics),
         "ranges": dict(spec(challenger.description["workload"]).ranges),
         "groups_ordered": challenger.workload.packing.info.get("groups_ordered", False),

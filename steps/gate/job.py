@@ -44,25 +44,25 @@ def judge(options: argparse.Namespace) -> Gate:
     evaluation = read_evaluation(inputs / "evaluation/evaluation.json")
     evidence = Evidence(evaluation=evaluation)
     checks = rows_of(gate_demands)
-    alone = [check for check in checks if "scores" not in check.needs]
-    rows = [row for check in alone for row in check.rows(evidence, gate_demands)]
-    if len(alone) == len(checks):
+    plain_checks = [check for check in checks if "scores" not in check.needs]
+    rows = [row for check in plain_checks for row in check.rows(evidence, gate_demands)]
+    if len(plain_checks) == len(checks):
         return verdict(evaluation, rows)
     from conditions import score_checks  # imports numpy, pyarrow and SciPy, so only if needed
 
-    of_scores = score_checks.judge(inputs / "scores", evaluation, gate_demands)
+    results = score_checks.judge(inputs / "scores", evaluation, gate_demands)
     return verdict(
         evaluation,
-        [*rows, *of_scores.checks],
+        [*rows, *results.checks],
         champion=gate_demands.champion,
         cold_start=gate_demands["cold_start"],
         look=gate_demands.look_number,
         confidence=gate_demands["confidence"],
-        examples=of_scores.examples,
-        groups=of_scores.groups,
-        slices=[asdict(part) for part in of_scores.slices],
-        champion_artifact_sha256=of_scores.champion_artifact_sha256,
-        against_baselines=[asdict(comparison) for comparison in of_scores.baselines],
+        examples=results.examples,
+        groups=results.groups,
+        slices=[asdict(part) for part in results.slices],
+        champion_artifact_sha256=results.champion_artifact_sha256,
+        against_baselines=[asdict(comparison) for comparison in results.baselines],
     )
 
 

@@ -70,7 +70,15 @@ def model_card(config: CardConfig, creator: str, run: Run) -> Join:
                     "name": "held-out test split",
                     "evaluation_job_arn": run.evaluation_job,
                     "datasets": list(run.test_data),
-                    "metric_groups": [{"name": "metrics", "metric_data": _metrics(run.metrics)}],
+                    "metric_groups": [
+                        {
+                            "name": "metrics",
+                            "metric_data": [
+                                {"name": name, "type": "number", "value": Number(value)}
+                                for name, value in run.metrics.items()
+                            ],
+                        }
+                    ],
                 }
             ],
             "additional_information": {
@@ -79,12 +87,6 @@ def model_card(config: CardConfig, creator: str, run: Run) -> Join:
             },
         }
     )
-
-
-def _metrics(metrics: Mapping[str, PipelineVariable]) -> list[dict[str, Any]]:
-    return [
-        {"name": name, "type": "number", "value": Number(value)} for name, value in metrics.items()
-    ]
 
 
 def join_json(document: Any) -> Join:
@@ -108,14 +110,14 @@ def _parts(value: Any) -> Iterator[Value]:
         yield from ('"', value, '"')
     elif isinstance(value, Mapping):
         members = ((f"{json.dumps(name)}: ", inner) for name, inner in value.items())
-        yield from _between("{", "}", members)
+        yield from _enclose("{", "}", members)
     elif isinstance(value, list):
-        yield from _between("[", "]", (("", inner) for inner in value))
+        yield from _enclose("[", "]", (("", inner) for inner in value))
     else:
         yield json.dumps(value)
 
 
-def _between(first: str, last: str, items: Iterable[tuple[str, Any]]) -> Iterator[Value]:
+def _enclose(first: str, last: str, items: Iterable[tuple[str, Any]]) -> Iterator[Value]:
     yield first
     for number, (name, inner) in enumerate(items):
         yield f", {name}" if number else name

@@ -97,7 +97,14 @@ def register_step(
         "execution": ExecutionVariables.PIPELINE_EXECUTION_ARN,
         "approve_with": APPROVE_WITH,
         "provenance_uri": _file(gate, "gate", "provenance.json"),
-        **{name: _get_record_value(gate, name) for name in RECORD_KEYS},
+        # Joined: customer metadata are strings, and refuse a bare number.
+        **{
+            name: Join(
+                on="",
+                values=[JsonGet(step_name=gate.name, property_file="Record", json_path=name)],
+            )
+            for name in RECORD_KEYS
+        },
     }
     _check_metadata(len(metadata | metric_values), context.root_uri)
     statistics = _source(gate, "evaluation", _file(evaluate, "evaluation", "evaluation.json"))
@@ -119,7 +126,7 @@ def register_step(
             model_card_content=model_card(
                 config.card,
                 f"pipeline {about['pipeline']}",
-                _run(model, train, evaluate, data, metric_values, metadata),
+                _card_values(model, train, evaluate, data, metric_values, metadata),
             ),
             model_card_status="Draft",
         ),
@@ -127,12 +134,12 @@ def register_step(
     if context.tags and not config.group_region:
         # They are those of a group that the step creates (pull request 2475 of the SDK).
         step_args.create_model_package_request["Tags"] = context.aws_tags()
-    alone = "" if entry else f"; it holds no inference.py: {image} has to serve it by itself"
+    note = "" if entry else f"; it holds no inference.py: {image} has to serve it by itself"
     return ModelStep(
         name="Register",
         display_name="Register the model package",
         description="Record the model, its evidence and its provenance in the model registry"
-        + alone,
+        + note,
         step_args=step_args,
     )
 
@@ -162,7 +169,7 @@ def _check_metadata(count: int, root_uri: str) -> None:
         )
 
 
-def _run(
+def _card_values(
     model: PipelineVariable,
     train: TrainingStep,
     evaluate: ProcessingStep,
@@ -193,11 +200,6 @@ def _source(gate: ProcessingStep, evidence: str, uri: PipelineVariable) -> Metri
 
 def _file(step: ProcessingStep, output: str, name: str) -> PipelineVariable:
     return Join(on="/", values=[output_uri(step, output), name])
-
-
-def _get_record_value(gate: ProcessingStep, name: str) -> PipelineVariable:
-    value = JsonGet(step_name=gate.name, property_file="Record", json_path=name)
-    return Join(on="", values=[value])
 
 
 def _get_evaluation_value(evaluate: ProcessingStep, path: str) -> PipelineVariable:

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from steps.evaluate import script_columns as files_module
 from steps.evaluate.score_table import Scores, write
-from steps.evaluate.script_columns import example_ids, pieces, rows_file, scored
-from steps.evaluate.script_scoring import SameExampleError, ordered
+from steps.evaluate.script_columns import example_ids, pieces, rows_file, score_columns
+from steps.evaluate.script_scoring import SameExampleError, sort_rows
 from training.scores import ratios
 from trainyard.common.errors import DataError
 
@@ -55,8 +55,8 @@ def jsonl(folder: Path, rows, name: str = "scores") -> Path:
 def table(path: Path, slices=(), metrics=METRICS) -> Path:
     """The gate's table of the rows in ``path``."""
     out = path.parent / f"{path.suffix[1:]}/challenger.parquet"
-    blocks = (scored(piece, list(metrics), slices) for piece in pieces(path))
-    write(out, ordered(blocks, path.parent), {"metrics": metrics})
+    blocks = (score_columns(piece, list(metrics), slices) for piece in pieces(path))
+    write(out, sort_rows(blocks, path.parent), {"metrics": metrics})
     return out
 
 
