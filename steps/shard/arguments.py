@@ -67,16 +67,7 @@ def plan_of(options: argparse.Namespace, host: str) -> Plan:
     Raises:
         DataError: the output lies in the input.
     """
-    plan = _plan(options, host)
-    if plan.output.resolve().is_relative_to(input_of(options).resolve()):
-        raise DataError(
-            f"{plan.output}: lies in the input {input_of(options)}; name an output elsewhere"
-        )
-    return plan
-
-
-def _plan(options: argparse.Namespace, host: str) -> Plan:
-    return Plan(
+    plan = Plan(
         workload=options.workload,
         config=read_settings("".join(options.workload_config)),
         assets=options.tokenizer.parent if options.tokenizer else None,
@@ -86,12 +77,19 @@ def _plan(options: argparse.Namespace, host: str) -> Plan:
         shard_bytes=max(1, int(options.shard_mb * 1e6)),
         max_bad_share=options.max_bad_share,
         unique=None if options.unique is None else tuple(options.unique),
+        # No sample may hold records of two inputs, so each input's folder is kept apart.
         by_folder=options.by_folder or bool(options.inputs),
         inputs=bool(options.inputs),
         summary=options.summary,
         output=options.output or options.root / "processing/output",
         host=host,
     )
+    # A second run would take the shards in it for raw data.
+    if plan.output.resolve().is_relative_to(input_of(options).resolve()):
+        raise DataError(
+            f"{plan.output}: lies in the input {input_of(options)}; name an output elsewhere"
+        )
+    return plan
 
 
 def check_objects(whole: Sequence[RawObject], folder: Path, inputs: Sequence[str]) -> None:
@@ -100,20 +98,20 @@ def check_objects(whole: Sequence[RawObject], folder: Path, inputs: Sequence[str
 
     if not whole:
         raise DataError("0 files in the raw input; upload data under data.input")
-    there = {one.folder for one in whole}
-    if inputs and (wrong := sorted(there ^ {*inputs})):
-        what = "holds no file" if wrong[0] in inputs else "is not one of data.inputs"
+    folders = {raw.folder for raw in whole}
+    if inputs and (differences := sorted(folders ^ {*inputs})):
+        what = "holds no file" if differences[0] in inputs else "is not one of data.inputs"
         raise DataError(
-            f"{folder / wrong[0]}: {what}; there has to be a folder with data for each of "
+            f"{folder / differences[0]}: {what}; there has to be a folder with data for each of "
             f"{', '.join(sorted(inputs))}, and nothing else"
         )
-    readers.refuse_unknown(one.name for one in whole if not one.files)
+    readers.refuse_unknown(raw.name for raw in whole if not raw.files)
 
 
-def check_inputs(found: Survey, inputs: Sequence[str]) -> None:
+def check_inputs(corpus_survey: Survey, inputs: Sequence[str]) -> None:
     """Raises: DataError: an input keeps no record."""
     for name in inputs:
-        if not found.bytes.get(name):
+        if not corpus_survey.bytes.get(name):
             raise DataError(
                 f"input {name}: none of its records stays: its files are empty, or each record is "
                 "in another input as well, or is quarantined; leave it out of data.inputs, or set "

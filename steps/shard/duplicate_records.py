@@ -23,8 +23,9 @@ def firsts(order: np.ndarray, tie: np.ndarray, rank: np.ndarray) -> np.ndarray:
     same = sorted_order[1:] == sorted_order[:-1]
     if not same.any():
         return mask
-    several = places[np.append(same, False) | np.append(False, same)]
-    several = several[np.lexsort((rank[several], tie[several], order[several]))]
-    values = order[several]
-    mask[several] = np.append(True, values[1:] != values[:-1])
+    # Hashes are seldom equal, so the sort by three keys is kept for those that are.
+    equals = places[np.append(same, False) | np.append(False, same)]
+    equals = equals[np.lexsort((rank[equals], tie[equals], order[equals]))]
+    values = order[equals]
+    mask[equals] = np.append(True, values[1:] != values[:-1])
     return mask

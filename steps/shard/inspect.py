@@ -100,8 +100,8 @@ def show_samples(dataset: Dataset, count: int) -> None:
 
 def sample_split(dataset: Dataset) -> dict[str, np.ndarray]:
     """Return samples spread evenly over the split, about 64 MiB at most."""
-    most = max(1, LOOKED_AT * len(dataset) // int(dataset.manifests.bytes.sum()))
-    indices = np.linspace(0, len(dataset) - 1, min(most, len(dataset)), dtype=np.int64)
+    count = max(1, LOOKED_AT * len(dataset) // int(dataset.manifests.bytes.sum()))
+    indices = np.linspace(0, len(dataset) - 1, min(count, len(dataset)), dtype=np.int64)
     return dataset.read(indices)
 
 
@@ -176,21 +176,23 @@ def _panels(
 
 
 def _histogram(axis: Axes, splits: Mapping[str, np.ndarray]) -> None:
-    together = np.concatenate(list(splits.values()))
-    distinct = np.unique(together)
-    if together.dtype.kind == "f":
-        _ranges(axis, splits, np.nanmin(together), np.nanmax(together))
+    all_values = np.concatenate(list(splits.values()))
+    distinct = np.unique(all_values)
+    if all_values.dtype.kind == "f":
+        _ranges(axis, splits, np.nanmin(all_values), np.nanmax(all_values))
     elif len(distinct) <= FEW and abs(distinct).max() < 10**6:
         _bars(axis, splits, distinct)
     elif abs(distinct).max() < 2**32:
         _ranges(axis, splits, distinct[0], distinct[-1])
         axis.set_yscale("log")
     else:
+        # Numbers this large are most likely hashes.
         _ranks(axis, splits)
 
 
 def _ranges(axis: Axes, splits: Mapping[str, np.ndarray], low: float, high: float) -> None:
     for colour, (split, values) in zip(COLOURS, splits.items(), strict=False):
+        # The shares are of all values: those that are not finite count, and are in no bar.
         finite = values[np.isfinite(values)] if values.dtype.kind == "f" else values
         share = np.full(len(finite), 1 / max(1, len(values)))
         limits = (low, high)

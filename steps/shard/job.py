@@ -56,13 +56,16 @@ def shard(options: argparse.Namespace) -> None:
         return
     group = ray_cluster.read(options.root)
     if len(group.hosts) == 1:
-        _shard_alone(options, plan_of(options, group.host))
+        _shard_on_one_instance(options, plan_of(options, group.host))
         return
     _check_ray()
     scratch = plan_of(options, group.host).scratch
+    # Beside the scratch folder, which ``manifests.prepare`` empties while Ray is running.
     spill = scratch.with_name(f"{scratch.name}-ray")
-    own = (group, options.words, spill, options.processes, options.root / "output/message")
-    with ray_cluster.running_node(*own) as node:
+    node_settings = (
+        group, options.words, spill, options.processes, options.root / "output/message"
+    )  # fmt: skip
+    with ray_cluster.running_node(*node_settings) as node:
         if group.host == group.hosts[0]:
             from steps.shard import ray_program  # Ray reads the environment when it is imported
 
@@ -82,7 +85,7 @@ def _check_ray() -> None:
         )
 
 
-def _shard_alone(options: argparse.Namespace, plan: Plan) -> None:
+def _shard_on_one_instance(options: argparse.Namespace, plan: Plan) -> None:
     manifests.prepare(plan, [plan.host])
     folder = input_of(options)
     whole = raw_objects.find(folder, plan.settings)
@@ -93,10 +96,12 @@ def _shard_alone(options: argparse.Namespace, plan: Plan) -> None:
         reads = pool_results.read_objects(whole, plan, pool)
         corpus = survey_pass.Corpus(whole, [reads], plan)
         check_share(corpus.counts(), plan.max_bad_share)
-        found = survey_pass.survey(corpus, plan)
-        shard_progress.write(found, STEM, plan.progress)
-        check_inputs(found, options.inputs)
-        manifests.finish(found, pool_results.pack_units(found.units(plan), plan, pool), plan)
+        corpus_survey = survey_pass.survey(corpus, plan)
+        # The workers read the survey from its file, so it is written before any unit is packed.
+        shard_progress.write(corpus_survey, STEM, plan.progress)
+        check_inputs(corpus_survey, options.inputs)
+        packed_units = pool_results.pack_units(corpus_survey.units(plan), plan, pool)
+        manifests.finish(corpus_survey, packed_units, plan)
     sorted_runs.open_run.cache_clear()
     # The sorted runs are no longer needed.
     shutil.rmtree(plan.scratch, ignore_errors=True)

@@ -38,13 +38,14 @@ def prepare(plan: Plan, hosts: Sequence[str]) -> None:
     shard_progress.remove_remains(plan)
 
 
-def finish(found: Survey, packed: Mapping[ShardObject, PackedUnit], plan: Plan) -> None:
+def finish(corpus_survey: Survey, packed: Mapping[ShardObject, PackedUnit], plan: Plan) -> None:
     """Write the manifests of an instance."""
-    atomic_file.write(plan.output / f"quarantine/summary-{plan.host}.json", summary(found.objects))
-    built = build(found, packed, plan)
-    write(contents(built, plan, plan.host))
+    content = summary(corpus_survey.objects)
+    atomic_file.write(plan.output / f"quarantine/summary-{plan.host}.json", content)
+    manifests = build(corpus_survey, packed, plan)
+    write(contents(manifests, plan, plan.host))
     for split in SPLITS:
-        log_balance(built[split])
+        log_balance(manifests[split])
 
 
 def build(
@@ -64,8 +65,8 @@ def build(
         for entry in sorted(corpus_survey.objects, key=lambda entry: entry.name)
     ]
     units = len(corpus_survey.units(plan))
-    built = {table: _build(raw, units, packed_units, plan, table) for table in plan.tables}
-    return built | ({SUMMARY: built["train"]} if plan.summary else {})
+    manifests = {table: _build(raw, units, packed_units, plan, table) for table in plan.tables}
+    return manifests | ({SUMMARY: manifests["train"]} if plan.summary else {})
 
 
 def _build(
@@ -89,7 +90,14 @@ def _build(
                 statistics=part.statistics,
             )
         )
-        _append(shards, part.shards, number)
+        shards.file.extend(part.shards.file)
+        shards.samples.extend(part.shards.samples)
+        shards.source.extend([number] * len(part.shards))
+        pairs = [(shards, part.shards)]
+        pairs += [(shards.values[name], part.shards.values[name]) for name in shards.values]
+        for files, more in pairs:
+            files.bytes.extend(more.bytes)
+            files.sha256.extend(more.sha256)
     return Manifest(
         split=table if table in SPLITS else "train",
         fields=dict(fields),
@@ -106,6 +114,7 @@ def contents(manifests: Mapping[str, Manifest], plan: Plan, host: str) -> dict[P
     are written.
     """
     out = {}
+    # The manifests come last: a reader that sees one may rely on every file that it lists.
     for split in SPLITS:
         for name, content in plan.packing.files().items():
             out[plan.output / split / name] = content
@@ -149,15 +158,6 @@ def log_balance(manifest: Manifest) -> None:
     log.info("%s: %s", manifest.split, counts)
 
 
-def _append(table: Shards, more: Shards, source: int) -> None:
-    table.file.extend(more.file)
-    table.samples.extend(more.samples)
-    table.source.extend([source] * len(more))
-    for into, files in [(table, more), *((table.values[n], more.values[n]) for n in table.values)]:
-        into.bytes.extend(files.bytes)
-        into.sha256.extend(files.sha256)
-
-
 # Write down bad records with their place and the reason; too many of them end the job.
 
 if TYPE_CHECKING:
@@ -193,14 +193,11 @@ class Quarantine:
             self._write(bad_record)
         self.count += len(bad)
         if records >= EARLY and self.count > max(0.5, self._limit) * records:
+            source = self._source if isinstance(self._source, str) else f"{self._source[0]} …"
             raise DataError(
-                f"{self._name}: {self.count:,} of its first {records:,} records are bad "
+                f"{source}: {self.count:,} of its first {records:,} records are bad "
                 f"({'; '.join(self.reasons)}); is it of the kind that its name says?"
             )
-
-    @property
-    def _name(self) -> str:
-        return self._source if isinstance(self._source, str) else f"{self._source[0]} …"
 
     def _write(self, bad_record: "Bad") -> None:
         source, number = self._source, bad_record.line

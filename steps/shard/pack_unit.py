@@ -39,7 +39,8 @@ def pack(unit: ShardObject, plan: Plan, advance: Callable[[int], None]) -> Calla
         for batch, splits in gather_records(unit, plan):
             advance(batch.nbytes)
             for number, outlet in enumerate(outlets):
-                outlet.add(_select_records(batch, splits == number))
+                mask = splits == number
+                outlet.add(batch if mask.all() else batch.filter(pa.array(mask)))
         for outlet in outlets:
             outlet.finish()
     except DataError as error:
@@ -81,6 +82,7 @@ def gather_records(unit: ShardObject, plan: Plan) -> Iterator[tuple[pa.RecordBat
             places = np.argsort(keys.order[mask], kind="stable")
             records = part.content(mask).take(pa.array(places))
             yield _as_read(records, plan), keys.split[mask][places]
+        # The views end first: ``forget`` releases pages that nothing may look at any more.
         del part, keys
         sorted_runs.forget(files)
 
@@ -134,10 +136,6 @@ def _as_read(records: pa.RecordBatch, plan: Plan) -> pa.RecordBatch:
         for name, array in zip(records.schema.names, records.columns, strict=True)
     ]
     return pa.RecordBatch.from_arrays(arrays, records.schema.names)
-
-
-def _select_records(records: pa.RecordBatch, mask: np.ndarray) -> pa.RecordBatch:
-    return records if mask.all() else records.filter(pa.array(mask))
 
 
 def _as_json(statistics: dict[str, Any]) -> dict[str, Any]:

@@ -53,11 +53,8 @@ class Pace:
     """Counts what is done, and logs it at an update once INTERVAL has passed."""
 
     def __init__(self, task_word: str, tasks: Sequence[Task]) -> None:
-        self._task_word, self._tasks, self._bytes = (
-            task_word,
-            len(tasks),
-            sum(task.bytes for task in tasks),
-        )
+        self._task_word, self._tasks = task_word, len(tasks)
+        self._bytes = sum(task.bytes for task in tasks)
         self._done_count = self._done_bytes = self._read = 0
         self._start_time = self._log_time = time.monotonic()
 
@@ -130,21 +127,17 @@ class Pool:
         log.info("%d %s, %d processes of %d threads", len(tasks), task_word, count, threads)
         pace = Pace(task_word, tasks)
         errors = {}
-        for task, message in self._run_tasks(tasks, pace, count, threads):
+        if count == 1:
+            set_threads(threads)
+            results = _run_in_turn(tasks, self._plan, pace.read)
+        else:
+            results = self._run_in_pool(tasks, pace, count, threads)
+        for task, message in results:
             pace.count_done(task)
             if message:
                 errors[task.name] = message
         pace.log()
         return [errors[name] for name in sorted(errors)]
-
-    def _run_tasks(
-        self, tasks: Sequence[Task], pace: Pace, count: int, threads: int
-    ) -> Iterator[tuple[Task, str | None]]:
-        """Yield each task when it is finished, and the error in its data, if any."""
-        if count == 1:
-            set_threads(threads)
-            return _run_in_turn(tasks, self._plan, pace.read)
-        return self._run_in_pool(tasks, pace, count, threads)
 
     def _run_in_pool(
         self, tasks: Sequence[Task], pace: Pace, count: int, threads: int
@@ -157,6 +150,8 @@ class Pool:
         for worker in self._crew:
             worker.give(waiting.popleft())
         while busy := [worker for worker in self._crew if worker.busy]:
+            # The wait ends after INTERVAL at the latest, so that the log goes on while nothing is
+            # done.
             ready = wait([worker.process.pipe for worker in busy], INTERVAL)
             for worker in busy:
                 if worker.process.pipe in ready and (result := worker.hear(pace, waiting)):
@@ -187,38 +182,39 @@ def _run_in_turn(
     While the last files of a task go to the disk, the next one begins, but reads no further than
     one shard's worth: all that waits for the disk is in memory.
     """
-    before: tuple[Task, Future] | None = None
+    previous: tuple[Task, Future] | None = None
     with ThreadPoolExecutor(1) as disk:
         for task in tasks:
-            hold = _Hold(advance, before and before[1], plan.shard_bytes)
+            hold = _Hold(advance, previous and previous[1], plan.shard_bytes)
             with _name_errors(task, plan.output):
                 try:
-                    rest: Callable[[], str | None] = begin(task, plan, hold.advance)
+                    finish: Callable[[], str | None] = begin(task, plan, hold.advance)
                 except DataError as error:
-                    rest = partial(str, error)
-            if before:
-                yield _wait_for_end(*before, plan)
-            before = task, disk.submit(rest)
-        if before:
-            yield _wait_for_end(*before, plan)
+                    # It takes the same way as a success, so that results keep the tasks' order.
+                    finish = partial(str, error)
+            if previous:
+                yield _wait_for_end(*previous, plan)
+            previous = task, disk.submit(finish)
+        if previous:
+            yield _wait_for_end(*previous, plan)
 
 
 class _Hold:
     """Blocks a task that has read ``limit`` bytes while the task before is still being written."""
 
-    def __init__(self, advance: Callable[[int], None], before: Future | None, limit: int) -> None:
-        self._advance, self._before, self._bytes_left = advance, before, limit
+    def __init__(self, advance: Callable[[int], None], previous: Future | None, limit: int) -> None:
+        self._advance, self._previous, self._bytes_left = advance, previous, limit
 
     def advance(self, size: int) -> None:
         self._bytes_left -= size
-        if self._before and self._bytes_left < 0:
-            futures.wait([self._before])
+        if self._previous and self._bytes_left < 0:
+            futures.wait([self._previous])
         self._advance(size)
 
 
-def _wait_for_end(task: Task, rest: Future, plan: Plan) -> tuple[Task, str | None]:
+def _wait_for_end(task: Task, writing: Future, plan: Plan) -> tuple[Task, str | None]:
     with _name_errors(task, plan.output):
-        return task, rest.result()
+        return task, writing.result()
 
 
 @contextmanager
@@ -285,6 +281,7 @@ def _serve(pipe: Connection, plan: Plan, threads: int) -> None:
     """Run a worker until it is killed, or the job is dead."""
     set_threads(threads)
     with suppress(EOFError):
+        # Once for each kind of task: None ends the raw objects, and the units come next.
         while True:
             for _, message in _run_in_turn(
                 _receive_tasks(pipe), plan, lambda size: pipe.send(("read", size))

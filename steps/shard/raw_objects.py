@@ -93,7 +93,8 @@ def objects(folder: Path, data_files: Iterable[File], settings: str) -> list[Raw
     """
     data_files = sorted(data_files)
     whole_files = [file for file in data_files if file.name.lower().endswith(WHOLE_SUFFIXES)]
-    several = [_together(folder, some, settings) for some in _neighbours(whole_files)]
+    groups = _neighbours(whole_files)
+    several = [_join_files(folder, group, settings) for group in groups]
     single = [
         RawObject(
             file.name, folder / file.name, file.bytes, file.modified_ns, stem(file.name, settings)
@@ -111,37 +112,37 @@ def find(folder: Path, settings: str) -> list[RawObject]:
 
 def _neighbours(data_files: Sequence[File]) -> Iterator[list[File]]:
     """Yield files of one first folder in the order of their names, as many as go together."""
-    some: list[File] = []
+    group: list[File] = []
     size = 0
     for file in data_files:
-        full = len(some) == TOGETHER or size + file.bytes > TOGETHER_BYTES
-        if some and (full or _first(file) != _first(some[0])):
-            yield some
-            some, size = [], 0
-        some.append(file)
+        full = len(group) == TOGETHER or size + file.bytes > TOGETHER_BYTES
+        if group and (full or _first_folder(file) != _first_folder(group[0])):
+            yield group
+            group, size = [], 0
+        group.append(file)
         size += file.bytes
-    if some:
-        yield some
+    if group:
+        yield group
 
 
-def _first(file: File) -> str:
+def _first_folder(file: File) -> str:
     """Return the first folder of its path; "" without one."""
     return file.name.rpartition("/")[0].partition("/")[0]
 
 
-def _together(folder: Path, some: Sequence[File], settings: str) -> RawObject:
+def _join_files(folder: Path, group: Sequence[File], settings: str) -> RawObject:
     """Return the files as one raw object; its name has the first and the last of them."""
-    names = tuple(file.name for file in some)
+    names = tuple(file.name for file in group)
     name = names[0] if len(names) == 1 else f"{names[0]} … {names[-1]} ({len(names)} files)"
-    return _make_object(folder, some, name, stem(name, settings))
+    return _make_object(folder, group, name, stem(name, settings))
 
 
-def _make_object(folder: Path, some: Sequence[File], name: str, unit: str) -> RawObject:
-    entries = "".join(f"{file.name}\n{file.bytes} {file.modified_ns}\n" for file in some)
+def _make_object(folder: Path, group: Sequence[File], name: str, unit: str) -> RawObject:
+    entries = "".join(f"{file.name}\n{file.bytes} {file.modified_ns}\n" for file in group)
     modified_hash = int.from_bytes(hashlib.sha256(entries.encode()).digest()[:7])
-    size = sum(file.bytes for file in some)
+    size = sum(file.bytes for file in group)
     return RawObject(
-        name, folder, size, modified_hash, unit, files=tuple(file.name for file in some)
+        name, folder, size, modified_hash, unit, files=tuple(file.name for file in group)
     )
 
 

@@ -54,7 +54,9 @@ class Instances:
     @property
     def address(self) -> str:
         """Return this instance's own address."""
-        return LOOPBACK if self.head == LOOPBACK else resolved(self.host) or LOOPBACK
+        if self.head == LOOPBACK:
+            return LOOPBACK
+        return resolve_address(self.host) or LOOPBACK
 
 
 def read(root: Path) -> Instances:
@@ -71,12 +73,13 @@ def read(root: Path) -> Instances:
     host, hosts = content["current_host"], sorted(content["hosts"])
     job = json.loads(about.read_bytes())["ProcessingJobArn"] if about.is_file() else ""
     port = PORTS[int(json_sha256(job)[:8], 16) % len(PORTS)]
-    own = resolved(host)
-    several = own is not None and not own.startswith("127.")  # Debian gives its own name 127.0.1.1
-    return Instances(host, hosts, hosts[0] if several else LOOPBACK, port, job)
+    address = resolve_address(host)
+    # Debian gives its own name 127.0.1.1, which the others cannot reach.
+    has_network = address is not None and not address.startswith("127.")
+    return Instances(host, hosts, hosts[0] if has_network else LOOPBACK, port, job)
 
 
-def resolved(host: str) -> str | None:
+def resolve_address(host: str) -> str | None:
     """Return the address of a name; None if nobody knows it."""
     try:
         return socket.gethostbyname(host)
@@ -96,7 +99,7 @@ STARTING = 60
 """Seconds in which Ray's processes have to start."""
 GRACE = 20
 """Seconds between the death of a process of Ray and the end of this one."""
-AGAIN = 0.5
+LOOK_SECONDS = 0.5
 """Seconds between two looks."""
 SHARED = Path("/dev/shm")  # noqa: S108 (Ray's object store, not a file of ours)
 
@@ -151,29 +154,32 @@ class Node:
         """
         from ray._private import node, parameter
 
-        class Quiet(node.Node):
+        class NodeWithoutDashboard(node.Node):
             """Without the server of the dashboard, which nothing here asks."""
 
             def start_api_server(self, **_: Any) -> None:
                 pass
 
         self._spill.mkdir(parents=True, exist_ok=True)
-        own = self.instances.address
-        keep_loopback(own)
+        address = self.instances.address
+        keep_loopback(address)
         size, folder = store()
         options = parameter.RayParams(
             gcs_server_port=self.instances.port if head else None,
             gcs_address=None if head else self.head,
-            node_ip_address=own, node_name=self.instances.host,
+            node_ip_address=address, node_name=self.instances.host,
             num_cpus=self._processes, num_gpus=0, resources={self.instances.host: 1e6},
             object_store_memory=size, plasma_directory=str(folder or self._spill),
             object_spilling_directory=str(self._spill), temp_dir=str(self._home),
             min_worker_port=0, max_worker_port=0,
             include_dashboard=False, include_log_monitor="", no_monitor=True,
         )  # fmt: skip
+        # The guard comes before the node, whose start may wait for ever, too.
         Thread(target=self._end_without_ray, daemon=True).start()
         try:
-            self._node = Quiet(options, head=head, shutdown_at_exit=False, spawn_reaper=True)
+            self._node = NodeWithoutDashboard(
+                options, head=head, shutdown_at_exit=False, spawn_reaper=True
+            )
         except Exception as error:  # noqa: BLE001 (what Node raises, bare ones included)
             raise TrainyardError(f"{self.head}: Ray does not start: {error}") from None
 
@@ -183,10 +189,11 @@ class Node:
         """
         start = time.monotonic()
         while self.alive() or (self._node is None and time.monotonic() - start < STARTING):
-            if self._stopped.wait(AGAIN):
+            if self._stopped.wait(LOOK_SECONDS):
                 return
         what = "has died here" if self._node else f"was not there after {STARTING} s"
-        if self._stopped.wait(GRACE if self._node else 0):  # for what says more
+        # The main thread most often meets the death as well, and its error says more.
+        if self._stopped.wait(GRACE if self._node else 0):
             return
         job_main.report(
             TrainyardError(
@@ -196,12 +203,14 @@ class Node:
             ),
             self._message,
         )
+        # sys.exit would end this thread alone.
         os._exit(1)
 
     @property
     def head(self) -> str:
         """Return ``address:port`` of the head."""
-        return f"{resolved(self.instances.head) or self.instances.head}:{self.instances.port}"
+        address = resolve_address(self.instances.head) or self.instances.head
+        return f"{address}:{self.instances.port}"
 
     def alive(self) -> bool:
         """Return whether Ray runs here."""
@@ -232,16 +241,17 @@ class Node:
                     f"{first} ({self.head}): the job's first instance did not answer for "
                     f"{patience:,.0f} s; see its log, and run the step again"
                 )
-            time.sleep(AGAIN)
+            time.sleep(LOOK_SECONDS)
         log.info("joining %s", self.head)
         self.start(head=False)
         while not self.ended.is_file():
+            # The file again: the head writes it, and only then ends Ray.
             if not self.alive() and not self.ended.is_file():
                 raise TrainyardError(
                     f"{first} ({self.head}): the job's first instance is gone, or Ray has ended on "
                     f"{self.instances.host}; see both logs, and run the step again"
                 )
-            time.sleep(AGAIN)
+            time.sleep(LOOK_SECONDS)
         if message := json.loads(self.ended.read_bytes()):
             raise DataError(message)
 

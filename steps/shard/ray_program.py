@@ -21,8 +21,8 @@ from steps.shard.manifests import check_share
 from steps.shard.pool import Pace
 from steps.shard.pool_results import check_data
 from steps.shard.raw_objects import RawObject, ShardObject
-from steps.shard.ray_cluster import AGAIN, Node, keep_loopback
-from steps.shard.ray_tasks import OwnRun, Place, Seen, Span
+from steps.shard.ray_cluster import LOOK_SECONDS, Node, keep_loopback
+from steps.shard.ray_tasks import HostState, OwnRun, Place, Span
 from steps.shard.settings import COPIES
 from steps.shard.shard_plan import Plan
 from steps.shard.shard_progress import PackedUnit, Read
@@ -34,9 +34,9 @@ log = logging.getLogger(__name__)
 
 WAVE_BYTES = 256 * 10**6
 """Content that each instance sends at once; two such waves are on the way."""
-LOOK = 5
+LOST_LOOK_SECONDS = 5
 """Seconds between two looks at which instances are there."""
-TELL = 30
+END_SECONDS = 30
 """Seconds in which the instances are told how the job has ended."""
 
 
@@ -50,6 +50,7 @@ def lead(node: Node, options: argparse.Namespace, patience: float) -> None:
     hosts = node.instances.hosts
     connect(node)
     places = [Place(host) for host in hosts]
+    # For the others, where the block below ends otherwise: by a signal, or a bug.
     message = "the job was stopped"
     try:
         _wait_for(hosts, patience)
@@ -59,9 +60,10 @@ def lead(node: Node, options: argparse.Namespace, patience: float) -> None:
         message = str(failure(error))
         raise failure(error) from None
     finally:
-        there = [host for host in hosts[1:] if host in ray.cluster_resources()]
-        told = [ray_tasks.end.options(resources={host: 1}).remote(message) for host in there]
-        ray.wait(told, num_returns=len(told), timeout=TELL) if told else None
+        # A task for an instance that is gone would never run.
+        live_hosts = [host for host in hosts[1:] if host in ray.cluster_resources()]
+        ends = [ray_tasks.end.options(resources={host: 1}).remote(message) for host in live_hosts]
+        ray.wait(ends, num_returns=len(ends), timeout=END_SECONDS) if ends else None
         ray.shutdown()
 
 
@@ -75,7 +77,9 @@ def on_cluster(options: argparse.Namespace) -> None:
     except ConnectionError as error:
         raise TrainyardError(f"--address {options.address}: {error}") from None
     try:
-        count = sum(1 for one in ray.nodes() if one["Alive"] and one["Resources"].get("CPU"))
+        # A node without cores, such as a head that runs no tasks, gets no part of the data.
+        nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
+        count = len(nodes)
         words = tuple(options.words)
         hosts = [f"node-{number + 1:04d}" for number in range(count)]
         Program([Place(host, words) for host in hosts], options, placed=False).run()
@@ -135,7 +139,7 @@ def _wait_for(hosts: Sequence[str], patience: float) -> None:
         if now - logged >= 10:
             logged = now
             log.info("waiting for %s", ", ".join(missing))
-        time.sleep(AGAIN)
+        time.sleep(LOOK_SECONDS)
 
 
 class Program:
@@ -149,7 +153,7 @@ class Program:
         self, places: Sequence[Place], options: argparse.Namespace, *, placed: bool
     ) -> None:
         self._places, self._options, self._placed = places, options, placed
-        self._hosts = [one.host for one in places]
+        self._hosts = [place.host for place in places]
         self._plan: Plan = arguments.plan_of(options, self._hosts[0])
 
     def run(self) -> None:
@@ -163,86 +167,89 @@ class Program:
         reads = self._read(parts)
         corpus = Corpus(whole, reads, self._plan)
         check_share(corpus.counts(), self._plan.max_bad_share)
-        found = self._survey(corpus)
-        arguments.check_inputs(found, self._options.inputs)
-        units = survey.shares(found.units(self._plan), len(self._places))
-        self._gather(corpus, found, units)
-        packed = self._pack(units)
-        self._all([
-            self._on(place, ray_tasks.finish).remote(place, found, done)
-            for place, done in zip(self._places, packed, strict=True)
+        corpus_survey = self._survey(corpus)
+        arguments.check_inputs(corpus_survey, self._options.inputs)
+        units = survey.shares(corpus_survey.units(self._plan), len(self._places))
+        self._gather(corpus, corpus_survey, units)
+        packed_units = self._pack(units)
+        self._wait_for_all([
+            self._place_task(place, ray_tasks.finish).remote(place, corpus_survey, own_units)
+            for place, own_units in zip(self._places, packed_units, strict=True)
         ])  # fmt: skip
 
-    def _on(self, place: Place, task: Any, **options: Any) -> Any:
+    def _place_task(self, place: Place, task: Any, **options: Any) -> Any:
         """Return the task with where it has to run."""
         where = (
             {"resources": {place.host: 1}} if self._placed else {"scheduling_strategy": "SPREAD"}
         )
         return task.options(**where, **options)
 
-    def _all(self, refs: Sequence[Any]) -> list[Any]:
-        left = [*refs]
-        while left:
-            left = self._waited(left, len(left))
+    def _wait_for_all(self, refs: Sequence[Any]) -> list[Any]:
+        waiting = [*refs]
+        while waiting:
+            waiting = self._wait(waiting, len(waiting))
         return ray.get([*refs])
 
-    def _waited(self, refs: Sequence[Any], count: int = 1) -> list[Any]:
+    def _wait(self, refs: Sequence[Any], count: int = 1) -> list[Any]:
         """Wait for ``count`` tasks, or some seconds; return those that are not done.
 
         Raises:
             TrainyardError: an instance is lost, whose tasks would wait for ever.
         """
-        _, left = ray.wait([*refs], num_returns=count, timeout=LOOK, fetch_local=False)
-        if self._placed and left:
-            there = ray.cluster_resources()
-            if lost := [host for host in self._hosts if host not in there]:
+        # Without fetch_local=False Ray would copy each result here before it counts as done.
+        _, waiting = ray.wait(
+            [*refs], num_returns=count, timeout=LOST_LOOK_SECONDS, fetch_local=False
+        )
+        if self._placed and waiting:
+            resources = ray.cluster_resources()
+            if lost_hosts := [host for host in self._hosts if host not in resources]:
                 raise TrainyardError(
-                    f"{', '.join(lost)}: is lost, and with it its raw data and its part of the "
-                    "output; see the log there, and run the step again"
+                    f"{', '.join(lost_hosts)}: is lost, and with it its raw data and its part of "
+                    "the output; see the log there, and run the step again"
                 )
-        return left
+        return waiting
 
     def _objects(self) -> tuple[list[RawObject], list[list[RawObject]]]:
         """Return all raw objects, and those, or parts of them, that each instance reads."""
-        seen: list[Seen] = self._all(
-            [self._on(one, ray_tasks.look).remote(one, self._hosts) for one in self._places]
-        )
-        for host, one in zip(self._hosts, seen, strict=True):
-            if one.identity != seen[0].identity:
+        looks = [
+            self._place_task(place, ray_tasks.look).remote(place, self._hosts)
+            for place in self._places
+        ]
+        states: list[HostState] = self._wait_for_all(looks)
+        for host, state in zip(self._hosts, states, strict=True):
+            if state.identity != states[0].identity:
                 raise DataError(
                     f"{host}: has other settings or code than {self._hosts[0]}, so they are not "
                     "instances of one job; start all of them with the same ones"
                 )
         folder, settings = arguments.input_of(self._options), self._plan.settings
         if self._options.input:
-            for host, one in zip(self._hosts, seen, strict=True):
-                if one.files != seen[0].files:
+            for host, state in zip(self._hosts, states, strict=True):
+                if state.files != states[0].files:
                     raise DataError(
                         f"{folder}: {host} sees other files, sizes or times there than "
                         f"{self._hosts[0]}; the input has to be the same on all instances"
                     )
-            whole = raw_objects.objects(folder, seen[0].files, settings)
-            parts = raw_objects.divide_objects(whole, len(seen))
+            whole = raw_objects.objects(folder, states[0].files, settings)
+            parts = raw_objects.divide_objects(whole, len(states))
         else:
-            self._check_apart(seen)
-            everything = [file for one in seen for file in one.files]
-            whole = raw_objects.objects(folder, everything, settings)
+            self._check_disjoint(states)
+            # Files of several instances can form one raw object, so the objects are made of all
+            # files first: they are the same whatever the number of instances.
+            all_files = [file for state in states for file in state.files]
+            whole = raw_objects.objects(folder, all_files, settings)
+            files_by_name = [{file.name: file for file in state.files} for state in states]
             parts = [
-                list(
-                    raw_objects.limit_to_files(
-                        whole, {file.name: file for file in one.files}, settings
-                    )
-                )
-                for one in seen
+                list(raw_objects.limit_to_files(whole, files, settings)) for files in files_by_name
             ]
         arguments.check_objects(whole, folder, self._options.inputs)
-        self._check_room(whole, parts, seen)
+        self._check_room(whole, parts, states)
         return whole, parts
 
-    def _check_apart(self, seen: Sequence[Seen]) -> None:
+    def _check_disjoint(self, states: Sequence[HostState]) -> None:
         names: dict[str, str] = {}
-        for host, one in zip(self._hosts, seen, strict=True):
-            for file in one.files:
+        for host, state in zip(self._hosts, states, strict=True):
+            for file in state.files:
                 if first := names.get(file.name):
                     raise DataError(
                         f"{file.name}: {first} and {host} both have this file; the input's "
@@ -252,49 +259,59 @@ class Program:
                 names[file.name] = host
 
     def _check_room(
-        self, whole: Sequence[RawObject], parts: Sequence[Sequence[RawObject]], seen: Sequence[Seen]
+        self,
+        whole: Sequence[RawObject],
+        parts: Sequence[Sequence[RawObject]],
+        states: Sequence[HostState],
     ) -> None:
         """Raises: TrainyardError: a disk is too small for an instance's share, by the raw sizes."""
-        total = sum(one.bytes for one in whole)
-        for host, own, one in zip(self._hosts, parts, seen, strict=True):
-            share = max(sum(raw.bytes for raw in own), total // len(seen))
-            if one.room < COPIES * share:
+        total = sum(raw.bytes for raw in whole)
+        for host, part, state in zip(self._hosts, parts, states, strict=True):
+            # What it reads, or its even share of what it packs, whichever is more.
+            share = max(sum(raw.bytes for raw in part), total // len(states))
+            if state.room < COPIES * share:
                 raise TrainyardError(
-                    f"{host}: its output has room for {one.room / 1e9:,.1f} GB, expected at least "
-                    f"{COPIES * share / 1e9:,.1f}: {COPIES} times this instance's share of the raw "
-                    f"data, {share / 1e9:,.1f} of {total / 1e9:,.1f} GB; raise shard.volume_gb or "
-                    "shard.instance_count"
+                    f"{host}: its output has room for {state.room / 1e9:,.1f} GB, expected at "
+                    f"least {COPIES * share / 1e9:,.1f}: {COPIES} times this instance's share of "
+                    f"the raw data, {share / 1e9:,.1f} of {total / 1e9:,.1f} GB; raise "
+                    "shard.volume_gb or shard.instance_count"
                 )
 
     def _read(self, parts: Sequence[Sequence[RawObject]]) -> list[list[Read]]:
         work = [(number, raw) for number, part in enumerate(parts) for raw in part]
         log.info("%d raw objects on %d instances", len(work), len(parts))
-        done = self._paced("raw objects", [
-            (raw, self._on(self._places[number], ray_tasks.read).remote(self._places[number], raw))
+        results = self._log_pace("raw objects", [
+            (
+                raw,
+                self._place_task(self._places[number], ray_tasks.read).remote(
+                    self._places[number], raw
+                ),
+            )
             for number, raw in work
         ])  # fmt: skip
         reads: list[list[Read]] = [[] for _ in parts]
-        for (number, _), one in zip(work, done, strict=True):
-            reads[number].append(one)
+        for (number, _), result in zip(work, results, strict=True):
+            reads[number].append(result)
         return reads
 
-    def _paced(self, what: str, work: Sequence[tuple[Any, Any]]) -> list[Any]:
+    def _log_pace(self, what: str, work: Sequence[tuple[Any, Any]]) -> list[Any]:
         """Wait for all of the tasks; ``work``: each object or unit, and its reference.
 
         Raises:
             DataError: the data of some are wrong; names them.
         """
         pace, tasks = Pace(what, [task for task, _ in work]), {ref: task for task, ref in work}
-        left = [*tasks]
-        while left:
-            before, left = left, self._waited(left)
-            for ref in {*before}.difference(left):
+        waiting = [*tasks]
+        while waiting:
+            previous, waiting = waiting, self._wait(waiting)
+            for ref in {*previous}.difference(waiting):
                 pace.count_done(tasks[ref])
             pace.tick()
         pace.log()
-        done = ray.get([ref for _, ref in work])
-        check_data(sorted(one for one in done if isinstance(one, str)))
-        return done
+        # A task returns what is wrong with its data as text, so that all of it is named at once.
+        results = ray.get([ref for _, ref in work])
+        check_data(sorted(result for result in results if isinstance(result, str)))
+        return results
 
     def _survey(self, corpus: Corpus) -> Survey:
         """Find the equal records of all instances, and note which of them are left out."""
@@ -302,116 +319,132 @@ class Program:
         bytes_: Counter[int] = Counter()
         if not self._plan.identity:
             return corpus.survey(records, bytes_)
-        spans, kept = corpus.ranges(), ray.put(corpus)
+        # In the object store once, instead of beside each of the tasks.
+        spans, corpus_ref = corpus.ranges(), ray.put(corpus)
         log.info("surveying %d ranges of hashes", len(spans))
         names = [[run.name for _, run in runs] for runs in corpus.runs]
-        found: list[Any] = []
+        # For each range the reference of its counts, then those of each instance's mask.
+        duplicates: list[Any] = []
         for span in spans:
             streams = [
-                self._on(place, ray_tasks.keys).remote(place, own, span)
+                self._place_task(place, ray_tasks.keys).remote(place, own, span)
                 for place, own in zip(self._places, names, strict=True)
             ]
             task = ray_tasks.duplicates.options(num_returns=1 + len(streams))
-            found.append(task.remote(kept, *streams))
-        marked = [
-            self._on(place, ray_tasks.mark).remote(
-                place, runs, spans, *(one[1 + number] for one in found)
+            duplicates.append(task.remote(corpus_ref, *streams))
+        marks = [
+            self._place_task(place, ray_tasks.mark).remote(
+                place, runs, spans, *(refs[1 + number] for refs in duplicates)
             )
             for number, (place, runs) in enumerate(
                 zip(self._places, self._own_runs(corpus), strict=True)
             )
         ]
-        for one in self._all([one[0] for one in found]):
-            records.update(one.records)
-            bytes_.update(one.bytes)
-        self._all(marked)
+        for counts in self._wait_for_all([refs[0] for refs in duplicates]):
+            records.update(counts.records)
+            bytes_.update(counts.bytes)
+        # Before anything is gathered, since ``cut`` reads the marks.
+        self._wait_for_all(marks)
         return corpus.survey(records, bytes_)
 
     def _own_runs(self, corpus: Corpus) -> list[list[OwnRun]]:
-        owned = []
+        runs_by_place = []
         for runs in corpus.runs:
-            own, before = [], 0
+            own, record_count = [], 0
             for rank, run in runs:
                 folder = corpus.objects[rank].folder if self._plan.by_folder else ""
-                own.append((folder, run, before))
-                before += run.records
-            owned.append(own)
-        return owned
+                own.append((folder, run, record_count))
+                record_count += run.records
+            runs_by_place.append(own)
+        return runs_by_place
 
     def _gather(
-        self, corpus: Corpus, found: Survey, units: Sequence[Sequence[ShardObject]]
+        self, corpus: Corpus, corpus_survey: Survey, units: Sequence[Sequence[ShardObject]]
     ) -> None:
         """Send each record to the instance that packs it, wave by wave; then settle all of them."""
         spans = [ray_tasks.spans_of(own) for own in units]
         waves = [_waves(own) for own in self._own_runs(corpus)]
         count = max(map(len, waves))
-        log.info("gathering %.1f MB of records in %d waves", sum(found.bytes.values()) / 1e6, count)
+        megabytes = sum(corpus_survey.bytes.values()) / 1e6
+        log.info("gathering %.1f MB of records in %d waves", megabytes, count)
         runs: list[list[Any]] = [[] for _ in self._places]
-        before: list[Any] = []
+        previous: list[Any] = []
         for number in range(count):
-            sent = [own[number] if number < len(own) else [] for own in waves]
-            now = self._wave(number, sent, spans)
-            while before:
-                before = self._waited(before, len(before))
-            for at, ref in enumerate(now):
-                runs[at].append(ref)
-            before = now
-        rank = {
-            one.name.split("/")[0] if self._plan.by_folder else "": at
-            for at, one in enumerate(found.objects)
+            wave_runs = [own[number] if number < len(own) else [] for own in waves]
+            refs = self._wave(number, wave_runs, spans)
+            # The next wave is already on its way while this waits for the one before: two at once.
+            while previous:
+                previous = self._wait(previous, len(previous))
+            for place_runs, ref in zip(runs, refs, strict=True):
+                place_runs.append(ref)
+            previous = refs
+        # Gathered runs mix raw objects, so each has the rank of one of the same first folder.
+        ranks = {
+            counts.name.split("/")[0] if self._plan.by_folder else "": rank
+            for rank, counts in enumerate(corpus_survey.objects)
         }
-        settled = []
+        surveys = []
         for place, refs in zip(self._places, runs, strict=True):
             gathered = [
-                (f"{ray_tasks.GATHERED}/{run.name}", rank[folder])
-                for several in self._all(refs)
-                for folder, run in several
+                (f"{ray_tasks.GATHERED}/{run.name}", ranks[folder])
+                for own_runs in self._wait_for_all(refs)
+                for folder, run in own_runs
             ]
-            own = found.model_copy(update={"runs": gathered, "distinct": True})
-            settled.append((place, own))
-        self._all([self._on(place, ray_tasks.settle).remote(place, own) for place, own in settled])
+            own = corpus_survey.model_copy(update={"runs": gathered, "distinct": True})
+            surveys.append((place, own))
+        # Only now, when all instances have gathered, may each delete the runs that it has read.
+        self._wait_for_all(
+            [self._place_task(place, ray_tasks.settle).remote(place, own) for place, own in surveys]
+        )
 
     def _wave(
-        self, number: int, sent: Sequence[Sequence[OwnRun]], spans: Sequence[Sequence[Span]]
+        self, number: int, wave_runs: Sequence[Sequence[OwnRun]], spans: Sequence[Sequence[Span]]
     ) -> list[Any]:
         """Send runs of each instance to all of them; return the references of what they wrote."""
         flat = [span for own in spans for span in own]
         pieces = []
-        for place, own in zip(self._places, sent, strict=True):
+        for place, own in zip(self._places, wave_runs, strict=True):
             if own and flat:
-                task = self._on(place, ray_tasks.cut, num_returns=len(flat))
+                task = self._place_task(place, ray_tasks.cut, num_returns=len(flat))
                 cuts = task.remote(place, own, flat)
+                # Ray has a list of references only for a task of several results.
                 pieces.append(cuts if len(flat) > 1 else [cuts])
-        gathered, at = [], 0
+        gathered, first = [], 0
         for place, own in zip(self._places, spans, strict=True):
-            columns = [one[at + n] for n in range(len(own)) for one in pieces]
-            at += len(own)
-            gathered.append(self._on(place, ray_tasks.gather).remote(place, number, own, *columns))
+            columns = [cuts[first + n] for n in range(len(own)) for cuts in pieces]
+            first += len(own)
+            task = self._place_task(place, ray_tasks.gather)
+            gathered.append(task.remote(place, number, own, *columns))
         return gathered
 
     def _pack(
         self, units: Sequence[Sequence[ShardObject]]
     ) -> list[Mapping[ShardObject, PackedUnit]]:
-        work = [(at, unit) for at, own in enumerate(units) for unit in own]
+        work = [(number, unit) for number, own in enumerate(units) for unit in own]
         log.info("%d units on %d instances", len(work), len(units))
-        done = self._paced("units", [
-            (unit, self._on(self._places[at], ray_tasks.pack).remote(self._places[at], unit))
-            for at, unit in work
+        results = self._log_pace("units", [
+            (
+                unit,
+                self._place_task(self._places[number], ray_tasks.pack).remote(
+                    self._places[number], unit
+                ),
+            )
+            for number, unit in work
         ])  # fmt: skip
-        packed: list[dict[ShardObject, PackedUnit]] = [{} for _ in units]
-        for (at, unit), one in zip(work, done, strict=True):
-            packed[at][unit] = one
-        return [*packed]
+        packed_units: list[dict[ShardObject, PackedUnit]] = [{} for _ in units]
+        for (number, unit), result in zip(work, results, strict=True):
+            packed_units[number][unit] = result
+        return [*packed_units]
 
 
 def _waves(runs: Sequence[OwnRun]) -> list[list[OwnRun]]:
     """Cut an instance's runs into waves of about WAVE_BYTES."""
     waves: list[list[OwnRun]] = []
     size = WAVE_BYTES
-    for one in runs:
+    for run in runs:
         if size >= WAVE_BYTES:
             waves.append([])
             size = 0
-        waves[-1].append(one)
-        size += one[1].bytes
+        waves[-1].append(run)
+        size += run[1].bytes
     return waves or [[]]

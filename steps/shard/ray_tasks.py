@@ -55,6 +55,7 @@ class Place:
 @functools.lru_cache(64)
 def _job(place: Place) -> tuple[Plan, Path]:
     """Return the instance's plan and input folder."""
+    # Ray runs a task on each core, so one task takes one thread.
     set_threads(1)
     options = arguments.parse([*place.words] or json.loads(os.environ[JOB]))
     return arguments.plan_of(options, place.host), arguments.input_of(options)
@@ -65,7 +66,7 @@ def _plan(place: Place) -> Plan:
 
 
 @dataclass(frozen=True)
-class Seen:
+class HostState:
     """What an instance sees before anything is read."""
 
     files: list[File]
@@ -76,31 +77,32 @@ class Seen:
 
 
 @ray.remote
-def look(place: Place, hosts: Sequence[str]) -> Seen:
+def look(place: Place, hosts: Sequence[str]) -> HostState:
     """Prepare the output folder, and list the raw data."""
     plan, folder = _job(place)
     with room_on(plan.output):
         manifests.prepare(plan, hosts)
         files = raw_objects.files(folder) if folder.is_dir() else []
         identity = json.dumps([plan.settings, plan.code, plan.max_bad_share])
-        return Seen(files, identity, shutil.disk_usage(plan.output).free)
+        return HostState(files, identity, shutil.disk_usage(plan.output).free)
 
 
 @ray.remote
 def read(place: Place, raw: RawObject) -> Read | str:
     """Read a raw object into sorted runs; return the record, or what is wrong with its data."""
     plan, folder = _job(place)
+    # The path is the one that the task's own instance has.
     raw = replace(raw, path=folder if raw.files else folder / raw.name)
-    return _worked(raw, Read, raw.unit, shard_progress.identity(raw, plan), plan)
+    return _run_task(raw, Read, raw.unit, shard_progress.identity(raw, plan), plan)
 
 
 @ray.remote
 def pack(place: Place, unit: ShardObject) -> PackedUnit | str:
     """Pack a unit; return the record, or what is wrong with its data."""
-    return _worked(unit, PackedUnit, unit.stem, unit.identity, _plan(place))
+    return _run_task(unit, PackedUnit, unit.stem, unit.identity, _plan(place))
 
 
-def _worked(task: pool.Task, kind: type, stem: str, identity: dict[str, Any], plan: Plan) -> Any:
+def _run_task(task: pool.Task, kind: type, stem: str, identity: dict[str, Any], plan: Plan) -> Any:
     try:
         with room_on(plan.output):
             pool.begin(task, plan, lambda size: None)()
@@ -128,8 +130,9 @@ def duplicates(corpus: Corpus, *streams: tuple[Any, np.ndarray]) -> list[Any]:
     """Return the counts of equal records in a range of hashes, then for each instance which of its
     records are left out.
     """
-    found = corpus.duplicates([iter([(_batches(k)[0], counts)]) for k, counts in streams])
-    return [replace(found, masks=[]), *map(bytes, found.masks)]
+    result = corpus.duplicates([iter([(_batches(k)[0], counts)]) for k, counts in streams])
+    # The masks are results of their own: each goes to its instance alone.
+    return [replace(result, masks=[]), *map(bytes, result.masks)]
 
 
 @ray.remote
@@ -142,16 +145,19 @@ def mark(
     if not records:
         return
     with room_on(scratch):
-        out = np.memmap(scratch / LEFT_OUT, bool, "w+", shape=records)  # more than memory, perhaps
+        # A file of zeros to begin with, since the marks may take more than the memory.
+        marks = np.memmap(scratch / LEFT_OUT, bool, "w+", shape=records)
         for (low, high), mask in zip(spans, masks, strict=True):
             if not any(mask):
                 continue
-            bits, at = np.unpackbits(np.frombuffer(mask, np.uint8)), 0
-            for _, run, before in runs:
+            bits, first = np.unpackbits(np.frombuffer(mask, np.uint8)), 0
+            for _, run, record_count in runs:
                 start, stop = sorted_runs.open_run(scratch / run.name).places(low, high)
-                out[before + start : before + stop] = bits[at : at + stop - start]
-                at += stop - start
-        out.flush()
+                count = stop - start
+                begin = record_count + start
+                marks[begin : begin + count] = bits[first : first + count]
+                first += count
+        marks.flush()
 
 
 @ray.remote
@@ -160,23 +166,23 @@ def cut(place: Place, runs: Sequence[OwnRun], spans: Sequence[Span]) -> Any:
     alone not in a list, as Ray has it for one result.
     """
     scratch = _plan(place).scratch
-    marks = scratch / LEFT_OUT
-    out = np.memmap(marks, bool, "r") if marks.is_file() else None
+    path = scratch / LEFT_OUT
+    marks = np.memmap(path, bool, "r") if path.is_file() else None
     pieces: list[list[pa.RecordBatch]] = [[] for _ in spans]
-    for folder, one, before in runs:
-        run = sorted_runs.open_run(scratch / one.name)
-        for number, (wanted, low, high) in enumerate(spans):
+    for folder, run_file, record_count in runs:
+        run = sorted_runs.open_run(scratch / run_file.name)
+        for number, (span_folder, low, high) in enumerate(spans):
             start, stop = run.places(low, high)
-            if wanted != folder or start == stop:
+            if span_folder != folder or start == stop:
                 continue
-            records = run.between(low, high)
-            lost = out[before + start : before + stop] if out is not None else None
-            if lost is not None and lost.any():
-                records = records.filter(pa.array(~np.asarray(lost)))
+            records = run.select(low, high)
+            mask = marks[record_count + start : record_count + stop] if marks is not None else None
+            if mask is not None and mask.any():
+                records = records.filter(pa.array(~np.asarray(mask)))
             pieces[number].append(records)
-    found = [_bytes(several) for several in pieces]
+    results = [_bytes(batches) for batches in pieces]
     sorted_runs.open_run.cache_clear()  # its pages need not stay
-    return found if len(found) > 1 else found[0]
+    return results if len(results) > 1 else results[0]
 
 
 @ray.remote
@@ -193,11 +199,11 @@ def gather(
     with room_on(folder):
         folder.mkdir(exist_ok=True)
         runs = []
-        several = len(pieces) // len(spans) if spans else 0
+        source_count = len(pieces) // len(spans) if spans else 0
         for number, span in enumerate(spans):
             name = raw_objects.stem(f"{wave}\n{span}", plan.settings)
             writer = sorted_runs.RunWriter(folder, name, limit=limit, unique=False)
-            for piece in pieces[number * several : (number + 1) * several]:
+            for piece in pieces[number * source_count : (number + 1) * source_count]:
                 for batch in _batches(piece):
                     writer.append(batch)
             runs += [(span[0], run) for run in writer.close()]
@@ -205,27 +211,29 @@ def gather(
 
 
 @ray.remote
-def settle(place: Place, found: Survey) -> None:
+def settle(place: Place, corpus_survey: Survey) -> None:
     """Write the survey, by which units are packed, and make room: all records are gathered."""
     plan = _plan(place)
     with room_on(plan.progress):
-        shard_progress.write(found, survey.STEM, plan.progress)
+        shard_progress.write(corpus_survey, survey.STEM, plan.progress)
+    # Files only: the folder of the gathered runs lies beside them, and stays.
     for path in plan.scratch.iterdir():
         if path.is_file():
             path.unlink(missing_ok=True)
 
 
 @ray.remote
-def finish(place: Place, found: Survey, packed: dict[ShardObject, PackedUnit]) -> None:
+def finish(place: Place, corpus_survey: Survey, packed: dict[ShardObject, PackedUnit]) -> None:
     """Write the instance's manifests, last of all."""
     plan = _plan(place)
     with room_on(plan.output):
-        manifests.finish(found, packed, plan)
+        manifests.finish(corpus_survey, packed, plan)
     shutil.rmtree(plan.scratch, ignore_errors=True)
     with suppress(OSError):
         plan.scratch.parent.rmdir()
 
 
+# No core is asked for: the end must not wait for a task that still runs.
 @ray.remote(num_cpus=0)
 def end(message: str) -> None:
     """Tell this instance how the job has ended."""
@@ -234,12 +242,12 @@ def end(message: str) -> None:
 
 def spans_of(units: Sequence[ShardObject]) -> list[Span]:
     """Return the ranges of hashes of neighbouring units in each first folder."""
-    found: dict[str, list[ShardObject]] = {}
-    for one in units:
-        found.setdefault(one.folder, []).append(one)
+    units_by_folder: dict[str, list[ShardObject]] = {}
+    for unit in units:
+        units_by_folder.setdefault(unit.folder, []).append(unit)
     spans = []
-    for folder, several in found.items():
-        cuts = list(ranges(several[0].count, several[0].number, several[-1].number + 1))
+    for folder, neighbours in units_by_folder.items():
+        cuts = list(ranges(neighbours[0].count, neighbours[0].number, neighbours[-1].number + 1))
         spans.append((folder, cuts[0][0], cuts[-1][1]))
     return spans
 
@@ -249,8 +257,8 @@ def _bytes(batches: Sequence[pa.RecordBatch]) -> np.ndarray:
     sink = pa.BufferOutputStream()
     if batches:
         with pa.ipc.new_stream(sink, batches[0].schema) as stream:
-            for one in batches:
-                stream.write_batch(one)
+            for batch in batches:
+                stream.write_batch(batch)
     return np.frombuffer(sink.getvalue(), np.uint8)
 
 

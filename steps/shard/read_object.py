@@ -15,7 +15,7 @@ from steps.shard import shard_progress
 from steps.shard.manifests import Quarantine
 from steps.shard.raw_objects import RawObject
 from steps.shard.readers import read
-from steps.shard.readers.batch import plain
+from steps.shard.readers.batch import decode_dictionary
 from steps.shard.record_hashes import column_hashes, record_hashes, split_numbers
 from steps.shard.shard_plan import Plan
 from steps.shard.shard_progress import Read
@@ -49,6 +49,7 @@ def sort(raw: RawObject, plan: Plan, advance: Callable[[int], None]) -> Callable
         runs = writer.close()
     except DataError as error:
         quarantine.discard()
+        # A message has the name below the input folder, not where this machine has it.
         source = f"{raw.path}/" if raw.files else str(raw.path)
         raise DataError(str(error).replace(source, "" if raw.files else raw.name)) from None
 
@@ -97,11 +98,13 @@ class Records:
             if len(batch.records):
                 keys = self._keys(batch.records)
                 self._content.update(np.ascontiguousarray(keys.tie, "<u8").data)
+                # Its parts lie on several instances: the hash of the whole needs the order of all
+                # files.
                 if self._raw.places and not self._plan.identity:
                     places = [self._raw.places[line - 1] for line in batch.lines.tolist()]
                     self.ties += zip(places, keys.tie.tolist(), strict=True)
                 records = batch.records.select(list(self._plan.packing.columns))
-                columns_ = [plain(column) for column in records.columns]
+                columns_ = [decode_dictionary(column) for column in records.columns]
                 yield keys, pa.RecordBatch.from_arrays(columns_, records.schema.names)
 
     def _keys(self, records: pa.RecordBatch) -> Keys:

@@ -38,20 +38,21 @@ def column_hashes(column: pa.Array) -> np.ndarray:
     if pa.types.is_floating(column.type):
         return hash_array(column.fill_null(float("nan")).to_numpy(zero_copy_only=False))
     if pa.types.is_integer(column.type):
-        return _with_nulls(hash_array(column.fill_null(0).to_numpy()), column)
+        return _hash_nulls(hash_array(column.fill_null(0).to_numpy()), column)
     if pa.types.is_list(column.type):
-        return _with_nulls(_digests(*_list_bytes(column)), column)
+        return _hash_nulls(_digests(*_list_bytes(column)), column)
     if pa.types.is_binary(column.type):
-        return _with_nulls(_digests(*_bytes(column)), column)
+        return _hash_nulls(_digests(*_bytes(column)), column)
     if pa.types.is_string(column.type) and column.nbytes < CATEGORY_BYTES * len(column):
         column = column.dictionary_encode()
     if pa.types.is_dictionary(column.type):
+        # Appended at the end, the hash of a missing value is the one that no index means.
         distinct = np.append(_strings(column.dictionary), NULL)
         return distinct[column.indices.fill_null(len(distinct) - 1).to_numpy()]
-    return _with_nulls(_strings(column.fill_null("")), column)
+    return _hash_nulls(_strings(column.fill_null("")), column)
 
 
-def _with_nulls(hashes: np.ndarray, column: pa.Array) -> np.ndarray:
+def _hash_nulls(hashes: np.ndarray, column: pa.Array) -> np.ndarray:
     hashes[column.is_null().to_numpy(zero_copy_only=False)] = NULL
     return hashes
 
@@ -61,6 +62,7 @@ def _strings(column: pa.Array) -> np.ndarray:
     which = long.to_numpy(zero_copy_only=False)
     out = np.empty(len(column), np.uint64)
     short = column if not which.any() else column.filter(pc.invert(long))
+    # pandas would look for equal strings first; here they are distinct already, or seldom equal.
     out[~which] = hash_array(short.to_numpy(zero_copy_only=False), categorize=False)
     if which.any():
         out[which] = _digests(*_bytes(column.filter(long)))
@@ -79,6 +81,7 @@ def _list_bytes(column: pa.ListArray) -> tuple[np.ndarray, memoryview]:
     """Return ``_bytes`` for lists of numbers; a null counts as an empty list."""
     widths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
     values = column.flatten().to_numpy(zero_copy_only=False)
+    # The bytes of a number have to be the same on every machine.
     values = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
     return values.itemsize * np.concatenate(([0], np.cumsum(widths))), values.view(np.uint8).data
 

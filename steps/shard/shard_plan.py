@@ -105,6 +105,7 @@ class Plan:
             "shard_bytes": self.shard_bytes,
             "identity": self.identity,
             "by_folder": self.by_folder,
+            # Only where it is set, so that the hash of a plan without it stays the same.
             **({"inputs": True} if self.inputs else {}),
         }
         return json_sha256(decides)

@@ -127,6 +127,7 @@ def remove_remains(plan: Plan) -> None:
     """Remove what a killed run of this instance left: its manifests first, since they name the
     other files, then its records, its sorted runs and half-written files.
     """
+    # Half-written files, as ``atomic_file`` names them.
     halves = {"quarantine": f".summary-{plan.host}.json.*"}
     halves |= dict.fromkeys(plan.folders, f".manifest-{plan.host}.json.*")
     for folder in plan.folders:

@@ -76,6 +76,7 @@ class RunWriter:
         return self._runs
 
     def _write(self) -> None:
+        # One batch per run: a range of hashes is then one slice of it.
         records = pa.concat_batches(self._waiting)
         self._waiting, self._bytes = [], 0
         order, tie = _numpy(records, 0), _numpy(records, 1)
@@ -111,7 +112,7 @@ class Run:
         self._order = _numpy(self._records, 0)
         self.records = len(self._order)
 
-    def between(self, low: int, high: int) -> pa.RecordBatch:
+    def select(self, low: int, high: int) -> pa.RecordBatch:
         """Return keys and content of the records whose ``order`` is ``low`` … ``high`` - 1; no
         copy.
         """
@@ -119,8 +120,9 @@ class Run:
         return self._records.slice(start, stop - start)
 
     def places(self, low: int, high: int) -> tuple[int, int]:
-        """Return where the records begin and end that ``between`` returns."""
+        """Return where the records begin and end that ``select`` returns."""
         start = int(np.searchsorted(self._order, np.uint64(low)))
+        # 2^64 is the end of the last range, and fits no uint64.
         if high == END:
             return start, self.records
         return start, int(np.searchsorted(self._order, np.uint64(high)))
@@ -162,9 +164,9 @@ class Part:
             piece if mask.all() else piece.filter(pa.array(mask))
             for piece, mask in zip(self.pieces, np.split(keep_mask, cuts), strict=True)
         ]
-        together = pa.concat_batches(selection)
+        records = pa.concat_batches(selection)
         return pa.RecordBatch.from_arrays(
-            together.columns[len(KEYS) :], together.schema.names[len(KEYS) :]
+            records.columns[len(KEYS) :], records.schema.names[len(KEYS) :]
         )
 
 
@@ -176,8 +178,9 @@ def part(runs: Sequence[tuple[Path, int]], low: int, high: int) -> Part | None:
     """
     pieces, counts, ranks = [], [], []
     for path, rank in runs:
-        piece = open_run(path).between(low, high)
+        piece = open_run(path).select(low, high)
         if len(piece):
+            # A view would keep the map of a run that ``open_run`` has to close for the next ones.
             piece_copy = piece.take(pa.array(np.arange(len(piece)))) if len(runs) > MAPS else piece
             pieces.append(piece_copy)
             counts.append(len(piece))
@@ -201,11 +204,12 @@ def keys(
         counts = np.zeros(len(paths), np.int64)
         pieces = [NO_KEYS]
         for number, path in enumerate(paths):
-            piece = open_run(path).between(low, high)
+            piece = open_run(path).select(low, high)
             counts[number] = len(piece)
             if len(piece):
                 pieces.append(piece.select(SURVEY_KEYS))
         yield pa.concat_batches(pieces), counts
+        # The caller is done with the range here: nothing may look at the pages that are released.
         del pieces
         forget([(path, 0) for path in paths])
 

@@ -38,12 +38,13 @@ def write_summary(unit: ShardObject, plan: Plan, train: Part, share: float) -> d
         return {table: _write_table(unit, plan, table, ()) for table in (EXAMPLES, SAMPLE)}
     split = Dataset(_Unit(plan.output / "train", unit, plan, train))
     size = int(split.manifests.bytes.sum())
+    # In proportion to its content, so that all units together keep to SAMPLE_BYTES.
     sample_count = min(len(split), max(1, int(len(split) * SAMPLE_BYTES * share / size)))
     return {
         EXAMPLES: _write_table(unit, plan, EXAMPLES, map(dict, plan.packing.examples(split))),
         SAMPLE: _copy_samples(plan, train)
         if sample_count == len(split)
-        else _write_table(unit, plan, SAMPLE, _spread(split, sample_count)),
+        else _write_table(unit, plan, SAMPLE, _read_evenly(split, sample_count)),
     }
 
 
@@ -65,7 +66,7 @@ class _Unit(Folder):
         return {"manifest-unit.json": manifest_json(self._manifest)}
 
 
-def _spread(split: Dataset, count: int) -> Iterable[Samples]:
+def _read_evenly(split: Dataset, count: int) -> Iterable[Samples]:
     """Yield ``count`` samples at even distances."""
     for start in range(0, count, AT_ONCE):
         indices = np.arange(start, min(start + AT_ONCE, count))

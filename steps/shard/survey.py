@@ -105,8 +105,9 @@ def paths(survey: Survey, plan: Plan) -> list[tuple[Path, int]]:
 def shares(units: Sequence[ShardObject], count: int) -> list[list[ShardObject]]:
     """Divide the units, in their order, into ``count`` neighbourhoods of about equal bytes."""
     out: list[list[ShardObject]] = [[] for _ in range(count)]
-    total, before = sum(unit.bytes for unit in units) or 1, 0
+    total, preceding = sum(unit.bytes for unit in units) or 1, 0
     for unit in units:
-        out[min(count - 1, (2 * before + unit.bytes) * count // (2 * total))].append(unit)
-        before += unit.bytes
+        # A unit goes to the part in which its middle lies.
+        out[min(count - 1, (2 * preceding + unit.bytes) * count // (2 * total))].append(unit)
+        preceding += unit.bytes
     return out

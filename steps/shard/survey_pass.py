@@ -49,17 +49,17 @@ class Corpus:
         self._plan = plan
         rank = {raw.name: number for number, raw in enumerate(self.objects)}
         self._parts: list[list[Read]] = [[] for _ in self.objects]
-        for read in (read for several in reads for read in several):
+        for read in (read for own_reads in reads for read in own_reads):
             self._parts[rank[read.source]].append(read)
         self._copies = set() if plan.identity else self._find_copies()
         self.runs = [
             [
                 (rank[read.source], run)
-                for read in sorted(several, key=lambda read: rank[read.source])
+                for read in sorted(own_reads, key=lambda read: rank[read.source])
                 if rank[read.source] not in self._copies
                 for run in read.runs
             ]
-            for several in reads
+            for own_reads in reads
         ]
         """For each instance (rank, run) of the runs whose records are not all left out."""
 
@@ -86,11 +86,12 @@ class Corpus:
             cuts = np.cumsum([len(batch) for batch in batches])[:-1]
             for mask, bits in zip(duplicates.masks, np.split(out, cuts), strict=True):
                 mask.extend(np.packbits(bits).tobytes())
-            lost, positions = np.unique(rank[out], return_inverse=True)
-            bytes_ = np.bincount(positions, size[out], len(lost)).astype(np.int64)
-            records = np.bincount(positions, minlength=len(lost))
-            duplicates.records.update(dict(zip(lost.tolist(), records.tolist(), strict=True)))
-            duplicates.bytes.update(dict(zip(lost.tolist(), bytes_.tolist(), strict=True)))
+            out_ranks, positions = np.unique(rank[out], return_inverse=True)
+            bytes_ = np.bincount(positions, size[out], len(out_ranks)).astype(np.int64)
+            records = np.bincount(positions, minlength=len(out_ranks))
+            duplicates.records.update(dict(zip(out_ranks.tolist(), records.tolist(), strict=True)))
+            duplicates.bytes.update(dict(zip(out_ranks.tolist(), bytes_.tolist(), strict=True)))
+            # Before the next range is read, so that one at a time is in memory.
             del keys, parts, batches
         return duplicates
 
@@ -99,12 +100,12 @@ class Corpus:
         out = []
         for number, (raw, parts) in enumerate(zip(self.objects, self._parts, strict=True)):
             good = sum(read.records - read.quarantined - read.duplicates for read in parts)
-            lost = good if number in self._copies else (records or {}).get(number, 0)
+            duplicates = good if number in self._copies else (records or {}).get(number, 0)
             out.append(
                 Counts(
                     name=raw.name,
                     records=sum(read.records for read in parts),
-                    duplicates=sum(read.duplicates for read in parts) + lost,
+                    duplicates=sum(read.duplicates for read in parts) + duplicates,
                     quarantined=sum(read.quarantined for read in parts),
                     reasons=[reason for read in parts for reason in read.reasons],
                     units=[read.unit for read in parts if read.quarantined],

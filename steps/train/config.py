@@ -1,6 +1,5 @@
 """The train step's settings."""
 
-from collections.abc import Collection
 from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -23,12 +22,8 @@ from training.weights.starting_weights import StartFrom
 
 CHECKPOINTS = "/opt/ml/checkpoints"
 FLOAT8_PACKAGES = ("torchao",)  # further packages that float8 imports
-ACCELERATED_FAMILIES = (
-    "ml.p",
-    "ml.g",
-    "ml.trn",
-    "ml.inf",
-)  # instance families with GPUs or Neuron cores
+ACCELERATED_FAMILIES = ("ml.p", "ml.g", "ml.trn", "ml.inf")
+"""Instance families with GPUs or Neuron cores."""
 
 
 SCRIPTS_ALONE = {*ScriptSettings.model_fields} - {"launcher"}
@@ -133,14 +128,14 @@ class TrainStepConfig(ScriptSettings):
     def launcher_environment(self) -> dict[str, str]:
         """Return environment variables for settings that AWS's driver does not pass to torchrun,
         which also reads PET_….
-
-        SageMaker leaves two minutes between SIGTERM and SIGKILL, torchrun 30 s. The driver does
-        pass the processes of a node; they are repeated here for readers of the definition.
         """
+        # The driver does pass the processes of a node; they are repeated here for readers of the
+        # definition.
         processes = {"PET_NPROC_PER_NODE": str(self.processes_per_node)}
         torchrun = {
             **(processes if self.processes_per_node else {}),
             "PET_MAX_RESTARTS": str(self.max_restarts),
+            # SageMaker leaves two minutes between SIGTERM and SIGKILL, torchrun 30 s.
             "PET_SHUTDOWN_TIMEOUT": "100",
         }
         if self.script:
@@ -215,6 +210,7 @@ class TrainStepConfig(ScriptSettings):
     @classmethod
     def _scripts_default(cls, values: Any) -> Any:
         if isinstance(values, dict) and values.get("script"):
+            # The recipe's own value goes before this default.
             return {"max_restarts": 0, **values}
         return values
 
@@ -278,7 +274,13 @@ class TrainStepConfig(ScriptSettings):
         return self
 
     def _check_loop(self, loop: TrainConfig) -> None:
-        if script_fields := self._find_changed(SCRIPTS_ALONE):
+        script_fields = [
+            name
+            for name, field in type(self).model_fields.items()
+            if name in SCRIPTS_ALONE
+            and getattr(self, name) != field.get_default(call_default_factory=True)
+        ]
+        if script_fields:
             raise ValueError(
                 f"{', '.join(script_fields)}: not for the loop; remove it, or set script"
             )
@@ -291,14 +293,6 @@ class TrainStepConfig(ScriptSettings):
                 loop.micro_batches(self.ranks)
             except ValueError as error:
                 raise ValueError(f"loop: {error}") from None
-
-    def _find_changed(self, names: Collection[str]) -> list[str]:
-        """Return those of the fields that have another value than their default."""
-        return [
-            name
-            for name, field in type(self).model_fields.items()
-            if name in names and getattr(self, name) != field.get_default(call_default_factory=True)
-        ]
 
     def _check_script(self, script: str) -> None:
         if self.start_from:

@@ -21,8 +21,8 @@ from training.in_place_restart import Attempt, refuse_what_failed
 from training.input_shares import read_mixture
 from training.strategy_table import refuse_torch
 from training.watching.watcher import read_watching
-from training.weights.finetuning.adapters import NO_BASE, Tuning, read_tuning, refuse_adapters
-from training.weights.starting_weights import CHANNEL, Start, check_step, open_start, read_start
+from training.weights.finetuning.adapters import NO_BASE, read_tuning, refuse_adapters
+from training.weights.starting_weights import CHANNEL, check_step, open_start, read_start
 from training.workloads import read_settings
 from trainyard.common.errors import LostRankError, TrainingError, TrainyardError
 from trainyard.common.parent_death import exclude_from_gc
@@ -42,8 +42,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--root", type=Path, default=Path("/opt/ml"), help=argparse.SUPPRESS)
     parser.add_argument("--mp_parameters", help=argparse.SUPPRESS)  # SMP's; it reads them itself
     add(parser, TrainConfig)
-    rest, search_values = separate_settings(arguments)
-    options = parser.parse_args(rest)
+    remaining_arguments, search_values = separate_settings(arguments)
+    options = parser.parse_args(remaining_arguments)
     options.searched = search_values
     return options
 
@@ -78,6 +78,7 @@ def train(options: argparse.Namespace, steps: list[int]) -> None:
         raise TrainingError(refusal)
     training = session.JobSettings(**session_fields)
     built = session.build(training)
+    # From the watchdog's thread: the main one may never return from a collective.
     session.run(training, built, steps, lambda error: _end_at_once(error, failure))
 
 
@@ -88,38 +89,27 @@ def _read_session_fields(options: argparse.Namespace) -> dict[str, Any]:
         TrainingError: a value is wrong; names it.
     """
     config = read_config(options)
-    start = _start(options.start_from, options.root / "input/data", config)
-    return {
-        "config": config,
-        "workload": options.workload,
-        "settings": overlaid(read_settings(options.workload_config), options.searched),
-        "root": options.root,
-        "job": Path(__file__),
-        "start": start,
-        "mixture": read_mixture(options.mixture),
-        "tuning": _tuning(options.tuning, start, config),
-        "watching": read_watching(options.watch),
-    }
-
-
-def _start(text: str, channels: Path, config: TrainConfig) -> Start | None:
-    """Return the model that the weights begin with; None for fresh weights."""
-    start_from = read_start(text)
-    if start_from is None:
-        return None
-    start = open_start(start_from, channels / CHANNEL)
-    check_step(start, config)
-    return start
-
-
-def _tuning(text: str, start: Start | None, config: TrainConfig) -> Tuning:
-    """Return which weights are trained; by default all."""
-    tuning = read_tuning(text)
+    start = None
+    if start_from := read_start(options.start_from):
+        start = open_start(start_from, options.root / "input/data" / CHANNEL)
+        check_step(start, config)
+    settings = overlaid(read_settings(options.workload_config), options.searched)
+    mixture, tuning = read_mixture(options.mixture), read_tuning(options.tuning)
     if tuning.adapters and (start is None or start.base is None):
         raise TrainingError(f"train.adapters: {NO_BASE}")
     if tuning.adapters and (refusal := refuse_adapters(config)):
         raise TrainingError(refusal)
-    return tuning
+    return {
+        "config": config,
+        "workload": options.workload,
+        "settings": settings,
+        "root": options.root,
+        "job": Path(__file__),
+        "start": start,
+        "mixture": mixture,
+        "tuning": tuning,
+        "watching": read_watching(options.watch),
+    }
 
 
 def report_failure(error: TrainyardError, failure: Path) -> None:

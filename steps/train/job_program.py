@@ -62,7 +62,10 @@ def start_channel(config: TrainStepConfig) -> Iterator[Channel]:
 def split_channel(config: TrainStepConfig, splits: Splits, split: str) -> Channel:
     """Return the shards of ``split``, from S3 or from the mounted file system that mirrors it."""
     if config.fsx:
-        path = _lustre_path(config.fsx.directory_path, split)
+        # The association shows <root>/runs/<execution id>/shard/<split> at this path.
+        runs = f"{config.fsx.directory_path}/runs"
+        execution = ExecutionVariables.PIPELINE_EXECUTION_ID
+        path = Join(on="/", values=[runs, execution, "shard", split])
         return _mounted_channel(split, config.fsx.file_system_id, "FSxLustre", path)
     return s3_channel(split, splits[split], config.s3_mode)
 
@@ -87,14 +90,6 @@ def _mounted_channel(
             )
         ),
     )
-
-
-def _lustre_path(folder: str, split: str) -> PipelineVariable:
-    """Return the path at which the association shows ``<root>/runs/<execution
-    id>/shard/<split>``.
-    """
-    execution = ExecutionVariables.PIPELINE_EXECUTION_ID
-    return Join(on="/", values=[f"{folder}/runs", execution, "shard", split])
 
 
 CODE = "/opt/ml/input/data/code"
@@ -235,19 +230,16 @@ def script_program(
         },
         hyperparameters={name: hyperparameter(v) for name, v in config.arguments.items()},
         metrics=list(config.metrics.items()),
-        channels=[*shards, *_own_channels(config)],
+        channels=[
+            *shards,
+            *(s3_channel(name, uri, config.s3_mode) for name, uri in config.channels.items()),
+            *(
+                _mounted_channel(name, system.file_system_id, system.type, system.directory_path)
+                for name, system in config.file_systems.items()
+            ),
+        ],
         description=f"Training by {project.script}, launcher {config.launcher}",
     )
-
-
-def _own_channels(config: TrainStepConfig) -> Iterator[Channel]:
-    """Iterate over the channels that a script has besides the shards."""
-    for name, uri in config.channels.items():
-        yield s3_channel(name, uri, config.s3_mode)
-    for name, file_system in config.file_systems.items():
-        yield _mounted_channel(
-            name, file_system.file_system_id, file_system.type, file_system.directory_path
-        )
 
 
 def _make_distributed_config(config: TrainStepConfig, loop: TrainConfig) -> DistributedConfig:

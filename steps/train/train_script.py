@@ -127,9 +127,10 @@ class ScriptSettings(Section):
 
     @model_validator(mode="after")
     def _names_differ(self) -> Self:
-        if twice := sorted({*self.channels} & {*self.file_systems}):
+        if shared_names := sorted({*self.channels} & {*self.file_systems}):
             raise ValueError(
-                f"file_systems.{twice[0]}: is a channel of channels, too; choose another name"
+                f"file_systems.{shared_names[0]}: is a channel of channels, too; choose another "
+                "name"
             )
         return self
 

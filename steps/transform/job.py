@@ -24,7 +24,7 @@ from steps.shard import ray_cluster as job_instances
 from steps.shard.manifests import REASONS, check_share
 from steps.shard.raw_objects import RawObject
 from steps.shard.readers import read, refuse_unknown
-from steps.shard.readers.batch import Bad, Batch, without
+from steps.shard.readers.batch import Batch, reject_records
 from steps.shard.survey import Counts
 from steps.transform.settings import TransformSettings
 from training.cpu_cores import fit_threads
@@ -40,7 +40,7 @@ from trainyard.common.hashes import json_sha256
 
 PART = 4096
 """Most records of a part."""
-TOGETHER = 16
+REQUESTS_PER_PASS = 16
 """Records that are asked for in one pass where the workload does not say: ``Simple.at_once``."""
 
 
@@ -98,8 +98,10 @@ class Scoring:
 
     def _pieces(self, raw: RawObject) -> Iterator[Batch]:
         """Yield the records in batches of at most PART good ones."""
+        # The request's own columns go last: a column that is kept, too, keeps their kind.
         kept_columns = {name: Column("category", required=False) for name in self.keep}
         for batch in read(raw.path, {**kept_columns, **self.columns}, raw.files):
+            # Once without a good record, too, for the bad ones.
             for start in range(0, len(batch.records), PART) or [0]:
                 bad = [] if start else batch.bad
                 good = slice(start, start + PART)
@@ -113,10 +115,16 @@ class Scoring:
             for name in names
         ]
         inputs = [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
-        answers = list(self._answers(inputs))
-        for one in answers:
-            if isinstance(one, Exception) and not isinstance(one, DataError):
-                raise one
+        workload = self.served_model.workload
+        requests = (workload.request({n: row[n] for n in self.columns}) for row in inputs)
+        pass_size = getattr(workload, "at_once", REQUESTS_PER_PASS)
+        answers: list[dict | Exception] = []
+        while pass_requests := list(islice(requests, pass_size)):
+            answers.extend(self.served_model.answers(pass_requests))
+        # A record's own defect quarantines it; anything else is a defect of the model or the code.
+        for answer in answers:
+            if isinstance(answer, Exception) and not isinstance(answer, DataError):
+                raise answer
         reasons = {
             row: str(answer) for row, answer in enumerate(answers) if isinstance(answer, DataError)
         }
@@ -133,18 +141,11 @@ class Scoring:
             for line, row, answer in zip(batch.lines.tolist(), inputs, answers, strict=True)
             if not isinstance(answer, Exception)
         ]
-        bad = without(batch, reasons).bad
-        return Part(good, [_bad_line(raw, bad_record) for bad_record in bad])
-
-    def _answers(self, inputs: Sequence[Mapping[str, Any]]) -> Iterator[dict | Exception]:
-        workload = self.served_model.workload
-        requests = (workload.request({n: row[n] for n in self.columns}) for row in inputs)
-        while together := list(islice(requests, getattr(workload, "at_once", TOGETHER))):
-            yield from self.served_model.answers(together)
-
-
-def _bad_line(raw: RawObject, bad_record: Bad) -> bytes:
-    return _line(raw, bad_record.line, reason=bad_record.reason, excerpt=bad_record.excerpt)
+        bad = [
+            _line(raw, bad_record.line, reason=bad_record.reason, excerpt=bad_record.excerpt)
+            for bad_record in reject_records(batch, reasons).bad
+        ]
+        return Part(good, bad)
 
 
 def _line(raw: RawObject, line: int, **more: Any) -> bytes:
@@ -167,6 +168,7 @@ def transform(options: argparse.Namespace) -> None:
     scoring = _scoring(options)
     objects = raw_objects.find(inputs / "records", json_sha256([*scoring.columns]))
     refuse_unknown(raw.name for raw in objects if not raw.files)
+    # Of several instances one may have no file, where there are fewer files than instances.
     if not objects and len(instances.hosts) == 1:
         raise DataError("0 files in the records; upload some under transform.input")
     counts = []

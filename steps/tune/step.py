@@ -88,9 +88,9 @@ def tune_step(
     hyperparameters = request["HyperParameters"]
     algorithm, objective = request["AlgorithmSpecification"], config.metric or OBJECTIVE
     metric_definitions = algorithm.get("MetricDefinitions", ())  # AWS's algorithms have their own
-    metrics = sorted(metric_definitions, key=lambda metric: metric["Name"] != objective)[
-        :MOST_METRICS
-    ]
+    # A tuning job takes fewer of them than a training job: the objective comes first, and stays.
+    metrics = sorted(metric_definitions, key=lambda metric: metric["Name"] != objective)
+    metrics = metrics[:MOST_METRICS]
     toolkit = {"sagemaker_program": STARTER, "sagemaker_submit_directory": DRIVERS}
     definition = {
         "AlgorithmSpecification": {
@@ -100,7 +100,7 @@ def tune_step(
         },
         **{key: request[key] for key in TRAINING_MEMBERS if key in request},
         "InputDataConfig": [
-            _with_starter(channel, extend_folder) for channel in request["InputDataConfig"]
+            _add_starter(channel, extend_folder) for channel in request["InputDataConfig"]
         ],
         "OutputDataConfig": {
             **request["OutputDataConfig"],
@@ -133,7 +133,7 @@ def best_training(tune: TuneStep, ranges: Iterable[str]) -> TuningResult:
     return TuningResult(best.TrainingJobName, values, trial_count)
 
 
-def _with_starter(
+def _add_starter(
     channel: dict[str, Any], extend_folder: Callable[[str, dict[str, bytes]], str]
 ) -> dict[str, Any]:
     """Return the channel; the drivers' with the program that starts them in a tuning job."""
@@ -182,15 +182,20 @@ def _ranges(
     hyperparameters: Mapping[str, Any],
 ) -> dict[str, list[dict[str, Any]]]:
     """Return ParameterRanges: whole numbers where the ends and the recipe's own value are whole."""
-    words = hyperparameter if loop is None else str  # as the train step writes them
-    inside = as_hyperparameters(json.loads(hyperparameters["workload_config"])) if loop else {}
+    to_text = hyperparameter if loop is None else str  # as the train step writes them
+    workload_values = (
+        as_hyperparameters(json.loads(hyperparameters["workload_config"])) if loop else {}
+    )
     parameter_ranges: dict[str, list[dict[str, Any]]] = {}
     for name, search_range in ranges.items():
         if not isinstance(search_range, Range):
-            values = {"Name": name, "Values": [words(value) for value in search_range]}
+            values = {"Name": name, "Values": [to_text(value) for value in search_range]}
             parameter_ranges.setdefault("CategoricalParameterRanges", []).append(values)
             continue
-        own_value = inside[name] if name in inside else json.loads(hyperparameters[name])
+        if name in workload_values:
+            own_value = workload_values[name]
+        else:
+            own_value = json.loads(hyperparameters[name])
         is_whole = all(
             isinstance(value, int) for value in (search_range.min, search_range.max, own_value)
         )

@@ -66,7 +66,7 @@ def parsed_schema(
     return pa.schema(zip(columns, kinds, strict=True))
 
 
-def in_one(column: pa.ChunkedArray) -> pa.Array:
+def combine_chunks(column: pa.ChunkedArray) -> pa.Array:
     """Return the column of a table as one array; no copy where it is one chunk."""
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
@@ -78,6 +78,7 @@ def encode_category(column: pa.Array, kind: str) -> pa.Array:
 
 def excerpt(raw: bytes | bytearray) -> str:
     """Return the beginning of a record, whatever its bytes are."""
+    # A character of UTF-8 has at most four bytes.
     start = raw[: 4 * EXCERPT_CHARACTERS].decode("utf-8", errors="backslashreplace")
     return start.rstrip("\r\n")[:EXCERPT_CHARACTERS]
 
@@ -86,7 +87,7 @@ def row_excerpt(records: pa.RecordBatch, row: int) -> str:
     """Return the declared columns of a record whose own bytes are not at hand."""
     parts = []
     for name, array in zip(records.schema.names, records.columns, strict=True):
-        raw = plain(array[row : row + 1])
+        raw = decode_dictionary(array[row : row + 1])
         if raw.type == pa.binary():
             value = raw[0].as_py()
             value = value and value[:EXCERPT_CHARACTERS]
@@ -99,7 +100,7 @@ def row_excerpt(records: pa.RecordBatch, row: int) -> str:
     return ", ".join(parts)[:EXCERPT_CHARACTERS]
 
 
-def without(batch: Batch, reasons: Mapping[int, str]) -> Batch:
+def reject_records(batch: Batch, reasons: Mapping[int, str]) -> Batch:
     """Return the batch with some records moved to the bad ones; ``reasons`` has why, by row."""
     if not reasons:
         return batch
@@ -112,7 +113,7 @@ def without(batch: Batch, reasons: Mapping[int, str]) -> Batch:
     return Batch(records.take(pa.array(good)), lines[good], bad)
 
 
-def plain(array: pa.Array) -> pa.Array:
+def decode_dictionary(array: pa.Array) -> pa.Array:
     """Return the array without a dictionary."""
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 

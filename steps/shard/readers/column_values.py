@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from steps.shard.readers.batch import Batch, schema, without
+from steps.shard.readers.batch import Batch, reject_records, schema
 from training.workloads.column_packing import (
     BITS,
     number_type,
@@ -76,7 +76,7 @@ def json_row(json_object: Mapping[str, Any], columns: Mapping[str, "Column"]) ->
         BadRecord: a value has the wrong type, or a required one is missing.
     """
     return [
-        present(name, column, _json_value(name, column, json_object.get(name)))
+        require_value(name, column, _json_value(name, column, json_object.get(name)))
         for name, column in columns.items()
     ]
 
@@ -91,12 +91,12 @@ def csv_row(fields: Sequence[bytes], columns: Mapping[str, "Column"]) -> list[An
         BadRecord: a field is not UTF-8 or not a number, or a required one is missing.
     """
     return [
-        present(name, column, field_value(name, column, field))
+        require_value(name, column, field_value(name, column, field))
         for (name, column), field in zip(columns.items(), fields, strict=True)
     ]
 
 
-def present(name: str, column: "Column", value: Any) -> Any:
+def require_value(name: str, column: "Column", value: Any) -> Any:
     """Return the value. Raises: BadRecord: it is missing, and required."""
     if value is None and column.required:
         raise BadRecord(f"column {name!r} is required and has no value")
@@ -140,7 +140,9 @@ def convert_column(
     if parsed_column.type == DECIMALS:
         integers, reasons = whole_numbers(parsed_column, column.dtype)
         bounds = pc.min_max(integers).as_py()
+        # Written as a float, it may have been rounded by its writer.
         if max(-(bounds["min"] or 0), bounds["max"] or 0) >= 2**BITS:
+            # One row stands for all: a part with a reason is read again record by record.
             reasons[0] = f"column {name!r} is too large if it is written as a float"
         return integers, reasons
     if parsed_column.type != pa.string() or column.kind in ("text", "category"):
@@ -188,6 +190,8 @@ def _json_category(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Integer):
+        # pyarrow reads -0 as an integer, and writes it as 0: both ways have to give the same
+        # category.
         return "0" if value == "-0" else str(value)
     if type(value) is str:
         return _json_text(name, value)
@@ -258,6 +262,7 @@ def list_reasons(name: str, lists: pa.ListArray, length: int | None) -> dict[int
         present = lists.is_valid().to_numpy(zero_copy_only=False)
         for row in np.flatnonzero(present & (widths != length)).tolist():
             reasons[row] = wrong_length(name, int(widths[row]), length)
+    # In reverse: of several elements in a list the first one is named.
     for position in reversed(np.flatnonzero(~np.isfinite(elements)).tolist()):
         row = int(np.searchsorted(ends, position, side="right"))
         place = position - int(ends[row] - widths[row])
@@ -280,6 +285,7 @@ def check_limits(batches: Iterator[Batch], columns: Mapping[str, "Column"]) -> I
 
 def _check_batch_limits(batch: Batch, columns: Mapping[str, "Column"]) -> Batch:
     reasons: dict[int, str] = {}
+    # In reverse: of several bad columns the first one is named.
     for name, column in reversed(list(columns.items())):
         array = batch.records[name]
         if column.refuse is not None:
@@ -288,23 +294,20 @@ def _check_batch_limits(batch: Batch, columns: Mapping[str, "Column"]) -> Batch:
                 row: f"column {name!r} {reason}" for row, reason in enumerate(whys) if reason
             }
             continue
-        rows, numbers = _numbers(array)
+        if pa.types.is_list(array.type):
+            rows, array = pc.list_parent_indices(array).to_numpy(), array.flatten()
+        else:
+            rows = np.arange(len(array))
+        numbers = array.to_numpy(zero_copy_only=False)
+        too_large = np.flatnonzero(np.abs(numbers) >= column.limit)
         reasons |= {
-            int(
-                rows[position]
-            ): f"column {name!r} is {numbers[position]:g}, too large for the samples "
-            f"({column.limit:.4g} and more); scale the column"
-            for position in reversed(np.flatnonzero(np.abs(numbers) >= column.limit).tolist())
+            int(rows[position]): (
+                f"column {name!r} is {numbers[position]:g}, too large for the samples "
+                f"({column.limit:.4g} and more); scale the column"
+            )
+            for position in reversed(too_large.tolist())
         }
-    return without(batch, reasons)
-
-
-def _numbers(array: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Return (rows, values) of all numbers in a column of numbers or lists."""
-    if not pa.types.is_list(array.type):
-        return np.arange(len(array)), array.to_numpy(zero_copy_only=False)
-    rows = pc.list_parent_indices(array).to_numpy()
-    return rows, array.flatten().to_numpy(zero_copy_only=False)
+    return reject_records(batch, reasons)
 
 
 def decode_text(raw: bytes, label: str = "the record is") -> str:
@@ -350,7 +353,14 @@ def moment(name: str, text: str) -> int:
 
 def numbers(name: str, column: "Column", values: Sequence[Any]) -> list[float]:
     """Return a list of finite numbers, of the column's length if it has one."""
-    elements = [_element(name, column, place, value) for place, value in enumerate(values)]
+    elements = []
+    for place, value in enumerate(values):
+        element = None
+        if isinstance(value, float | Number):
+            element = number(column, value, f"column {name!r} holds at place {place}")
+        if element is None:
+            raise BadRecord(no_number(name, place, value))
+        elements.append(element)
     if column.length is not None and len(elements) != column.length:
         raise BadRecord(wrong_length(name, len(elements), column.length))
     return elements
@@ -365,15 +375,6 @@ def array(name: str, column: "Column", text: str) -> list[float]:
     if type(values) is not list:
         raise BadRecord(f"column {name!r} is {show_value(text)}, expected a JSON array of numbers")
     return numbers(name, column, values)
-
-
-def _element(name: str, column: "Column", place: int, value: Any) -> float:
-    element = None
-    if isinstance(value, float | Number):
-        element = number(column, value, f"column {name!r} holds at place {place}")
-    if element is None:
-        raise BadRecord(no_number(name, place, value))
-    return element
 
 
 def no_number(name: str, place: int, value: Any) -> str:

@@ -24,9 +24,9 @@ from steps.shard.readers.batch import (
     Bad,
     Batch,
     bad_batch,
+    combine_chunks,
     encode_category,
     excerpt,
-    in_one,
     merge_batches,
     parsed_schema,
     schema,
@@ -112,7 +112,13 @@ def _header(path: Path, dialect: Dialect, window: Window, count: LineCount) -> t
         names = _fields(data[window.start : end], dialect)
         count.add(data, window.start, end)
         window.start = end
-        return tuple(_name(path, name) for name in names)
+        try:
+            return tuple(name.decode("utf-8") for name in names)
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{path}: its header has {excerpt(error.object)!r}, expected UTF-8; "
+                "convert the file"
+            ) from None
     if len(window) > (0 if window.last else MAX_RECORD_BYTES):
         start = excerpt(data[window.start : window.stop])[:40]
         raise DataError(
@@ -120,15 +126,6 @@ def _header(path: Path, dialect: Dialect, window: Window, count: LineCount) -> t
             "is a quote not closed?"
         )
     return ()
-
-
-def _name(path: Path, name: bytes) -> str:
-    try:
-        return name.decode("utf-8")
-    except UnicodeDecodeError:
-        raise DataError(
-            f"{path}: its header has {excerpt(name)!r}, expected UTF-8; convert the file"
-        ) from None
 
 
 def _fields(record: bytes | bytearray, dialect: Dialect) -> list[bytes]:
@@ -210,6 +207,7 @@ class Table:
                 continue
             else:
                 batch = self.exact(window, count, stop)
+            # The rest is the beginning of a record: it waits for the next window.
             if window.start == start:
                 break
             if batch.record_count:
@@ -235,13 +233,21 @@ class Table:
             return None
         arrays = []
         for name, column in self.columns.items():
-            array, reasons = convert_column(name, column, _nullify_missing(in_one(table[name])))
+            # Missing values become null: text that is empty, numbers that are not finite.
+            array = combine_chunks(table[name])
+            if array.type == pa.float64():
+                array = without_infinities(array)
+            elif array.type == pa.string():
+                array = without_empty(array)
+            array, reasons = convert_column(name, column, array)
             if reasons:
                 return None
             arrays.append(encode_category(array, column.kind))
         records = pa.RecordBatch.from_arrays(arrays, schema=schema(self.columns))
         if lacks_required(records, self.columns):
             return None
+        # Where pyarrow found another number of records than the dialect, a quote may have swallowed
+        # lines.
         lines = self.dialect.places(data, start, stop, line, len(records) + len(skipped_rows))
         if lines is None:
             return None
@@ -306,10 +312,10 @@ class Table:
         count = len(self.names)
         for i, name in enumerate(self.names):
             if name not in self.columns or self.columns[name].kind != "number":
-                before, middle, after = (
+                start, middle, rest = (
                     self.dialect.delimiter * n for n in (i, count, count - 1 - i)
                 )
-                return f'{before}"x{middle}x"{after}\n'.encode()
+                return f'{start}"x{middle}x"{rest}\n'.encode()
         return b""
 
     def exact(self, window: Window, count: LineCount, stop: int) -> Batch:
@@ -376,10 +382,3 @@ def _skipper(bad: list[Bad], first: int) -> Callable[[pyarrow.csv.InvalidRow], s
 def _first_line(raw: bytes) -> bytes:
     """Return the first line with its line end."""
     return next(iter(raw.splitlines(keepends=True)), b"")
-
-
-def _nullify_missing(array: pa.Array) -> pa.Array:
-    """Replace missing values by null: text that is empty, numbers that are not finite."""
-    if array.type == pa.float64():
-        return without_infinities(array)
-    return without_empty(array) if array.type == pa.string() else array

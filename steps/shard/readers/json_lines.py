@@ -18,9 +18,9 @@ import pyarrow.json
 from steps.shard.readers.batch import (
     Bad,
     Batch,
+    combine_chunks,
     encode_category,
     excerpt,
-    in_one,
     parsed_schema,
     schema,
 )
@@ -115,16 +115,21 @@ def _parse(block: Block, columns: Mapping[str, "Column"]) -> pa.RecordBatch:
 
 def _parse_as(fields: pa.Schema, block: Block, columns: Mapping[str, "Column"]) -> pa.RecordBatch:
     """Parse as one block, in these types; else like ``_parse``."""
+    # A category may be written as string, integer or boolean. Its first value decides; where others
+    # differ, pyarrow refuses the block.
+    kinds = dict(zip(columns, fields.types, strict=True))
+    for name, value in _first_values(block, columns).items():
+        kinds[name] = JSON_TYPES.get(type(value), kinds[name])
     table = pyarrow.json.read_json(
         pa.BufferReader(block.buffer),
         pyarrow.json.ReadOptions(use_threads=False, block_size=len(block.codes) + 1),
         pyarrow.json.ParseOptions(
-            explicit_schema=_as_written(fields, block, columns), unexpected_field_behavior="ignore"
+            explicit_schema=pa.schema(kinds), unexpected_field_behavior="ignore"
         ),
     )
     arrays = []
     for field in fields:
-        array = in_one(table[field.name]).cast(field.type)
+        array = combine_chunks(table[field.name]).cast(field.type)
         column = columns[field.name]
         array = without_infinities(array) if field.type == pa.float64() else array
         array, reasons = convert_column(field.name, column, array)
@@ -144,17 +149,6 @@ def _parse_schema(
     return pa.schema(
         [(f.name, lists.get(f.name, f.type)) for f in parsed_schema(columns, integers)]
     )
-
-
-def _as_written(fields: pa.Schema, block: Block, columns: Mapping[str, "Column"]) -> pa.Schema:
-    """Return the schema to parse with: a category may be written as string, integer or boolean.
-
-    Its first value decides; where others differ, pyarrow refuses the block.
-    """
-    kinds = dict(zip(columns, fields.types, strict=True))
-    for name, value in _first_values(block, columns).items():
-        kinds[name] = JSON_TYPES.get(type(value), kinds[name])
-    return pa.schema(kinds)
 
 
 def _first_values(block: Block, columns: Mapping[str, "Column"]) -> dict[str, Any]:
@@ -192,9 +186,10 @@ def _row(raw: bytes, columns: Mapping[str, "Column"]) -> list[Any]:
     try:
         json_object = DECODER.decode(text)
     except json.JSONDecodeError as error:
-        return _lenient(raw, columns, f"not JSON: {error.msg} (at character {error.pos + 1})")
+        reason = f"not JSON: {error.msg} (at character {error.pos + 1})"
+        return _read_like_pyarrow(raw, columns, reason)
     except RecursionError:
-        return _lenient(raw, columns, "nested too deeply")
+        return _read_like_pyarrow(raw, columns, "nested too deeply")
     if not isinstance(json_object, Object):
         raise BadRecord("JSON, but not an object")
     keys = [key for key, _ in json_object if key in columns]
@@ -204,7 +199,7 @@ def _row(raw: bytes, columns: Mapping[str, "Column"]) -> list[Any]:
     return json_row(dict(json_object), columns)
 
 
-def _lenient(raw: bytes, columns: Mapping[str, "Column"], reason: str) -> list[Any]:
+def _read_like_pyarrow(raw: bytes, columns: Mapping[str, "Column"], reason: str) -> list[Any]:
     """Return the row as pyarrow reads it: it accepts ``Inf``, and has no limit on nesting.
 
     Such a record is read in a good block, so it must also be read beside a bad one.

@@ -10,7 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
-from steps.shard.readers.batch import Batch, encode_category, plain, schema, without
+from steps.shard.readers.batch import (
+    Batch,
+    decode_dictionary,
+    encode_category,
+    reject_records,
+    schema,
+)
 from steps.shard.readers.column_values import (
     BEGIN,
     MICROSECOND,
@@ -57,14 +63,15 @@ def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
     number = 1
     try:
         metadata = pa.parquet.read_metadata(path)
-        _check(path, metadata.schema.to_arrow_schema(), columns)
+        _check_types(path, metadata.schema.to_arrow_schema(), columns)
         with pa.parquet.ParquetFile(
             path,
             metadata=metadata,
+            # With pre_buffer, whole column chunks of a row group would be in memory.
             buffer_size=BUFFER_BYTES,
             pre_buffer=False,
             page_checksum_verification=True,
-            read_dictionary=_repeating(metadata, columns),
+            read_dictionary=_dictionary_columns(metadata, columns),
         ) as file:
             rows = _batch_rows(metadata, columns)
             for record_batch in file.iter_batches(rows, columns=list(columns), use_threads=False):
@@ -78,7 +85,9 @@ def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
         ) from error
 
 
-def _repeating(metadata: pa.parquet.FileMetaData, columns: Mapping[str, "Column"]) -> list[str]:
+def _dictionary_columns(
+    metadata: pa.parquet.FileMetaData, columns: Mapping[str, "Column"]
+) -> list[str]:
     """Return the text columns that are mostly a dictionary: they are read as such.
 
     That is faster, and shows how much memory the values take before they are repeated.
@@ -102,7 +111,7 @@ def _chunks(
     return [c for c in chunks if {c.path_in_schema, c.path_in_schema.split(".")[0]} & {*columns}]
 
 
-def _check(path: Path, file_schema: pa.Schema, columns: Mapping[str, "Column"]) -> None:
+def _check_types(path: Path, file_schema: pa.Schema, columns: Mapping[str, "Column"]) -> None:
     check_names(path, file_schema.names, columns)
     for name, column in columns.items():
         kind = file_schema.field(name).type
@@ -131,10 +140,8 @@ def _parts(record_batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         for array in record_batch.columns
         if pa.types.is_dictionary(array.type) and is_text(array.type.value_type)
     ]
-    if (
-        sum(pc.max(lengths).as_py() or 0 for lengths, _ in dictionaries) * len(record_batch)
-        < CHUNK_BYTES
-    ):
+    longest = sum(pc.max(lengths).as_py() or 0 for lengths, _ in dictionaries)
+    if longest * len(record_batch) < CHUNK_BYTES:
         yield record_batch  # most often
         return
     sizes = np.zeros(len(record_batch), np.int64)
@@ -152,27 +159,22 @@ def _batch(record_batch: pa.RecordBatch, columns: Mapping[str, "Column"], number
     for name, column in reversed(list(columns.items())):  # the first bad one decides
         array, bad = convert_array(name, record_batch[name], column)
         arrays.insert(0, array)
-        reasons |= _missing(name, array, column) | bad
+        if column.required and array.null_count:
+            nulls = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))
+            reasons |= {int(row): f"column {name!r} is required and has no value" for row in nulls}
+        reasons |= bad
     records = pa.RecordBatch.from_arrays(arrays, schema=schema(columns))
     batch = Batch(records, np.arange(number, number + len(records)), [])
     if not reasons:
         return batch
-    good_batch = without(batch, reasons)
+    good_batch = reject_records(batch, reasons)
     # Encoded again: a dictionary must not keep values that are not UTF-8.
     arrays = [
-        encode_category(plain(array), column.kind)
+        encode_category(decode_dictionary(array), column.kind)
         for array, column in zip(good_batch.records.columns, columns.values(), strict=True)
     ]
     good_records = pa.RecordBatch.from_arrays(arrays, schema=records.schema)
     return Batch(good_records, good_batch.lines, good_batch.bad)
-
-
-def _missing(name: str, array: pa.Array, column: "Column") -> dict[int, str]:
-    """Return row → reason for each required null."""
-    if not column.required or not array.null_count:
-        return {}
-    nulls = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))
-    return {int(row): f"column {name!r} is required and has no value" for row in nulls}
 
 
 FIRST = (datetime.min.replace(tzinfo=UTC) - BEGIN) // MICROSECOND
@@ -191,7 +193,8 @@ def readable(kind: pa.DataType, column_kind: str) -> bool:
     if column_kind == "number":
         return types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
     if column_kind == "list":
-        return _is_list(kind) and readable(kind.value_type, "number")
+        is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+        return is_list and readable(kind.value_type, "number")
     if column_kind == "timestamp":
         return types.is_timestamp(kind) or types.is_date(kind) or kind in TEXTS[:3]
     if column_kind == "bytes":
@@ -199,11 +202,6 @@ def readable(kind: pa.DataType, column_kind: str) -> bool:
     if column_kind == "category" and (pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
         return True
     return is_text(kind)
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    types = pa.types
-    return types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
 
 
 def _is_content(kind: pa.DataType) -> bool:
@@ -233,11 +231,13 @@ def convert_array(name: str, array: pa.Array, column: "Column") -> tuple[pa.Arra
     """Convert to the declared kind; also return row → reason for bad values."""
     kind = column.kind
     if kind == "category" and pa.types.is_dictionary(array.type):
-        values = _as(pa.string(), array.dictionary)
-        if _stays(values, len(array)):
-            indices = _as(pa.int32(), array.indices)
+        values = _cast(pa.string(), array.dictionary)
+        # A row group's dictionary may be much larger, or hold a bad value of another row.
+        is_small = len(values) <= len(array)
+        if is_small and not values.null_count and not _bad_texts("", values):
+            indices = _cast(pa.int32(), array.indices)
             return pa.DictionaryArray.from_arrays(indices, values), {}
-    array = plain(array)
+    array = decode_dictionary(array)
     if kind == "number":
         numbers, expectations = _numbers(array, column)
         return numbers, {
@@ -250,12 +250,13 @@ def convert_array(name: str, array: pa.Array, column: "Column") -> tuple[pa.Arra
         return _moments(name, array)
     if kind == "bytes":
         inside = pc.struct_field(array, "bytes") if pa.types.is_struct(array.type) else array
-        content = _as(pa.binary(), inside)
+        content = _cast(pa.binary(), inside)
         return content, _too_long(name, content)
-    texts = _as(pa.string(), array)
+    texts = _cast(pa.string(), array)
     reasons = _bad_texts(name, texts)
     if kind != "timestamp":
         return encode_category(texts, kind), reasons
+    # A bad text is null for the parser, so that each row has one reason.
     if reasons:
         mask = np.isin(np.arange(len(texts)), list(reasons))
         texts = pc.if_else(pa.array(mask), None, texts)
@@ -267,7 +268,7 @@ def _numbers(array: pa.Array, column: "Column") -> tuple[pa.Array, dict[int, str
     """Return numbers in the column's type, and place → what is expected instead of a bad one."""
     if pa.types.is_integer(number_type(column.dtype)):
         return whole_numbers(array, column.dtype)
-    return without_infinities(_as(pa.float64(), array)), {}
+    return without_infinities(_cast(pa.float64(), array)), {}
 
 
 def _lists(name: str, array: pa.Array, column: "Column") -> tuple[pa.Array, dict[int, str]]:
@@ -301,10 +302,16 @@ def _moments(name: str, array: pa.Array) -> tuple[pa.Int64Array, dict[int, str]]
         array, unit = array.cast(pa.int64()), array.type.unit
     missing = array.is_null().to_numpy(zero_copy_only=False)
     ticks = array.fill_null(0).to_numpy()
-    many, few = int(np.timedelta64(1, unit) // np.timedelta64(1, "ns")), 1000
-    is_out_of_range = (ticks < FIRST * few // many) | (ticks > LAST * few // many)
+    # Nanoseconds of a tick and of a microsecond. The bounds are compared in ticks: as microseconds
+    # the ticks of a wrong value could exceed int64.
+    tick, microsecond = int(np.timedelta64(1, unit) // np.timedelta64(1, "ns")), 1000
+    first_tick, last_tick = FIRST * microsecond // tick, LAST * microsecond // tick
+    is_out_of_range = (ticks < first_tick) | (ticks > last_tick)
     ticks = np.where(is_out_of_range, 0, ticks)
-    microseconds = ticks * (many // few) if many >= few else ticks // (few // many)
+    if tick >= microsecond:
+        microseconds = ticks * (tick // microsecond)
+    else:
+        microseconds = ticks // (microsecond // tick)
     reasons = {
         int(row): f"column {name!r} is {array[int(row)].as_py()} {unit} from 1970, expected a time "
         "in the years 1 to 9999"
@@ -313,14 +320,7 @@ def _moments(name: str, array: pa.Array) -> tuple[pa.Int64Array, dict[int, str]]
     return pa.array(microseconds, pa.int64(), mask=missing | is_out_of_range), reasons
 
 
-def _stays(values: pa.StringArray, rows: int) -> bool:
-    """Return whether a dictionary may be kept for these rows: a row group's may be much larger, or
-    hold a bad value of another row.
-    """
-    return len(values) <= rows and not values.null_count and not _bad_texts("", values)
-
-
-def _as(kind: pa.DataType, array: pa.Array) -> pa.Array:
+def _cast(kind: pa.DataType, array: pa.Array) -> pa.Array:
     return array if array.type == kind else array.cast(kind, safe=False)
 
 
@@ -333,7 +333,7 @@ def _bad_texts(name: str, array: pa.StringArray | pa.DictionaryArray) -> dict[in
     bounds = np.frombuffer(array.buffers()[1], np.int32)[array.offset :][: len(array) + 1]
     content = np.frombuffer(array.buffers()[2] or b"", np.uint8)[bounds[0] : bounds[-1]]
     reasons = _too_long(name, array)
-    if len(content) and content.max() >= 0x80 and not _valid(array):
+    if len(content) and content.max() >= 0x80 and not _is_utf8(array):
         for row, value in enumerate(array.cast(pa.binary())):
             try:
                 decode_text(value.as_py() or b"", f"column {name!r} is")
@@ -350,7 +350,7 @@ def _too_long(name: str, array: pa.StringArray | pa.BinaryArray) -> dict[int, st
     return {int(row): reason for row in np.flatnonzero(lengths > MAX_RECORD_BYTES)}
 
 
-def _valid(array: pa.StringArray) -> bool:
+def _is_utf8(array: pa.StringArray) -> bool:
     try:
         array.validate(full=True)
     except pa.ArrowInvalid:

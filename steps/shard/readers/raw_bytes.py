@@ -75,6 +75,7 @@ class Window:
     def _make_room(self, size: int) -> None:
         rest = self.data[self.start : self.stop]
         if len(rest) + size > len(self.data):
+            # Twice the room, so that a record that grows seldom needs a new buffer.
             self.data = bytearray(2 * (len(rest) + size))
         self.data[: len(rest)] = rest
         self.start, self.stop = 0, len(rest)
@@ -130,7 +131,9 @@ def windows(path: Path) -> Iterator[Window]:
     try:
         with pa.input_stream(str(path), compression=compression, buffer_size=None) as stream:
             window.fill(stream)
-            _refuse_foreign(path, window.data)
+            for magic, (format_name, remedy) in FOREIGN.items():
+                if window.data.startswith(magic):
+                    raise DataError(f"{path}: holds {format_name}, expected UTF-8 text; {remedy}")
             window.start = len(BOM) if window.data.startswith(BOM, 0, window.stop) else 0
             yield window
             while not window.last:
@@ -141,12 +144,6 @@ def windows(path: Path) -> Iterator[Window]:
             f"{path}: cannot be read to its end ({error}); it was cut off, damaged, or is not "
             f"{compression or 'a readable file'}: create it again, or copy it again"
         ) from error
-
-
-def _refuse_foreign(path: Path, head: bytearray) -> None:
-    for magic, (format_name, remedy) in FOREIGN.items():
-        if head.startswith(magic):
-            raise DataError(f"{path}: holds {format_name}, expected UTF-8 text; {remedy}")
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from steps.shard.readers import raw_bytes
 from steps.shard.readers.batch import Bad, Batch
-from steps.shard.readers.column_values import BadRecord, field_value, present
+from steps.shard.readers.column_values import BadRecord, field_value, require_value
 from steps.shard.readers.rows import Row, batches
 from trainyard.common.errors import DataError
 
@@ -108,9 +108,9 @@ class Sample:
         else:
             content = next((self.contents[e] for e in _ends(name) if e in self.contents), None)
         if content is None or column.kind == "bytes":
-            return present(name, column, content)
+            return require_value(name, column, content)
         content = content.rstrip(b"\r\n") if column.kind == "text" else content.strip()
-        return present(name, column, field_value(name, column, content))
+        return require_value(name, column, field_value(name, column, content))
 
 
 def _rows(archive: tarfile.TarFile, columns: Mapping[str, "Column"]) -> Iterator[Row | Bad]:

@@ -21,7 +21,7 @@ from steps.shard.readers.batch import (
     merge_batches,
     schema,
 )
-from steps.shard.readers.column_values import BadRecord, decode_text, field_value, present
+from steps.shard.readers.column_values import BadRecord, decode_text, field_value, require_value
 from steps.shard.readers.raw_bytes import CR, FANOUT, LF, PIECE_BYTES, Block, line_blocks, line_ends
 from steps.shard.readers.rows import Row, batches, check_names
 from trainyard.common.errors import DataError
@@ -136,13 +136,8 @@ def _records(texts: pa.StringArray, columns: Mapping[str, "Column"]) -> pa.Recor
 # Read folders of files, each a record: images and sounds, as in ImageFolder.
 #
 # A record has three columns: ``path`` (below data.input), ``bytes`` (all of the file) and
-# ``label``
-# (the first folder of the path, in a mixture the one below its input's; none for a file in no
-# folder). Its number is the file's place among those that are read together.
-
-if TYPE_CHECKING:
-    from training.workloads import Column
-
+# ``label`` (the first folder of the path, in a mixture the one below its input's; none for a file
+# in no folder). Its number is the file's place among those that are read together.
 COLUMNS = ("path", "bytes", "label")
 
 
@@ -184,7 +179,7 @@ def _row(
         values = [
             content
             if key == "bytes"
-            else present(key, column, field_value(key, column, fields[key]))
+            else require_value(key, column, field_value(key, column, fields[key]))
             for key, column in columns.items()
         ]
     except BadRecord as error:
@@ -244,10 +239,11 @@ class Dialect:
             return cut
         codes = np.frombuffer(data, np.uint8)
         for tail in (max(start, cut - size) for size in TAILS_BYTES):
-            before = np.count_nonzero(codes[start:tail] == QUOTE)
+            earlier = np.count_nonzero(codes[start:tail] == QUOTE)
             quotes = np.flatnonzero(codes[tail:cut] == QUOTE)
             ends = np.flatnonzero((codes[tail:cut] == LF) | (codes[tail:cut] == CR))
-            outside = ends[(before + np.searchsorted(quotes, ends)) % 2 == 0]
+            # After an even number of quotes a line end is outside of them.
+            outside = ends[(earlier + np.searchsorted(quotes, ends)) % 2 == 0]
             if len(outside):
                 return tail + int(outside[-1]) + 1
         return start
@@ -277,8 +273,9 @@ class Dialect:
         codes = np.frombuffer(data, np.uint8)[start:stop]
         quotes = np.flatnonzero(codes == QUOTE)
         opening = quotes[::2]
-        before = codes[opening[opening > 0] - 1]
-        if np.isin(before, (ord(self.delimiter), LF, CR, QUOTE)).all():  # all quotes are in pairs
+        characters = codes[opening[opening > 0] - 1]
+        # Each opening quote begins a field, so all quotes are in pairs.
+        if np.isin(characters, (ord(self.delimiter), LF, CR, QUOTE)).all():
             return _not_blank(codes, ends[np.searchsorted(quotes, ends) % 2 == 0])
         starts, place = [], start
         while place < stop:

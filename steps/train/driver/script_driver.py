@@ -65,10 +65,8 @@ def describe(config: dict[str, Any]) -> dict[str, Any]:
         for name, mode in modes().items()
     }
     hyperparameters = json.loads(os.environ["SM_HPS"])
-    known_parts, search_values = (
-        config["parts"],
-        {name: hyperparameters[name] for name in config["searched"]},
-    )
+    known_parts = config["parts"]
+    search_values = {name: hyperparameters[name] for name in config["searched"]}
     arguments = {**known_parts["settings"]["arguments"], **search_values}
     parts = known_parts | {
         "settings": known_parts["settings"] | {"arguments": arguments},
@@ -144,22 +142,24 @@ def resume(folder: Path, description: dict[str, Any]) -> dict[str, Any]:
     path, own_training = folder / NOTE, description["training"]
     note = json.loads(path.read_bytes()) if path.is_file() else {}
     path.unlink(missing_ok=True)
-    before, hidden = note.get("training"), dict(note.get("hidden", {}))
-    if before and before["identity"] != own_training["identity"]:
+    previous, hidden = note.get("training"), dict(note.get("hidden", {}))
+    if previous and previous["identity"] != own_training["identity"]:
         hidden = {name: file_sha256(folder / name) for name in names(folder)}
         print(
-            f"checkpoints: {len(hidden)} files are of training {before['identity']}, and "
+            f"checkpoints: {len(hidden)} files are of training {previous['identity']}, and "
             f"this is {own_training['identity']}: other data, or another torch. It starts again",
             flush=True,
         )
     for name, sha256 in hidden.items():
+        # With another content it is a checkpoint that this training wrote under the same name.
         if (folder / name).is_file() and file_sha256(folder / name) == sha256:
             (folder / name).unlink()
+    # Inner folders first, since their parents are empty only without them.
     for parent, _, _ in os.walk(folder, topdown=False):
         if Path(parent) != folder and not os.listdir(parent):
             os.rmdir(parent)
-    if before and before["identity"] == own_training["identity"]:
-        stretches = before["stretches"]
+    if previous and previous["identity"] == own_training["identity"]:
+        stretches = previous["stretches"]
         if stretches[-1] != own_training["stretches"][-1]:
             stretches = [*stretches, *own_training["stretches"]]
         own_training = own_training | {"stretches": stretches}
@@ -240,11 +240,10 @@ def refuse_model(folder: Path) -> str | None:
     ]
     if models:
         return None
-    holds = (
-        f"holds only {', '.join(file_names[:3])}{' …' * (len(file_names) > 3)}"
-        if file_names
-        else "is empty"
-    )
+    if file_names:
+        holds = f"holds only {', '.join(file_names[:3])}{' …' * (len(file_names) > 3)}"
+    else:
+        holds = "is empty"
     return (
         f"saved no model: SM_MODEL_DIR ({folder}) {holds}; expected a file with the model's "
         "weights, outside of code/, not empty and not a log: save it in os.environ['SM_MODEL_DIR']"
@@ -255,6 +254,7 @@ def complete(model: Path, description: dict[str, Any], inference: str | None) ->
     """Put the description of the model beside it."""
     code, lines = model / "code", packages()
     code.mkdir(parents=True, exist_ok=True)
+    # The script may have written a file of that name, which stays.
     free = not (code / "packages.txt").exists()
     write(code / ("packages.txt" if free else "trainyard-packages.txt"), lines)
     if inference is not None:
@@ -272,6 +272,7 @@ def add_code(target: Path, script: Path) -> None:
         for name in names(script.parent)
         if name.endswith(".py") or name == "requirements.txt"
     }
+    # The script goes before a file that already lies beside it under this name.
     if script.name != "inference.py":
         files |= {"inference.py": script}
     for name, path in files.items():

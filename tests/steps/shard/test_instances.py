@@ -206,7 +206,7 @@ def test_many_waves_give_the_same_dataset(tmp_path, monkeypatch):
 
 
 def test_the_head_is_the_first_instance_and_its_port_differs_by_job(tmp_path, monkeypatch):
-    monkeypatch.setattr(job_instances, "resolved", lambda name: "10.0.0.1")
+    monkeypatch.setattr(job_instances, "resolve_address", lambda name: "10.0.0.1")
     found = []
     for number, job_name in enumerate(["one", "one", "two"]):
         root = container(tmp_path / f"{number}", {}, f"algo-{number % 2 + 1}", names(2))
@@ -216,7 +216,7 @@ def test_the_head_is_the_first_instance_and_its_port_differs_by_job(tmp_path, mo
     assert found[0].port == found[1].port != found[2].port
     assert found[0].head == "algo-1" and found[1].address == "10.0.0.1"
     for unknown in (None, "127.0.1.1"):
-        monkeypatch.setattr(job_instances, "resolved", lambda name, known=unknown: known)
+        monkeypatch.setattr(job_instances, "resolve_address", lambda name, known=unknown: known)
         alone = job_instances.read(tmp_path / "0")
         assert alone.head == alone.address == "127.0.0.1"
 
