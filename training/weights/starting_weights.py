@@ -81,6 +81,7 @@ class StartFrom(BaseModel):
         if self.model and self.model.endswith(ARCHIVE):
             return self.model
         folder = self.checkpoint or self.hugging_face or self.model
+        # Without the slash the prefix of step-5 would also be that of step-50.
         return folder and folder.rstrip("/") + "/"
 
     def words(self) -> str:

@@ -125,6 +125,7 @@ def _read_description(
     Raises:
         DataError: it holds no whole model, or one of another workload.
     """
+    # Adapters lie in a folder of their own, and are not a whole model's weights.
     weighs = any(file.endswith(hugging_face_folder.SUFFIX) and "/" not in file for file in files)
     if config is not None and lora.SETTINGS in files and not weighs:
         raise DataError(
@@ -183,6 +184,7 @@ def _members(archive: Path) -> dict[str, bytes]:
     """Read weights and settings from a tar.gz; nothing is unpacked onto the disk."""
     contents: dict[str, bytes] = {}
     try:
+        # As a stream, since a compressed archive can only be read from its beginning.
         with tarfile.open(archive, "r|gz") as tar:
             for entry in tar:
                 name = entry.name.removeprefix("./")

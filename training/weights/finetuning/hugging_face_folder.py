@@ -96,6 +96,7 @@ def _read_index(index: Any) -> set[str]:
     except (KeyError, TypeError, AttributeError) as error:
         raise DataError(f"{INDEX}: is not an index of weights: {error!r}") from None
     for name in names:
+        # A name with a path could lead out of the folder.
         if Path(name).name != name or not name.endswith(SUFFIX):
             raise DataError(f"{INDEX}: names {name!r}; expected safetensors files beside it")
     return names

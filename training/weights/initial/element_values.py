@@ -44,6 +44,7 @@ def obstacle(recorder: RecorderProtocol, target: View, steps: Sequence[Step]) ->
             leaf = lies.get(operand.storage)
             if leaf is not None and leaf.size != target.size:
                 return f"{step.func} with a tensor of another shape"
+            # A part may be written: ``_compute_chunk`` keeps the other elements.
             if operand in step.writes and _region(recorder, operand, target) is not None:
                 continue
             if not _is_whole(recorder, operand, target):
@@ -136,6 +137,7 @@ class ByElement:
             assert target is not None  # noqa: S101 (``needed`` keeps steps that write it)
             before = pieces.get(target.storage)
             if before is None:
+                # Memory that nothing has written yet: zeros, the same on every rank.
                 before = torch.zeros(chunk.padded_count, dtype=target.dtype)
             pieces[target.storage] = result = self._step(step, target, chunk, {**pieces}, before)
             if step.writes and not _is_whole(self._recorder, target, self._view):

@@ -67,6 +67,7 @@ def bits(key: int, runs: Runs) -> np.ndarray:
     if len(runs.starts) > 1 and runs.length < SHORT:
         first = int(runs.starts[0])
         span = int(runs.starts[-1]) + runs.length - first
+        # What lies between the runs is drawn, too, so the span has a limit.
         if span < 64 * CHUNK:
             words[: runs.count] = _read(key, first, span)[runs.indices() - first]
             return words
@@ -83,6 +84,7 @@ def _read(key: int, start: int, count: int) -> np.ndarray:
 
 def uniform(words: np.ndarray, low: float, high: float, dtype: torch.dtype) -> Tensor:
     """Return uniform numbers in [low, high)."""
+    # The upper 53 bits: as many as a float64 holds.
     numbers = torch.from_numpy((words >> np.uint64(11)).astype(np.float64))
     result = numbers.mul_(2.0**-53 * (high - low)).add_(low).to(dtype)
     if high > low:  # rounding may reach ``high``

@@ -115,6 +115,7 @@ class Recorder:
         until = len(self.steps) if until is None else until
         numbers: list[int] = []
         live = {storage}
+        # Latest first: what a step overwrites, no step before it determines any more.
         waiting = [-n for n in self._writers.get(storage, ()) if n < until]
         heapq.heapify(waiting)
         while waiting:
@@ -135,6 +136,7 @@ class Recorder:
         """Return the current content of a tensor on meta."""
         view = self.view(tensor)
         steps = self.find_steps(view.storage)
+        # Its draws are named now: the weights that come of them keep the numbers that were seen.
         name_draws(steps, f"looked at after {len(self.steps)}")
         with self._pause():
             return replay_steps(self, view, steps)
@@ -159,6 +161,7 @@ class Recorder:
         if func in TO_META:
             kwargs = {**kwargs, "device": META}
         inputs = list(tensors((args, kwargs)))
+        # Tables, and what is computed from them alone, stay real.
         if kwargs.get("device") != META and not any(tensor.is_meta for tensor in inputs):
             return func(*args, **kwargs)
         if kwargs.get("generator") is not None:

@@ -99,6 +99,7 @@ class Step:
         """Return the storages whose previous content the operation needs."""
         views = [argument for argument in self.flat if isinstance(argument, View)]
         if self.func in OVERWRITING or self.func in DRAW_FUNCTIONS:
+            # What is overwritten as a whole needs none of what was there before.
             for view in self.writes:
                 if view.is_all(bytes_of(view.storage)):
                     views.remove(view)
