@@ -52,7 +52,12 @@ def evaluate(options: argparse.Namespace) -> None:
     base = inputs / BASE if options.base else None
     challenger = open_archive(inputs / "model", base=base)
     train, test = TrainSplit.open(inputs), Dataset(inputs / "test")
-    _check_trained_on(train.split, challenger)
+    fingerprint = challenger.description["train_fingerprint"]
+    if fingerprint != train.split.fingerprint:
+        raise DataError(
+            f"the model was trained on dataset {fingerprint}, the baselines would be fitted on "
+            f"{train.split.fingerprint}; run the train step on this dataset"
+        )
     workload, description = challenger.workload, challenger.description
     evaluation: dict[str, Any] = {
         **_score_models(options, challenger, test, base),
@@ -81,15 +86,6 @@ def evaluate(options: argparse.Namespace) -> None:
         | {"training": {key: description["training"][key] for key in ("identity", "stretches")}},
     }
     evaluation_document.write(options.root / "processing/output/evaluation", evaluation)
-
-
-def _check_trained_on(train: Dataset, challenger: TrainedModel) -> None:
-    fingerprint = challenger.description["train_fingerprint"]
-    if fingerprint != train.fingerprint:
-        raise DataError(
-            f"the model was trained on dataset {fingerprint}, the baselines would be fitted on "
-            f"{train.fingerprint}; run the train step on this dataset"
-        )
 
 
 def _score_models(

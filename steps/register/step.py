@@ -77,8 +77,10 @@ def register_step(
     Raises:
         DefinitionError: the customer metadata are more, or longer, than the service accepts.
     """
+    source = {"S3Uri": model, "S3DataType": "S3Prefix", "CompressionType": "None"}
     builder = Builder(
-        s3_model_data_url=_model_data(model, is_compressed=is_compressed),
+        # ModelDataUrl, or ModelDataSource (API reference, S3ModelDataSource).
+        s3_model_data_url=model if is_compressed else {"S3DataSource": source},
         image_uri=image,
         env_vars=(ENTRY if entry else {}) | (SERVING if batches else {}),
         role_arn=context.role,
@@ -142,16 +144,6 @@ def register_step(
         + note,
         step_args=step_args,
     )
-
-
-def _model_data(
-    model: PipelineVariable, *, is_compressed: bool
-) -> PipelineVariable | dict[str, dict[str, str | PipelineVariable]]:
-    """Return ModelDataUrl, or ModelDataSource (API reference, S3ModelDataSource)."""
-    if is_compressed:
-        return model
-    source = {"S3Uri": model, "S3DataType": "S3Prefix", "CompressionType": "None"}
-    return {"S3DataSource": source}
 
 
 def _check_metadata(count: int, root_uri: str) -> None:

@@ -81,7 +81,14 @@ def gather_records(unit: ShardObject, plan: Plan) -> Iterator[tuple[pa.RecordBat
         if mask.any():
             places = np.argsort(keys.order[mask], kind="stable")
             records = part.content(mask).take(pa.array(places))
-            yield _as_read(records, plan), keys.split[mask][places]
+            # Runs hold categories as strings, and a packing gets them as dictionaries.
+            names = records.schema.names
+            arrays = [
+                encode_category(array, plan.packing.columns[name].kind)
+                for name, array in zip(names, records.columns, strict=True)
+            ]
+            records = pa.RecordBatch.from_arrays(arrays, names)
+            yield records, keys.split[mask][places]
         # The views end first: ``forget`` releases pages that nothing may look at any more.
         del part, keys
         sorted_runs.forget(files)
@@ -126,16 +133,6 @@ def _survey(folder: Path, corpus: str) -> Survey:
     if corpus_survey is None:
         raise TrainingError(f"{folder}: the survey was removed while units were packed; run again")
     return corpus_survey
-
-
-def _as_read(records: pa.RecordBatch, plan: Plan) -> pa.RecordBatch:
-    """Return the records with categories as dictionaries again."""
-    columns = plan.packing.columns
-    arrays = [
-        encode_category(array, columns[name].kind)
-        for name, array in zip(records.schema.names, records.columns, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(arrays, records.schema.names)
 
 
 def _as_json(statistics: dict[str, Any]) -> dict[str, Any]:

@@ -93,8 +93,11 @@ def objects(folder: Path, data_files: Iterable[File], settings: str) -> list[Raw
     """
     data_files = sorted(data_files)
     whole_files = [file for file in data_files if file.name.lower().endswith(WHOLE_SUFFIXES)]
-    groups = _neighbours(whole_files)
-    several = [_join_files(folder, group, settings) for group in groups]
+    several = []
+    for group in _neighbours(whole_files):
+        first, last = group[0].name, group[-1].name
+        name = first if len(group) == 1 else f"{first} … {last} ({len(group)} files)"
+        several.append(_make_object(folder, group, name, stem(name, settings)))
     single = [
         RawObject(
             file.name, folder / file.name, file.bytes, file.modified_ns, stem(file.name, settings)
@@ -128,13 +131,6 @@ def _neighbours(data_files: Sequence[File]) -> Iterator[list[File]]:
 def _first_folder(file: File) -> str:
     """Return the first folder of its path; "" without one."""
     return file.name.rpartition("/")[0].partition("/")[0]
-
-
-def _join_files(folder: Path, group: Sequence[File], settings: str) -> RawObject:
-    """Return the files as one raw object; its name has the first and the last of them."""
-    names = tuple(file.name for file in group)
-    name = names[0] if len(names) == 1 else f"{names[0]} … {names[-1]} ({len(names)} files)"
-    return _make_object(folder, group, name, stem(name, settings))
 
 
 def _make_object(folder: Path, group: Sequence[File], name: str, unit: str) -> RawObject:

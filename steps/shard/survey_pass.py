@@ -138,19 +138,16 @@ class Corpus:
         contents: set[str] = set()
         copies = set()
         for number, parts in enumerate(self._parts):
-            content = _content(parts)
+            if len(parts) == 1 and not parts[0].ties:
+                content = parts[0].content
+            else:
+                # ``Read.content`` of the whole: its files in their order, whoever has read them.
+                ties = [tie for _, tie in sorted(pair for read in parts for pair in read.ties)]
+                content = hashlib.sha256(np.array(ties, "<u8").data).hexdigest()
             if any(read.runs for read in parts) and content in contents:
                 copies.add(number)
             contents.add(content)
         return copies
-
-
-def _content(parts: Sequence[Read]) -> str:
-    """Return ``Read.content`` of an object that was read in parts."""
-    if len(parts) == 1 and not parts[0].ties:
-        return parts[0].content
-    ties = [tie for _, tie in sorted(pair for read in parts for pair in read.ties)]
-    return hashlib.sha256(np.array(ties, "<u8").data).hexdigest()
 
 
 def survey(corpus: Corpus, plan: Plan) -> Survey:

@@ -107,6 +107,8 @@ def train_step(
     checkpoints: str | PipelineVariable = f"{context.root_uri}/checkpoints/{checkpoint_key}"
     if tuning_result:
         checkpoints = Join(on="/", values=[checkpoints, tuning_result.training_job])
+    wait = config.max_wait_minutes if config.spot else None
+    wait_limit = {"max_wait_time_in_seconds": wait * 60} if wait is not None else {}
     trainer = SignalledTrainer(
         sagemaker_session=context.session,
         role=context.role,
@@ -116,7 +118,9 @@ def train_step(
         distributed=program.distributed,
         compute=_compute(context, config),
         networking=_networking(context),
-        stopping_condition=_stopping_condition(config),
+        stopping_condition=StoppingCondition(
+            max_runtime_in_seconds=config.max_runtime_minutes * 60, **wait_limit
+        ),
         output_data_config=OutputDataConfig(
             s3_output_path=context.run_uri("train"),
             kms_key_id=context.kms_key,
@@ -171,9 +175,3 @@ def _networking(context: StepContext) -> Networking:
         enable_network_isolation=context.network_isolation,
         enable_inter_container_traffic_encryption=context.encrypt_traffic,
     )
-
-
-def _stopping_condition(config: TrainStepConfig) -> StoppingCondition:
-    wait = config.max_wait_minutes if config.spot else None
-    limits = {"max_wait_time_in_seconds": wait * 60} if wait is not None else {}
-    return StoppingCondition(max_runtime_in_seconds=config.max_runtime_minutes * 60, **limits)

@@ -127,7 +127,12 @@ def from_text(name: str, column: "Column", text: str) -> Any:
         case "list":
             return array(name, column, text)
         case "number":
-            return _text_number(name, column, text)
+            token = text.strip(" \t")
+            if token in NULL_TOKENS or NOT_FINITE.fullmatch(token):
+                return None
+            if not DECIMAL.fullmatch(token):
+                raise BadRecord(f"column {name!r} is {show_value(text)}, expected a number")
+            return number(column, Number(token), f"column {name!r} is")
     return text
 
 
@@ -198,15 +203,6 @@ def _json_category(name: str, value: Any) -> str:
     raise BadRecord(
         f"column {name!r} is {show_value(value)}, expected a string, an integer, true or false"
     )
-
-
-def _text_number(name: str, column: "Column", text: str) -> float | None:
-    token = text.strip(" \t")
-    if token in NULL_TOKENS or NOT_FINITE.fullmatch(token):
-        return None
-    if not DECIMAL.fullmatch(token):
-        raise BadRecord(f"column {name!r} is {show_value(text)}, expected a number")
-    return number(column, Number(token), f"column {name!r} is")
 
 
 def number(column: "Column", value: float | Number, label: str) -> float | None:
