@@ -93,6 +93,8 @@ def merge(place: object, manifests: Mapping[str, Columns]) -> MergedManifests:
         rows = _select_rows(place, table)
     if rows is not ALL:
         table = {name: column[rows] for name, column in table.items()}
+    fingerprint = hashlib.sha256(kind.encode())
+    fingerprint.update(np.ascontiguousarray(table["digest"]).data)
     return MergedManifests(
         split=parts[0].split,
         fields=parts[0].fields,
@@ -102,7 +104,7 @@ def merge(place: object, manifests: Mapping[str, Columns]) -> MergedManifests:
         source=table["source"],
         bytes=table["bytes"],
         sha256=table["sha256"],
-        fingerprint=_fingerprint(kind, table["digest"]),
+        fingerprint=fingerprint.hexdigest(),
         units=sources,
         raw=parts[0].raw,
     )
@@ -234,9 +236,3 @@ def _select_rows(place: object, table: Mapping[str, np.ndarray]) -> np.ndarray:
                 "different runs; empty the folder and shard the data again"
             )
     return np.array(sorted(rows, key=lambda row: (hashes[row], files[row])), np.int64)
-
-
-def _fingerprint(kind: str, digests: np.ndarray) -> str:
-    digest = hashlib.sha256(kind.encode())
-    digest.update(np.ascontiguousarray(digests).data)
-    return digest.hexdigest()
