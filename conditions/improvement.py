@@ -119,6 +119,7 @@ def effective_groups(weight: Floats) -> float:
     """Return (Σ weight)² / Σ weight² (Kish): exactly G for G equal weights; 0 without weight."""
     if not weight.any():
         return 0.0
+    # Equal weights become 1 each, so that they count as exactly their number.
     weight = weight / weight.max()
     return float(weight.sum() ** 2 / (weight @ weight))
 

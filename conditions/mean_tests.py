@@ -50,6 +50,7 @@ def _bets(level: float, count: float) -> tuple[Floats, Floats]:
     doublings = max(0, int(np.ceil(-np.log2(first))))
     shares = np.minimum(1.0, first * np.exp2(np.arange(doublings + 1.0)))
     weights: Floats = np.exp2(-np.arange(1.0, doublings + 2))
+    # The bet of everything has what is left, so that the weights add up to 1.
     weights[-1] *= 2
     return shares, weights
 
@@ -106,6 +107,7 @@ def pearson_p_value(values: Floats) -> float:
 
     if weighted_sum(0.0) <= 0:  # by rounding
         return 1.0
+    # At 1 the weight of the smallest value would be infinite.
     most = 1 - 1e-12
     tilt = brentq(weighted_sum, 0.0, most, xtol=1e-13) if weighted_sum(most) < 0 else most
     roots = np.sqrt(1 + tilt * scaled_values)

@@ -111,6 +111,7 @@ class ScoreTables:
         """
         if self.in_order:
             return 0.0
+        # In the order of their first rows: neighbours in the file are compared.
         sums = _sum_by_keys(self._differences(metric), ["group"]).sort_by("row")
         difference, weight = _arrays(sums, "difference", "weight")
         return likeness(difference[weight > 0], weight[weight > 0])
@@ -175,6 +176,7 @@ class ScoreTables:
             order = np.argsort(group)
             difference, weight = joined_neighbours(difference[order], weight[order])
         elif len(group) > MOST_GROUPS:
+            # By a hash of the id: groups of neighbouring ids may be alike.
             order = np.argsort(_mix_ids(group))
             starts = np.arange(MOST_GROUPS) * len(group) // MOST_GROUPS
             difference = np.add.reduceat(difference[order], starts)
@@ -184,15 +186,13 @@ class ScoreTables:
         )
 
     def _largest(self, metric: str) -> float | None:
-        """Return the largest size of a group's difference per unit of weight, where it is known.
-
-        Neighbours that may be alike are no independent bets. A workload's own range holds for each
-        example; that of a group of many examples lies far within it, so that no bet would win:
-        there the recipe has to say what may happen to a group.
-        """
+        """Return the largest size of a group's difference per unit of weight, where it is known."""
+        # Neighbours that may be alike are no independent bets.
         if self.in_order:
             return None
         ranges = {**self.request.range, **self.request.clip}
+        # A workload's own range holds for each example; that of a group of many examples lies far
+        # within it, so that no bet would win: there the recipe has to say what may happen to one.
         if metric not in ranges and self.groups == self.examples:
             stated_ranges = self.description.get("ranges")
             ranges = stated_ranges if isinstance(stated_ranges, dict) else {}
@@ -346,6 +346,7 @@ def _join_tables(tables: list[pa.Table], request: TableRequest) -> pa.Table:
     """Return the rows of both tables, which must hold the same examples, groups and weights."""
     own_table, other = tables
     own_table = _number_rows(own_table)
+    # Without threads, which would leave the rows in any order.
     rows = own_table.join(
         other, "example", join_type="inner", right_suffix=OTHER, use_threads=False
     )

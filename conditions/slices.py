@@ -46,6 +46,7 @@ def judge_slices(
     if not tested_slices:
         row = _make_untested_row(check, metric, margin, len(untested_slices), confidence)
         return row, untested_slices[:MAX_LISTED]
+    # The limits are Bonferroni's; Holm's test, which decides, has none.
     level = 1 - (1 - confidence) / len(tested_slices)
     improvements = [improvement(slice_sums.groups, level) for slice_sums in tested_slices]
     p_values = holm(

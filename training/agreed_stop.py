@@ -104,6 +104,7 @@ class Agreement:
         if self._store.check(["until"]):
             until = self._store.get("until")
         elif (proposal := self._propose_step(now)) is not None:
+            # The first proposal stays, so that all ranks read the same step.
             until = self._store.compare_set("until", "", str(proposal))
         else:
             return False
@@ -122,6 +123,7 @@ class Agreement:
             keys = [f"at-{rank}" for rank in range(self._world)]
             if self._store.check(keys):
                 return max(int(step) for step in self._store.multi_get(keys))
+        # A rank that died does not answer; the others go on, and notice that as usual.
         return GO_ON if now - self._since > PATIENCE else None
 
     def _settle(self, until: int) -> None:
@@ -173,6 +175,7 @@ class Stop:
         """Ask all ranks to stop; never blocks, so a signal handler may call it."""
         self._reasons.append(reason)
         if self._agreement is not None:
+            # The reason first: the thread that polls passes it on as soon as it sees the flag.
             if not self._agreement.stop_requested:
                 self._agreement.reason = reason
             self._agreement.stop_requested = True

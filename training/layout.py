@@ -231,11 +231,8 @@ class Layout(BaseModel):
 
     @model_validator(mode="after")
     def _pipeline_is_possible(self) -> Self:
-        name, entry, stage_count = (
-            self.pipeline_schedule,
-            self.schedule_entry,
-            self.pipeline_stages_per_rank,
-        )
+        name, entry = self.pipeline_schedule, self.schedule_entry
+        stage_count = self.pipeline_stages_per_rank
         if self.pipeline_parallel == 1:
             if stage_count or name != "1f1b":
                 raise ValueError(

@@ -174,6 +174,7 @@ def moments(optimizer: torch.optim.Optimizer) -> Iterator[tuple[Tensor, dict[str
         optimizer.zero_grad()
         for group, rate in zip(optimizer.param_groups, rates, strict=True):
             group["lr"] = rate
+        # The step at rate 0 was counted, and none has been taken.
         for parameter in lacking:
             for tensor in optimizer.state[parameter].values():
                 tensor.zero_()

@@ -31,6 +31,7 @@ def batch_of(
     """
     columns = workload.packing.columns
     records = [record_of(request, columns) for request in requests]
+    # A request may leave out what the model does not use; the packing needs every column.
     empty = {name: _empty(column) for name, column in columns.items()}
     table = rows([empty | record for record in records], columns)
     tensors = Batches(workload, device).make_batch(workload.packing.packer().add(table))

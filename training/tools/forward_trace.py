@@ -90,6 +90,7 @@ def _kind(operator: Any, name: str, flops: int) -> Kind:
         return "collective"
     if "_fused_adam" in name:
         return "optimizer"
+    # Before the products: attention has flops, too.
     if any(part in name for part in (*ATTENTION, *BATCHED_PRODUCTS)):
         return "attention"
     if flops:
@@ -285,6 +286,7 @@ class Parts(EachCall):
         ):
             return
         self._alive[key] = [self.current, storage.nbytes()]
+        # What is freed during the pass is not read by the backward pass.
         weakref.finalize(storage, self._alive.pop, key, None)
 
 

@@ -115,6 +115,7 @@ def shapes(
             "output_bytes": part.output / tokens,
             "count": 1,
         }
+        # Neighbours that are alike, as most blocks are, become one unit with their count.
         if units and unit | {"count": units[-1]["count"]} == units[-1]:
             units[-1]["count"] += 1
         else:
