@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from trainyard.common.parent_death import cores
+from trainyard.common.process import cores
 
 CHECKOUT = Path(__file__).parents[1]
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Write every figure to this file.")]

@@ -353,15 +353,13 @@ def _join_tables(tables: list[pa.Table], request: TableRequest) -> pa.Table:
     if not rows.num_rows == own_table.num_rows == other.num_rows:
         raise GateError(
             f"{request.other}.parquet: holds {other.num_rows} examples, {rows.num_rows} of the "
-            f"{own_table.num_rows} of {CHALLENGER}.parquet; the two models were not scored on "
-            "the same "
-            "examples"
+            f"{own_table.num_rows} of {CHALLENGER}.parquet; the two models were not scored on the "
+            "same examples"
         )
     for name in ("group", *(f"{metric}.weight" for metric in request.metrics)):
         if not rows[name].equals(rows[f"{name}{OTHER}"]):
             raise GateError(
-                f"{request.other}.parquet: its column {name} differs from "
-                f"{CHALLENGER}.parquet's; "
+                f"{request.other}.parquet: its column {name} differs from {CHALLENGER}.parquet's; "
                 "the two models were not scored on the same examples"
             )
     return rows

@@ -50,8 +50,7 @@ def _upload(recipe: Recipe, uri: str, example: str) -> None:
         )
     size = sum(map(len, corpus.files.values()))
     console.print(
-        f"corpus {uri}: {corpus.note}; {len(corpus.files)} objects, "
-        f"{size / 1e6:.1f} MB, "
+        f"corpus {uri}: {corpus.note}; {len(corpus.files)} objects, {size / 1e6:.1f} MB, "
         + (f"{byte_count / 1e6:.1f} MB uploaded" if byte_count else "unchanged")
     )
 

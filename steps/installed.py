@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from trainyard.common.errors import TrainyardError
-from trainyard.common.parent_death import die_with_parent
+from trainyard.common.process import die_with_parent
 
 
 def differences(requirements: Path) -> Iterator[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from trainyard.common.parent_death import cores
+from trainyard.common.process import cores
 
 ON_THIS_MACHINE = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")
 """Variables in which torchrun and Open MPI give the number of ranks on this machine."""

@@ -182,9 +182,8 @@ class Layout(BaseModel):
         reshard = self.reshard_after_forward
         if isinstance(reshard, int) and (shards % reshard or reshard in (1, shards)):
             raise ValueError(
-                f"reshard_after_forward {reshard}: weights are sharded over {shards} ranks; "
-                "choose a "
-                "divisor of that between 1 and all, or always or never"
+                f"reshard_after_forward {reshard}: weights are sharded over {shards} ranks; choose "
+                "a divisor of that between 1 and all, or always or never"
             )
         return data
 
@@ -201,9 +200,8 @@ class Layout(BaseModel):
         changed_fields = [n for n in FSDP if getattr(self, n) != fields[n].default]
         if changed_fields and self.strategy != "fsdp":
             raise ValueError(
-                f"{changed_fields[0]} {getattr(self, changed_fields[0])} is for strategy fsdp, "
-                f"not {self.strategy}; "
-                f"leave it at {fields[changed_fields[0]].default}"
+                f"{changed_fields[0]} {getattr(self, changed_fields[0])} is for strategy fsdp, not "
+                f"{self.strategy}; leave it at {fields[changed_fields[0]].default}"
             )
         if isinstance(self.reshard_after_forward, int) and self.tensor_parallel > 1:
             raise ValueError(
@@ -244,7 +242,6 @@ class Layout(BaseModel):
             others = " or ".join(n for n, other in SCHEDULES.items() if other.most is None)
             raise ValueError(
                 f"pipeline_stages_per_rank {stage_count}: pipeline_schedule {name} has "
-                f"{entry.usual} on "
-                f"a rank; leave it at 0, or set pipeline_schedule to {others}"
+                f"{entry.usual} on a rank; leave it at 0, or set pipeline_schedule to {others}"
             )
         return self

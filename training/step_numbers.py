@@ -50,9 +50,8 @@ class Step:
         """
         if self.units == 0:
             raise TrainingError(
-                f"step {self.number}: the {global_batch} samples of the global batch "
-                "hold no unit that counts (padding only?); look at the shards with "
-                "python -m steps.shard.inspect"
+                f"step {self.number}: the {global_batch} samples of the global batch hold no unit "
+                "that counts (padding only?); look at the shards with python -m steps.shard.inspect"
             )
         for value, quantity, rank_values in (
             (self.loss, "loss", self.rank_losses),

@@ -62,10 +62,9 @@ def service_errors(doing: str) -> Iterator[None]:
     except EndpointConnectionError as error:
         endpoint_url = urlsplit(error.kwargs["endpoint_url"])
         raise ServiceError(
-            f"{doing}: nothing answers at {endpoint_url.scheme}://{endpoint_url.netloc}; start "
-            "the emulator "
-            "(python -m trainyard emulator) and set what it prints, or unset AWS_ENDPOINT_URL "
-            "to use AWS"
+            f"{doing}: nothing answers at {endpoint_url.scheme}://{endpoint_url.netloc}; start the "
+            "emulator (python -m trainyard emulator) and set what it prints, or unset "
+            "AWS_ENDPOINT_URL to use AWS"
         ) from None
     except NoCredentialsError:
         raise ServiceError(

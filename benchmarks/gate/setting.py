@@ -10,7 +10,7 @@ from rich.progress import Progress
 from scipy.stats import binomtest
 
 from benchmarks.harness import Figure
-from trainyard.common.parent_death import cores
+from trainyard.common.process import cores
 
 Found = TypeVar("Found")
 

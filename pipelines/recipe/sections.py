@@ -481,8 +481,7 @@ class Packages(Section):
             display_index = re.sub(r"//[^/]*@", "//…@", index)
             raise ValueError(
                 f"is {display_index!r}; expected https://HOST/PATH without user, password, query "
-                "or "
-                "fragment: everyone who may describe a job reads its environment"
+                "or fragment: everyone who may describe a job reads its environment"
             )
         return index
 

@@ -7,7 +7,7 @@ python steps/evaluate/job.py --script evaluate.py --metrics accuracy=higher --ch
 import sys
 
 from steps.job_main import run
-from trainyard.common.parent_death import exclude_from_gc
+from trainyard.common.process import exclude_from_gc
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -28,7 +28,7 @@ from training.data.dataset import Dataset, Share
 from training.scores import Block
 from training.workloads import load, takes_share
 from trainyard.common.errors import TrainyardError
-from trainyard.common.parent_death import cores
+from trainyard.common.process import cores
 
 log = logging.getLogger(__name__)
 

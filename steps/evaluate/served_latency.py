@@ -17,7 +17,7 @@ from statistics import quantiles
 from typing import Any
 
 from steps.evaluate.latency import REQUESTS, WARM, quietest, time_round
-from trainyard.common.parent_death import cores
+from trainyard.common.process import cores
 
 
 def measure(model: Path, request: bytes, content_type: str, accept: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from steps.shard.shard_plan import Plan
 from steps.shard.survey import Survey
 from training.workloads import read_settings
 from trainyard.common.errors import DataError
-from trainyard.common.parent_death import cores
+from trainyard.common.process import cores
 
 PATIENCE = 1800
 """Seconds that the first of several instances waits for the others, and they for it."""

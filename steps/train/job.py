@@ -25,7 +25,7 @@ from training.weights.finetuning.adapters import NO_BASE, read_tuning, refuse_ad
 from training.weights.starting_weights import CHANNEL, check_step, open_start, read_start
 from training.workloads import read_settings
 from trainyard.common.errors import LostRankError, TrainingError, TrainyardError
-from trainyard.common.parent_death import exclude_from_gc
+from trainyard.common.process import exclude_from_gc
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:

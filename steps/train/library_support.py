@@ -49,8 +49,7 @@ def refuse_machines(strategy: str, launcher: str, instance_type: str) -> str | N
         )
         return (
             f"instance_type {instance_type} is not for strategy {strategy}, which needs "
-            f"{machine_text}: "
-            "choose one, or set loop.strategy to ddp or fsdp"
+            f"{machine_text}: choose one, or set loop.strategy to ddp or fsdp"
         )
     return None
 

@@ -2,7 +2,7 @@
 
 import importlib
 
-from trainyard.common.parent_death import exclude_from_gc
+from trainyard.common.process import exclude_from_gc
 
 MODULES = [
     *("steps.train.job", "training.loop", "training.export.artifact", "training.strategies.mesh"),

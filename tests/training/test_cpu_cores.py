@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from training.cpu_cores import ThreadTimes, fit_threads
-from trainyard.common.parent_death import cores
+from trainyard.common.process import cores
 
 NO_QUOTA = Path("/nowhere/cpu.max")
 ALL = cores(NO_QUOTA)

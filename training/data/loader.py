@@ -119,8 +119,7 @@ def _put(views: Mapping[str, np.ndarray], row: int, sample: Sample) -> None:
     if layout != expected_layout:
         raise TrainingError(
             f"the workload's prepare gave {layout} for one sample and {expected_layout} for "
-            "another of the "
-            "same batch; give every sample the same fields, shapes and types"
+            "another of the same batch; give every sample the same fields, shapes and types"
         )
     for name, value in sample.items():
         views[name][row] = value

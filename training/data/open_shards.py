@@ -230,9 +230,8 @@ class Tables:
         available_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         if needed_bytes > available_bytes // 2:
             raise DataError(
-                f"{self._place}: {len(shards)} shards of {needed_bytes / 1e9:.1f} GB would have "
-                "to be in "
-                f"memory at once, and the machine has {available_bytes / 1e9:.1f} GB; use "
+                f"{self._place}: {len(shards)} shards of {needed_bytes / 1e9:.1f} GB would have to "
+                f"be in memory at once, and the machine has {available_bytes / 1e9:.1f} GB; use "
                 "loop.shuffle=windowed with smaller window_samples, smaller shards "
                 "(shard.shard_mb), or mount the data"
             )

@@ -189,14 +189,12 @@ def _fill_adapted(
     if base is None:
         raise DataError(
             f"{folder}: holds adapters alone; their base {base_record['uri']} has to be in a "
-            "folder that "
-            f"the environment variable {BASE} names, or train with train.adapters.merge"
+            f"folder that the environment variable {BASE} names, or train with train.adapters.merge"
         )
     if (digest := base_model.sha256(base)) != base_record["sha256"]:
         raise DataError(
             f"the adapters belong to base {base_record['sha256']} ({base_record['uri']}), and the "
-            "one that is "
-            f"given is {digest}: give that one, or train with train.adapters.merge"
+            f"one that is given is {digest}: give that one, or train with train.adapters.merge"
         )
     tensors = base_model.read(workload, description["workload"], base, base_record["uri"])
     fill(model, workload, lora.add_adapters(tensors, *lora.read(folder)))

@@ -134,8 +134,7 @@ def _check_types(unit: nn.Module) -> None:
         message = " and ".join(f"{name} is {str(kind)[6:]}" for kind, name in types.items())
         raise TrainingError(
             f"{message}: weights that are sharded together have one type; let Workload.model keep "
-            "all "
-            "in float32 (precision: float64 makes them wider), or set strategy to ddp"
+            "all in float32 (precision: float64 makes them wider), or set strategy to ddp"
         )
 
 

@@ -121,10 +121,9 @@ def straggler_line(straggler: Straggler, host: str, steps: int) -> str:
     """
     return (
         f"rank {straggler.rank} on {host} is slower than the others in {LINES} of the last "
-        f"{RECENT_LINES} metric "
-        f"lines: its own work takes {straggler.ratio:.2f} times the median's, and they wait "
-        f"{straggler.seconds / steps:.3g} s a step for it, most of all in its {straggler.part}: "
-        f"{ADVICE[straggler.part]}"
+        f"{RECENT_LINES} metric lines: its own work takes {straggler.ratio:.2f} times the "
+        f"median's, and they wait {straggler.seconds / steps:.3g} s a step for it, most of all in "
+        f"its {straggler.part}: {ADVICE[straggler.part]}"
     )
 
 

@@ -23,7 +23,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from trainyard.common.parent_death import exclude_from_gc
+from trainyard.common.process import exclude_from_gc
 from trainyard.emulator.client_environment import foreign
 from trainyard.emulator.containers.container_engine import Mode as ContainerMode
 from trainyard.emulator.containers.interpreter import OWN_PYTHON

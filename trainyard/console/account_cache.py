@@ -277,8 +277,7 @@ def ask_again() -> None:
 # Pages of named fragments of HTML.
 #
 # While something goes on, a browser asks for the page again every few seconds, with the version
-# that
-# it has: the answer is 304, or the page, whose changed fragments the script swaps.
+# that it has: the answer is 304, or the page, whose changed fragments the script swaps.
 
 Fragments = Mapping[str, str]  # id of an element → HTML inside it
 EVERY = 2.0  # least seconds between two requests of a browser for one page

@@ -214,8 +214,7 @@ def _json(value: Any) -> str:
 # Say of two definitions: equal, equal but for what does not matter, or different and where.
 #
 # They are different where their normal forms are. Where these agree, an execution of each is
-# compared
-# too: a job may still see other files, or end otherwise.
+# compared too: a job may still see other files, or end otherwise.
 
 AFTERWARDS = ("status", "failure reason", "attempts", "result", "output", "object")
 """First words of the facts that a job itself brings about."""

@@ -55,8 +55,7 @@ def _describe_question(advice: Advice) -> Iterator[str]:
     types = ", ".join(offer.name for offer in question.offers)
     yield (
         f"{layout_count.layouts:,} layouts on up to {question.max_nodes} × {types}; "
-        f"{layout_count.fit:,} fit. "
-        f"{aim(question)}"
+        f"{layout_count.fit:,} fit. {aim(question)}"
     )
     if advice.ranking and (miss := misses(advice.ranking[0], question)):
         yield f"None does: the first {miss}. The fastest of all is first."

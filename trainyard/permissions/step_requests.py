@@ -135,8 +135,7 @@ def _check(c: Collector, a: Mapping[str, Any]) -> None:
         model = c.text(step.get("ModelName", "a model"), "ModelName")
         c.needs.gaps.append(
             f"{location}: its container deploys {model} behind an endpoint for the time of the "
-            "check, "
-            "and calls it"
+            "check, and calls it"
         )
     group = step.get("ModelPackageGroupName")
     if group and step.get("SkipCheck") is not True and not step.get("SuppliedBaselineConstraints"):

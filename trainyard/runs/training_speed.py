@@ -207,10 +207,8 @@ def _report(
         baseline = foresee(measurement.setting).step_seconds
         yield (
             f"{measurement.job.rpartition('/')[2]}: {measurement.step_seconds:.3g} s a step on "
-            f"{measurement.setting.gpus} "
-            f"× {measurement.setting.gpu} ({measurement.lines} lines), "
-            f"{measurement.step_seconds / baseline.p50:.2f} times "
-            f"the shipped {baseline.p50:.3g} s"
+            f"{measurement.setting.gpus} × {measurement.setting.gpu} ({measurement.lines} lines), "
+            f"{measurement.step_seconds / baseline.p50:.2f} times the shipped {baseline.p50:.3g} s"
         )
     yield from (f"left out: {line}" for line in left_out)
     for gpu in dict.fromkeys(item.setting.gpu for item in measurements):

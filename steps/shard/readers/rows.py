@@ -67,7 +67,6 @@ def check_names(path: Path, names: Sequence[str], column_names: Iterable[str]) -
         if names.count(name) > 1:
             places = [str(i) for i, other in enumerate(names, 1) if other == name]
             raise DataError(
-                f"{path}: column {name!r} occurs {len(places)} times, as "
-                f"{', '.join(places)}; "
+                f"{path}: column {name!r} occurs {len(places)} times, as {', '.join(places)}; "
                 "which one is meant? Rename the others"
             )

@@ -27,7 +27,7 @@ from tests.training.trainings import read_manifests
 from training.data import mixture
 from training.data.dataset import Dataset
 from training.data.manifest import Raw
-from trainyard.common.parent_death import cores
+from trainyard.common.process import cores
 
 pytestmark = pytest.mark.long
 

@@ -90,7 +90,7 @@ def test_workers_die_with_the_job(tmp_path, how):
 def test_without_the_kernels_help_a_thread_watches_the_parent(tmp_path):
     code = (
         "import multiprocessing, sys, time\n"
-        "from trainyard.common.parent_death import die_with_parent\n"
+        "from trainyard.common.process import die_with_parent\n"
         "def work(platform):\n"
         "    sys.platform = platform\n"
         "    die_with_parent()\n"

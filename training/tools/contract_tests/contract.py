@@ -132,7 +132,7 @@ def _judge_rule(trial: Trial, rule: Rule) -> Verdict:
 def _is_ours(trace: TracebackType | None) -> bool:
     """Return whether neither the user's code nor the defaults took part in the error."""
     names = [Path(frame.filename) for frame in traceback.extract_tb(trace)]
-    return all(name.is_relative_to(TRAINING_FOLDER / "trying") for name in names)
+    return all(name.is_relative_to(Path(__file__).parent) for name in names)
 
 
 def _file(function: Any) -> str:

@@ -420,8 +420,7 @@ def fit_baselines(
     if seen_count < class_count:
         raise TrainingError(
             f"the {count} training images that the baselines may see have {seen_count} of "
-            f"{class_count} "
-            "classes; raise evaluate.baseline_units"
+            f"{class_count} classes; raise evaluate.baseline_units"
         )
     model = _fit(design, targets, _best_strength(design, targets))
     shares = np.log(classes.shares)

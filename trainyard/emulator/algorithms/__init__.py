@@ -8,9 +8,8 @@ from pathlib import Path
 
 _PACKAGE = Path(__file__).parent.parent.parent
 _START = (
-    "import runpy, sys, types; "
-    "package = types.ModuleType('trainyard'); package.__path__ = [sys.argv.pop(1)]; "
-    "sys.modules.update(trainyard=package, sklearn=None); "
+    "import runpy, sys, types; package = types.ModuleType('trainyard'); package.__path__ = "
+    "[sys.argv.pop(1)]; sys.modules.update(trainyard=package, sklearn=None); "
     "runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
 )
 

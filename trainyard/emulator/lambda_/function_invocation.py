@@ -155,9 +155,8 @@ class Invocation:
         billed_milliseconds = int(milliseconds) + 1
         size = self.configuration["MemorySize"]
         self._write_line(
-            f"REPORT RequestId: {self.request}\tDuration: {milliseconds:.2f} ms\t"
-            f"Billed Duration: {billed_milliseconds} ms\tMemory Size: {size} MB\tMax Memory Used: "
-            f"{memory} MB\t"
+            f"REPORT RequestId: {self.request}\tDuration: {milliseconds:.2f} ms\tBilled Duration: "
+            f"{billed_milliseconds} ms\tMemory Size: {size} MB\tMax Memory Used: {memory} MB\t"
         )
         result.tail = "".join(f"{line}\n" for line in self._lines).encode()[-TAIL:]
         return result

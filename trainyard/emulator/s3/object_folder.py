@@ -143,8 +143,7 @@ class StoredBytes(io.RawIOBase):
         return S3Error(
             "InternalError",
             f"We encountered an internal error. Please try again. {self._name} is damaged: "
-            f"{reason}; "
-            "put it again, or run the step again that wrote it",
+            f"{reason}; put it again, or run the step again that wrote it",
             500,
         )
 
@@ -194,8 +193,7 @@ def need_index(root: Path) -> None:
             f"{index} is not as the last stop left it: it has {_sum(index)}, expected {seal_sum}. "
             "It is damaged, or another copy, and it names every object of S3, so nothing is "
             f"served: restore it. To have it checked and used as it is, remove {seal_path}; to "
-            "start "
-            f"with an empty S3, move {root} away"
+            f"start with an empty S3, move {root} away"
         )
 
 

@@ -71,8 +71,7 @@ def hyperparameter_value_breaks_driver(job: Job) -> Iterator[Violation]:
     "warning",
     select=training,
     reason="the tuning API has no entry point: sm_train.sh never runs, so one process a node "
-    "trains, "
-    "each on its own",
+    "trains, each on its own",
     fix="use a training step for each setting, or an image whose own entry point starts the ranks",
     source="#5508; SDK 3.27, sagemaker/train/tuner.py: the distribution is dropped",
 )

@@ -1,4 +1,4 @@
-"""Make a job's processes end with the job."""
+"""A process of ours: it ends with its parent, knows its cores, and keeps its memory shared."""
 
 import contextlib
 import ctypes
@@ -54,9 +54,8 @@ def cores(quota: Path = QUOTA) -> int:
 
 # Exclude long-lived objects from garbage collection.
 #
-# torch with its compiler is some 300,000 objects. Scanning them while torch is imported, and
-# again at
-# the process's end, takes about a second of a processor: a quarter of a small training's.
+# torch with its compiler is some 300,000 objects. Scanning them while torch is imported, and again
+# at the process's end, takes about a second of a processor: a quarter of a small training's.
 
 
 @contextlib.contextmanager
