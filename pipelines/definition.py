@@ -21,12 +21,7 @@ from sagemaker.mlops.workflow.steps import ProcessingStep, TrainingStep
 
 from conditions.step import verdict_condition
 from pipelines.compile.compilation import CompiledPipeline, Wheelhouse, requirements_of, step_code
-from pipelines.compile.compile_session import (
-    CompileSession,
-    cache_config,
-    pipeline_parameters,
-    retry_policies,
-)
+from pipelines.compile.compile_session import CompileSession
 from pipelines.compile.job_images import (
     evaluation_image,
     inference_image,
@@ -34,6 +29,7 @@ from pipelines.compile.job_images import (
     processing_image,
     training_image,
 )
+from pipelines.compile.pipeline_settings import cache_config, pipeline_parameters, retry_policies
 from pipelines.compile.provenance_asset import (
     NOWHERE,
     Origin,

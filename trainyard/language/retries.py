@@ -6,6 +6,7 @@ definitions (aws-sagemaker-mlops/sagemaker-model-building-pipeline-definition-JS
 Emr.RESOURCE_LIMIT too: neither the guide nor the SDK does, and an EMR step takes no policy.
 """
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -73,3 +74,35 @@ LIMITS = {
 
 INTERVAL_SECONDS, BACKOFF_RATE, MAX_ATTEMPTS = 1, 2.0, 5
 """Values that apply where a policy does not set them."""
+
+
+@dataclass(slots=True)
+class Retries:
+    """The retries of one step's run; ``start_time``: time.time() at its first attempt."""
+
+    policies: list[dict]
+    start_time: float
+    used: int = 0
+
+    def delay(self, reason: str, code: str = "") -> float | None:
+        """Return seconds until the next attempt after a failure with ``reason``; None: give up.
+
+        ``code``: the error code of a call that creates a job, such as ResourceLimitExceeded.
+        """
+        causes = {
+            cause.name
+            for cause in CAUSES.values()
+            if reason.startswith(cause.failures) or code in cause.failures
+        }
+        for policy in self.policies:
+            if causes & set(policy.get("ExceptionType", ())) and self._has_retries_left(policy):
+                first = policy.get("IntervalSeconds", INTERVAL_SECONDS)
+                wait = first * policy.get("BackoffRate", BACKOFF_RATE) ** self.used
+                self.used += 1
+                return wait
+        return None
+
+    def _has_retries_left(self, policy: dict) -> bool:
+        if "ExpireAfterMin" in policy:
+            return time.time() - self.start_time < 60 * policy["ExpireAfterMin"]
+        return self.used < policy.get("MaxAttempts", MAX_ATTEMPTS)

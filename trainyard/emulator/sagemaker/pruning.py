@@ -20,7 +20,7 @@ from trainyard.emulator.json_documents import read_json
 from trainyard.emulator.regions import folders
 from trainyard.emulator.s3.object_store import ObjectStore
 from trainyard.emulator.sagemaker.jobs.transfers import ClientFault, split_uri
-from trainyard.emulator.sagemaker.pipelines import pipeline_versions
+from trainyard.emulator.sagemaker.pipelines import step_cache
 from trainyard.emulator.sagemaker.pipelines.checked_definition import parse
 
 # An execution and its jobs are one unit: they are kept or deleted together. A job that was not
@@ -153,7 +153,7 @@ def _find_cached_step(directory: Path, record: dict) -> str:
         if step.get("signature") and step["StepStatus"] == "Succeeded":
             steps = _parse_cached((directory / "definition.json").read_text()).steps
             body = name.rpartition("-")[0] if "IterationContext" in step else name
-            if time.time() - step["EndTime"] <= pipeline_versions.expiry(steps[body]):
+            if time.time() - step["EndTime"] <= step_cache.expiry(steps[body]):
                 return name
     return ""
 

@@ -13,7 +13,7 @@ from trainyard.common import atomic_file
 from trainyard.emulator.json_documents import read_json, write_json
 from trainyard.emulator.request_scope import ApiError, page, sort_items
 from trainyard.emulator.s3.object_store import ObjectStore
-from trainyard.emulator.sagemaker.pipelines import pipeline_versions, refused_members
+from trainyard.emulator.sagemaker.pipelines import refused_members, step_cache
 from trainyard.emulator.sagemaker.pipelines.checked_definition import Definition, Step, invalid
 from trainyard.emulator.sagemaker.pipelines.parameter_values import values
 from trainyard.emulator.sagemaker.pipelines.pipeline_versions import Pipelines, Version
@@ -313,7 +313,9 @@ class Executions:
         return self._all[arn].record
 
     def _execution(self, directory: Path, record: dict) -> Execution:
-        return Execution(directory, record, self._work, self._objects, self._hit, self._observe)
+        return Execution(
+            directory, record, self._work, self._objects, self._list_runs, self._observe
+        )
 
     def _load(self, path: Path) -> None:
         """Load an execution; mark it as failed if it was running when an earlier emulator ended."""
@@ -328,26 +330,14 @@ class Executions:
         execution = self._execution(path.parent, record)
         self._all[execution.arn] = execution
 
-    def _hit(self, execution: Execution, step: Step, signature: str) -> tuple[dict, str] | None:
-        """Return the latest successful run of this pipeline with that signature and intact
-        outputs.
-        """
-        pipeline = execution.record["answer"]["PipelineArn"]
-        newest = time.time() - pipeline_versions.expiry(step)
-        runs = [
+    def _list_runs(self, execution: Execution) -> list[tuple[dict[str, Any], str]]:
+        """Return (step record, execution's ARN) of all executions of that one's pipeline."""
+        return [
             (record, other.arn)
-            for other in self._executions_of(pipeline)
+            for other in self._executions_of(execution.record["answer"]["PipelineArn"])
             # A copy of the records: other executions go on meanwhile.
             for record in list(other.steps.values())
-            if record.get("signature") == signature and record["StepStatus"] == "Succeeded"
         ]
-        # A run that was itself a cache hit has the age of the run that it reused.
-        for record, arn in sorted(runs, key=lambda run: run[0]["EndTime"], reverse=True):
-            if record["EndTime"] >= newest and pipeline_versions.intact(
-                self._objects, record["outputs"]
-            ):
-                return record, arn
-        return None
 
 
 def _summary(answer: dict) -> dict:
@@ -487,9 +477,7 @@ def _check_branch(step: Step, names: list[str], source: Mapping[str, Any]) -> No
 
 def _check_outputs(records: dict[str, dict], arn: str, objects: ObjectStore) -> None:
     for name, record in records.items():
-        gone = [
-            uri for uri in record.get("outputs", ()) if not pipeline_versions.exists(objects, uri)
-        ]
+        gone = [uri for uri in record.get("outputs", ()) if not step_cache.exists(objects, uri)]
         if gone:
             message = f"Invalid SourcePipelineExecutionArn: {arn}. Of the outputs of step {name!r}"
             raise invalid(f"{message} {gone[0]} is gone; select that step, too")

@@ -9,28 +9,24 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from trainyard.common import atomic_file
-from trainyard.common.hashes import json_sha256
 from trainyard.emulator.containers.interpreter import OWN_PYTHON
 from trainyard.emulator.json_documents import read_json, write_json
 from trainyard.emulator.request_scope import ApiError, make_arn, page, sort_items
 from trainyard.emulator.request_shapes import model, select_members
 from trainyard.emulator.s3.object_store import ObjectStore
-from trainyard.emulator.sagemaker.jobs.transfers import split_uri
-from trainyard.emulator.sagemaker.pipelines import refused_members
+from trainyard.emulator.sagemaker.pipelines import refused_members, step_cache
 from trainyard.emulator.sagemaker.pipelines.checked_definition import (
     Definition,
-    Step,
     invalid,
     parse,
     refuse,
 )
-from trainyard.language.steps import duration, key_arguments
 from trainyard.validate import reference_checks, step_dependencies, step_request_checks
 from trainyard.validate.location import UNREADABLE, Finding
 from trainyard.validate.outer_form import read
@@ -241,7 +237,7 @@ class Pipelines:
         for step in parse(text).steps.values():
             refuse(step, self._python)
             try:
-                expiry(step)
+                step_cache.expiry(step)
             except ApiError as error:
                 raise invalid(f"step {step.name!r}: {error.message}") from None
         return text
@@ -368,62 +364,3 @@ def _inside(value: Any) -> Iterator[Any]:
 
 def _unreadable_error(detail: str) -> ApiError:
     return ApiError("ValidationException", f"{UNREADABLE}{detail}")
-
-
-# Step caching: the signature of a step's run, and earlier runs that can replace it.
-#
-# The rules are those of ``trainyard.language.steps``, with one stricter rule: a hit requires
-# that every output object of the earlier run still exists, unchanged. AWS does not check this.
-
-
-def signature(step: Step, arguments: dict) -> str | None:
-    """Return a hash over the step's cached attributes, or None when the step has no cache.
-
-    ``arguments`` are resolved. The step's name is part of the hash: two equal steps are two steps.
-    """
-    cache_key = key_arguments(step.document, arguments)
-    if cache_key is None:
-        return None
-    return json_sha256([step.name, step.type, cache_key])
-
-
-def expiry(step: Step) -> float:
-    """Return ``ExpireAfter`` in seconds; infinite without one. Raises ``ValidationException``."""
-    text = (step.document.get("CacheConfig") or {}).get("ExpireAfter")
-    try:
-        return float("inf") if text is None else duration(text)
-    except ValueError as error:
-        raise ApiError("ValidationException", str(error)) from None
-
-
-def snapshot(objects: ObjectStore, uris: Iterable[str]) -> dict[str, str]:
-    """Return the ETag of every object at or under ``uris``, by URI."""
-    etags: dict[str, str] = {}
-    for uri in uris:
-        bucket, prefix = split_uri(uri)
-        for info in objects.list(bucket, prefix):
-            # Only the object, or what is in the folder: the prefix data also begins database.
-            if info.key == prefix or info.key.startswith(f"{prefix.rstrip('/')}/"):
-                etags[f"s3://{bucket}/{info.key}"] = info.etag
-    return etags
-
-
-def intact(objects: ObjectStore, earlier: dict[str, str]) -> bool:
-    """Return whether each object of a :func:`snapshot` still exists with the same bytes, as far as
-    their number on the disk shows.
-    """
-    try:
-        for uri, etag in earlier.items():
-            # To open it compares the size of the file on the disk.
-            info, stored_bytes = objects.open(*split_uri(uri))
-            stored_bytes.close()
-            if info.etag != etag:
-                return False
-    except ApiError:  # it is gone, or cut off
-        return False
-    return True
-
-
-def exists(objects: ObjectStore, uri: str) -> bool:
-    """Return whether there is an object at ``uri``."""
-    return objects.exists(*split_uri(uri))

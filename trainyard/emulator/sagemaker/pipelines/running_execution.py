@@ -27,12 +27,11 @@ from trainyard.emulator.request_scope import ApiError, Thread
 from trainyard.emulator.s3.object_store import ObjectStore
 from trainyard.emulator.sagemaker.jobs.job import DEFECT, KINDS
 from trainyard.emulator.sagemaker.jobs.transfers import ClientFault, join_key, split_uri
-from trainyard.emulator.sagemaker.pipelines import pipeline_versions
+from trainyard.emulator.sagemaker.pipelines import step_cache
 from trainyard.emulator.sagemaker.pipelines.checked_definition import Definition, Step, parse
 from trainyard.emulator.sagemaker.pipelines.step_order import (
     Observe,
     Order,
-    Retries,
     ignore_change,
     unroll_loop,
 )
@@ -49,6 +48,7 @@ from trainyard.emulator.sagemaker.search_api import Experiments
 from trainyard.language.definition_document import END_STATUSES
 from trainyard.language.evaluation import arn_variables, evaluate, read_json
 from trainyard.language.expressions import ExpressionError, Value, lookup, split_path
+from trainyard.language.retries import Retries
 from trainyard.language.step_types import STEP_TYPES, step_type
 from trainyard.language.steps import property_file
 
@@ -197,8 +197,8 @@ LIMIT = 1024  # characters of a FailureReason
 SETTLE = 30.0  # longest wait, in seconds, until an answered callback's step has ended
 log = logging.getLogger(__name__)
 
-Hit = Callable[["Execution", Step, str], tuple[dict, str] | None]
-"""Returns (step record, execution's ARN) of an earlier run with that signature, or None."""
+ListRuns = Callable[["Execution"], list[tuple[dict, str]]]
+"""Returns (step record, execution's ARN) of all executions of the same pipeline."""
 
 
 class Execution:
@@ -210,14 +210,14 @@ class Execution:
         record: dict,
         work: Work,
         objects: ObjectStore,
-        hit: Hit,
+        list_runs: ListRuns,
         observe: Observe = ignore_change,
     ) -> None:
         self.record = record
         self.lock = threading.Condition(threading.RLock())
         self.directory, self.work = directory, work
         self.keep = RepeatedWrite(self.save, f"execution {directory.name}")
-        self._objects, self._hit, self._observe = objects, hit, observe
+        self._objects, self._list_runs, self._observe = objects, list_runs, observe
         self._running: set[str] = set()
         self._timed_out = False
         self._stop, self._done_event = threading.Event(), threading.Event()
@@ -392,7 +392,7 @@ class Execution:
         name = self._unique_name(step)
         scope = self._scope({f"{kind.job.api}Name": name} if kind.job else {})
         arguments = step.arguments if runner.resolves else evaluate(step.arguments, scope)
-        signature = pipeline_versions.signature(step, arguments)
+        signature = step_cache.signature(step, arguments)
         if signature and self._reuse(step, record, signature):
             return
 
@@ -416,7 +416,7 @@ class Execution:
                 iterate=functools.partial(self._iterate, step),
             )
         )
-        outputs = pipeline_versions.snapshot(self._objects, self.work.outputs(record["Metadata"]))
+        outputs = step_cache.snapshot(self._objects, self.work.outputs(record["Metadata"]))
         with self.lock:
             record |= {"signature": signature, "outputs": outputs}
 
@@ -480,7 +480,7 @@ class Execution:
         return f"pipelines-{self.id}-{name}-{chance}"
 
     def _reuse(self, step: Step, record: dict, signature: str) -> bool:
-        hit = self._hit(self, step, signature)
+        hit = step_cache.find_cached_run(self._objects, self._list_runs(self), step, signature)
         if not hit:
             return False
         earlier, arn = hit

@@ -2,9 +2,8 @@
 
 import json
 import sys
-import time
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from trainyard.emulator.sagemaker.pipelines.checked_definition import Definition, Step
@@ -17,7 +16,6 @@ from trainyard.language.expressions import (
     lookup,
     parse_get,
 )
-from trainyard.language.retries import BACKOFF_RATE, CAUSES, INTERVAL_SECONDS, MAX_ATTEMPTS
 
 
 class Order:
@@ -120,38 +118,6 @@ class Order:
             if record["StepStatus"] == "Failed"
             and record.get("IterationContext", {}).get("ParentStepName") == loop
         ]
-
-
-@dataclass(slots=True)
-class Retries:
-    """The retries of one step's run. ``started``: time.time() at its first attempt."""
-
-    policies: list[dict]
-    start_time: float
-    used: int = 0
-
-    def delay(self, reason: str, code: str = "") -> float | None:
-        """Return seconds until the next attempt after a failure with ``reason``; None: give up.
-
-        ``code``: the error code of a call that creates a job, such as ResourceLimitExceeded.
-        """
-        causes = {
-            cause.name
-            for cause in CAUSES.values()
-            if reason.startswith(cause.failures) or code in cause.failures
-        }
-        for policy in self.policies:
-            if causes & set(policy.get("ExceptionType", ())) and self._has_retries_left(policy):
-                first = policy.get("IntervalSeconds", INTERVAL_SECONDS)
-                wait = first * policy.get("BackoffRate", BACKOFF_RATE) ** self.used
-                self.used += 1
-                return wait
-        return None
-
-    def _has_retries_left(self, policy: dict) -> bool:
-        if "ExpireAfterMin" in policy:
-            return time.time() - self.start_time < 60 * policy["ExpireAfterMin"]
-        return self.used < policy.get("MaxAttempts", MAX_ATTEMPTS)
 
 
 LONGEST = 12800  # characters of an item (botocore: IterationContext)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.trainyard.emulator.harness import process_step, train_step
 from trainyard.emulator.request_scope import ApiError
 from trainyard.emulator.sagemaker.pipelines.checked_definition import Step
-from trainyard.emulator.sagemaker.pipelines.pipeline_versions import expiry, signature
+from trainyard.emulator.sagemaker.pipelines.step_cache import expiry, signature
 from trainyard.language.step_types import STEP_TYPES
 
 CACHED = {"Enabled": True, "ExpireAfter": "P30D"}

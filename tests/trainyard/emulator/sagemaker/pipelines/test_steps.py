@@ -72,7 +72,7 @@ def test_registering_a_runner_is_all_that_a_type_needs(adding: None, tmp_path: P
     record = {"answer": answer, "pipeline": "p", "parameters": {"Model": "one"}, "steps": {}}
     objects = ObjectStore(tmp_path / "s3")
     work = Work(SimpleNamespace(aws=SimpleNamespace(authority=Authority(objects))))
-    execution = Execution(tmp_path, record, work, objects, hit=lambda *_: None)
+    execution = Execution(tmp_path, record, work, objects, list_runs=lambda _: [])
     execution.start()
     execution.wait()
     assert answer["PipelineExecutionStatus"] == "Succeeded", record
