@@ -3,6 +3,8 @@ approved.
 
 A person who may start a run chooses parameters and champion, which must not pass the gate alone:
 a run with such choices is approved for a stated reason, or not at all.
+
+Apart: approval and verification ask it.
 """
 
 from collections.abc import Iterator
