@@ -19,7 +19,7 @@ from tests.trainyard.emulator.harness import (
     s3_input,
     train_step,
 )
-from trainyard.emulator.sagemaker.pipelines import executions
+from trainyard.emulator.sagemaker.pipelines import step_cache
 from trainyard.plan.cache_prediction import History, predict
 
 pytestmark = pytest.mark.long
@@ -217,5 +217,5 @@ def test_a_result_counts_from_when_it_was_made_not_from_when_it_was_reused(
     assert happened(aws, body, "ages") == {"A": "cached"}
     assert predicted(aws, body, "ages")["A"][0] == "cached"
     assert predicted(aws, body, "ages", datetime.fromtimestamp(later, UTC))["A"][0] == "runs"
-    monkeypatch.setattr(executions, "time", SimpleNamespace(time=lambda: later))
+    monkeypatch.setattr(step_cache, "time", SimpleNamespace(time=lambda: later))
     assert happened(aws, body, "ages") == {"A": "runs"}

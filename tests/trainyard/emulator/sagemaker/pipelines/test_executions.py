@@ -31,7 +31,7 @@ from tests.trainyard.emulator.harness import (
 from trainyard.emulator.cloudwatch import own_metrics
 from trainyard.emulator.cloudwatch.metric_store import Metrics
 from trainyard.emulator.sagemaker.jobs.job import STOP_GRACE
-from trainyard.emulator.sagemaker.pipelines import executions
+from trainyard.emulator.sagemaker.pipelines import step_cache
 from trainyard.emulator.sagemaker.pipelines.executions import Executions
 from trainyard.emulator.server import serve
 from trainyard.language.definition_document import END_STATUSES
@@ -243,7 +243,7 @@ def test_an_old_run_is_no_hit(aws: Cloud, monkeypatch: pytest.MonkeyPatch) -> No
     aws.create("expires", [process_step("A", "true", **config)])
     aws.run("expires")
     later = time.time() + 3600
-    monkeypatch.setattr(executions, "time", SimpleNamespace(time=lambda: later))
+    monkeypatch.setattr(step_cache, "time", SimpleNamespace(time=lambda: later))
     _, steps = aws.run("expires")
     assert "CacheHitResult" not in steps["A"]
 
