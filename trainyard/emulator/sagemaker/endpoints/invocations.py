@@ -15,6 +15,7 @@ from trainyard.emulator.request_scope import ApiError, account
 from trainyard.emulator.s3.object_store import ObjectStore
 from trainyard.emulator.sagemaker.endpoints.endpoint import Endpoint, VariantAnswer
 from trainyard.emulator.sagemaker.endpoints.fleet import Turns
+from trainyard.emulator.sagemaker.endpoints.multi_model import TARGET
 from trainyard.emulator.sagemaker.endpoints.serving_instance import Answer
 from trainyard.emulator.sagemaker.jobs.job import Place
 from trainyard.emulator.sagemaker.jobs.transfers import join_key, split_uri
@@ -25,9 +26,8 @@ _OTHERS = {
     "async-invocations": "InvokeEndpointAsync",
     "invocations-response-stream": "InvokeEndpointWithResponseStream",
 }
-_PASSED_HEADERS = ("Content-Type", "Accept", "X-Amzn-Sagemaker-Custom-Attributes")
+_PASSED_HEADERS = ("Content-Type", "Accept", "X-Amzn-Sagemaker-Custom-Attributes", TARGET)
 _REFUSED_HEADERS = {
-    "X-Amzn-Sagemaker-Target-Model": "TargetModel: multi-model endpoints",
     "X-Amzn-Sagemaker-Target-Container-Hostname": "TargetContainerHostname: direct invocation",
     "X-Amzn-Sagemaker-Inference-Component": "InferenceComponentName: inference components",
     "X-Amzn-Sagemaker-Session-Id": "SessionId: stateful sessions",

@@ -23,6 +23,8 @@ class Container:
     environment: dict[str, str]
     digest: str = ""
     """The image's, where a container engine runs it."""
+    has_models: bool = False
+    """Whether it is a multi-model container: ``data`` is the prefix of their archives."""
 
     @property
     def resolved_image(self) -> str:
@@ -67,6 +69,8 @@ class Models:
             raise _invalid(f"model {name}: InferenceExecutionConfig.Mode {mode} is not run here")
         containers = [self._container(name, container) for container in definitions]
         own = {container.image for container in containers if container.server is OWN_SERVER}
+        if len(containers) > 1 and any(container.has_models for container in containers):
+            raise _invalid(f"model {name}: a multi-model container is not run among others here")
         if own and len(own) < len({container.image for container in containers}):
             raise _invalid(
                 f"model {name}: {', '.join(sorted(own))} runs in a container, its other images do "
@@ -77,15 +81,17 @@ class Models:
     def _container(self, model: str, definition: dict) -> Container:
         if package := definition.get("ModelPackageName"):
             definition = self._package_container(package, definition.get("Environment") or {})
-        if definition.get("Mode", "SingleModel") != "SingleModel":
-            raise _invalid(
-                f"model {model}: Mode {definition['Mode']} is not run here: use SingleModel"
-            )
         data = definition.get("ModelDataUrl")
         if not data:  # ModelDataSource replaces it
             source = definition.get("ModelDataSource", {}).get("S3DataSource", {})
             data = source.get("S3Uri", "")
         serves = server(definition.get("Image", ""), self._python)
+        has_models = definition.get("Mode") == "MultiModel"
+        if has_models and serves is not OWN_SERVER:
+            raise _invalid(
+                f"model {model}: Mode MultiModel runs in a container only, and {serves.name} runs "
+                "as a process: use SingleModel, or --containers always"
+            )
         if not data and serves is not OWN_SERVER:
             raise _invalid("the container has no ModelDataUrl: expected a model.tar.gz in S3")
         environment = definition.get("Environment") or {}
@@ -93,7 +99,7 @@ class Models:
             raise _invalid(f"model {model}: SAGEMAKER_INFERENCE_OUTPUT is not served: leave it out")
         image = find_engine().image(definition["Image"]) if serves is OWN_SERVER else None
         digest = image.digest if image else ""
-        return Container(serves, definition["Image"], data, environment, digest)
+        return Container(serves, definition["Image"], data, environment, digest, has_models)
 
     def _package_container(self, name: str, environment: dict) -> dict:
         """Return the container of a model package; the model's environment overrides the

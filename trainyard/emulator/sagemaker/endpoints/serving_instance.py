@@ -27,6 +27,7 @@ from trainyard.emulator.containers.relocation import remove_scratch
 from trainyard.emulator.request_scope import ApiError, Thread, region
 from trainyard.emulator.sagemaker.endpoints.model_containers import Container
 from trainyard.emulator.sagemaker.endpoints.model_servers import OWN_SERVER
+from trainyard.emulator.sagemaker.endpoints.multi_model import FOLDER, TARGET, ModelTable
 from trainyard.emulator.sagemaker.jobs.failure_reason import excerpt
 from trainyard.emulator.sagemaker.jobs.job import TAIL, Place
 from trainyard.emulator.sagemaker.jobs.script_imports import read_imports, version_notice
@@ -108,6 +109,10 @@ class Instance:
         self._serving, self._end_event = threading.Event(), threading.Event()
         self._stopping = threading.Event()
         self._cluster: Cluster | None = None
+        self._models: ModelTable | None = None
+        if self._containers[0].has_models:
+            folder, prefix = self._nodes[0].inside(FOLDER), self._containers[0].data
+            self._models = ModelTable(self.ask, folder, prefix, self._unpack)
         self._thread = Thread(target=self._run, name=directory.name, daemon=True)
 
     def start(self) -> None:
@@ -133,9 +138,16 @@ class Instance:
     def invoke(self, body: bytes, headers: dict[str, str], seconds: float | None = None) -> Answer:
         """Send ``POST /invocations``; each container gets the answer of the previous one.
 
-        Raises :class:`NoAnswerError`.
+        Raises :class:`NoAnswerError`; ``ValidationError`` if the model cannot be chosen.
         """
         seconds = ANSWER if seconds is None else seconds
+        if self._models:
+            return self._models.invoke(body, headers, seconds)
+        if TARGET in headers:
+            message = "is not a multi-model endpoint and does not support target model header."
+            raise ApiError(
+                "ValidationError", f"Endpoint {self._directory.parents[1].name} {message}"
+            )
         answer = self.ask("POST", "/invocations", body, headers, seconds)
         for number in range(1, len(self._nodes)):
             if answer.is_error:
@@ -225,6 +237,8 @@ class Instance:
             if self.status != "Ready":
                 return self._become("Failed", self._last_words)
             self._serving.clear()
+            if self._models:
+                self._models.forget()
             self._end_event.set()
             ends = 1 if time.monotonic() - began > CALM else ends + 1
             self._pause(outcome, ends)
@@ -248,8 +262,10 @@ class Instance:
         self._stopping.wait(pause)
 
     def _stage(self, node: Node, container: Container) -> None:
-        node.make_directories("/opt/ml/model")
-        if container.data:
+        node.make_directories(FOLDER if container.has_models else "/opt/ml/model")
+        if container.has_models:
+            node.environment["SAGEMAKER_MULTI_MODEL"] = "true"
+        elif container.data:
             self._unpack(container.data, node.inside("/opt/ml/model"))
         node.environment |= container.environment | self._environment
         if node.image:

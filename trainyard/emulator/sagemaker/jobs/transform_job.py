@@ -62,6 +62,9 @@ class TransformJob(Job):
             check()
         self._model = place.models.describe(request["ModelName"])
         self._containers = place.models.containers(request["ModelName"])
+        if any(container.has_models for container in self._containers):
+            name = request["ModelName"]
+            raise _invalid(f"model {name} is a multi-model one, which Batch Transform does not run")
         self._instances: list[Instance] = []
         self._failures: list[str] = []
         super().__init__(place, request)
