@@ -1,5 +1,6 @@
 """Training jobs in containers of a real engine: SageMaker's contract, and what is left of them."""
 
+import contextlib
 import io
 import json
 import os
@@ -7,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tarfile
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -355,6 +357,63 @@ def test_containers_whose_supervisor_was_killed_too_are_found_by_label(tmp_path:
     assert len(remains(tmp_path)) == 1
     with cloud(tmp_path):
         assert remains(tmp_path) == []
+
+
+@pytest.fixture
+def small_disk() -> Iterator[Path]:
+    """A file system of 24 MB. Its path is short: the engine has sockets there."""
+    folder = Path(tempfile.mkdtemp())
+    mount = ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        folder.rmdir()
+        pytest.skip("a file system of its own needs root")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--recursive", str(folder)], check=True)
+        folder.rmdir()
+
+
+def test_a_full_disk_fails_the_job_and_not_the_next_one(small_disk: Path) -> None:
+    write = "import os; open('/opt/ml/model/big', 'wb').write(os.urandom({} * 2**20))"
+    with cloud(small_disk / "aws") as aws:
+        too_large = train(aws, "too-large", own(write.format(64)))
+        assert "OSError: [Errno 28] No space left on device" in too_large["FailureReason"]
+        no_room_for_its_archive = train(aws, "packed", own(write.format(14)))
+        reason = no_room_for_its_archive["FailureReason"]
+        assert "No space left on device" in reason and "delete what is not needed there" in reason
+        assert train(aws, "next", own("pass"))["TrainingJobStatus"] == "Completed"
+        until(lambda: not remains(aws.state), 10)
+
+
+def test_a_full_disk_of_the_engines_fails_the_job_with_the_fix(
+    small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not find_engine().is_podman:
+        pytest.skip("docker's disk is its daemon's")
+    form = "{{.Store.GraphDriverName}} {{.Store.GraphRoot}}"
+    driver, store = find_engine().call("info", "--format", form).stdout.split()
+    settings_file = tmp_path / "storage.conf"
+    settings_file.write_text(f"""
+[storage]
+driver = "{driver}"
+graphroot = "{small_disk}/graph"
+runroot = "{small_disk}/run"
+[storage.options]
+additionalimagestores = ["{store}"]
+""")
+    monkeypatch.setenv("CONTAINERS_STORAGE_CONF", str(settings_file))
+    with cloud(tmp_path / "aws") as aws:
+        assert train(aws, "before", own("pass"))["TrainingJobStatus"] == "Completed"
+        with contextlib.suppress(OSError), (small_disk / "full").open("wb", 0) as file:
+            while True:
+                file.write(bytes(1024))
+        reason = train(aws, "full", own("pass"))["FailureReason"]
+        assert reason.startswith("ClientError: CannotStartContainerError.")
+        assert "container engine keeps its containers is full: docker system prune" in reason
+        (small_disk / "full").unlink()
+        assert train(aws, "after", own("pass"))["TrainingJobStatus"] == "Completed"
+        until(lambda: not remains(aws.state), 10)
 
 
 def test_an_engine_that_ends_in_the_middle_fails_the_job(aws: Cloud) -> None:

@@ -28,7 +28,7 @@ from trainyard.emulator.request_scope import ApiError, Thread, region
 from trainyard.emulator.sagemaker.endpoints.model_containers import Container
 from trainyard.emulator.sagemaker.endpoints.model_servers import OWN_SERVER
 from trainyard.emulator.sagemaker.endpoints.multi_model import FOLDER, TARGET, ModelTable
-from trainyard.emulator.sagemaker.jobs.failure_reason import excerpt
+from trainyard.emulator.sagemaker.jobs.failure_reason import excerpt, start_failure
 from trainyard.emulator.sagemaker.jobs.job import TAIL, Place
 from trainyard.emulator.sagemaker.jobs.script_imports import read_imports, version_notice
 from trainyard.emulator.sagemaker.jobs.transfers import ClientFault, download, select, split_uri
@@ -232,7 +232,9 @@ class Instance:
             threading.Thread(target=self._wait_for_ping, args=(cluster,), daemon=True).start()
             began = time.monotonic()
             outcome, self._cluster = cluster.run(None, GRACE), None
-            last_lines = self._ping_failure or excerpt(hosts[0], self._tails) or "its log is empty"
+            unstarted = outcome.failure is not None and not outcome.failure.started
+            describe = start_failure if unstarted else excerpt
+            last_lines = self._ping_failure or describe(hosts[0], self._tails) or "its log is empty"
             self._last_words = f"the container ended: {last_lines}"
             if self.status != "Ready":
                 return self._become("Failed", self._last_words)

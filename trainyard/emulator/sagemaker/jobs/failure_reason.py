@@ -22,6 +22,8 @@ OFFLINE = (
     "out with --internet"
 )
 """Advice for a package that pip did not find."""
+_FULL = "no space left on device"  # as the engines write it, in Go; Python's has a capital letter
+_PRUNE = "the disk on which the container engine keeps its containers is full: docker system prune"
 _PEER = ("gloo", "NCCL", "Connection closed by peer", "Connection reset by peer", "DistNetwork")
 """Errors of a rank whose peer has died: a consequence, shown only if no other error is found."""
 _SIGNAL = re.compile(r"Signal \d+ \(SIG\w+\) received by PID \d+")
@@ -97,6 +99,14 @@ def excerpt(first: str, logs: Mapping[str, Sequence[str]], hint: str = OFFLINE) 
     log_lines = (line for line in logs.get(first, ()) if not _is_native(line))
     lines = [line.strip() for line in log_lines if not _NOISE.match(line)]
     return " | ".join(lines[-TAIL:])
+
+
+def start_failure(node: str, logs: Mapping[str, Sequence[str]]) -> str:
+    """Return why the engine could not start a container: its words, and what to do about a full
+    disk.
+    """
+    text = excerpt(node, logs)
+    return f"{_PRUNE} ({text})" if _FULL in text else text
 
 
 def _add_hint(text: str, hint: str) -> str:

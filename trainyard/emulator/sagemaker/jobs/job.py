@@ -20,7 +20,8 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
-from trainyard.common.errors import EmulatorError
+from trainyard.common.atomic_file import REMEDIES, storage_error
+from trainyard.common.errors import EmulatorError, StorageError
 from trainyard.emulator.client_environment import Access, grant_access
 from trainyard.emulator.cloudwatch.metric_store import Metrics
 from trainyard.emulator.containers.cluster import Cluster, Outcome
@@ -37,7 +38,7 @@ from trainyard.emulator.request_scope import ApiError, Thread, make_arn, region
 from trainyard.emulator.s3.object_store import ObjectStore
 from trainyard.emulator.sagemaker.endpoints.model_containers import Models
 from trainyard.emulator.sagemaker.jobs import container_images
-from trainyard.emulator.sagemaker.jobs.failure_reason import OFFLINE, excerpt, reason
+from trainyard.emulator.sagemaker.jobs.failure_reason import OFFLINE, reason, start_failure
 from trainyard.emulator.sagemaker.jobs.job_files import JobFolder
 from trainyard.emulator.sagemaker.jobs.request_checks import Check
 from trainyard.emulator.sagemaker.jobs.script_imports import (
@@ -217,6 +218,9 @@ class Job(ABC):
         # why.
         except (EmulatorError, OSError) as error:
             log.exception("job %s failed in the emulator", self.name)
+            is_bare = isinstance(error, OSError) and not isinstance(error, StorageError)
+            if is_bare and error.errno in REMEDIES:
+                error = storage_error(self.directory, error)
             self._finish("Failed", f"InternalServerError: the emulator failed: {error}")
         finally:
             if self.status not in JOB_ENDED:
@@ -344,7 +348,7 @@ class Job(ABC):
                 why = reason(culprit, message, self._tails, hint)
             else:
                 command = "<image> train" if self.KIND == "Training" else "<image>"
-                why = f"{CANNOT_START.format(command)} {excerpt(culprit.node, self._tails)}"
+                why = f"{CANNOT_START.format(command)} {start_failure(culprit.node, self._tails)}"
             self._finish("Failed", why)
             return
         self.enter("Uploading")
