@@ -20,9 +20,9 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def codebuild(source: Path, emulator, tmp_path_factory) -> Callable:
-    """Run a buildspec of the clone as CodeBuild would."""
+    """Run a buildspec of the clone as CodeBuild would, for at most ``seconds``."""
 
-    def run(path: str, **variables: str) -> Build:
+    def run(path: str, *, seconds: float = 280, **variables: str) -> Build:
         buildspec = yaml.safe_load((source / path).read_text(encoding="utf-8"))
         trace = tmp_path_factory.mktemp("build") / "trace"
         trace.touch()
@@ -56,7 +56,7 @@ def codebuild(source: Path, emulator, tmp_path_factory) -> Callable:
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            timeout=280,
+            timeout=seconds,
             check=False,
         )
         handed_on = trace.with_name("exported")

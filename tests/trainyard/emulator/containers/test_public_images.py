@@ -3,13 +3,17 @@
 Each test depends on packages of PyPI and holds none of their text:
 multi-model-server (github.com/awslabs/multi-model-server, Apache 2.0), sagemaker-inference and
 sagemaker-training (github.com/aws/sagemaker-inference-toolkit and sagemaker-training-toolkit,
-Apache 2.0), mlflow (github.com/mlflow/mlflow, Apache 2.0). docs/containers.md has the public
+Apache 2.0), mlflow (github.com/mlflow/mlflow, Apache 2.0), sagemaker-mlops
+(github.com/aws/sagemaker-python-sdk, Apache 2.0). docs/containers.md has the public
 examples in which they were tried.
 """
 
+import importlib.metadata
 import io
 import json
+import os
 import subprocess
+import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -239,3 +243,49 @@ def build_mlflow(folder: Path) -> str:
     run = [engine.command, "run", "--rm", *limits, *mount, image.partition("/")[2], "-c", SAVE]
     subprocess.run(run, check=True, env=settings(), capture_output=True)
     return image
+
+
+STEPS = """
+import os, sys
+from sagemaker.mlops.workflow.function_step import step
+from sagemaker.mlops.workflow.pipeline import Pipeline
+
+compute = {"image_uri": sys.argv[1], "instance_type": "ml.m5.xlarge", "role": sys.argv[2]}
+
+@step(name="add", **compute)
+def add(a, b):
+    return {"sum": a + b, "marked": os.path.exists("/opt/mark")}
+
+@step(name="double", **compute)
+def double(found):
+    if found["sum"] < 0:
+        raise ValueError("the sum is negative")
+    return [2 * found["sum"], found["marked"]]
+
+pipeline = Pipeline(name="steps", steps=[double(add(20, int(sys.argv[3])))])
+pipeline.upsert(role_arn=sys.argv[2])
+execution = pipeline.start()
+try:
+    execution.wait(delay=1, max_attempts=300)
+    print("result", execution.result(step_name="double"))
+except Exception:
+    print("reasons", [found.get("FailureReason") for found in execution.list_steps()])
+"""
+
+
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="@step needs the image's Python: 3.11")
+def test_function_steps_run_in_an_image(aws: Cloud, tmp_path: Path) -> None:
+    packages = ("sagemaker-mlops", "sagemaker-train", "sagemaker-core")
+    same = " ".join(f"{name}=={importlib.metadata.version(name)}" for name in packages)
+    image = build_public(tmp_path, "steps:1", f"RUN pip install {same} && touch /opt/mark\n")
+    script = tmp_path / "steps.py"
+    script.write_text(STEPS)
+
+    def run(number: int) -> str:
+        command = [sys.executable, str(script), image, ROLE, str(number)]
+        environment = os.environ | aws.endpoint.env
+        return subprocess.run(command, env=environment, check=True, capture_output=True, text=True,
+                              cwd=tmp_path).stdout  # fmt: skip
+
+    assert "result [42, True]" in run(1)
+    assert "the sum is negative" in run(-21)
