@@ -84,7 +84,10 @@ class Engine:
         Raises :class:`EmulatorError` if the engine fails.
         """
         form = "{{.Id}}|{{.Architecture}}|{{.Config.User}}"
-        for name in local_names(uri):
+        own, *built = local_names(uri)
+        if self.is_podman:  # its short name would also mean an image of another registry
+            built = [f"localhost/{name}" for name in built]
+        for name in (own, *built):
             result = self.call("image", "inspect", "--format", form, "--", name)
             if result.returncode == 0:
                 digest, architecture, user = result.stdout.strip().split("|")

@@ -264,7 +264,7 @@ def test_a_job_beyond_its_time_that_hears_nothing_is_killed(aws: Cloud) -> None:
 
 
 def test_the_image_is_found_under_its_local_name(aws: Cloud) -> None:
-    assert find_engine().image(URI).name == OWN
+    assert find_engine().image(URI).name.removeprefix("localhost/") == OWN
     missing = URI.replace("own:1", "missing:1")
     with pytest.raises(ClientError) as refused:
         aws.sm.create_training_job(TrainingJobName="missing", **own("pass", image=missing))
@@ -274,6 +274,17 @@ def test_the_image_is_found_under_its_local_name(aws: Cloud) -> None:
     step = {"Name": "a", "Type": "Training", "Arguments": own("pass", image=missing)}
     with pytest.raises(ClientError, match="build -t trainyard-tests/missing:1"):
         aws.create("missing", [step])
+
+
+def test_an_image_of_another_registry_is_another_image() -> None:
+    engine = find_engine()
+    other = URI.replace("123456789012", "210987654321").replace("own:1", "foreign:1")
+    assert engine.call("tag", OWN, other).returncode == 0
+    try:
+        assert engine.image(other).name == other
+        assert engine.image(URI.replace("own:1", "foreign:1")) is None
+    finally:
+        engine.call("rmi", other)
 
 
 def test_an_image_whose_name_is_an_option_is_no_option(aws: Cloud) -> None:
