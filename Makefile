@@ -64,7 +64,7 @@ test-torch: .venv/installed
 test-torches: .venv/installed
 	set -e; for torch in $(TORCHES); do $(MAKE) test-torch TORCH=$$torch; done
 
-# Properties with 100 examples, not 40.
+# Properties with 100 examples, not 15.
 test-all: PYTEST += --hypothesis-profile=thorough
 test-all: test small-sweeps test-torches $(SWEEPS)
 

@@ -23,9 +23,9 @@ from hypothesis import settings
 from tests import answer_shapes
 
 # No deadlines: a busy machine is not a defect of the code. Each run draws new examples, so
-# 40 in make test meet as many in a few runs as the usual 100, which make test-all takes.
+# 15 in make test meet as many in a few runs as the usual 100, which make test-all takes.
 settings.register_profile("thorough", deadline=None)
-settings.register_profile("trainyard", deadline=None, max_examples=40)
+settings.register_profile("trainyard", deadline=None, max_examples=15)
 settings.load_profile("trainyard")
 
 # botocore parses a service's model anew for each session, and each module has sessions of its own.

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.training import worlds
@@ -67,7 +67,6 @@ class Ranks:
 MOVES = st.lists(st.tuples(st.sampled_from(["run", "look"]), st.integers(0, 3)), max_size=120)
 
 
-@settings(max_examples=300, deadline=None)
 @given(MOVES, st.sets(st.integers(0, 3), min_size=1), st.integers(0, 120), st.integers(0, 3))
 def test_all_ranks_end_after_the_same_step_whatever_comes_first(moves, asked, when, free):
     ranks = Ranks(4, free=free)
@@ -88,7 +87,6 @@ def test_all_ranks_end_after_the_same_step_whatever_comes_first(moves, asked, wh
     assert at <= ranks.begun[0] <= at + free + 3  # soon
 
 
-@settings(max_examples=100, deadline=None)
 @given(MOVES, st.integers(0, 3), st.integers(0, 120))
 def test_a_rank_that_died_holds_nobody_for_ever(moves, died, when):
     """The others go on, into the step in which they notice its absence."""

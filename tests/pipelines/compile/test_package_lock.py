@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -187,7 +187,6 @@ ENTRIES = st.builds(
 )
 
 
-@settings(max_examples=40)
 @given(st.lists(ENTRIES, max_size=5))
 def test_what_is_written_is_read_again(entries: list[Entry]):
     text = "".join(entry.line for entry in entries)

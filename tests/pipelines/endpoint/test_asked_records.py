@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pipelines.endpoint import answer_quality
@@ -90,7 +90,6 @@ PLACES = ("", "captureData", "captureData.endpointInput", "captureData.endpointI
 
 @given(place=st.sampled_from(PLACES), value=ANYTHING)
 @example(place="", value=[])
-@settings(max_examples=300, deadline=None)
 def test_a_line_is_a_request_or_counts_as_unread_whatever_stands_in_it(place: str, value: Any):
     event = {"": json.loads(line(b'{"a": 1}', answer=b'{"p": 0.5}'))}
     *path, last = ["", *filter(None, place.split("."))]

@@ -60,7 +60,6 @@ def table(path: Path, slices=(), metrics=METRICS) -> Path:
     return out
 
 
-@settings(max_examples=25, deadline=None)
 @given(rows=rows, size=st.integers(1, 7))
 def test_the_gates_table_is_a_naive_readings(rows, size, tmp_path_factory):
     folder = tmp_path_factory.mktemp("rows")

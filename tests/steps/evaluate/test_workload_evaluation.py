@@ -237,7 +237,6 @@ def test_leaked_examples_are_counted(inputs, tmp_path):
 ids = st.lists(st.tuples(st.integers(-50, 50), st.integers(0, 5)), max_size=60)
 
 
-@settings(max_examples=50)
 @given(train=ids, test=ids, size=st.integers(1, 20), grouped=st.booleans())
 def test_leaks_are_those_of_a_set(train, test, size, grouped):
     def blocks(rows):

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
@@ -259,7 +259,6 @@ def test_scores_of_a_champion_that_there_is_not_are_rejected(root: Path):
     assert "but no champion" in gate(root, *COMPARED, champion="none")["reason"]
 
 
-@settings(max_examples=60)
 @given(data=st.data())
 def test_torn_and_flipped_files_never_pass_and_never_raise(tmp_path_factory, good: Path, data):
     """Every page has a checksum, so a flipped bit never reaches a number."""
@@ -295,7 +294,6 @@ PATHS = [
 ]  # fmt: skip
 
 
-@settings(max_examples=60)
 @given(path=st.sampled_from(PATHS), put=st.none() | garbage)
 def test_any_piece_of_the_evaluation_replaced_by_garbage(good: Path, path, put):
     inside = good / "processing/input/evaluation/evaluation.json"
@@ -398,7 +396,6 @@ def test_wins_and_losses_of_single_questions(tmp_path: Path, words, wins, losses
     assert ("approximate: no range" in check["reason"]) == (not words)
 
 
-@settings(max_examples=25)
 @given(data=st.data(), words=st.sampled_from([(), RANGE]))
 def test_a_better_answer_never_turns_pass_into_reject(tmp_path_factory, data, words):
     wins, losses = data.draw(st.integers(15, 40)), data.draw(st.integers(1, 15))
@@ -412,7 +409,6 @@ def test_a_better_answer_never_turns_pass_into_reject(tmp_path_factory, data, wo
 GAINS = st.lists(st.floats(-0.3, 0.6), min_size=30, max_size=30)
 
 
-@settings(max_examples=25)
 @given(gains=GAINS, place=st.integers(0, 29), raised=st.floats(0.01, 1e6))
 def test_a_better_example_never_turns_pass_into_reject_in_any_check(
     tmp_path_factory, gains, place, raised

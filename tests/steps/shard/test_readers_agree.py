@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from steps.shard.readers import Batch, json_lines, text
@@ -114,7 +114,6 @@ def block(content: bytes) -> Block:
     return Block(b"<" + content + b">", 1, 1 + len(content), 1)
 
 
-@settings(max_examples=120, deadline=None)
 @given(content=JSON_FILES, columns=COLUMNS, small=LIMITS)
 def test_json_lines(content: bytes, columns: Columns, small: dict[str, int]):
     content = b"\n" + content  # so that it does not start like a file of another kind
@@ -161,7 +160,6 @@ def _value(kind: str, value: object) -> str | float | None:
     return value
 
 
-@settings(max_examples=150, deadline=None)
 @given(line=damaged(json_object()), columns=COLUMNS)
 def test_json_lines_against_the_json_module(line: bytes, columns: Columns):
     if b"\n" in line or not line.strip(b" \t\r") or b"Inf" in line.replace(b"Infinity", b""):
@@ -220,7 +218,6 @@ def by_rows(table: Table, content: bytes) -> Reading:
         return shown(table.parse(window, LineCount(2)))
 
 
-@settings(max_examples=150, deadline=None)
 @given(content=CSV_FILES, columns=COLUMNS, small=LIMITS, end=st.sampled_from([b"\n", b""]))
 def test_csv(content: bytes, columns: Columns, small: dict[str, int], end: bytes):
     content = content.rstrip(b"\r\n") + end
@@ -235,7 +232,6 @@ def test_csv(content: bytes, columns: Columns, small: dict[str, int], end: bytes
         assert exactly(from_file("a.csv", HEADER + content, columns)) == exactly(exact)
 
 
-@settings(max_examples=100, deadline=None)
 @given(content=CSV_FILES)
 def test_csv_against_the_csv_module(content: bytes):
     columns = {name: Column("text", False) for name in ("text", "size", "kind", "z")}
@@ -261,7 +257,6 @@ def one_number(batch: Batch | None) -> float | None | str:
     return "bad" if batch is None or batch.bad else batch.records["size"][0].as_py()
 
 
-@settings(max_examples=400, deadline=None)
 @given(LITERALS | st.floats().map(repr) | st.integers().map(str) | st.decimals().map(str))
 def test_numbers(literal: str):
     """A text that pyarrow accepts as a number is one, and has the same bits."""
@@ -276,7 +271,6 @@ def test_numbers(literal: str):
     assert fast == "bad" or repr(fast) == repr(one_number(json_lines.exact(block(line), NUMBER)))
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**70), 2**70))
 def test_good_numbers_take_the_vectorised_way(number: float):
     literal = repr(number).encode()
@@ -323,7 +317,6 @@ def test_rows_of_another_length_take_the_vectorised_way():
     assert fast.lines.tolist() == [2, 5]
 
 
-@settings(max_examples=80, deadline=None)
 @given(
     content=st.lists(
         st.text(max_size=5).map(lambda t: t.encode("utf-8", "surrogatepass"))

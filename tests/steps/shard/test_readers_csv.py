@@ -226,7 +226,6 @@ def test_header_may_be_long(tmp_path: Path):
 CSV_TEXT = st.text(alphabet='",\n\ra', max_size=12).map(str.encode)
 
 
-@settings(max_examples=200, deadline=None)
 @given(beginning=CSV_TEXT, rest=CSV_TEXT)
 def test_a_giant_record_may_be_forgotten_but_for_its_state(beginning: bytes, rest: bytes):
     dialect = Dialect(",")

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from steps.shard.readers import json_lines
@@ -90,7 +90,6 @@ def as_parquet(records: list[Record]) -> bytes:
 WRITERS = {"a.jsonl": as_json, "a.csv": as_csv, "a.parquet": as_parquet}
 
 
-@settings(max_examples=30)
 @given(RECORDS)
 def test_every_format_gives_what_was_written(records: list[Record]):
     for name, content in WRITERS.items():
@@ -123,7 +122,6 @@ OBJECTS = st.fixed_dictionaries({}, optional={k: st.sampled_from(v) for k, v in 
 LENGTHS = st.sampled_from([COLUMNS, COLUMNS | {"box": Column("list", length=2)}])
 
 
-@settings(max_examples=100)
 @given(st.lists(OBJECTS, max_size=5), LENGTHS, LIMITS)
 def test_json_lines_read_fast_and_exactly_alike(objects: list[str], columns: dict, small: dict):
     content = "\n".join(["{}", *objects]).encode()
@@ -139,7 +137,6 @@ def cells(name: str) -> st.SearchStrategy[str]:
     return st.sampled_from(found)
 
 
-@settings(max_examples=100)
 @given(st.lists(st.tuples(*map(cells, CELLS)), max_size=5), LENGTHS, LIMITS)
 def test_csv_reads_fast_and_exactly_alike(rows: list[tuple], columns: dict, small: dict):
     file = io.StringIO()
@@ -250,7 +247,6 @@ def test_a_list_with_a_number_beyond_the_limit_is_bad(tmp_path: Path):
     assert reasons(bad)[3].startswith("column 'box' is -100, too large for the samples (100 and")
 
 
-@settings(max_examples=30)
 @given(RECORDS, st.integers(0, 3))
 def test_equal_values_have_equal_hashes_wherever_they_lie(records: list[Record], cut: int):
     for number, kind in enumerate((pa.binary(), pa.list_(pa.float64()), pa.int64())):

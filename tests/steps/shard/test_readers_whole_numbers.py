@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from steps.shard.readers import json_lines
@@ -90,7 +90,6 @@ def test_users_beyond_a_float_stay_apart(tmp_path: Path, name: str):
 
 
 @pytest.mark.long
-@settings(max_examples=100, deadline=None)
 @given(st.lists(WHOLE, min_size=1, max_size=6), DTYPES, LIMITS)
 def test_text_formats_give_the_number_or_name_it(values: list, dtype: str, small: dict):
     columns = {"n": Column("number", False, dtype=dtype)}
@@ -101,7 +100,6 @@ def test_text_formats_give_the_number_or_name_it(values: list, dtype: str, small
 
 
 @pytest.mark.long
-@settings(max_examples=100, deadline=None)
 @given(st.lists(WHOLE, min_size=1, max_size=6), DTYPES)
 def test_lists_give_the_numbers_or_name_one(values: list, dtype: str):
     columns = {"n": Column("list", dtype=dtype)}
@@ -122,7 +120,6 @@ def test_lists_give_the_numbers_or_name_one(values: list, dtype: str):
 
 
 @pytest.mark.long
-@settings(max_examples=100, deadline=None)
 @given(st.lists(WHOLE, min_size=1, max_size=6), DTYPES, st.sampled_from([pa.int64(), pa.uint64()]))
 def test_parquet_gives_the_number_or_names_it(values: list, dtype: str, kind: pa.DataType):
     columns = {"n": Column("number", False, dtype=dtype)}
@@ -197,7 +194,6 @@ def test_text_that_only_some_parsers_take(tmp_path: Path, text: str):
 
 
 @pytest.mark.long
-@settings(max_examples=400, deadline=None)
 @given(LITERALS | st.integers().map(str) | st.decimals().map(str) | st.floats().map(repr), DTYPES)
 @example("2.4e-104", "uint8")  # 0 for pyarrow's decimals
 @example("0x1F", "uint8")  # 31 for pyarrow's integers

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.training.data.test_dataset import FIELDS, make
@@ -69,7 +69,6 @@ def make_order(dataset: Dataset, kind: str, seed: int = 0) -> Order:
     return create_windowed_order(dataset.fingerprint, seed, dataset.manifests.samples, 40)
 
 
-@settings(max_examples=40)
 @given(
     kind=st.sampled_from(["uniform", "windowed"]),
     loaded=st.booleans(),

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.training.data.test_sample_order import read
@@ -94,7 +94,6 @@ def test_a_table_of_the_largest_length_keeps_the_bound_too():
         assert np.abs(lag).max() < len(found)
 
 
-@settings(max_examples=60)
 @given(mixtures(), st.data())
 def test_any_position_is_found_as_counting_from_the_first_one_finds_it(made, data):
     order, phases = made
@@ -108,7 +107,6 @@ def test_any_position_is_found_as_counting_from_the_first_one_finds_it(made, dat
     assert order.count_samples(position).tolist() == counted.tolist()
 
 
-@settings(max_examples=60)
 @given(mixtures())
 def test_an_input_repeats_itself_only_when_all_of_it_was_seen(made):
     """Also across changes of the weights: nothing is skipped, and nothing repeats too early."""
@@ -124,7 +122,6 @@ def test_an_input_repeats_itself_only_when_all_of_it_was_seen(made):
             assert len(set(epoch.tolist())) == len(epoch) and set(epoch) <= set(every)
 
 
-@settings(max_examples=60)
 @given(
     mixtures(), st.integers(1, 16), st.integers(1, 6), st.integers(1, 4), st.integers(0, 300),
     st.integers(1, 40),
@@ -162,7 +159,6 @@ def test_an_input_has_the_order_that_it_has_by_itself():
     assert own.tolist() == alone.tolist()
 
 
-@settings(max_examples=60)
 @given(mixtures(), st.integers(0, 300))
 def test_the_shards_that_are_asked_for_hold_the_next_sample_of_every_input(made, position):
     order, _ = made

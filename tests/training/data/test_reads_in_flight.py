@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.training.data.test_dataset import FIELDS, make
@@ -71,7 +71,6 @@ def shared(tmp_path_factory) -> Path:
     return folder
 
 
-@settings(max_examples=60)
 @given(
     batches=st.lists(st.lists(st.integers(0, SAMPLES - 1), max_size=40), min_size=1, max_size=4),
     most=st.integers(1, 9),
@@ -94,7 +93,6 @@ def test_any_number_of_threads_reads_what_the_maps_hold(shared, batches, most, d
         reads.close()
 
 
-@settings(max_examples=30)
 @given(
     world=st.integers(1, 4),
     micro=st.integers(1, 30),

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from training.data.sample_order import (
@@ -100,7 +100,6 @@ runs = st.lists(
 )
 
 
-@settings(max_examples=60)
 @given(orders(), runs)
 def test_other_ranks_and_batches_go_on_exactly_where_the_last_stopped(made, runs):
     """Runs of (world, samples per rank, batches), each with its own order from the position on."""

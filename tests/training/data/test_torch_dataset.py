@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from accelerate.data_loader import BatchSamplerShard
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler
 
@@ -60,7 +60,6 @@ def ours(train: ShardDataset, micro: int, rank: int, world: int) -> list[list[in
     return list(train.loader(micro, rank=rank, world=world).batch_sampler)
 
 
-@settings(max_examples=40)
 @given(
     share=st.sampled_from([accelerates, lightnings, ours]),
     phases=st.lists(st.sampled_from([(1, 1), (2, 2), (3, 1), (4, 3)]), min_size=1, max_size=3),
@@ -183,7 +182,6 @@ REQUESTS = st.lists(
 )
 
 
-@settings(max_examples=60)
 @given(st.sampled_from(["uniform", "windowed", None]), REQUESTS)
 def test_what_is_read_ahead_is_what_is_asked_for_in_whatever_pattern(folder, shuffle, requests):
     """A request: so many batches from a position on, of so many samples, so far apart."""

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save
 
@@ -17,7 +17,6 @@ def tensor(kind: str, shape: tuple[int, ...]) -> torch.Tensor:
     return found.to(getattr(torch, kind))
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.dictionaries(NAMES, st.tuples(st.sampled_from([*TYPES]), SHAPES), max_size=8),
     st.randoms(use_true_random=False),

@@ -47,7 +47,6 @@ def test_none_speaks_of_a_healthy_training(seed, noise, lines):
     assert said(healthy(lines, seed, noise)) == []
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.floats(1e-6, 1e-2), st.integers(40, 200))
 def test_a_loss_that_falls_slowly_falls_and_its_mirror_image_rises(seed, fall, lines):
     """The loss changes by a share of its size, with noise as large: 40 lines show it by ten

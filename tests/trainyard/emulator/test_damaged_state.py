@@ -13,7 +13,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.trainyard.emulator.harness import Cloud, Gate, cloud, fail_step, process_step, until
@@ -101,7 +101,6 @@ def run_of(state: Path) -> str:
 DOCUMENTS = (*LISTED, "tags.json", "pipelines/p/definition-1.json", "executions/*/definition.json")
 
 
-@settings(max_examples=25)
 @given(st.sampled_from(DOCUMENTS), st.floats(0, 1), st.sampled_from([b"", b"null", b"\xff", b"[]"]))
 def test_no_truncation_keeps_the_rest_from_being_read(
     state: Path, tmp_path_factory: pytest.TempPathFactory, pattern: str, cut: float, end: bytes

@@ -12,7 +12,7 @@ import pytest
 from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
 from botocore.exceptions import ClientError, EndpointConnectionError
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.trainyard.emulator.standin import signed
@@ -55,7 +55,6 @@ def body(answer: dict) -> bytes:
     return answer["Body"].read()
 
 
-@settings(max_examples=40, deadline=None)
 @given(key=KEY | st.sampled_from(["a//b", "/a", "a/", "../a", "a/./b", "%2F", "a?b=c#d", "a+b "]))
 def test_any_key_comes_back_with_its_bytes_in_get_head_and_list(s3, key: str):
     s3.put_object(Bucket="bucket", Key=key, Body=key.encode())
@@ -87,7 +86,6 @@ def model_range(first: int | None, last: int | None) -> tuple[int, int] | str:
     return (first, SIZE if last is None else min(last + 1, SIZE)) if first < SIZE else "refused"
 
 
-@settings(max_examples=80, deadline=None)
 @given(first=st.integers(0, 25), last=st.integers(0, 25), form=st.sampled_from(["f-l", "f-", "-l"]))
 def test_ranges_are_slices(s3, endpoint, first: int, last: int, form: str):
     endpoint.app.objects.put_bytes("bucket", "range", DIGITS)
@@ -129,7 +127,6 @@ def tree(s3) -> list[str]:
     return keys
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     prefix=st.sampled_from(["", "a", "a/", "a/b", "é", "nothing"]),
     delimiter=st.sampled_from(["", "/", "-", "b/"]),

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trainyard.foresight.layouts import Count, Machine, Space, fitting, node_counts
@@ -78,7 +78,6 @@ def test_a_batch_that_ranks_cannot_share_has_no_layout():
     assert not found and not count.layouts
 
 
-@settings(max_examples=30, deadline=None)
 @given(there=st.floats(0.05, 20), tensor=st.sampled_from([1, 2, 8]))
 def test_the_walk_finds_what_asking_about_each_would(there: float, tensor: int):
     space = Space(tensor=(tensor,), pipeline=(1, 4), interleave=(1, 2), context=(1,))

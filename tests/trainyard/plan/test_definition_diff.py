@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.trainyard.plan.pictures import Change, Studio
@@ -191,7 +191,6 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=50)
 @given(st.dictionaries(st.sampled_from("abc"), JSON, max_size=2))
 def test_any_json_has_fields_and_equal_json_equal_ones(values: dict):
     assert flat(values) == flat(copy.deepcopy(values))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import ks_2samp
 from sklearn import metrics as sk
@@ -167,7 +167,6 @@ def test_a_field_that_is_too_long_is_named(tmp_path: Path) -> None:
 # distributions
 
 
-@settings(max_examples=30)
 @given(st.integers(1, 9000), st.integers(0, 5))
 def test_a_sketch_keeps_the_number_of_data_and_their_quantiles(size: int, seed: int) -> None:
     values = np.random.default_rng(seed).normal(size=size)

@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -144,7 +144,6 @@ def _odd() -> tuple[dict, dict]:
     return values(build_on_meta(Odd, 5)), named_tensors(real(build_on_meta(Odd, 5)))
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_a_part_is_the_same_numbers_as_in_the_whole(data):
     known, whole = _odd()
@@ -176,7 +175,6 @@ def test_large_rows_are_cut_anywhere():
         assert torch.equal(into, whole[part])
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**64), st.integers(0, 10_000), st.integers(1, 300))
 def test_bits_follow_from_the_index_alone(key, start, count):
     whole = bits(key, Runs(np.array([0]), start + count))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 from torch import Tensor, nn
@@ -54,7 +54,6 @@ def qkv(
     return values(model)["weight"], parts, whole
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.data(), st.sampled_from([1, 2]), st.sampled_from([torch.float32, torch.bfloat16]))
 def test_a_part_is_the_same_numbers_as_in_the_whole(data, groups, kind):
     value, parts, whole = qkv(groups, (kind,) * 3)

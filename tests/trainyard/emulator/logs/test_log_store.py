@@ -4,7 +4,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trainyard.emulator.logs.log_store import LogStore, read_backward, read_forward
@@ -13,7 +13,6 @@ from trainyard.emulator.request_scope import ApiError
 MESSAGES = st.lists(st.text(max_size=30), max_size=30)
 
 
-@settings(max_examples=50, deadline=None)
 @given(batches=st.lists(MESSAGES, max_size=4))
 def test_events_come_back_in_order_both_ways_and_from_another_store(tmp_path_factory, batches):
     root = tmp_path_factory.mktemp("logs")

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from botocore.exceptions import ClientError
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trainyard.emulator.s3.upload_body import ALGORITHMS, LINEAR, composite, encode_sum, full_object
@@ -43,7 +43,6 @@ def test_each_checksum_has_its_published_check_value(name: str, check: str):
     assert base64.b64decode(of(name, b"123456789")).hex() == check
 
 
-@settings(max_examples=25, deadline=None)
 @given(data=st.binary(max_size=40), repeat=st.integers(1, 300), cut=st.integers(0, 12_000))
 def test_a_crc_is_the_same_however_the_bytes_come_and_follows_from_its_parts(data, repeat, cut):
     whole = data * repeat

@@ -33,7 +33,7 @@ def store(tmp_path: Path):
     store.close()
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(
     puts=st.lists(st.tuples(KEYS | NESTED.filter(bool), st.binary(max_size=20)), max_size=15),
     deletes=st.sets(st.integers(0, 14)),

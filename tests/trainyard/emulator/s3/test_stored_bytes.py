@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from botocore.exceptions import ClientError, IncompleteReadError
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.trainyard.emulator.harness import (
@@ -218,7 +218,6 @@ def test_a_damaged_part_of_an_upload_becomes_no_object(aws: Cloud):
     assert aws.keys("parts") == []
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.binary(max_size=9), max_size=9), st.data())
 def test_bytes_are_those_that_were_put_however_they_are_read(tmp_path_factory, chunks, data):
     with pytest.MonkeyPatch.context() as patch:

@@ -8,7 +8,7 @@ import time
 import zlib
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.trainyard.emulator.standin import signed
@@ -52,7 +52,6 @@ TRAILED = {"x-amz-content-sha256": "STREAMING-UNSIGNED-PAYLOAD-TRAILER"} | {
 }
 
 
-@settings(max_examples=40, deadline=None)
 @given(data=st.binary(max_size=200), size=st.integers(1, 64))
 def test_chunks_are_taken_apart_and_their_trailer_verified(put, data: bytes, size: int):
     framed = chunked(data, size, f"x-amz-checksum-crc32:{crc32(data)}\r\n")

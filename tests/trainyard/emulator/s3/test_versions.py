@@ -79,7 +79,6 @@ def check(store: ObjectStore, model: Model) -> None:
     assert len(list((store.root / "data").glob("*/*"))) == bytes_of, "bytes that nobody names"
 
 
-@settings(max_examples=25, deadline=None)
 @given(steps=st.lists(STEP, max_size=12))
 def test_the_store_follows_the_rules_and_keeps_them_over_a_restart(tmp_path_factory, steps):
     root, model = tmp_path_factory.mktemp("s3"), Model()

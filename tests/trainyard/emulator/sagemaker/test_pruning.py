@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conftest import CHECKOUT
@@ -150,7 +150,6 @@ def test_the_oldest_goes_until_the_rest_is_small_enough(made):
     assert 0 < found.freed_bytes < size
 
 
-@settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_nothing_that_stays_loses_anything(made, data):
     """For any options: no object of a kept execution is deleted, and less with a larger limit."""

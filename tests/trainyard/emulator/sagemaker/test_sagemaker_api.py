@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.trainyard.emulator.harness import Cloud, cloud, fail_step
@@ -54,7 +54,6 @@ def asked(aws: Cloud, operation: str, body: bytes) -> tuple[int, str]:
     return answer.status, answer.read().decode()
 
 
-@settings(max_examples=30)
 @given(st.data())
 def test_no_json_is_a_500(aws: Cloud, data: st.DataObject):
     operation = data.draw(st.sampled_from(answered(aws)))
