@@ -24,7 +24,6 @@ from trainyard.aws_clients import client, service_errors
 from trainyard.common import atomic_file
 from trainyard.common.errors import ServiceError
 from trainyard.runs.execution import Execution
-from trainyard.runs.why.diagnosis import Cause
 from trainyard.runs.why.read_evidence import causes_of
 
 SUBJECT = 100  # characters of an e-mail's subject, SNS's limit
@@ -57,7 +56,9 @@ def announce(event: Mapping[str, Any], context: object = None) -> dict[str, str]
         with service_errors(f"publishing to {topic}"):
             client("sns").publish(TopicArn=topic, Subject=_plain(subject)[:SUBJECT], Message=text)
     if secret := os.environ.get("SLACK_SECRET_ARN"):
-        _post(_address(secret), text)
+        with service_errors("reading the address of Slack's webhook"):
+            answer = client("secretsmanager").get_secret_value(SecretId=secret)
+        _post(str(answer.get("SecretString", "")).strip(), text)
     return {"told": text}
 
 
@@ -66,18 +67,15 @@ def message(execution: Execution, status: str, console: str = "") -> str:
     pipeline, _, run = execution.arn.rpartition(":pipeline/")[2].partition("/execution/")
     lines = [f"{pipeline}: run {run} {status}"]
     for cause in causes_of(execution) if status == "Failed" else ():
-        lines += _cause_lines(cause)
+        likely = "likely: " if cause.certainty == "likely" else ""
+        cause_lines = [f"{cause.step} failed: {likely}{cause.sentence}"]
+        cause_lines += [f"  {line}" for line in cause.lines[:5]]
+        cause_lines += [f"fix: {cause.fix}"] if cause.fix else []
+        lines += map(_plain, cause_lines)
     lines.append(f"trainyard why {execution.arn}" if status == "Failed" else execution.arn)
     if console:
         lines.append(f"{console.rstrip('/')}/runs/{pipeline}/{run}")
     return "\n".join(lines)[:LONGEST]
-
-
-def _cause_lines(cause: Cause) -> list[str]:
-    likely = "likely: " if cause.certainty == "likely" else ""
-    lines = [f"{cause.step} failed: {likely}{cause.sentence}"]
-    lines += [f"  {line}" for line in cause.lines[:5]]
-    return [_plain(line) for line in (*lines, *([f"fix: {cause.fix}"] if cause.fix else []))]
 
 
 def _plain(text: str) -> str:
@@ -85,17 +83,10 @@ def _plain(text: str) -> str:
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
-def _address(secret: str) -> str:
-    with service_errors("reading the address of Slack's webhook"):
-        answer = client("secretsmanager").get_secret_value(SecretId=secret)
-    return str(answer.get("SecretString", "")).strip()
-
-
 def _post(address: str, text: str) -> None:
     """Post to the address, which is a secret: no message contains it."""
-    escaped_text = (
-        text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    )  # Slack's rule
+    # Slack's rule: these three characters are markup, and no others.
+    escaped_text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     request = urllib.request.Request(  # noqa: S310  # the address is the owner's secret
         address,
         json.dumps({"text": escaped_text}).encode(),
@@ -105,6 +96,7 @@ def _post(address: str, text: str) -> None:
         with urllib.request.urlopen(request, timeout=SECONDS):  # noqa: S310
             return
     except (URLError, OSError, ValueError) as error:
+        # The error's own text would name the address, and so would a traceback with its cause.
         reason = getattr(error, "code", None) or type(error).__name__
         raise ServiceError(f"Slack's webhook did not take the message: {reason}") from None
 
@@ -113,18 +105,20 @@ def package() -> bytes:
     """Return the function's code as a zip archive; the same bytes each time."""
     house = Path(__file__).parents[1]
     paths = [house / "__init__.py", Path(__file__), *(house / part for part in PARTS)]
-    files = sorted(file for path in paths for file in ([path] if path.is_file() else _in(path)))
+    suffixes = ("*.py", "*.toml", "*.json")
+    files: list[Path] = []
+    for path in paths:
+        files += (
+            [path] if path.is_file() else [f for suffix in suffixes for f in path.rglob(suffix)]
+        )
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
-        for file in files:
+        for file in sorted(files):
+            # The files' own times would change the bytes; a zip archive's earliest year is 1980.
             name = zipfile.ZipInfo(str(file.relative_to(house.parent)), (1980, 1, 1, 0, 0, 0))
             name.external_attr = 0o644 << 16
             archive.writestr(name, file.read_bytes(), zipfile.ZIP_DEFLATED)
     return data.getvalue()
-
-
-def _in(folder: Path) -> list[Path]:
-    return [file for suffix in ("*.py", "*.toml", "*.json") for file in folder.rglob(suffix)]
 
 
 if __name__ == "__main__":

@@ -154,13 +154,14 @@ class Execution:
             return self._sagemaker.describe_pipeline_execution(PipelineExecutionArn=self.arn)
 
     def stop(self, reason: str) -> None:
-        """Stop the execution; its description says why, since a stop itself keeps no reason.
+        """Stop the execution; its description says why.
 
         Raises:
             ServiceError: it has ended, or AWS refuses.
         """
         description = self.describe().get("PipelineExecutionDescription")
         with service_errors(f"stopping execution {self.arn}"):
+            # StopPipelineExecution keeps no reason.
             self._sagemaker.update_pipeline_execution(
                 PipelineExecutionArn=self.arn,
                 PipelineExecutionDescription="; ".join(filter(None, [reason, description]))[
@@ -222,13 +223,13 @@ class Execution:
         """Return the executions of its pipeline that were started before it, the newest first."""
         description = self.describe()
         with service_errors(f"listing executions before {self.arn}"):
+            # One more than asked for: the service rounds the time and may list this execution.
             summaries = self._sagemaker.list_pipeline_executions(
                 PipelineName=description["PipelineArn"].rpartition("/")[2],
                 CreatedBefore=description["CreationTime"],
                 SortBy="CreationTime",
                 SortOrder="Descending",
-                MaxResults=limit
-                + 1,  # one more: the service rounds the time and may list this execution
+                MaxResults=limit + 1,
             )["PipelineExecutionSummaries"]
         others = [summary["PipelineExecutionArn"] for summary in summaries]
         same = [Execution(arn, self._region, self._get_client) for arn in others if arn != self.arn]
@@ -246,7 +247,8 @@ class Execution:
         """Return host → its log's last ``count`` events, with ``timestamp`` and ``message``."""
         events_by_host = {}
         for stream in self._log_streams(step):
-            host = stream.partition("/")[2]  # a transform also has <host>/data-log
+            # A training's stream is <job>/algo-1-<time>; a transform also has <host>/data-log.
+            host = stream.partition("/")[2]
             match = re.fullmatch(r"(algo-\d+)(?:-\d+)?", host)
             answer = self._log_events(step, stream, limit=count, startFromHead=False)
             events = answer.get("events", [])
@@ -265,10 +267,8 @@ class Execution:
                 more = {"nextToken": token} if token else {}
                 page = self._log_events(step, stream, startFromHead=True, **more)
                 yield from ({**MISSING, **event} for event in page.get("events", []))
-                if page.get("nextForwardToken") in (
-                    token,
-                    None,
-                ):  # the token is repeated at the end
+                # CloudWatch repeats the token at the end; an empty page alone is none.
+                if page.get("nextForwardToken") in (token, None):
                     break
                 token = page["nextForwardToken"]
 
@@ -349,7 +349,11 @@ def latest_execution(pipeline: str | None, region: str | None = None, start: str
     with service_errors("looking for the newest execution"):
         sagemaker = client("sagemaker", region)
         names = [pipeline] if pipeline else _pipelines(sagemaker)
-        newest = [summary for name in names for summary in _executions(sagemaker, name)]
+        newest: list[dict[str, Any]] = []
+        for name in names:
+            newest += sagemaker.list_pipeline_executions(
+                PipelineName=name, SortBy="CreationTime", SortOrder="Descending", MaxResults=1
+            )["PipelineExecutionSummaries"]
     if not newest:
         raise ServiceError(
             f"{pipeline or 'no pipeline'} has no execution to watch; start one with {start}"
@@ -379,12 +383,6 @@ def _pipelines(sagemaker: Any) -> list[str]:
     return [item["PipelineName"] for page in pages for item in page.get("PipelineSummaries", ())]
 
 
-def _executions(sagemaker: Any, pipeline: str) -> list[dict[str, Any]]:
-    return sagemaker.list_pipeline_executions(
-        PipelineName=pipeline, SortBy="CreationTime", SortOrder="Descending", MaxResults=1
-    )["PipelineExecutionSummaries"]
-
-
 # Callback steps that wait for an answer, on AWS or the emulator: list and answer them.
 
 RUNS = ("Executing", "Stopping")
@@ -411,7 +409,14 @@ def waiting(region: str | None = None) -> Iterator[Waiting]:
     """
     with service_errors("looking for callbacks"):
         sagemaker = client("sagemaker", region)
-        running = list(_running(sagemaker))
+        listing = sagemaker.get_paginator("list_pipeline_executions")
+        running = [
+            item["PipelineExecutionArn"]
+            for name in _pipelines(sagemaker)
+            for page in listing.paginate(PipelineName=name)
+            for item in page["PipelineExecutionSummaries"]
+            if item["PipelineExecutionStatus"] in RUNS
+        ]
     for arn in running:
         for step in Execution(arn, region).steps():
             callback = step.metadata.get("Callback", {})
@@ -449,15 +454,3 @@ def _send(how: str, region: str | None, **request: Any) -> str:
     with service_errors(f"answering callback {request['CallbackToken']}"):
         send = getattr(client("sagemaker", region), f"send_pipeline_execution_step_{how}")
         return send(**request)["PipelineExecutionArn"]
-
-
-def _running(sagemaker: Any) -> Iterator[str]:
-    """Iterate over the ARNs of executions that have not ended."""
-    pages = sagemaker.get_paginator("list_pipelines").paginate()
-    names = [item["PipelineName"] for page in pages for item in page["PipelineSummaries"]]
-    listing = sagemaker.get_paginator("list_pipeline_executions")
-    for name in names:
-        for page in listing.paginate(PipelineName=name):
-            for item in page["PipelineExecutionSummaries"]:
-                if item["PipelineExecutionStatus"] in RUNS:
-                    yield item["PipelineExecutionArn"]

@@ -59,8 +59,7 @@ def spent(kind: str, job: Mapping[str, Any], prices: Prices, now: datetime) -> S
     """Compute the cost of a job.
 
     Machines are charged from the start of the job's own work (TrainingStartTime and the like) to
-    its end. A training job's BillableTimeInSeconds counts instead, once it is there: it is less
-    with spot instances (API reference, DescribeTrainingJob).
+    its end. A training job's BillableTimeInSeconds counts instead, once it is there.
 
     Args:
         kind: ``TrainingJob``, ``ProcessingJob``, ``TransformJob`` or ``TuningJob``.
@@ -89,10 +88,7 @@ def spent(kind: str, job: Mapping[str, Any], prices: Prices, now: datetime) -> S
 
 
 def _of_trainings(search: Mapping[str, Any], prices: Prices, now: datetime) -> Spent:
-    """Return the sum over a tuning job's training jobs.
-
-    Their summaries lack what a spot job was billed, so its price on demand is an estimate.
-    """
+    """Return the sum over a tuning job's training jobs."""
     definitions = search.get("TrainingJobDefinitions") or [search["TrainingJobDefinition"]]
     by_name = {entry.get("DefinitionName"): entry for entry in definitions}
     costs, spot = [], False
@@ -102,6 +98,7 @@ def _of_trainings(search: Mapping[str, Any], prices: Prices, now: datetime) -> S
             "ResourceConfig", definition.get("HyperParameterTuningResourceConfig")
         )
         costs.append(spent("TrainingJob", {**training, "ResourceConfig": resources}, prices, now))
+        # The summaries lack what a spot job was billed, so its price on demand is an estimate.
         spot = spot or definition.get("EnableManagedSpotTraining", False)
     machines = " or ".join(dict.fromkeys(cost.machines for cost in costs))
     unknown = any(cost.usd is None for cost in costs)
@@ -115,6 +112,8 @@ def _of_trainings(search: Mapping[str, Any], prices: Prices, now: datetime) -> S
 
 
 def _seconds(kind: str, job: Mapping[str, Any], now: datetime) -> float:
+    # Less than the time between start and end with spot instances (API reference,
+    # DescribeTrainingJob).
     if (billable_seconds := job.get("BillableTimeInSeconds")) is not None:
         return float(billable_seconds)
     work = kind.removesuffix("Job")

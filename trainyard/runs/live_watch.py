@@ -1,7 +1,7 @@
 """Show an execution live until it ends, and stop it on Ctrl-C when asked to."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -58,6 +58,7 @@ def _handle_interrupt(
             print_summary(execution, display)
             return INTERRUPT_STATUS
     except KeyboardInterrupt:
+        # The second Ctrl-C: the run goes on stopping, and nobody waits for it.
         pass
     console.print(f"no longer watched: {display.watch} {execution.arn}", highlight=False)
     return INTERRUPT_STATUS
@@ -122,19 +123,15 @@ def _progress(execution: Execution, steps: list[Step], display: Display) -> Rend
     """Return the progress of the running training job, and its latest metrics."""
     for step in _trainings(steps):
         job = execution.training_job(step.job[1] if step.job else "")
-        progress_view, warning = _training(job, display), display.warns(execution, job)
-        return Group(progress_view, Text(warning, style="yellow")) if warning else progress_view
+        metrics = [f"{name.split(':')[-1]} {value:,.4g}" for name, value in latest(job).items()]
+        view: RenderableType = Text("  ".join(metrics), style="dim")
+        if (progress := display.progress(job)) is not None:
+            steps_done, total = progress
+            bar = ProgressBar(total=total, completed=steps_done, width=40)
+            view = Group(Columns([bar, f"step {steps_done:.0f} of {total:.0f}"]), view)
+        warning = display.warns(execution, job)
+        return Group(view, Text(warning, style="yellow")) if warning else view
     return ""
-
-
-def _training(job: Mapping[str, Any], display: Display) -> RenderableType:
-    metrics = [f"{name.split(':')[-1]} {value:,.4g}" for name, value in latest(job).items()]
-    text = Text("  ".join(metrics), style="dim")
-    if (progress := display.progress(job)) is None:
-        return text
-    steps_done, total = progress
-    bar = ProgressBar(total=total, completed=steps_done, width=40)
-    return Group(Columns([bar, f"step {steps_done:.0f} of {total:.0f}"]), text)
 
 
 # A line a minute for each running step, where a log and not a terminal shows the run.
@@ -164,6 +161,7 @@ class SignsOfLife:
             if step.status != "Executing":
                 continue
             job = self._training_job(execution, step, now)
+            # setdefault: a step's first line comes a minute after the step was seen, not at once.
             if now - self._printed_at.setdefault(step.name, now) >= INTERVAL_S:
                 self._printed_at[step.name] = now
                 sign = self._describe_training(step, job, now) or _last_line(execution, step)

@@ -130,6 +130,7 @@ class LineMetrics:
 
 def metrics_in(metrics: Iterable[Definition], message: str) -> LineMetrics | None:
     """Return the metrics in a line; None if there are none."""
+    # A progress bar writes its line again after each \r: the last one counts.
     line = message[-LONGEST:].rstrip("\r\n").rpartition("\r")[2] if "\r" in message else message
     line = line[:LONGEST]
     values = {metric.name: value for metric in metrics if (value := metric.value(line)) is not None}
@@ -174,14 +175,14 @@ class Sample(NamedTuple):
 
 def final(job: Mapping[str, Any]) -> dict[str, Sample]:
     """Return name → last value, from DescribeTrainingJob's FinalMetricDataList."""
-    entries = job.get("FinalMetricDataList") or ()
-    return {entry["MetricName"]: _final(entry) for entry in entries if "MetricName" in entry}
-
-
-def _final(entry: Mapping[str, Any]) -> Sample:
-    when = entry.get("Timestamp")
-    timestamp = when.timestamp() * 1000 if isinstance(when, datetime) else 0.0
-    return Sample(timestamp, None, float(entry.get("Value", "nan")))
+    samples = {}
+    for entry in job.get("FinalMetricDataList") or ():
+        if "MetricName" in entry:
+            when = entry.get("Timestamp")
+            timestamp = when.timestamp() * 1000 if isinstance(when, datetime) else 0.0
+            value = float(entry.get("Value", "nan"))
+            samples[entry["MetricName"]] = Sample(timestamp, None, value)
+    return samples
 
 
 def of_cloudwatch(
@@ -196,7 +197,12 @@ def of_cloudwatch(
     if start is None or not names:
         return {}
     end = description.get("TrainingEndTime") or datetime.now(UTC)
-    period = _period(start, end)
+    # At most 1,000 values, at a period that CloudWatch still keeps: a minute for 15 days, 5 minutes
+    # for 63, an hour for 455
+    # (https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/cloudwatch_concepts.html).
+    age = (datetime.now(UTC) - start).days
+    least = 60 if age < 15 else 300 if age < 63 else 3_600
+    period = max(1, round((end - start).total_seconds() / 1_000 / least)) * least
     queries = [
         {
             "Id": f"m{i}",
@@ -227,13 +233,3 @@ def of_cloudwatch(
                 name = names[int(query_id)] if query_id.isdigit() else result.get("Label", "")
                 series[name] += [Sample(t.timestamp() * 1000, None, v) for t, v in values]
     return dict(series) if any(series.values()) else {}
-
-
-def _period(start: datetime, end: datetime) -> int:
-    """Return the seconds per value: at most 1,000 values, at a period that CloudWatch still keeps
-    (https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/cloudwatch_concepts.html:
-    a minute for 15 days, 5 minutes for 63 days, an hour for 455).
-    """
-    age = (datetime.now(UTC) - start).days
-    least = 60 if age < 15 else 300 if age < 63 else 3_600
-    return max(1, round((end - start).total_seconds() / 1_000 / least)) * least

@@ -75,6 +75,7 @@ def key(value: Any, stand_ins: Mapping[str, str]) -> str:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     result = text(value)
+    # The longest first: a name may be part of another.
     for name in sorted(stand_ins, key=len, reverse=True):
         result = result.replace(name, stand_ins[name])
     return STAMP.sub("{time}", result)
@@ -86,7 +87,8 @@ def parameters(document: Mapping[str, Any], given_values: Mapping[str, str]) -> 
     """
     try:
         return values(document, given_values)
-    except ValueError:  # the service reads the type otherwise: then as it is listed
+    except ValueError:
+        # The service reads the type otherwise: then the value counts as it is listed.
         return {
             name: entry.get("DefaultValue") for name, entry in index_parameters(document).items()
         } | {
@@ -121,8 +123,15 @@ def step_inputs(
     for path, field in fields(step.document).items():
         value = evaluate(field.raw, scope, lenient=True)
         name = label(path)
-        if WIRE in (marked_text := _text(value)) or OWN_MARK in marked_text:
-            job_fields = _job_fields(job) if job_fields is None else job_fields
+        marked_text = value
+        if not isinstance(value, str):
+            # ensure_ascii would escape the marks.
+            marked_text = json.dumps(value, default=str, ensure_ascii=False)
+        if WIRE in marked_text or OWN_MARK in marked_text:
+            if job_fields is None:
+                # botocore's answers contain times.
+                plain = json.loads(json.dumps(job, default=str))
+                job_fields = {label(path): field.raw for path, field in flat(plain).items()}
             actual = job_fields.get(name)
             if isinstance(actual, str) and _is_uri(actual):
                 uris[name] = actual.strip('"')
@@ -139,17 +148,8 @@ def _mark_reference(name: str) -> str:
     return f"{OWN_MARK if name.startswith('Execution.') else WIRE}{reference(name)}"
 
 
-def _job_fields(job: Mapping[str, Any]) -> dict[str, Any]:
-    plain = json.loads(json.dumps(job, default=str))  # botocore's answers contain times
-    return {label(path): field.raw for path, field in flat(plain).items()}
-
-
 def _is_uri(value: Any) -> bool:
     return isinstance(value, str) and value.strip('"').startswith("s3://")
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
 
 
 def _remove_marks(value: Any) -> Any:
@@ -262,6 +262,7 @@ class _BoundedStream(io.RawIOBase):
 
     def read(self, size: int = -1) -> bytes:
         if size < 0 or size > self._remaining:
+            # One byte beyond the limit shows that there is more.
             size = self._remaining + 1
         chunk = self._inner.read(size)
         self._remaining -= len(chunk)
@@ -292,14 +293,17 @@ def file(archive: bytes, path: str) -> bytes | None:
     content = None
     try:
         for name, stream in _members(archive):
-            if name == path:  # of two files with one name, unpacking leaves the later one
+            # No end at the first: of two files with one name, unpacking leaves the later one.
+            if name == path:
                 content = stream.read(LARGEST_TEXT + 1)
-    except FAULTS:  # keep what was found before
+    except FAULTS:
+        # What was read before the fault counts.
         return content
     return content
 
 
 def _members(archive: bytes) -> Iterator[tuple[str, IO[bytes]]]:
+    # gzip's magic number; tarfile's own detection would unpack without the limit on bytes.
     is_gzip = archive[:2] == b"\x1f\x8b"
     raw = io.BytesIO(archive)
     stream = _BoundedStream(gzip.GzipFile(fileobj=raw) if is_gzip else raw, UNPACKED)

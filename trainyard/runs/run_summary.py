@@ -73,7 +73,8 @@ def _print_failure(execution: Execution, step: Step) -> Cause:
         for line in last_words(logs[host]):
             console.print(Text(f"  {line}", style="dim"))
     cause = cause_of(execution, step)
-    if cause.name not in ("reason", "unknown"):  # both of which have been printed
+    # Both have been printed: the reason as such, the unknown as the log's last lines.
+    if cause.name not in ("reason", "unknown"):
         print_cause(cause)
     return cause
 

@@ -39,18 +39,15 @@ def resource_of(step: Step) -> Resource | None:
     """
     if step.job:
         kind, name = step.job
-        return Resource(kind, name, _arn(step.metadata), f"Describe{kind}")
+        bodies = (body for body in step.metadata.values() if isinstance(body, dict))
+        arns = (arn for body in bodies if (arn := body.get("Arn") or body.get("CheckJobArn")))
+        return Resource(kind, name, next(arns, ""), f"Describe{kind}")
     for step_type in STEP_TYPES.values():
         key, operation = step_type.metadata_key, _operation(step_type)
         arn = (step.metadata.get(key) or {}).get("Arn")
         if arn and operation:
             return Resource(key, arn.rpartition("/")[2], arn, operation)
     return None
-
-
-def _arn(metadata: Mapping[str, Any]) -> str:
-    bodies = (body for body in metadata.values() if isinstance(body, dict))
-    return next((arn for body in bodies if (arn := body.get("Arn") or body.get("CheckJobArn"))), "")
 
 
 def _operation(kind: StepType) -> str:
@@ -71,15 +68,13 @@ def describe_resource(sagemaker: Any, resource: Resource) -> dict[str, Any]:
     required_names = model.input_shape.required_members
     if len(required_names) != 1:
         return {}
+    # Only a package is described by its ARN: a version of a group has no name.
     name = resource.arn if required_names[0] == "ModelPackageName" else resource.name
     with service_errors(f"describing {resource.kind} {resource.name}"):
-        answer = _method(sagemaker, resource.operation)(**{required_names[0]: name})
+        methods = sagemaker.meta.method_to_api_mapping
+        method = next(name for name, api in methods.items() if api == resource.operation)
+        answer = getattr(sagemaker, method)(**{required_names[0]: name})
     return {key: value for key, value in answer.items() if key != "ResponseMetadata"}
-
-
-def _method(client: Any, operation: str) -> Any:
-    methods = client.meta.method_to_api_mapping
-    return getattr(client, next(name for name, api in methods.items() if api == operation))
 
 
 class RunValues(Start):
@@ -229,7 +224,8 @@ def in_json(content: bytes) -> Iterator[tuple[str, float]]:
 
 def _leaves(path: str, value: Any, deeper: int) -> Iterator[tuple[str, float]]:
     if isinstance(value, int | float) and not isinstance(value, bool):
-        if isinstance(value, float) or abs(value) < 1e300:  # else too large for a float
+        # float of a larger integer raises OverflowError.
+        if isinstance(value, float) or abs(value) < 1e300:
             yield path, float(value)
     elif isinstance(value, dict | list) and deeper:
         pairs = value.items() if isinstance(value, dict) else enumerate(value)
@@ -252,8 +248,9 @@ def of_package(
     """
     numbers: dict[str, float] = {}
     for name, text in (package.get("CustomerMetadataProperties") or {}).items():
-        if (number := _number(text)) is not None:
-            numbers[name] = number
+        # The expression leaves out hashes such as 12e45678, which float would read as infinity.
+        if isinstance(text, str) and _NUMBER.fullmatch(text):
+            numbers[name] = float(text)
     quality = (package.get("ModelMetrics") or {}).get("ModelQuality") or {}
     if uri := (quality.get("Statistics") or {}).get("S3Uri"):
         for name, number in report(uri).items():
@@ -271,25 +268,17 @@ def in_report(s3: Any, uri: str, registration_time: datetime | None = None) -> d
     try:
         answer = s3.get_object(Bucket=url.netloc, Key=url.path.lstrip("/"))
         write_time = answer.get("LastModified")
-        if answer.get("ContentLength", 0) > LONGEST or _is_later(write_time, registration_time):
+        is_later = (
+            write_time is not None
+            and registration_time is not None
+            and write_time > registration_time + LATE
+        )
+        if answer.get("ContentLength", 0) > LONGEST or is_later:
             return {}
         return dict(_name_numbers(json.loads(answer["Body"].read(LONGEST))))
-    except (
-        ClientError,
-        ParamValidationError,
-        ValueError,
-        RecursionError,
-        OverflowError,
-    ):  # another account's bucket, gone, not JSON, or an integer too large for a float
+    # Another account's bucket, gone, not JSON, or an integer too large for a float.
+    except (ClientError, ParamValidationError, ValueError, RecursionError, OverflowError):
         return {}
-
-
-def _is_later(write_time: datetime | None, registration_time: datetime | None) -> bool:
-    return (
-        write_time is not None
-        and registration_time is not None
-        and write_time > registration_time + LATE
-    )
 
 
 def _name_numbers(report: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, float]]:
@@ -306,8 +295,3 @@ def _name_numbers(report: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str
                 yield from _name_numbers(inner, (*path, str(name)))
     elif isinstance(report, int | float) and not isinstance(report, bool):
         yield ".".join(path), float(report)
-
-
-def _number(text: Any) -> float | None:
-    """Return a text as a number; None for others, also for hashes such as ``12e45678``."""
-    return float(text) if isinstance(text, str) and _NUMBER.fullmatch(text) else None

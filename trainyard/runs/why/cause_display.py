@@ -29,7 +29,9 @@ def print_cause(cause: Cause) -> None:
         heading = _name_process(cause) or ("because" if cause.name == "condition" else "it says")
         console.print(Text(f"  {heading}:", style="dim"))
     for line in cause.lines:
-        console.print(Text(f"    {_safe(line)}", style="dim"))
+        # A terminal would take control characters of a log for commands.
+        safe_line = "".join(c if c.isprintable() or c == "\t" else repr(c)[1:-1] for c in line)
+        console.print(Text(f"    {safe_line}", style="dim"))
     if cause.fix:
         console.print(Text.assemble(("  fix: ", "bold"), cause.fix))
     if cause.source:
@@ -39,11 +41,6 @@ def print_cause(cause: Cause) -> None:
 def _name_process(cause: Cause) -> str:
     rank = "" if cause.rank is None else f"rank {cause.rank}"
     return " on ".join(filter(None, (rank, cause.host)))
-
-
-def _safe(line: str) -> str:
-    """Return a line without characters that a terminal would take for a command."""
-    return "".join(c if c.isprintable() or c == "\t" else repr(c)[1:-1] for c in line)
 
 
 def add_to_summary(causes: Iterable[Cause]) -> None:
@@ -63,11 +60,12 @@ def add_to_summary(causes: Iterable[Cause]) -> None:
 
 
 def _markdown(cause: Cause) -> str:
-    """Return a heading, then text: inside its fence no text of a log is Markdown."""
+    """Return a heading, then text."""
     likely = "likely: " if cause.certainty == "likely" else ""
     rows = [f"{likely}{cause.sentence}", *(f"  {line}" for line in cause.lines)]
     rows += [f"fix: {cause.fix}"] if cause.fix else []
     text = "\n".join(_plain(row) for row in rows)
+    # Longer than any run of backticks in the text: no text of a log may end it and be Markdown.
     fence = "`" * max(3, 1 + max(map(len, re.findall(r"`+", text)), default=0))
     step = re.sub(r"[^\w .-]", "", cause.step)
     return f"### {step or 'It'} failed\n\n{fence}text\n{text}\n{fence}\n\n"

@@ -196,6 +196,7 @@ def _fatal(lines: Sequence[Line]) -> list[tuple[int, Line]]:
     """Return the lines after which their machine did little ordinary work."""
     work, after = Counter[str](), Counter[str]()
     fatal_lines = []
+    # Backwards: only what follows a line shows whether its machine lived on.
     for number in range(len(lines) - 1, -1, -1):
         line = lines[number]
         if work[line.host] < SURVIVAL_LINES and after[line.host] < AFTERMATH:
@@ -275,7 +276,8 @@ def certainty(first: Clue, clues: Sequence[Clue], lines: Sequence[Line]) -> Cert
         return "unknown"
     sure = _is_specific(first) and not _rivals(first, clues)
     if first.line.is_said:
-        is_own = first.level == "service"  # AWS names its own reason, a watch rule its own
+        # AWS names its own reason, a watch rule its own.
+        is_own = first.level == "service"
         is_quoted = any(line.is_said and line.text.startswith("AlgorithmError") for line in lines)
         is_behind = first.exception is not None or is_quoted
         if is_behind and (first.name.startswith(_OF_AWS) or not is_own):
@@ -302,9 +304,10 @@ def _is_specific(first: Clue) -> bool:
 
 def _rivals(first: Clue, clues: Sequence[Clue]) -> bool:
     """Return whether something else claims to be the cause, too, or a process died without a
-    message elsewhere: the program's own death shows in the lines that follow at once.
+    message elsewhere.
     """
     others = [clue for clue in clues if clue.name != first.name]
+    # The program's own death shows in the lines that follow at once.
     near = range(first.number, first.number + AT_ONCE)
     died = any(clue.name in _DEATH and clue.number not in near for clue in others)
     return died or any(clue.level in ("service", "cause", "hint") for clue in others)
@@ -313,13 +316,15 @@ def _rivals(first: Clue, clues: Sequence[Clue]) -> bool:
 def _earlier(first: Clue, lines: Sequence[Line]) -> bool:
     """Return whether an error stands before it that it does not explain."""
     before = [line for line in lines[: first.number] if not line.is_said][-SURVIVAL_LINES:]
-    errors = [line for line in before if _is_error(line) and not HARMLESS.search(line.text)]
+    errors = [
+        line
+        for line in before
+        if (line.error or parse_exception(line))
+        and not line.bare.startswith("    ")
+        and not HARMLESS.search(line.text)
+    ]
     word = first.word
     return any(word is None or not _is_same(line, word) for line in errors)
-
-
-def _is_error(line: Line) -> bool:
-    return bool(line.error or parse_exception(line)) and not line.bare.startswith("    ")
 
 
 def _is_same(line: Line, word: LoggedException) -> bool:
@@ -403,6 +408,7 @@ def diagnose(evidence: Evidence) -> Cause:
     lines = (*evidence.lines, *evidence.service_lines)
     clues = find_clues(lines)
     service_clues = [*matching_lines([*enumerate(lines)][len(evidence.lines) :])]
+    # A guess from the log comes last, even one that stands before a sure cause.
     order: list[tuple[list[Clue], tuple[Level, ...]]] = [
         (service_clues, ("service",)),
         (clues, ("service", "cause", "hint")),
@@ -553,9 +559,11 @@ def _describe_exception(exception: LoggedException) -> str:
 
 def _own_reason(reason: str) -> str:
     """Return the reason that the program left, without the text that SageMaker writes around it."""
-    if match := _QUOTED_MESSAGE.search(reason):  # the training toolkit: the end of standard error
+    # The training toolkit quotes the end of standard error.
+    if match := _QUOTED_MESSAGE.search(reason):
         rows = [row.strip().strip('"') for row in match["message"].splitlines() if row.strip()]
         errors = [row for row in rows if parse_exception(Line("", 0, row))]
+        # Without an exception the last row counts: the quotation is the end of the output.
         telling = [row for row in (*errors, *rows[::-1]) if not _SAYS_NOTHING.search(row)]
         return telling[0].lstrip(": ") if telling else ""
     first = next((row.strip() for row in reason.splitlines() if row.strip()), "")

@@ -6,7 +6,7 @@ from typing import Any
 from trainyard.runs.execution import Execution, Step, event_id
 from trainyard.runs.why.diagnosis import Cause, diagnose
 from trainyard.runs.why.failed_conditions import conditions_before
-from trainyard.runs.why.logged_exceptions import Evidence, Line, line
+from trainyard.runs.why.logged_exceptions import Evidence, line
 
 LINES = 5_000
 """Largest number of last lines of each machine's log: a first cause is not far from the end."""
@@ -35,29 +35,23 @@ def cause_of(execution: Execution, step: Step) -> Cause:
             certainty="certain",
             lines=conditions,
         )
-    job = _job(execution, step)
+    job: Mapping[str, Any] = {}
+    if step.job and step.job[0] == "TrainingJob":
+        job = execution.training_job(step.job[1])
     status = job.get("SecondaryStatus", "")
-    return diagnose(
-        Evidence(
-            step=step.title,
-            reason=job.get("FailureReason") or step.reason,
-            status=status if status in TELLING else "",
-            lines=tuple(_lines(execution, step)),
-        )
-    )
-
-
-def _job(execution: Execution, step: Step) -> Mapping[str, Any]:
-    if step.job is None or step.job[0] != "TrainingJob":
-        return {}
-    return execution.training_job(step.job[1])
-
-
-def _lines(execution: Execution, step: Step) -> list[Line]:
     lines = [
         line(host, event.get("timestamp", 0), text, event_id(event))
         for host, events in execution.last_events(step, LINES).items()
         for event in events
         for text in event.get("message", "").splitlines()
     ]
-    return sorted(lines, key=lambda log_line: log_line.timestamp)
+    # The sort is stable: lines of one event, which share its time, keep their order.
+    lines.sort(key=lambda log_line: log_line.timestamp)
+    return diagnose(
+        Evidence(
+            step=step.title,
+            reason=job.get("FailureReason") or step.reason,
+            status=status if status in TELLING else "",
+            lines=tuple(lines),
+        )
+    )
