@@ -131,7 +131,8 @@ class History:
             for summary in answer.get("PipelineExecutionSummaries", [])
             if "PipelineExecutionArn" in summary and "StartTime" in summary
         ]
-        if self._before:  # the service rounds the times, and may list the execution that began then
+        # The service rounds the times, and may list the execution that began then.
+        if self._before:
             executions = [
                 (arn, start_time) for arn, start_time in executions if start_time < self._before
             ]
@@ -140,46 +141,40 @@ class History:
             batch = executions[start : start + size]
             if not batch:
                 return
+            # Three calls each, which wait for the service and not for one another.
             with ThreadPoolExecutor(8) as threads:
                 yield list(threads.map(lambda pair: self._load(*pair), batch))
             start += size
 
     def _load(self, arn: str, start_time: datetime) -> Run:
-        if arn not in self._by_arn:
-            document = self._document(arn)
-            self._by_arn[arn] = Run(
-                arn=arn,
-                start_time=start_time,
-                document=document,
-                parameters=self._parameters(arn, document),
-                steps=self._steps(arn),
-            )
-        return self._by_arn[arn]
-
-    def _document(self, arn: str) -> dict[str, Any]:
+        if arn in self._by_arn:
+            return self._by_arn[arn]
         answer = self._sagemaker.describe_pipeline_definition_for_execution(
             PipelineExecutionArn=arn
         )
-        return json.loads(answer.get("PipelineDefinition") or '{"Steps": []}')
-
-    def _parameters(self, arn: str, document: Mapping[str, Any]) -> dict[str, Any]:
-        pages = self._sagemaker.get_paginator("list_pipeline_parameters_for_execution")
-        parameters = {
+        document = json.loads(answer.get("PipelineDefinition") or '{"Steps": []}')
+        parameter_pages = self._sagemaker.get_paginator("list_pipeline_parameters_for_execution")
+        texts = {
             parameter["Name"]: parameter["Value"]
-            for page in pages.paginate(PipelineExecutionArn=arn)
+            for page in parameter_pages.paginate(PipelineExecutionArn=arn)
             for parameter in page.get("PipelineParameters", [])
             if "Name" in parameter and "Value" in parameter
         }
-        return values(document, parameters)
-
-    def _steps(self, arn: str) -> dict[str, StepRun]:
-        pages = self._sagemaker.get_paginator("list_pipeline_execution_steps")
-        steps = (
-            step
-            for page in pages.paginate(PipelineExecutionArn=arn)
-            for step in page.get("PipelineExecutionSteps", [])
+        parameters = values(document, texts)
+        step_pages = self._sagemaker.get_paginator("list_pipeline_execution_steps")
+        entries = (
+            entry
+            for page in step_pages.paginate(PipelineExecutionArn=arn)
+            for entry in page.get("PipelineExecutionSteps", [])
         )
-        return {entry["StepName"]: _step(entry) for entry in steps if _is_complete(entry)}
+        self._by_arn[arn] = Run(
+            arn=arn,
+            start_time=start_time,
+            document=document,
+            parameters=parameters,
+            steps={entry["StepName"]: _step(entry) for entry in entries if _is_complete(entry)},
+        )
+        return self._by_arn[arn]
 
 
 def _is_complete(answer: Mapping[str, Any]) -> bool:
@@ -337,7 +332,8 @@ class Keys:
             return None
         try:
             arguments = evaluate(step.get("Arguments") or {}, Past(run, self._history))
-        except ExpressionError:  # that execution had no value for it either
+        except ExpressionError:
+            # That execution had no value for it either.
             return None
         return key_arguments(dict(step), arguments)
 
@@ -345,15 +341,14 @@ class Keys:
 def missing_output(history: History, run: Run, places: Mapping[str, str]) -> str:
     """Return the first of ``places`` where nothing is left of the step's result; empty if all is
     there.
-
-    An output that no step of that execution read may have been empty: it counts only where every
-    output is.
     """
     if history.s3 is None:
         return ""
     empty = [uri for uri in places if not _holds(history.s3, uri)]
     text = json.dumps(run.document)
     read = [uri for uri in empty if places[uri] in text]
+    # An output that no step read may have been empty from the start: it counts only where every
+    # output is.
     return next(iter(read), empty[0] if empty and len(empty) == len(places) else "")
 
 
@@ -421,6 +416,7 @@ def predict(
     while True:
         outcomes = _predict(document, pipeline, history, now)
         cached_steps = {outcome.step for outcome in outcomes if outcome.answer == "cached"}
+        # A step without a key never comes from the cache: no older execution would change that.
         hopeful = {
             name for name, step in steps(document).items() if key_arguments(step, {}) is not None
         }
@@ -450,6 +446,7 @@ def order_steps(document: Mapping[str, Any]) -> list[Step]:
     sequence: dict[str, Step] = {}
 
     def visit(name: str, above: tuple[str, ...]) -> None:
+        # above: a definition whose steps wait for each other must not recurse for ever.
         if name in sequence or name in above or name not in everything:
             return
         for other in everything[name].waits_for:
@@ -532,9 +529,8 @@ class _Question:
         reasons = [_reasons(now, change.path) for change in changes]
         upstream = [reason for of_one in reasons for reason in of_one]
         own_reasons = [_words(c) for c, of_one in zip(changes, reasons, strict=True) if not of_one]
-        own_reasons.sort(
-            key=lambda words: "→" not in words
-        )  # reasons with old and new value come first
+        # Reasons with old and new value come first: the line may have no room for others.
+        own_reasons.sort(key=lambda words: "→" not in words)
         words = list(dict.fromkeys([*own_reasons, *upstream])) or [
             "the layout of its arguments changed"
         ]

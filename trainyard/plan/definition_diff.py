@@ -129,21 +129,20 @@ def _name_items(items: list[dict]) -> Iterator[tuple[str, Any]]:
 
 
 def _name(item: dict) -> str | None:
-    if "ExceptionType" in item:  # a retry policy is named by the failures that it retries
+    # A retry policy has no name: the failures that it retries tell it from others.
+    if "ExceptionType" in item:
         return ", ".join(kind.rpartition(".")[2] for kind in item["ExceptionType"])
     name = next((item[key] for key in NAMING if key in item), None)
     return name if isinstance(name, str) else None
 
 
 def _nameless(item: dict) -> Any:
-    """Return an item without its name; a tag or a metric definition is then one value.
-
-    The rest of a channel is a structure, and keeps its name: with a second member beside it, it
-    would have one, too.
-    """
+    """Return an item without its name; a tag or a metric definition is then one value."""
     name = next(key for key in ("ExceptionType", *NAMING) if key in item)
     rest = {key: value for key, value in item.items() if key != name}
     remainder = next(iter(rest.values())) if len(rest) == 1 else rest
+    # The rest of a channel is a structure, and keeps its name: with a second member beside it, it
+    # would have one, too.
     return rest if isinstance(remainder, dict) and not is_expression(remainder) else remainder
 
 
@@ -269,6 +268,7 @@ def compare(old: State | None, new: State, code_note: CodeNote = lambda old, new
         parameters=tuple(_parameters(before, after)),
         steps=tuple(_steps(steps(before), steps(after), code_note)),
     )
+    # Fields show neither the order of steps nor spaces in JSON texts; an upsert sets both.
     if old and not diff and old.fingerprint != new.fingerprint:
         order = Change(
             sign="~",
@@ -359,8 +359,16 @@ def compare_fields(
     old, new = _gather_members(old, new), _gather_members(new, old)
     for path in [*new, *(path for path in old if path not in new)]:
         was, now = old.get(path), new.get(path)
-        if was is None or now is None or was.raw != now.raw:
-            yield _change(path, was, now, code_note)
+        if was and now and was.raw == now.raw:
+            continue
+        old_text, new_text = was.text if was else None, now.text if now else None
+        # A reference and a text that reads like it, or 1 and "1": Python writes them differently.
+        if was and now and old_text == new_text != HIDDEN:
+            old_text, new_text = repr(was.raw), repr(now.raw)
+        is_code = old_text and new_text and CODE.fullmatch(old_text) and CODE.fullmatch(new_text)
+        note = code_note(old_text, new_text) if old_text and new_text and is_code else ""
+        sign = _sign(was is not None, now is not None)
+        yield Change(sign=sign, path=path, old=old_text, new=new_text, note=note)
 
 
 def _gather_members(side: Fields, other: Fields) -> Fields:
@@ -372,7 +380,10 @@ def _gather_members(side: Fields, other: Fields) -> Fields:
             result[path] = field
         elif member not in result:
             inside = {p: f.text for p, f in side.items() if list_member(p) == member}
-            result[member] = Field(inside, _summary(member, inside))
+            # A channel, an input or an output is shown by its URI, anything else by all its fields.
+            uri = next((text for p, text in inside.items() if p.endswith("S3Uri")), None)
+            words = (f"{p[len(member) :].lstrip('.')} {text}" for p, text in inside.items())
+            result[member] = Field(inside, uri or ", ".join(words))
     return result
 
 
@@ -380,24 +391,6 @@ def list_member(path: str) -> str:
     """Return ``path`` up to the first list's member: ``ProcessingInputs[raw]``."""
     end = path.find("]")
     return path if end < 0 else path[: end + 1]
-
-
-def _summary(member: str, inside: dict[str, str]) -> str:
-    """Return the URI of a channel, an input, an output; else all its fields."""
-    uri = next((text for path, text in inside.items() if path.endswith("S3Uri")), None)
-    words = (f"{path[len(member) :].lstrip('.')} {text}" for path, text in inside.items())
-    return uri or ", ".join(words)
-
-
-def _change(path: str, was: Field | None, now: Field | None, code_note: CodeNote) -> Change:
-    old, new = was.text if was else None, now.text if now else None
-    if was and now and old == new != HIDDEN:  # a reference and a text that reads like it, 1 and "1"
-        old, new = repr(was.raw), repr(now.raw)
-    note = (
-        code_note(old, new) if old and new and CODE.fullmatch(old) and CODE.fullmatch(new) else ""
-    )
-    sign = _sign(was is not None, now is not None)
-    return Change(sign=sign, path=path, old=old, new=new, note=note)
 
 
 def _sign(was: bool, now: bool) -> Sign:

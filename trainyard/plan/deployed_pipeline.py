@@ -89,27 +89,18 @@ def describe(sagemaker: Any, name: str) -> DeployedPipeline | None:
             return None
         raise
     parallel = answer.get("ParallelismConfiguration") or {}
+    tag_pages = sagemaker.get_paginator("list_tags").paginate(ResourceArn=answer["PipelineArn"])
+    tags = {tag["Key"]: tag["Value"] for page in tag_pages for tag in page["Tags"]}
     state = State(
         name=name,
         definition=answer["PipelineDefinition"],
         role=answer.get("RoleArn", ""),
         description=answer.get("PipelineDescription", ""),
         max_parallel_steps=parallel.get("MaxParallelExecutionSteps"),
-        tags=_tags(sagemaker, answer["PipelineArn"]),
+        tags={key: value for key, value in tags.items() if not key.startswith(NOT_OURS)},
     )
-    return DeployedPipeline(
-        answer["PipelineArn"], state, answer["LastModifiedTime"], _find_author(answer)
-    )
-
-
-def _tags(sagemaker: Any, arn: str) -> dict[str, str]:
-    pages = sagemaker.get_paginator("list_tags").paginate(ResourceArn=arn)
-    tags = {tag["Key"]: tag["Value"] for page in pages for tag in page["Tags"]}
-    return {key: value for key, value in tags.items() if not key.startswith(NOT_OURS)}
-
-
-def _find_author(answer: Mapping[str, Any]) -> str:
-    """Return the author: UserContext names a Studio user, or another caller's IAM identity."""
+    # UserContext names a Studio user, or another caller's IAM identity.
     user = answer.get("LastModifiedBy") or {}
     identity = (user.get("IamIdentity") or {}).get("Arn")
-    return user.get("UserProfileName") or identity or "an author whom the service does not name"
+    author = user.get("UserProfileName") or identity or "an author whom the service does not name"
+    return DeployedPipeline(answer["PipelineArn"], state, answer["LastModifiedTime"], author)

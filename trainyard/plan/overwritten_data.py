@@ -104,7 +104,8 @@ def _inputs(step: Mapping[str, Any], defaults: Mapping[str, Any]) -> Iterator[st
     for source in sources:
         try:
             uri = evaluate((source or {}).get("S3Uri"), Start(defaults))
-        except ExpressionError:  # of an unknown language
+        except ExpressionError:
+            # A function of the language that is not known here.
             continue
         if isinstance(uri, str) and uri.startswith("s3://") and not CODE.match(uri):
             yield uri
@@ -113,6 +114,8 @@ def _inputs(step: Mapping[str, Any], defaults: Mapping[str, Any]) -> Iterator[st
 def _check_location(
     s3: Any, step: str, run: Run, uri: str, fix: str, *, is_output: bool = False
 ) -> Overwritten:
+    # An input counts from the start, when the step read it; an output from the end, since the step
+    # itself wrote it before.
     then = run.steps[step].end_time if is_output else run.steps[step].start_time
     make = partial(Overwritten, step=step, uri=uri, run=run.id, fix=fix, is_output=is_output)
     try:

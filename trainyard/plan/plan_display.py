@@ -112,7 +112,7 @@ def _changes(changes: Iterable[Change]) -> Iterator[Text]:
         change_text = _format_change(old, new)
         line = _line(
             (f"    {change.sign} ", COLOURS[change.sign]),
-            (_pad(name, names), ""),
+            (name + " " * (names - cell_len(name)), ""),
             ("   ", ""),
             (change_text, ""),
         )
@@ -187,7 +187,8 @@ def _next_run(plan: Plan, width: int | None) -> Iterator[Text]:
         yield from lines
         return
     yield from _table([row[:-1] for row in rows], right=(3, 4, 5, 6))
-    for row in rows[1:]:  # narrow terminal: the reasons go below
+    # A narrow terminal: the reasons go below.
+    for row in rows[1:]:
         if row[-1][0]:
             yield _line((f"  {row[0][0]}: ", ""), row[-1])
 
@@ -276,6 +277,7 @@ def _foreseen(times: str, is_foreseen: bool) -> str:
 def _money(usd: Range, is_estimate: bool) -> str:
     if usd.low is None or not usd.high:
         return ""
+    # The mark of a derived price stands once, before the range.
     low, high = dollars(usd.low, is_estimate), dollars(usd.high, False)
     return low if low.strip("~") == high else f"{low} – {high}"
 
@@ -352,10 +354,6 @@ def _prices(plan: Plan) -> str:
         return f"prices: none for {prices.region} in trainyard/plan/prices.json"
     note = "; ~ holds prices that were derived" if any(c.estimated for c in plan.costs) else ""
     return f"prices: {prices.region}, {prices.date}, trainyard/plan/prices.json{note}"
-
-
-def _pad(text: str, width: int) -> str:
-    return text + " " * (width - cell_len(text))
 
 
 def _line(*parts: Cell) -> Text:

@@ -114,6 +114,7 @@ def refresh(region: str, path: Path = TABLE) -> int:
             f"reading prices of {region}: AWS lists no training or no processing there; is that "
             "a region's code, such as us-east-1? The table was left as it was"
         )
+    # A table of one's own begins as a copy of the shipped one, with its other regions.
     tree = json.loads((path if path.exists() else PRICE_FILE).read_text(encoding="utf-8"))
     sorted_table = {section: dict(sorted(entries.items())) for section, entries in table.items()}
     tree["regions"][region] = {"date": f"{datetime.now(UTC):%Y-%m-%d}", **sorted_table}
@@ -149,7 +150,8 @@ def _dimensions(offer: Mapping[str, Any]) -> Iterator[tuple[float, str, str]]:
     for term in offer["terms"].get("OnDemand", {}).values():
         for dimension in term["priceDimensions"].values():
             usd = float(dimension["pricePerUnit"].get("USD", 0))
-            if usd > 0:  # a free tier's rows cost nothing
+            # The rows of a free tier cost nothing, and are no prices.
+            if usd > 0:
                 yield usd, dimension["unit"], dimension["description"]
 
 

@@ -218,7 +218,8 @@ def estimate(
         job = work_of(everything[outcome.step], defaults)
         if not step_type(outcome.type).is_charged:
             cost = Cost(step=outcome.step, machines="", seen=NOTHING, usd_seen=NOTHING)
-        elif job is None:  # a type of job whose price is unknown here
+        elif job is None:
+            # A type of job whose price is unknown here.
             cost = Cost(
                 step=outcome.step, machines="", limit=None, usd_limit=None, usd_uncached=None
             )
@@ -263,7 +264,8 @@ def work_of(step: Mapping[str, Any], parameters: Mapping[str, Any]) -> Work | No
     """Return the machines of a step; None for a type without, or if only a run knows them."""
     is_tuning = step["Type"] == "Tuning"
     job = TRAINING_JOB if is_tuning else step_type(step["Type"]).sole_job
-    if job is None or job.machines == "transform":  # the table has no prices for it
+    # The table has no prices for a transform's machines.
+    if job is None or job.machines == "transform":
         return None
     step_arguments = step.get("Arguments") or {}
     # several definitions take turns, on whatever machines
@@ -278,12 +280,14 @@ def work_of(step: Mapping[str, Any], parameters: Mapping[str, Any]) -> Work | No
             },
             Start(parameters),
         )
-    except ExpressionError:  # of an unknown language
+    except ExpressionError:
+        # A function of the language that is not known here.
         return None
     if any(unknowns(settings["on"])):
         return None
     cluster = settings["on"].get("ClusterConfig", settings["on"])
-    if not isinstance(cluster.get("InstanceType"), str):  # groups of different instances
+    # A heterogeneous cluster has groups of instances, and no one type.
+    if not isinstance(cluster.get("InstanceType"), str):
         return None
     jobs = jobs_of(settings["how"]) if is_tuning else Jobs()
     if jobs is None:
@@ -314,7 +318,9 @@ def _cost(step: str, job: Work, history: History, prices: Prices, foreseen: Spre
     def usd(duration: float | None, rate: Price | None = price) -> float | None:
         return None if duration is None or rate is None else rate.usd * duration / 3600
 
+    # A warm pool is charged while it waits for another job.
     longest = None if job.limit is None else job.jobs.together(job.limit + job.keep_alive)
+    # The seconds are the step's: of a tuning step, up to ``parallel`` jobs are charged for each.
     all_at_once = None if seen_range.high is None else seen_range.high * job.jobs.parallel
     slow = None if foreseen is None else min(foreseen.p90, job.limit or foreseen.p90)
     fast = None if foreseen is None or slow is None else min(foreseen.p10, slow)
@@ -390,7 +396,8 @@ def _path(
     """Return the longest way through the steps, which take ``durations`` seconds."""
     waits = {step.name: step.waits_for for step in steps_of(document["Steps"])}
     ends: dict[str, float] = {}
-    for cost, seconds in zip(costs, durations, strict=True):  # each step after those that it needs
+    # The costs are in running order: what a step waits for has its end already.
+    for cost, seconds in zip(costs, durations, strict=True):
         if seconds is None:
             return None
         before = (ends[name] for name in waits[cost.step] if name in ends)
