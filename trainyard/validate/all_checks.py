@@ -47,7 +47,10 @@ def check(body: str) -> list[Finding]:
     problems += reference_checks.findings(document, steps)
     problems += step_dependencies.findings(document, steps)
     problems += expression_checks.findings(document, steps)
-    problems += rules.findings(_well_formed(document, problems))
+    # Rules read values by their types: a step where these are wrong would only confuse them.
+    broken = {finding.step for finding in problems if finding.rule in MALFORMED_RULES}
+    well_formed = replace(document, steps=tuple(s for s in document.steps if s.name not in broken))
+    problems += rules.findings(well_formed)
     positions = {None: -1} | {name: position for position, name in enumerate(steps)}
     return sorted(dict.fromkeys(problems), key=lambda f: (f.severity, positions.get(f.step, -1)))
 
@@ -64,12 +67,6 @@ def refuse_errors(body: str, source: str) -> None:
             f"{source}: {wrong[0].path}: {wrong[0].problem}; {wrong[0].fix}. "
             "trainyard validate lists all"
         )
-
-
-def _well_formed(document: Document, problems: list[Finding]) -> Document:
-    """Return ``document`` without steps whose values have wrong types, which rules can't read."""
-    broken = {finding.step for finding in problems if finding.rule in MALFORMED_RULES}
-    return replace(document, steps=tuple(s for s in document.steps if s.name not in broken))
 
 
 def findings(body: str, document: Document) -> Iterator[Finding]:

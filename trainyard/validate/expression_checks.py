@@ -62,24 +62,19 @@ def infer_type(expression: dict, document: Document, steps: dict[str, Step]) -> 
     """Return the type of ``expression``; ANY if only the run can know it, or it is wrong."""
     if JOIN in expression:
         joined_text = document.value(expression)
-        return (
-            _outline(joined_text)
-            if isinstance(joined_text, Unknown)
-            else ExpressionType("string", (joined_text,))
-        )
+        if not isinstance(joined_text, Unknown):
+            return ExpressionType("string", (joined_text,))
+        # Only a beginning of constants says something of a form, such as that of an S3 URI.
+        begins = bool(joined_text.parts) and isinstance(joined_text.parts[0], str)
+        return ExpressionType("string", outline=joined_text.fill_unknowns("x") if begins else "")
     if GET not in expression:
         return ExpressionType(ANY)
     try:
         reference = parse_get(expression[GET])
-    except ExpressionError:  # reported by the references' check
+    except ExpressionError:
+        # The references' check reports it.
         return ExpressionType(ANY)
     return _reference_type(reference, document, steps)
-
-
-def _outline(joined_text: Unknown) -> ExpressionType:
-    """Return the type of a joined text that is known in part."""
-    begins = bool(joined_text.parts) and isinstance(joined_text.parts[0], str)
-    return ExpressionType("string", outline=joined_text.fill_unknowns("x") if begins else "")
 
 
 def _reference_type(
@@ -107,7 +102,8 @@ def parameter_type(entry: Any) -> ExpressionType:
 def _property_type(step: Step, path: str, steps: dict[str, Step]) -> ExpressionType:
     try:
         shape = find(step, split_path(path), steps)
-    except (PropertyError, ExpressionError):  # reported by the references' check
+    except (PropertyError, ExpressionError):
+        # The references' check reports it.
         return ExpressionType(ANY)
     if shape is None or shape.type in ("timestamp", "blob"):
         return ExpressionType(ANY)
@@ -135,7 +131,10 @@ def join(body: Any, place: Place) -> Iterator[Finding]:
     if not isinstance(body.get("On", ""), str):
         yield _no_text(place.join("On"), body["On"])
     for index, value in enumerate(values):
-        if value is None or isinstance(value, list) or _is_object(value):
+        is_function = (
+            isinstance(value, dict) and len(value) == 1 and set(value) <= {GET, JOIN, JSON_GET}
+        )
+        if value is None or (isinstance(value, list | dict) and not is_function):
             yield place.join("Values", index).error(
                 "join-values",
                 f"{brief(value)}: expected text, a number, true or false, or an expression",
@@ -143,10 +142,6 @@ def join(body: Any, place: Place) -> Iterator[Finding]:
                 fix="join scalar values only",
                 source="SDK 3.27: Join",
             )
-
-
-def _is_object(value: Any) -> bool:
-    return isinstance(value, dict) and not (len(value) == 1 and set(value) <= {GET, JOIN, JSON_GET})
 
 
 def _no_text(place: Place, value: Any) -> Finding:
@@ -245,7 +240,13 @@ def findings(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
             check = _Check(document, steps)
             yield from check.condition(condition, place.join("Conditions", index))
         if not step.arguments.get("IfSteps") and not step.arguments.get("ElseSteps"):
-            yield _no_branch(place)
+            yield place.warning(
+                "empty-condition",
+                "neither IfSteps nor ElseSteps has a step",
+                reason="whatever the outcome, nothing follows from it",
+                fix="move the steps that depend on the outcome into a branch",
+                source=SOURCE,
+            )
 
 
 class _Check:
@@ -258,7 +259,8 @@ class _Check:
     def condition(self, condition: Any, place: Place) -> Iterator[Finding]:
         """Check one condition, and those inside it."""
         kind = condition.get("Type") if isinstance(condition, dict) else None
-        if kind not in list(MEMBERS):  # a list also compares unhashable values
+        # A list, unlike a dict, also compares values that have no hash.
+        if kind not in list(MEMBERS):
             expectation = f"a condition of one Type of {', '.join(MEMBERS)}"
             yield _form(place, condition, expectation, suggestion(kind, list(MEMBERS)))
             return
@@ -300,9 +302,32 @@ class _Check:
                 yield _form(place, side, "text, a number, true or false, or an expression")
         known_types = [t for t in types if t is not None and t != ANY]
         if len(known_types) == 2 and not _comparable(*known_types):
-            yield _mismatch(kind, left_value, right, known_types, place)
+            yield place.error(
+                "condition-types",
+                f"{kind} compares {brief(left_value)} ({known_types[0]}) with {brief(right)} "
+                f"({known_types[1]})",
+                reason="values of two types are never equal and have no order: the step fails, or "
+                "always takes one branch",
+                fix="give both sides one type: change the parameter's Type, or write the constant "
+                "as such",
+                source=f"{SOURCE}; type of the sides as in the definition",
+            )
         elif kind in ORDER and any(type_ not in NUMBERS for type_ in known_types):
-            yield _no_order(kind, left_value, right, known_types, place)
+            if "boolean" in known_types:
+                problem = f"{kind} of true and false, which have no order"
+                make = place.error
+            else:
+                problem, make = (
+                    f"{kind} of text: {brief(left_value)}, {brief(right)}",
+                    place.warning,
+                )
+            yield make(
+                "condition-types",
+                problem,
+                reason='text is ordered by its characters: "10" comes before "9"',
+                fix="compare numbers, or use Equals",
+                source=SOURCE,
+            )
 
     def _type(self, value: Any) -> str | None:
         """Return the side's type; ANY if only the run can know it, None if no type is possible."""
@@ -345,40 +370,5 @@ def _form(place: Place, value: Any, expectation: str, fix: str = "") -> Finding:
         f"{brief(value)}, expected {expectation}",
         reason=REFUSAL,
         fix=fix or f"give {expectation}",
-        source=SOURCE,
-    )
-
-
-def _mismatch(kind: str, left_value: Any, right: Any, types: list, place: Place) -> Finding:
-    return place.error(
-        "condition-types",
-        f"{kind} compares {brief(left_value)} ({types[0]}) with {brief(right)} ({types[1]})",
-        reason="values of two types are never equal and have no order: the step fails, or always "
-        "takes one branch",
-        fix="give both sides one type: change the parameter's Type, or write the constant as such",
-        source=f"{SOURCE}; type of the sides as in the definition",
-    )
-
-
-def _no_order(kind: str, left_value: Any, right: Any, types: list, place: Place) -> Finding:
-    if "boolean" in types:
-        problem, make = f"{kind} of true and false, which have no order", place.error
-    else:
-        problem, make = f"{kind} of text: {brief(left_value)}, {brief(right)}", place.warning
-    return make(
-        "condition-types",
-        problem,
-        reason='text is ordered by its characters: "10" comes before "9"',
-        fix="compare numbers, or use Equals",
-        source=SOURCE,
-    )
-
-
-def _no_branch(place: Place) -> Finding:
-    return place.warning(
-        "empty-condition",
-        "neither IfSteps nor ElseSteps has a step",
-        reason="whatever the outcome, nothing follows from it",
-        fix="move the steps that depend on the outcome into a branch",
         source=SOURCE,
     )

@@ -109,15 +109,11 @@ def _top(document: dict) -> Iterator[Finding]:
         if key not in TOP:
             free = [k for k in TOP if k not in document]
             yield odd_member(ROOT.join(key), "the definition", key, free, SDK_FORM)
-    yield from _kinds(document)
-
-
-def _kinds(document: dict) -> Iterator[Finding]:
-    """Check the types of the top-level members; what SDK 3.27 writes as null may be null."""
     if not isinstance(document.get("Steps"), list) or not document["Steps"]:
         yield _form(ROOT.join("Steps"), document.get("Steps"), "a list with at least one step")
     if not isinstance(document.get("Parameters", []), list):
         yield _form(ROOT.join("Parameters"), document["Parameters"], "a list")
+    # SDK 3.27 writes these two as null where they are not used.
     for key in ("Metadata", "MlflowConfig"):
         if not isinstance(document.get(key), dict | None):
             yield _form(ROOT.join(key), document[key], "an object or null")
@@ -196,7 +192,8 @@ def _steps(documents: Any) -> Iterator[Finding]:
 
 
 def _step_type(kind: Any, entry: dict, place: Place) -> Iterator[Finding]:
-    if kind not in list(STEP_TYPES):  # a list also compares unhashable values
+    # A list, unlike a dict, also compares values that have no hash.
+    if kind not in list(STEP_TYPES):
         yield place.join("Type").error(
             "step-type",
             f"{brief(kind)} is not a type of step",
@@ -210,8 +207,9 @@ def _step_type(kind: Any, entry: dict, place: Place) -> Iterator[Finding]:
 
 
 def _name(name: Any, place: Place, shape: str) -> Iterator[Finding]:
-    """Check a parameter's or step's name; only the service's shapes would allow an empty one."""
+    """Check a parameter's or step's name."""
     body = service_shapes("sagemaker")[shape]
+    # botocore's shapes would allow an empty name.
     if not isinstance(name, str) or not re.fullmatch(body["pattern"], name) or not name:
         yield _form(
             place, name, "letters, digits, hyphens and underscores", "name", f"botocore: {shape}"
@@ -323,7 +321,12 @@ def _loop(
             )
     selector = step.arguments.get("Selector")
     field = selector.get("Field") if isinstance(selector, dict) else None
-    if field is not None and not (isinstance(field, dict) and _compares(field)):
+    is_output = (
+        isinstance(field, dict)
+        and is_expression(field)
+        and str(field.get("Get")).startswith("IterationOutput.")
+    )
+    if field is not None and not is_output:
         yield place.join("Selector", "Field").error(
             "loop-item",
             f"{brief(field)}: expected the output of a body step",
@@ -343,10 +346,6 @@ def _read(text: Any) -> Any:
         return json.loads(text) if isinstance(text, str) else None
     except ValueError:
         return None
-
-
-def _compares(field: dict) -> bool:
-    return is_expression(field) and str(field.get("Get")).startswith("IterationOutput.")
 
 
 def _lineage(step: Step, place: Place) -> Iterator[Finding]:

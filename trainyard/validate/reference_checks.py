@@ -123,12 +123,8 @@ def _property(target: Step, path: str, place: Place, steps: dict[str, Step]) -> 
             f"{brief(path)}: {error}",
             reason="CreatePipeline refuses the definition, or the step fails when it starts",
             fix=error.fix,
-            source=_property_source(target),
+            source=f"{PASSING}; the Describe answer of a {target.type} step in botocore's model",
         )
-
-
-def _property_source(target: Step) -> str:
-    return f"{PASSING}; the Describe answer of a {target.type} step in botocore's model"
 
 
 def _loop_item(place: Place, step: Step | None) -> Iterator[Finding]:

@@ -62,22 +62,26 @@ class Fit:
         elif not _is_a(value, shape.type):
             yield _wrong_type(value, shape, place)
         else:
-            yield from self._checks(shape.type)(value, shape, place)
-
-    def _checks(self, type_: str) -> Callable[[Any, Shape, Place], Iterator[Finding]]:
-        checks: dict[str, Callable[[Any, Shape, Place], Iterator[Finding]]]
-        checks = {"structure": self._structure, "list": self._list, "map": self._map}
-        return checks.get(type_, scalar)
+            checks: dict[str, Callable[[Any, Shape, Place], Iterator[Finding]]]
+            checks = {"structure": self._structure, "list": self._list, "map": self._map}
+            yield from checks.get(shape.type, scalar)(value, shape, place)
 
     def _structure(self, value: dict, shape: Shape, place: Place) -> Iterator[Finding]:
         for name in shape.body.get("required", ()):
             if value.get(name) is None:
                 yield _missing(name, shape, place)
         if shape.body.get("union") and len(value) != 1:
-            yield _not_one(value, shape, place)
+            yield place.error(
+                "one-of",
+                f"exactly one member is wanted, there are {len(value)}: {brief(list(value))}",
+                reason=REFUSED_WHY,
+                fix=f"keep one of {', '.join(list(shape.members)[:8])}",
+                source=shape.source,
+            )
         for name, item in value.items():
             if name not in shape.members:
                 yield _unknown(name, value, shape, place)
+            # A required member that is null was reported above, as missing.
             elif item is not None or name not in shape.body.get("required", ()):
                 yield from self.check(item, shape.member(name), place.join(name))
 
@@ -99,8 +103,9 @@ class Fit:
         if value_type.type not in EXPRESSIONS.get(shape.type, {shape.type}):
             yield _wrong_expression(value, value_type, shape, place)
             return
+        # An S3 URI begins with constants; other patterns need text that only the run knows.
         if value_type.outline and "s3" in str(shape.body.get("pattern"))[:12]:
-            yield from _pattern(value_type.outline, shape, place)  # an S3 URI begins with constants
+            yield from _pattern(value_type.outline, shape, place)
         for candidate in value_type.values:
             if _is_a(candidate, shape.type):
                 yield from _of_expression(value, candidate, scalar(candidate, shape, place))
@@ -125,6 +130,7 @@ def scalar(value: Any, shape: Shape, place: Place) -> Iterator[Finding]:
 
 
 def _is_a(value: Any, type_: str) -> bool:
+    # Python's bool is an int; true is no number in JSON.
     fits = isinstance(value, PYTHON.get(type_, (object,)))
     return fits and (type_ == "boolean" or not isinstance(value, bool))
 
@@ -191,16 +197,6 @@ def _unknown(name: str, value: dict, shape: Shape, place: Place) -> Finding:
         fix=suggestion(name, free),
         source=shape.source,
         answer=unknown_argument(name),
-    )
-
-
-def _not_one(value: dict, shape: Shape, place: Place) -> Finding:
-    return place.error(
-        "one-of",
-        f"exactly one member is wanted, there are {len(value)}: {brief(list(value))}",
-        reason=REFUSED_WHY,
-        fix=f"keep one of {', '.join(list(shape.members)[:8])}",
-        source=shape.source,
     )
 
 

@@ -31,7 +31,7 @@ def _depends_on(step: Step, steps: dict[str, Step]) -> Iterator[Finding]:
         elif target.type == "Fail":
             yield place.error(
                 "after-fail",
-                # AWS's own words, and why
+                # The first words are AWS's own, mistake included: people search for them.
                 f"{step.name} can not depends on {name}, a Fail step: nothing runs after it",
                 reason="a Fail step ends the run",
                 fix="depend on the step before it",
@@ -76,7 +76,8 @@ def _dependency_form(entry: Any, place: Place) -> Iterator[Finding]:
     for key in entry:
         if key not in ("Step", "Trigger"):
             yield odd_member(place.join(key), "DependsOn", key, ["Step", "Trigger"])
-    if entry.get("Trigger") not in list(TRIGGERS):  # a list also compares unhashable values
+    # A list, unlike a dict, also compares values that have no hash.
+    if entry.get("Trigger") not in list(TRIGGERS):
         yield place.join("Trigger").error(
             "depends-on",
             f"{brief(entry.get('Trigger'))} is not a trigger",
@@ -110,7 +111,8 @@ def waits_for(document: Document) -> dict[str, list[str]]:
 
 
 def _cycle(start: str, waits: dict[str, list[str]], acyclic: set[str]) -> list[str] | None:
-    """Return the first cycle reached from ``start``; without recursion, for long chains."""
+    """Return the first cycle reached from ``start``."""
+    # A stack and no recursion: a chain of steps may be deeper than Python's stack.
     stack = [(start, iter(waits[start]))]
     path = [start]
     if start in acyclic:
@@ -123,6 +125,7 @@ def _cycle(start: str, waits: dict[str, list[str]], acyclic: set[str]) -> list[s
             stack.pop()
             path.pop()
         elif other in path:
+            # The cycle is reported once, not for each step that leads to it.
             acyclic.update(path)
             return [*path[path.index(other) :], other]
         else:
@@ -150,11 +153,32 @@ def reachable(step: Step, target: Step, place: Place, steps: dict[str, Step]) ->
     branches = _branches(step, steps)
     for condition, outcome in _branches(target, steps).items():
         if branches.get(condition) is (not outcome):
-            yield _never_both(step, target, condition, outcome, place)
-        elif condition not in branches and condition != step.name:  # its own branch: a cycle
-            yield _perhaps(step, target, condition, outcome, place)
+            yield place.error(
+                "other-branch",
+                f"step {step.name!r} runs when {condition!r} is {not outcome}, "
+                f"step {target.name!r} when it is {outcome}: never both",
+                reason="the step waits for a step that is never run",
+                fix="refer to a step before the condition, or move one of them to the same branch",
+                source="#3565",
+            )
+        # A condition that refers to a step of its own branch is a cycle, and reported as one.
+        elif condition not in branches and condition != step.name:
+            yield place.warning(
+                "may-not-run",
+                f"step {target.name!r} runs only when {condition!r} is {outcome}, "
+                f"step {step.name!r} stands outside that branch",
+                reason="when the other branch is taken, this step is not run either",
+                fix=f"move {step.name!r} into the branch if it belongs there",
+                source="#3565",
+            )
     if target.loop is not None and target.loop not in (step.loop, step.name):
-        yield _inside_loop(target, place)
+        yield place.error(
+            "inside-a-loop",
+            f"step {target.name!r} runs once per item of {target.loop!r}: it is many steps",
+            reason=f"{REFUSAL}: outside the loop there is no step of this name",
+            fix=f"refer to Steps.{target.loop}.IterationOutputs[0].{target.name}.…, or to Selected",
+            source="SDK 3.27: ForEachStep",
+        )
 
 
 def _branches(step: Step | None, steps: dict[str, Step]) -> dict[str, bool]:
@@ -165,35 +189,3 @@ def _branches(step: Step | None, steps: dict[str, Step]) -> dict[str, bool]:
         branches[condition] = outcome
         step = steps.get(condition)
     return branches
-
-
-def _never_both(step: Step, target: Step, condition: str, outcome: bool, place: Place) -> Finding:
-    return place.error(
-        "other-branch",
-        f"step {step.name!r} runs when {condition!r} is {not outcome}, "
-        f"step {target.name!r} when it is {outcome}: never both",
-        reason="the step waits for a step that is never run",
-        fix="refer to a step before the condition, or move one of them to the same branch",
-        source="#3565",
-    )
-
-
-def _perhaps(step: Step, target: Step, condition: str, outcome: bool, place: Place) -> Finding:
-    return place.warning(
-        "may-not-run",
-        f"step {target.name!r} runs only when {condition!r} is {outcome}, "
-        f"step {step.name!r} stands outside that branch",
-        reason="when the other branch is taken, this step is not run either",
-        fix=f"move {step.name!r} into the branch if it belongs there",
-        source="#3565",
-    )
-
-
-def _inside_loop(target: Step, place: Place) -> Finding:
-    return place.error(
-        "inside-a-loop",
-        f"step {target.name!r} runs once per item of {target.loop!r}: it is many steps",
-        reason=f"{REFUSAL}: outside the loop there is no step of this name",
-        fix=f"refer to Steps.{target.loop}.IterationOutputs[0].{target.name}.…, or to Selected",
-        source="SDK 3.27: ForEachStep",
-    )

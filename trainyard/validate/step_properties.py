@@ -2,7 +2,7 @@
 
 import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -105,10 +105,8 @@ def service_shape(name: str, service: str = "sagemaker") -> Shape:
 
 @functools.cache
 def pattern(text: str) -> re.Pattern[str] | None:
-    r"""Return a model's pattern, for ``fullmatch``; None if Python cannot express it.
-
-    Java writes ``\p{L}`` for a letter; Python has no such class, so it is widened to ``\w``.
-    """
+    r"""Return a model's pattern, for ``fullmatch``; None if Python cannot express it."""
+    # Java writes \p{L} for a letter; Python has no such class, so it is widened to \w.
     for java, python in ((r"\p{L}", r"\w"), (r"\p{Z}", r"\s"), (r"\p{N}", r"\d")):
         text = text.replace(java, python)
     text = re.sub(r"\)\$\{(\d+),(\d+)\}$", r")", text.replace(r"\p{Alnum}", "A-Za-z0-9"))
@@ -160,7 +158,8 @@ def in_brackets(step: Step, path: str, steps: dict[str, Step]) -> str:
     or a map; empty if there is none.
     """
     for dot in re.finditer(r"\.(\w[\w-]*)", path):
-        with suppress(ExpressionError, PropertyError):  # within quotes; a part that names nothing
+        # A dot within quotes is none of the path; a part that names nothing is reported elsewhere.
+        with suppress(ExpressionError, PropertyError):
             before = split_path(path[: dot.start()])
             holder = find(step, before, steps)
             if holder and (holder.type in ("list", "map") or before[-1] == "OutputParameters"):
@@ -211,7 +210,8 @@ def _root(step: Step) -> Shape | None:
     shapes = [
         service_shape(shape_name, kind.service) for shape_name in (name, kind.listing) if shape_name
     ]
-    if shapes[0].type == "any":  # newer than the installed botocore
+    # The shape is newer than the installed botocore.
+    if shapes[0].type == "any":
         return shapes[0]
     members = {key: member for shape in shapes for key, member in shape.members.items()}
     body = {**shapes[0].body, "members": {**members, **kind.properties}}
@@ -269,15 +269,14 @@ def _item(declaration: list, token: str | int, step: Step) -> Any:
             )
             raise PropertyError(problem, f"use an index below {len(declaration)}")
         return declaration[token]
-    values_by_name = dict(_pair_names(declaration))
+    values_by_name: dict[Any, Any] = {
+        value: item
+        for item in declaration
+        if isinstance(item, dict)
+        for key, value in item.items()
+        if key.endswith("Name") and isinstance(value, str)
+    }
     if token not in values_by_name and all(isinstance(name, str) for name in values_by_name):
         problem = f"step {step.name!r} declares no {token!r} there"
         raise PropertyError(problem, suggestion(token, list(values_by_name)))
     return values_by_name.get(token)
-
-
-def _pair_names(items: list) -> Iterator[tuple[Any, Any]]:
-    for item in items:
-        for key, value in item.items() if isinstance(item, dict) else ():
-            if key.endswith("Name") and isinstance(value, str):
-                yield value, item

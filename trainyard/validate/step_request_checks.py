@@ -11,7 +11,7 @@ from trainyard.language.retries import GUIDE, MAX_ATTEMPTS
 from trainyard.language.step_types import STEP_TYPES
 from trainyard.language.step_types.job_steps import PROCESSING_JOB
 from trainyard.language.step_types.shape_form import ANYTHING, structure
-from trainyard.language.step_types.step_type import Choice, RefusedMember
+from trainyard.language.step_types.step_type import Choice
 from trainyard.language.steps import Step, duration
 from trainyard.validate.location import REFUSAL, Finding, Place, brief, unknown_argument
 from trainyard.validate.shape_fit import REFUSED_WHY, Fit
@@ -52,7 +52,8 @@ def findings(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
     yield from fit.check(members, Shape("SDK 3.27", "Pipeline", PIPELINE), Place(None, "$"))
     for step in document.steps:
         place = Place(step.name, step.path)
-        if step.type not in STEP_TYPES:  # reported by the form's check
+        # The outer form's check reports it.
+        if step.type not in STEP_TYPES:
             continue
         fields = {k: v for k, v in step.document.items() if k not in ("Name", "Type")}
         shape = Shape("SDK 3.27", f"{step.type}Step", STEP_TYPES[step.type].step_shape())
@@ -62,7 +63,9 @@ def findings(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
         yield from _unknown(request_shape, step, inside)
         yield from fit.check(step.arguments, request_shape, inside)
         yield from _check_refused(step, inside)
-        yield from _choices(step, inside)
+        for choice in STEP_TYPES[step.type].choices:
+            for value, child in _find_values(step.arguments, choice.keys, inside):
+                yield from _choice(value, choice, child)
         yield from _duplicates(step.own_arguments, inside)
         yield from _duplicates(
             step.document.get("OutputParameters"), place.join("OutputParameters")
@@ -106,7 +109,16 @@ def _check_refused(step: Step, place: Place) -> Iterator[Finding]:
     for refusal in STEP_TYPES[step.type].refused_members:
         for value, child in _find_values(step.arguments, refusal.keys, place):
             if isinstance(value, dict) and refusal.member in value:
-                yield _not_taken(refusal, step, child.join(refusal.member))
+                yield child.join(refusal.member).error(
+                    "not-in-a-pipeline",
+                    f"{refusal.member} is not accepted in a {step.type} step",
+                    reason=f"{REFUSAL}: the pipeline service sets it itself, or does not know it",
+                    fix=f"remove it; use {refusal.instead} for it"
+                    if refusal.instead
+                    else "remove it",
+                    source=refusal.source,
+                    answer=unknown_argument(refusal.member),
+                )
     experiment = step.arguments.get("ExperimentConfig")
     for name in (
         experiment if isinstance(experiment, dict) and not is_expression(experiment) else ()
@@ -120,23 +132,6 @@ def _check_refused(step: Step, place: Place) -> Iterator[Finding]:
                 source="SDK 3.27: Step._trim_experiment_config",
                 answer=unknown_argument(name),
             )
-
-
-def _not_taken(refusal: RefusedMember, step: Step, place: Place) -> Finding:
-    return place.error(
-        "not-in-a-pipeline",
-        f"{refusal.member} is not accepted in a {step.type} step",
-        reason=f"{REFUSAL}: the pipeline service sets it itself, or does not know it",
-        fix=f"remove it; use {refusal.instead} for it" if refusal.instead else "remove it",
-        source=refusal.source,
-        answer=unknown_argument(refusal.member),
-    )
-
-
-def _choices(step: Step, place: Place) -> Iterator[Finding]:
-    for choice in STEP_TYPES[step.type].choices:
-        for value, child in _find_values(step.arguments, choice.keys, place):
-            yield from _choice(value, choice, child)
 
 
 def _choice(value: Any, choice: Choice, place: Place) -> Iterator[Finding]:
@@ -214,7 +209,8 @@ def _items(value: Any) -> list:
 
 
 def _folders(step: Step, place: Place) -> Iterator[Finding]:
-    """Check a processing input's folder; for an output's the API's page only says absolute."""
+    """Check a processing input's folder."""
+    # Of an output's folder, the API's page only says that it is absolute.
     if STEP_TYPES[step.type].job is not PROCESSING_JOB:
         return
     for value, child in _find_values(
@@ -269,7 +265,8 @@ def _retries(step: Step, place: Place) -> Iterator[Finding]:
     policies = step.document.get("RetryPolicies")
     positions: dict[str, int] = {}
     for index, policy in enumerate(policies if isinstance(policies, list) else ()):
-        if not isinstance(policy, dict):  # reported by the shape's check
+        # The shape's check reports it.
+        if not isinstance(policy, dict):
             continue
         limits = [name for name in ("MaxAttempts", "ExpireAfterMin") if name in policy]
         if len(limits) == 2:

@@ -25,17 +25,15 @@ from trainyard.validate.rules.rule import Violation, rule
 )
 def unknown_instance_type(job: Job) -> Iterator[Violation]:
     name = job.instance_type
-    if name is not None and name not in MACHINES:
-        yield job.make_violation(
-            job.resource("InstanceType"),
-            f"{name!r} is not an instance type of SageMaker",
-            nearest(name, [*MACHINES]) if name.count(".") == 2 else _with_prefix(name),
-        )
-
-
-def _with_prefix(name: str) -> str:
-    """Return a fix for a name without ``ml.``, as EC2's names are."""
-    return f"write ml.{name}" if f"ml.{name}" in MACHINES else "write ml.<family>.<size>"
+    if name is None or name in MACHINES:
+        return
+    if name.count(".") == 2:
+        fix = nearest(name, [*MACHINES])
+    else:
+        # EC2's own names lack the prefix.
+        fix = f"write ml.{name}" if f"ml.{name}" in MACHINES else "write ml.<family>.<size>"
+    problem = f"{name!r} is not an instance type of SageMaker"
+    yield job.make_violation(job.resource("InstanceType"), problem, fix)
 
 
 GROUPS = "ResourceConfig.InstanceGroups"

@@ -14,15 +14,13 @@ def _expressions(job: Job) -> Iterator[tuple[str, str, Expression | str]]:
     for index, metric in job.items("AlgorithmSpecification.MetricDefinitions"):
         text = known_text(job.document.value(metric.get("Regex")))
         if text:
+            expression: Expression | str
+            try:
+                expression = Expression(text)
+            except ValueError as error:
+                expression = str(error)
             field = f"AlgorithmSpecification.MetricDefinitions[{index}].Regex"
-            yield field, f"{metric.get('Name')}: {text!r}", _compile_expression(text)
-
-
-def _compile_expression(text: str) -> Expression | str:
-    try:
-        return Expression(text)
-    except ValueError as error:
-        return str(error)
+            yield field, f"{metric.get('Name')}: {text!r}", expression
 
 
 @rule(

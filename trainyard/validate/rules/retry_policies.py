@@ -44,7 +44,8 @@ def retries_on_unsupported_step(step: Step) -> Iterator[Violation]:
 def unknown_retry_cause(step: Step) -> Iterator[Violation]:
     for path, policy in _policies(step):
         for index, cause in enumerate(_causes(policy)):
-            if cause not in list(CAUSES):  # a list also compares unhashable values
+            # A list, unlike a dict, also compares values that have no hash.
+            if cause not in list(CAUSES):
                 field = f"{path}.ExceptionType[{index}]"
                 problem = f"{cause!r} is not an exception type"
                 fix = nearest(str(cause), list(CAUSES))

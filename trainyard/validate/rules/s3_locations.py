@@ -75,8 +75,9 @@ def malformed_s3_location(step: Step) -> Iterator[Violation]:
         if path.endswith("ModelDataUrl") and scheme == "https":
             continue
         bucket, slash, _ = rest.partition("/")
+        # The rest of the scheme comes with the expression.
         if not is_all and "s3://".startswith(text):
-            continue  # the rest of the scheme comes with the expression
+            continue
         if scheme != "s3" or not separator:
             yield Violation(step=step, path=path, problem=f"{text!r} does not begin with s3://")
         elif not (BUCKET if is_all or slash else OF_BUCKET).fullmatch(bucket):
@@ -121,6 +122,7 @@ def outputs_collide(document: Document) -> Iterator[Violation]:
     writers: dict[str, list[Step]] = {}
     for job, field, uri in _outputs(document):
         others = writers.setdefault(json.dumps(uri, sort_keys=True).rstrip('/"'), [])
+        # One finding for each output is enough: the first writer stands for all.
         for other in others[:1]:
             if other is job.step:
                 yield job.make_violation(field, "another output of the step goes to the same place")
@@ -207,13 +209,10 @@ def _exclusive(step: Step, other: Step) -> bool:
 )
 def output_overwritten_by_next_run(document: Document) -> Iterator[Violation]:
     for job, field, uri in _outputs(document):
-        if not _has_expression(uri):
+        # A Join alone differs in no run; what it joins does, or does not.
+        differs = any(JOIN not in expression for expression, _ in expressions(uri))
+        if not differs:
             yield job.make_violation(field, f"{document.value(uri)} is the same in each run")
-
-
-def _has_expression(value: Any) -> bool:
-    """Return whether anything in ``value`` differs from run to run."""
-    return any(JOIN not in expression for expression, _ in expressions(value))
 
 
 @rule(
@@ -250,7 +249,7 @@ def _overlap(place: str, job: Job, address: str) -> bool:
     """Return whether what the job writes at ``address`` is read at ``place``."""
     if f"{address}/".startswith(f"{place}/"):
         return True
-    # a training job writes beneath its address in a folder with its own name
+    # A training job writes beneath its address in a folder with its own name.
     return job.kind != "training" and f"{place}/".startswith(f"{address}/")
 
 

@@ -118,7 +118,8 @@ def more_parallel_than_jobs(job: Job) -> Iterator[Violation]:
 def objective_without_metric(job: Job) -> Iterator[Violation]:
     metric_names = [job.document.value(metric.get("Name"))
                for _, metric in job.items("AlgorithmSpecification.MetricDefinitions")]  # fmt: skip
-    built_in = not metric_names and not aws_image(job.image)  # an algorithm that defines its own
+    # Not an image of AWS's frameworks: an algorithm that defines its own metrics.
+    built_in = not metric_names and not aws_image(job.image)
     if built_in or not all(isinstance(name, str) for name in metric_names):
         return
     for metric_path, name, _ in objectives(job):

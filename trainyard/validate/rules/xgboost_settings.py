@@ -91,8 +91,9 @@ def xgboost_hyperparameters_at_odds(job: Job) -> Iterator[Violation]:
     if is_undecided or tuned_names & hyperparameters.TOGETHER:
         return
     version = _version(job)
+    # A value that is wrong by itself has a rule of its own.
     if any(hyperparameters.fault(name, value, version) for name, value in together.items()):
-        return  # reported by its own rule
+        return
     if problem := hyperparameters.fault_together(together, version):
         yield job.make_violation(job.hyperparameters_at, problem)
 
