@@ -84,13 +84,11 @@ def key_statements(
     actions: tuple[str, ...],
     conditions: Mapping[str, Mapping[str, tuple[str, ...]]] | None = None,
 ) -> Iterator[Statement]:
-    """Iterate over KMS permissions on ``keys``.
-
-    An alias is not a resource that IAM can grant cryptography on (KMS developer guide, "Use aliases
-    to control access to KMS keys"): the grant is on keys that have it.
-    """
+    """Iterate over KMS permissions on ``keys``."""
     plain = tuple(sorted(key for key in keys if ":alias/" not in key))
     yield Statement(sid=sid, actions=actions, resources=plain, conditions=conditions or {})
+    # An alias is not a resource that IAM can grant cryptography on (KMS developer guide, "Use
+    # aliases to control access to KMS keys"): the grant is on keys that have it.
     aliases = sorted(key for key in keys - set(plain))
     names = tuple(key.rpartition(":")[2] for key in aliases)
     yield Statement(
@@ -236,11 +234,7 @@ def packages(repositories: set[str]) -> Iterator[Statement]:
 
 
 def network(subject: Subject, subnets: set[str], security_groups: set[str]) -> Iterator[Statement]:
-    """Iterate over rights to create the interfaces that put a job into the VPC.
-
-    CreateNetworkInterface is bound by its subnets and groups. The others act on an interface that
-    the service has created and named, so the subnet that it stands in binds them.
-    """
+    """Iterate over rights to create the interfaces that put a job into the VPC."""
     subnet_arns = tuple(subject.arn("ec2", f"subnet/{subnet}") for subnet in sorted(subnets))
     groups = (subject.arn("ec2", f"security-group/{g}") for g in sorted(security_groups))
     interfaces = (subject.arn("ec2", "network-interface/*"),) if subnets else ()
@@ -249,6 +243,8 @@ def network(subject: Subject, subnets: set[str], security_groups: set[str]) -> I
         actions=("ec2:CreateNetworkInterface",),
         resources=tuple(sorted([*subnet_arns, *groups, *interfaces])),
     )
+    # These act on an interface that the service has created and named, so the subnet that it
+    # stands in binds them.
     yield Statement(
         sid="Interfaces",
         actions=(

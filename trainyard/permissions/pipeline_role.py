@@ -202,13 +202,13 @@ def _registry(subject: Subject) -> Iterator[Statement | Gap]:
 def _statuses(subject: Subject) -> dict[str, dict[str, tuple[str, ...]]]:
     """Return a condition that allows only the definition's own approval statuses of packages.
 
-    So a pipeline of ours cannot approve a package, whatever its definition has become. A definition
-    with a parameter as its status, or without one, is not bound.
+    A definition with a parameter as its status, or without one, is not bound.
     """
     steps = [step for step in subject.values.steps if step.type == "RegisterModel"]
     values = [step.arguments.get("ModelApprovalStatus") for step in steps]
     statuses = tuple(sorted({status for status in values if isinstance(status, str)}))
     bound = bool(values) and all(isinstance(status, str) for status in values)
+    # So a pipeline of ours cannot approve a package, whatever its definition has become.
     return {"StringEquals": {"sagemaker:ModelApprovalStatus": statuses}} if bound else {}
 
 
@@ -238,8 +238,15 @@ def registered_groups(subject: Subject) -> tuple[list[Group], list[Gap]]:
         elif not group or "*" in group:
             unknown.append(Gap(f"{location}: is {group!r}; a policy needs its name"))
         else:
-            groups.add(_group(subject, group))
-            unknown += _check_foreign_group(subject, location, group)
+            groups.add(registered_group := _group(subject, group))
+            # Only the other account's policy can give what its group needs.
+            if not registered_group.is_own:
+                reason = (
+                    f"{location}: {group} is another account's: the group's resource policy there "
+                    "(PutModelPackageGroupPolicy) must allow this role to register and read its "
+                    "packages"
+                )
+                unknown.append(Gap(reason))
     return sorted(groups), unknown
 
 
@@ -249,18 +256,6 @@ def _group(subject: Subject, reference: str) -> Group:
     account = reference.split(":")[4] if reference.startswith("arn:") else subject.account
     packages = subject.arn("sagemaker", f"model-package/{name}/*", account=account)
     return Group(name, packages, is_own=account == subject.account)
-
-
-def _check_foreign_group(subject: Subject, location: str, reference: str) -> list[Gap]:
-    """Return what a group of another account needs, that no policy of this account can give."""
-    if _group(subject, reference).is_own:
-        return []
-    return [
-        Gap(
-            f"{location}: {reference} is another account's: the group's resource policy there "
-            "(PutModelPackageGroupPolicy) must allow this role to register and read its packages"
-        )
-    ]
 
 
 def _text(subject: Subject, value: Any, location: str) -> str | Gap:
@@ -340,6 +335,7 @@ def _invocations(subject: Subject) -> Iterator[Statement | Gap]:
         elif step.type == "Lambda":
             functions.add(target)
         else:
+            # A queue's URL has its account and name, but not its ARN.
             account, _, name = target.removeprefix("https://").partition("/")[2].partition("/")
             queues.add(subject.arn("sqs", name, account=account))
     yield Statement(

@@ -11,7 +11,6 @@ import typer
 from trainyard.common.errors import DefinitionError
 from trainyard.permissions.pipeline_subject import Subject
 from trainyard.permissions.role_template import (
-    Role,
     derive,
     dump,
     missing,
@@ -208,7 +207,8 @@ def _is_implied(
     narrow = conditions.get(key)
     if narrow is None:
         return False
-    if key[0] not in _NARROWING:  # negations and numbers: only equal values are implied
+    # Of a negation or a comparison of numbers, fewer values are not always a narrower condition.
+    if key[0] not in _NARROWING:
         return narrow == wide
     return all(any(covers(w, n) for w in wide) for n in narrow)
 
@@ -316,17 +316,14 @@ def endpoints(subject: Subject) -> Iterator[tuple[str, list[str]]]:
     for role in roles(subject):
         policy = derive(subject, role.name)
         services = {action.partition(":")[0] for s in policy["Statement"] for action in s["Action"]}
-        if _calls_itself(role, subject, policy):
+        # A managed policy is attached to roles of people or CI, who call the services themselves.
+        if role.resource(subject, policy)["Type"] == "AWS::IAM::ManagedPolicy":
             names = [IDENTITY]
         elif role.name == "job" and "ec2" in services:
-            services.discard("cloudwatch")  # SageMaker writes a job's metrics
+            # SageMaker writes a job's metrics, and not through the job's network.
+            services.discard("cloudwatch")
             names = []
         else:
             continue
         names += [name for service in services & ENDPOINTS.keys() for name in ENDPOINTS[service]]
         yield role.name, sorted(name.format(subject.region) for name in names)
-
-
-def _calls_itself(role: Role, subject: Subject, policy: dict[str, Any]) -> bool:
-    """Return whether people or CI hold it: its policy is attached to their roles."""
-    return role.resource(subject, policy)["Type"] == "AWS::IAM::ManagedPolicy"

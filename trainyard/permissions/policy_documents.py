@@ -62,6 +62,7 @@ def read_policy(name: str, document: str | Mapping[str, Any]) -> Policy:
     Raises:
         MalformedPolicy: it is not a policy document; the message says what is wrong.
     """
+    # As text: the cache of ``_read`` needs arguments with a hash.
     return _read(name, document if isinstance(document, str) else json.dumps(document))
 
 

@@ -160,8 +160,9 @@ class _NotKnown(Exception):
 def evaluate(request: Request, policies: Policies) -> Decision:
     """Decide on a request. Of a statement that cannot be evaluated, the decision names what."""
     denials = [*_denials(request, policies)]
+    # A Deny that is certain comes before one that may apply.
     for denial in sorted(denials, key=lambda decision: bool(decision.unknown)):
-        return denial  # a Deny that is certain comes before one that may apply
+        return denial
     doubts: dict[Kind, Decision] = {}
     lacks = _lacking(request, policies, doubts)
     if lacks is None:
@@ -186,7 +187,11 @@ def _lacking(request: Request, policies: Policies, doubts: dict[Kind, Decision])
     by_kind = dict(policies.kinds())
 
     def allows(kind: Kind) -> bool:
-        return any(_allows(policy, request, kind, doubts) for policy in by_kind[kind])
+        return any(
+            statement.allows and _certainly(policy, statement, request, kind, doubts)
+            for policy in by_kind[kind]
+            for statement in policy.statements
+        )
 
     if policies.control and not allows("service control policy"):
         return "service control policy"
@@ -195,8 +200,11 @@ def _lacking(request: Request, policies: Policies, doubts: dict[Kind, Decision])
     across = bool(request.owner) and request.owner != request.principal.account
     if not grant and (across or policies.must_name):
         return kind
+    # Within an account, a grant to the very session or user needs nothing else.
     if not across and grant == "direct":
         return None
+    # A grant to the role stands for its identity policies; boundary and session policies still
+    # limit it.
     is_needed = grant != "role" or across
     if is_needed and not allows("identity-based policy"):
         return "identity-based policy"
@@ -205,13 +213,6 @@ def _lacking(request: Request, policies: Policies, doubts: dict[Kind, Decision])
     if policies.session and not allows("session policy"):
         return "session policy"
     return None
-
-
-def _allows(policy: Policy, request: Request, kind: Kind, doubts: dict[Kind, Decision]) -> bool:
-    return any(
-        statement.allows and _certainly(policy, statement, request, kind, doubts)
-        for statement in policy.statements
-    )
 
 
 def _certainly(
@@ -275,6 +276,7 @@ def _applies(statement: Statement, request: Request) -> bool:
             return False
     if statement.principal is not None and not _is_principal(statement, request.principal):
         return False
+    # Known conditions first: where one of them fails, the unknown ones do not matter.
     conditions = [c for c in statement.conditions if request.knows(c[1])]
     if not all(holds(c, request.context, statement.variables) for c in conditions):
         return False
@@ -293,10 +295,7 @@ def _any(
 
 
 def _is_principal(statement: Statement, principal: Principal) -> bool:
-    """Return whether the statement is about the principal.
-
-    NotPrincipal leaves out only whom it lists by every name: account, role and session.
-    """
+    """Return whether the statement is about the principal."""
     principals, is_negated = statement.principal or ((), False)
     if {"*", "AWS:*"}.intersection(principals):
         return not is_negated
@@ -304,6 +303,7 @@ def _is_principal(statement: Statement, principal: Principal) -> bool:
     own_names = [f"{kind}:{name}" for name in principal.names for kind in kinds]
     full_names = {_full(name) for name in principals}
     matches = [name for name in own_names if name in full_names]
+    # NotPrincipal leaves out only whom it lists by every name: account, role and session.
     if is_negated:
         return len(matches) < len(principal.names)
     return bool(matches)
@@ -344,12 +344,14 @@ def holds(condition: tuple[str, str, tuple[str, ...]], context: Context, variabl
     if name.lower() == "null":
         return any((value.lower() == "true") != (key in context) for value in patterns)
     match, is_negated = _operator(name.lower(), operator_name)
+    # Of a key that the request lacks, only a negation holds, or an operator with IfExists.
     if not values and (if_exists or not quantor):
         return bool(if_exists) or is_negated
 
     def is_match(value: str) -> bool:
         return any(match(value, pattern, context, variables) for pattern in patterns) != is_negated
 
+    # ForAllValues holds, too, when there are no values.
     if quantor:
         return (all if quantor.lower() == "forallvalues" else any)(map(is_match, values))
     return (all if is_negated else any)(map(is_match, values))
@@ -397,7 +399,8 @@ def _binary(value: str, pattern: str, context: Context, variables: bool) -> bool
 def _address(value: str, pattern: str, context: Context, variables: bool) -> bool:
     try:
         return ipaddress.ip_address(value) in ipaddress.ip_network(pattern, strict=False)
-    except ValueError:  # IAM, too, takes what is no address for another one
+    except ValueError:
+        # IAM, too, takes what is no address for another one.
         return False
 
 

@@ -56,7 +56,7 @@ def role_resources(
     owners: dict[str, str] = {}
     for logical, resource in resources.items():
         if name := resource["Properties"].get("RoleName"):
-            # IAM's names are unique in an account, whatever their path and case
+            # IAM's names are unique in an account, whatever their path and case.
             other = owners.setdefault(name.lower(), logical)
             if other != logical:
                 raise DefinitionError(
@@ -163,7 +163,8 @@ class _Substitution:
     def _text(self, text: str) -> Any:
         result = text
         for pattern, name in self._names:
-            if pattern:  # no key, no name for it
+            # Without a key there is no pattern, and an empty one would match everywhere.
+            if pattern:
                 result = re.sub(pattern, name, result)
         if result == "${KmsKeyArn}":
             return {"Ref": "KmsKeyArn"}

@@ -174,7 +174,8 @@ class Values(Start):
             return super().property(step, path)
         try:
             argument = lookup(arguments, path, f"step {step}")
-        except ExpressionError:  # OutputParameters, and all else that only its answer has
+        except ExpressionError:
+            # OutputParameters, and all else that only its answer has.
             return super().property(step, path)
         return evaluate(argument, self)
 
@@ -207,15 +208,16 @@ def split_uri(uri: str, location: str) -> tuple[str, str]:
 def folder_patterns(key: str) -> tuple[str, ...]:
     """Return the patterns of the keys that a job may touch if it is given ``key`` as a prefix.
 
-    They are cut at the first part that a run decides: IAM's ``*`` matches slashes, so later parts
-    hardly narrow it. The same holds for a part that is a hash of its content: policies must not
-    change with every line of code.
+    They are cut at the first part that a run decides, or that is a hash of its content.
     """
     parts: list[str] = []
     for part in key.split("/"):
+        # IAM's ``*`` matches slashes, so later parts would hardly narrow the pattern; and with
+        # hashes in them, policies would change with every line of code.
         if "*" in part or _HASH.fullmatch(part):
             return ("/".join([*parts, "*"]),)
         parts.append(part)
     if key == "" or key.endswith("/"):
         return (f"{key}*",)
+    # S3 knows no folders: the key may be an object itself, or stand for those below it.
     return (key, f"{key}/*")

@@ -231,21 +231,19 @@ def requests(subject: Subject, step: Step) -> Iterator[Request]:
 
 def _of_model(subject: Subject, name: Any, arguments: Mapping[str, Any]) -> Request:
     """Return a request whose work uses a model's role; a step may have created the model."""
-    match = re.fullmatch(r"Steps\.([^.]+)\.ModelName", str(name.get(GET))) if _got(name) else None
+    reference = str(name.get(GET)) if isinstance(name, dict) and GET in name else ""
+    match = re.fullmatch(r"Steps\.([^.]+)\.ModelName", reference)
     if not match:
         return Request(None, arguments, name)
     return Request(subject.values.step(match[1]).arguments["ExecutionRoleArn"], arguments)
-
-
-def _got(value: Any) -> bool:
-    return isinstance(value, dict) and GET in value
 
 
 def job_roles(subject: Subject) -> tuple[str, ...]:
     """Return the ARNs of the roles that steps pass to jobs; the pipeline's if a step names none."""
     role_names: set[str] = set()
     for step, request in all_requests(subject):
-        with suppress(DefinitionError):  # a gap, which the role's policy reports
+        # A role that cannot be known is a gap, which the role's policy reports.
+        with suppress(DefinitionError):
             role = role_of(subject, step, request)
             role_names |= {role} if role else set()
     return tuple(sorted(role_names))
