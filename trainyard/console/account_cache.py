@@ -36,9 +36,8 @@ EMULATOR, AWS = 0.5, 5.0
 SERVICES = ("sagemaker", "logs", "s3", "cloudwatch", "sts")
 THREADS = 8  # readings at a time, in the background or for one page
 A_DAY = 86_400.0  # seconds for which an answer that never changes is reused
-SETTLED_SECONDS = (
-    5.0  # seconds for which the answer about an ended execution is reused: it may be retried
-)
+# Not a day, as for other things that have ended: an ended execution may be retried.
+SETTLED_SECONDS = 5.0  # seconds for which the answer about an ended execution is reused
 _DEFAULT_NAME = re.compile(r"execution-\d{13}")
 """Display name that SageMaker gives where people give none."""
 
@@ -105,6 +104,8 @@ class Account:
         """Return the client of one of ``SERVICES``, which is created once."""
         if service not in SERVICES:
             raise AttributeError(service)
+        # Python asks this only for what is no attribute yet; setdefault keeps the client of the
+        # thread that came first.
         with self._lock:
             service_client = self.__dict__.setdefault(service, client(service, self.region))
         return service_client
@@ -140,6 +141,7 @@ class Account:
             self._answers.move_to_end(key)
             while len(self._answers) > CACHE_SIZE:
                 self._answers.popitem(last=False)
+        # The answer's own lock, not the account's: a slow reading holds up only who needs it.
         with answer.lock:
             if time.monotonic() >= answer.until:
                 answer.value = read()
@@ -158,6 +160,7 @@ class Account:
             while len(self._readings) > CACHE_SIZE:
                 self._readings.popitem(last=False)
             future = self._readings[key]
+        # Outside of the lock: a patient page waits here for as long as the reading takes.
         if self._patient or future.done():
             return cast(Result, future.result())
         ask_again()
@@ -237,7 +240,8 @@ class Account:
         if step.job is None:
             return {}
         kind, name = step.job
-        is_over = step.ended is not None  # a retry starts another job
+        # The description of a job that is over never changes: a retry starts another job.
+        is_over = step.ended is not None
         good = A_DAY if is_over else 2 * self.seconds
         return self.ask(f"describe_{xform_name(kind)}", good, **{f"{kind}Name": name})
 
@@ -299,7 +303,8 @@ def answer(template: str, fragments: Fragments, *, goes_on: bool, **values: Any)
         return Response(status=304)
 
     def live(name: str) -> Markup:
-        inner = Markup(fragments[name])  # made by a template, which has escaped it
+        # A template has made it, and escaped it.
+        inner = Markup(fragments[name])
         return Markup('<div id="{}" data-live="{}">{}</div>').format(name, _digest(inner), inner)
 
     def still(name: str) -> Markup:

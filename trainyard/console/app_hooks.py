@@ -51,7 +51,8 @@ def read_panels(
     panels = tuple(panels)
     readers = {name: read for panel in panels for name, read in panel.reads.items()}
     readings = {name: read(execution, steps) for name, read in readers.items()}
-    return tuple(Markup(panel.html(readings)) for panel in panels)  # the panel has escaped it
+    # Each panel has escaped its own HTML.
+    return tuple(Markup(panel.html(readings)) for panel in panels)
 
 
 def templates(folder: Path, **filters: Callable[..., Any]) -> Environment:

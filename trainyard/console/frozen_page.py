@@ -37,6 +37,7 @@ def page(arn: str, panels: Panels = (METRICS,), region: str | None = None) -> st
     if address is None:
         raise ServiceError(f"{arn}: expected arn:…:pipeline/<name>/execution/<id>")
     account = Account(region or arn.split(":")[3], patient=True)
+    # Put under the key of ``Account.execution``, which would ask for the pipeline's ARN first.
     execution = account.read_cached(
         ("execution", *address.values()), lambda: account.execution_of(arn), A_DAY
     )

@@ -93,6 +93,7 @@ def flow(document: Mapping[str, Any], status: str, started_steps: Sequence[Step]
     """
     steps_by_name = {step.name: step for step in started_steps}
     definitions = {step.name: step for step in steps_of(document.get("Steps"))}
+    # An iteration of a loop's body step is called <name>-<index>.
     bodies = {
         name: [
             step.name
@@ -149,6 +150,7 @@ def _unbegun(
             if condition in steps_by_name
             else {}
         )
+        # Without an outcome the branch may still be taken.
         if outcome.get("Outcome", str(branch_outcome)).lower() != str(branch_outcome).lower():
             return "NotTaken"
         holder = definitions.get(condition)
@@ -181,6 +183,7 @@ def _instances(
         has_instances = len(sources) > 1 and len(targets) > 1
         for target in targets:
             for source in sources:
+                # Two body steps wait for each other within one iteration only.
                 is_same_instance = source.rpartition("-")[2] == target.rpartition("-")[2]
                 is_known = source in nodes and target in nodes and source != target
                 if is_known and (is_same_instance or not has_instances):

@@ -52,7 +52,8 @@ def streams(account: Account, step: Step) -> list[Stream]:
     """Return all streams of the step, the newest attempt first, then by the host's number."""
     seconds = 2.0 if step.ended is None else 60.0
     if step.job is None:
-        tuning = tuning_of(step)
+        # A tuning job has no log: its trainings have.
+        tuning = str((step.metadata.get("TuningJob") or {}).get("Arn", "")).rpartition("/")[2]
         key = ("streams of a tuning", tuning)
         return (
             account.read_cached(key, lambda: _of_trainings(account, tuning), seconds)
@@ -63,13 +64,6 @@ def streams(account: Account, step: Step) -> list[Stream]:
     return account.read_cached(
         ("streams", job), lambda: _streams(account, LOG_GROUPS[kind], job), seconds
     )
-
-
-def tuning_of(step: Step) -> str:
-    """Return the name of the step's tuning job, whose logs are those of its trainings; else
-    empty.
-    """
-    return str((step.metadata.get("TuningJob") or {}).get("Arn", "")).rpartition("/")[2]
 
 
 def of_job(account: Account, group: str, job: str) -> list[Stream]:
@@ -217,6 +211,7 @@ def end(account: Account, stream: Stream, count: int) -> Page:
     last = fetch(account, stream, **how)
     back = last.get("nextBackwardToken", "")
     lines = [Line.from_event(item) for item in reversed(last.get("events", []))]
+    # One line more than is shown, to know whether there are older ones.
     if len(lines) <= count and back:
         earlier = events(account, stream, **how, nextToken=back)
         lines += map(Line.from_event, islice(earlier, count + 1 - len(lines)))
@@ -255,6 +250,7 @@ def around(account: Account, stream: Stream, line: str, count: int) -> Page:
 def event(account: Account, stream: Stream, line: str) -> dict[str, Any]:
     """Return the whole event of a line."""
     timestamp = _time(line)
+    # endTime is exclusive: this is the line's millisecond.
     for item in events(
         account, stream, startTime=timestamp, endTime=timestamp + 1, startFromHead=True
     ):
@@ -270,6 +266,7 @@ def search(
     empty at the end.
     """
     phrase = "".join(c for c in words[:LONGEST] if c.isprintable())
+    # In quotes, CloudWatch takes the words literally.
     pattern = '"' + phrase.replace("\\", "\\\\").replace('"', '\\"') + '"'
     matches: list[dict[str, Any]] = []
     for _ in range(PAGES):
@@ -313,7 +310,8 @@ def _past(lines: Iterable[Line], line: str, timestamp: int) -> Iterator[Line]:
 
 
 def _limit(count: int) -> int:
-    return min(10_000, count + 50)  # some share the millisecond of the omitted line
+    # 50 more, as some lines share the millisecond of the omitted one; 10,000 is CloudWatch's most.
+    return min(10_000, count + 50)
 
 
 def events(

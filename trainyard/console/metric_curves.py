@@ -85,6 +85,7 @@ class Metrics:
     @property
     def begin(self) -> float:
         """Time of the job's first value (ms since 1970); 0 without values."""
+        # A copy of the values: the thread that reads the log may add a metric meanwhile.
         return min(
             (some.timestamps[0] for some in list(self.samples.values()) if some.count), default=0.0
         )
@@ -159,9 +160,9 @@ class Reader:
         """Iterate over new events; the first list is empty, for events left from the last call."""
         yield []
         streams = of_job(self._account, LOG_GROUPS["TrainingJob"], self._job)
-        for stream in [candidate for candidate in streams if candidate.host == streams[0].host][
-            ::-1
-        ]:
+        first_host = [candidate for candidate in streams if candidate.host == streams[0].host]
+        # The oldest first: ``of_job`` lists a host's newest stream before the others.
+        for stream in reversed(first_host):
             is_end = False
             while not is_end:
                 events, is_end = self._page(stream)
@@ -180,6 +181,7 @@ class Reader:
         """Read at most 500 metrics, the limit of one request."""
         names = [definition.name for definition in definitions(job)]
         last = final(job)
+        # An algorithm of AWS's has metrics that no definition names.
         names = list(dict.fromkeys([*names, *last]))[:500]
         samples = of_cloudwatch(self._account.cloudwatch, self._job, names, job)
         source = "CloudWatch"

@@ -126,7 +126,8 @@ def outcome(account: Account, pipeline: str, execution: str, judge: Judge) -> Ou
     for name, step in steps.items():
         try:
             jobs[name] = account.describe_charged(step)
-        except ServiceError:  # jobs may have been deleted
+        except ServiceError:
+            # A job may have been deleted.
             continue
     region = str(account.sagemaker.meta.region_name)
     prices = account.read_cached(("prices", region), lambda: load(region), A_DAY)
@@ -221,6 +222,7 @@ def costing(amount: float | None, a_second: float | None) -> Markup:
         return Markup()
     if not a_second:
         return Markup("<span>{}</span>").format(usd(amount))
+    # The browser has one number to count from: when the sum would have been 0 at this rate.
     since = datetime.now(UTC) - timedelta(seconds=amount / a_second)
     return Markup('<span data-paid-since="{}" data-rate="{}">{}</span>').format(
         since.isoformat(), a_second, usd(amount)

@@ -245,23 +245,20 @@ def _names(account: Account, resource: Resource, others: set[str]) -> list[str]:
         return [resource.name]
     prefix = match["prefix"]
     clash = any((other := _NAME.fullmatch(name)) and other["prefix"] == prefix for name in others)
-    if clash:  # these are the last jobs; the owners of earlier ones are not known
+    # These are the last jobs of two steps; the owners of earlier ones are not known.
+    if clash:
         return [resource.name]
+    order = {"SortBy": "CreationTime", "SortOrder": "Descending", "MaxResults": 100}
+    listing = account.ask(f"list_{xform_name(resource.kind)}s", NameContains=prefix, **order)
+    summaries = listing.get(f"{resource.kind}Summaries", [])
+    names = [summary.get(f"{resource.kind}Name", "") for summary in summaries]
+    # The listing has the newest job first; NameContains also finds longer names.
     own_names = [
         name
-        for name in _list_jobs(account, resource.kind, prefix)
+        for name in reversed(names)
         if (name_match := _NAME.fullmatch(name)) and name_match[1] == prefix
     ]
     return [*(name for name in own_names if name != resource.name), resource.name]
-
-
-def _list_jobs(account: Account, kind: str, prefix: str) -> list[str]:
-    """Return names of jobs that contain the prefix, the oldest first."""
-    operation = f"list_{xform_name(kind)}s"
-    order = {"SortBy": "CreationTime", "SortOrder": "Descending", "MaxResults": 100}
-    answer = account.ask(operation, NameContains=prefix, **order)
-    names = [summary.get(f"{kind}Name", "") for summary in answer.get(f"{kind}Summaries", [])]
-    return names[::-1]
 
 
 def _attempt(account: Account, step: Step, resource: Resource) -> Attempt:
@@ -270,21 +267,16 @@ def _attempt(account: Account, step: Step, resource: Resource) -> Attempt:
     )
     status = job.get(f"{resource.kind}Status", "Unknown")
     creation_time = job.get("CreationTime")
+    end_time = job.get(f"{resource.kind.removesuffix('Job')}EndTime") or job.get("LastModifiedTime")
     return Attempt(
         job=resource.name,
         status=status,
         started=creation_time,
-        ended=find_end_time(job, resource.kind) if status in JOB_ENDED else None,
+        ended=end_time if status in JOB_ENDED else None,
         reason=job.get("FailureReason") or job.get("ExitMessage") or "",
         description=job,
         is_earlier=bool(creation_time and step.started and creation_time < step.started),
     )
-
-
-def find_end_time(job: Mapping[str, Any], kind: str) -> datetime | None:
-    """Return when a job that no longer runs ended, by its description."""
-    end_time: datetime | None = job.get(f"{kind.removesuffix('Job')}EndTime")
-    return end_time or job.get("LastModifiedTime")
 
 
 def _note(step: Step, attempt_list: tuple[Attempt, ...]) -> str:
@@ -343,24 +335,20 @@ def places(account: Account, description: Mapping[str, Any], job: str = "") -> l
 def _uris(description: Mapping[str, Any], job: str) -> Iterator[tuple[str, Use, str]]:
     """Iterate over (name, use, URI), each URI once for each use."""
     pairs = set()
-    texts = json.loads(json.dumps(description, default=str))  # times have no URI
+    # ``flat`` takes JSON's types; times have no URI, so their text will do.
+    texts = json.loads(json.dumps(description, default=str))
     for path, field in flat(texts).items():
         uri = field.raw.strip('"') if isinstance(field.raw, str) else ""
         if not uri.startswith("s3://") or field.text == HIDDEN or any(c.isspace() for c in uri):
             continue
         if path.endswith("OutputDataConfig.S3OutputPath") and job:
+            # A training job writes into a folder of its own name there.
             uri = f"{uri.rstrip('/')}/{job}/"
-        use = _use(path)
+        says = None if _NAMED_FIELDS.search(path) else _SAYS.search(path)
+        use: Use = "named" if says is None else "input" if says["input"] else "output"
         if (use, uri) not in pairs:
             pairs.add((use, uri))
             yield label(path), use, uri
-
-
-def _use(path: str) -> Use:
-    says = None if _NAMED_FIELDS.search(path) else _SAYS.search(path)
-    if says is None:
-        return "named"
-    return "input" if says["input"] else "output"
 
 
 def _place(account: Account, name: str, use: Use, uri: str) -> Place:

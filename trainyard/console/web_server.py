@@ -62,10 +62,15 @@ def guard(app: Flask, key: str) -> None:
     @app.before_request
     def admit() -> Response | None:
         _refuse_foreign(request)
-        cookie = f"trainyard-{request.host.rpartition(':')[2]}"  # cookies are not separated by port
+        # Browsers do not separate cookies by port, so the name does.
+        cookie = f"trainyard-{request.host.rpartition(':')[2]}"
         token = hmac.new(key.encode(), cookie.encode(), hashlib.sha256).hexdigest()
+        # Encoded, as compare_digest refuses text that is not ASCII.
         if hmac.compare_digest(request.args.get("key", "").encode(), key.encode()):
-            answer = redirect(_without_key(request))
+            # Without the key: an address that people copy from the browser must not have it.
+            parts = request.query_string.decode().split("&")
+            rest = "&".join(part for part in parts if part[:4] != "key=")
+            answer = redirect(f"{request.path}?{rest}" if rest else request.path)
             answer.set_cookie(cookie, token, httponly=True, samesite="Strict")
             return answer
         if not hmac.compare_digest(request.cookies.get(cookie, "").encode(), token.encode()):
@@ -87,13 +92,6 @@ def _refuse_foreign(http_request: Request) -> None:
         raise Forbidden(f"Pages of {origin} are not served.")
     if http_request.method not in ("GET", "HEAD") and origin is None:
         raise Forbidden("Only the console's own pages may change something.")
-
-
-def _without_key(http_request: Request) -> str:
-    rest = "&".join(
-        part for part in http_request.query_string.decode().split("&") if part[:4] != "key="
-    )
-    return f"{http_request.path}?{rest}" if rest else http_request.path
 
 
 LOOPBACK = "127.0.0.1"
@@ -121,6 +119,7 @@ def serving(
     """
     logging.getLogger("werkzeug").setLevel(logging.WARNING)
     app = create(account, key, application)
+    # Before the first request: the clients are those of the present environment.
     account.connect()
     server = _listening(app, port)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
@@ -137,7 +136,8 @@ def serving(
 def _listening(app: Flask, port: int) -> BaseWSGIServer:
     try:
         server = make_server(LOOPBACK, port, app, threaded=True, request_handler=Handler)
-    except (SystemExit, OSError) as error:  # werkzeug exits when the port is in use
+    # werkzeug exits when the port is in use.
+    except (SystemExit, OSError) as error:
         raise ServiceError(f"--port {port}: cannot serve on {LOOPBACK}:{port}: {error}") from None
     server.daemon_threads = True  # type: ignore[attr-defined]  # ThreadingMixIn's
     return server
@@ -162,7 +162,8 @@ def create(account: Account, key: str, application: Application = NONE) -> Flask
     app.extensions["trainyard-account"] = account
     app.extensions["trainyard-application"] = application
     app.jinja_env.filters |= outcomes.FILTERS
-    names: Any = app.jinja_env.globals  # its declared type allows Jinja's own names alone
+    # Any: the declared type allows Jinja's own names alone.
+    names: Any = app.jinja_env.globals
     names.update(account=account, lasting=outcomes.lasting)
     names.update(costing=outcomes.costing)
     guard(app, key)

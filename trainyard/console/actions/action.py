@@ -116,6 +116,7 @@ class Proposal:
         else:
             for call in self.calls:
                 answer = call.execute(account, once)
+        # The next page must show what has just changed.
         account.forget()
         return self.then(answer) if self.then else self.back
 
@@ -225,8 +226,9 @@ def foreseen(
     document = started_with(json.loads(description["PipelineDefinition"]), parameters)
     with service_errors(f"foreseeing a run of {name}"):
         history = History(account.sagemaker, name, s3=account.s3)
+        # Expected times need runs, and predict reads none for steps whose cache is off.
         while len(history.runs) < LEAST_RUNS and history.more():
-            pass  # predict does not read runs for steps whose cache is off
+            pass
         outcomes = predict(document, name, history, datetime.now(UTC))
         costs = estimate(document, outcomes, history, load(account.sagemaker.meta.region_name))
     rows = [_row(outcome, cost) for outcome, cost in zip(outcomes, costs, strict=True)]

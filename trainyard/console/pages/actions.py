@@ -70,8 +70,10 @@ def do(action: str) -> Response | str | tuple[str, int]:
     _refuse_read_only()
     content = read_token(request.form.get("token", ""), action, request.args.to_dict())
     lock, next_page = submitted_forms.get_page(content["once"])
+    # A second click on the same form waits here, and then finds the page of the first.
     with lock:
         if not next_page:
+            # The state is compared with AWS's present one, not with a cached answer.
             account().forget()
             proposal = _proposal(action, request.form.to_dict())
             if refusal := _why_not(proposal, content):
@@ -108,6 +110,7 @@ def _proposal(action: str, form: Mapping[str, str]) -> Proposal:
     try:
         return propose(account(), request.args.to_dict(), form)
     except KeyError as missing_part:
+        # Any other KeyError is a defect of the action itself.
         if missing_part.args[0] in request.args:
             raise
         raise BadRequest(f"The address of {action} lacks {missing_part}.") from None

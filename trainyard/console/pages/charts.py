@@ -133,7 +133,8 @@ def _figure(
         **{"key": key, "title": title, "count": count, "chart": json.dumps(data)},
         **{"words": [*words, *([f"And {more} more."] if more else [])]},
     )
-    return Markup(html)  # made by a template, which has escaped it
+    # A template has made it, and escaped it.
+    return Markup(html)
 
 
 def _words(
@@ -187,7 +188,8 @@ def points() -> Response:
     lines = []
     for curve, place, count in zip(curves, across, (entry[3] for entry in every), strict=True):
         some = curve.samples
-        end = some.count  # it may grow meanwhile
+        # Read once: the samples may grow meanwhile.
+        end = some.count
         positions = [place(i) for i in range(min(count, end), end)]
         lines.append({"to": end, "x": positions, "y": _encode_values(some.values[count:end])})
     return jsonify({"x": x, "lines": lines})

@@ -164,7 +164,8 @@ def _read(aws: Account, name: str, arn: str, snapshot: Snapshot) -> Side:
 def _job(aws: Account, step: Step) -> Mapping[str, Any]:
     try:
         return aws.job(step)
-    except ServiceError:  # jobs may have been deleted
+    except ServiceError:
+        # A job may have been deleted.
         return {}
 
 
@@ -224,7 +225,8 @@ def _numbers(
         write_time, content = aws.read_cached(
             ("compare: file", uri), lambda: read_object(aws.s3, uri), GOOD
         )
-    except (ClientError, BotoCoreError):  # a failed step has not written it
+    except (ClientError, BotoCoreError):
+        # A failed step has not written it.
         return ()
     if is_overwritten(work.job, write_time):
         return ()
@@ -313,6 +315,7 @@ def content(aws: Account, work: Work | None, place: str, path: str) -> bytes | N
         return None
     if uri.endswith((".tar.gz", ".tgz", ".tar")):
         return file(_bytes(aws, uri, LARGEST), path)
+    # The URI is a folder's, or that of the file itself.
     return _bytes(aws, f"{uri.rstrip('/')}/{path}", LARGEST_TEXT + 1) or _bytes(
         aws, uri, LARGEST_TEXT + 1
     )
@@ -324,7 +327,8 @@ def _bytes(aws: Account, uri: str, most: int) -> bytes:
     try:
         with aws.s3.get_object(Bucket=bucket, Key=name)["Body"] as body:
             data: bytes = body.read(most)
-    except (ClientError, BotoCoreError):  # the listing reports the error
+    except (ClientError, BotoCoreError):
+        # The listing reports the error.
         return b""
     return data
 
@@ -416,7 +420,8 @@ def _of_side(aws: Account, run_side: Side) -> dict[str, tuple[str, Metrics]]:
             continue
         try:
             metrics = read(aws, job[1])
-        except ServiceError:  # the tables stand without curves
+        except ServiceError:
+            # The tables stand without curves.
             continue
         curves |= {f"{step}.{name}": (job[1], metrics) for name in list(metrics.samples)}
     return curves

@@ -137,7 +137,8 @@ def _panels(aws: Account, execution: tuple[str, str] | None) -> str:
 
     try:
         return aws.read_cached(("models panels", execution), read, 60)
-    except ServiceError:  # the run was deleted, or belongs to another account
+    except ServiceError:
+        # The run was deleted, or belongs to another account.
         return ""
 
 

@@ -171,6 +171,7 @@ def read_run(aws: Account, pipeline: str, execution: str, panels: Panels) -> Ove
     run_data = RunData(
         document=unchanging("definition", run_execution.definition),
         parameters=unchanging("parameters", run_execution.parameters),
+        # Not strict: where AWS refuses the descriptions, there are none.
         jobs={step.name: job for step, job in zip(charged_steps, jobs, strict=False)},
         prices=aws.read_cached(("prices", region), lambda: load(region), A_DAY),
         causes=[step_cause for step in failed_steps if (step_cause := cause(step)) is not None],

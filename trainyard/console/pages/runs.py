@@ -100,6 +100,7 @@ def runs() -> Response:
         "progress": render_template("runs/progress.html.j2", **values),
         "runs": render_template("runs/table.html.j2", **values, unsorted=UNSORTED_COLUMNS),
     }
+    # A run may begin at any time.
     return account_cache.answer("runs.html.j2", parts, goes_on=True)
 
 
@@ -119,8 +120,9 @@ def newest(
         pipelines, key=lambda entry: entry.get("LastExecutionTime") or NEVER, reverse=True
     ):
         last = entry.get("LastExecutionTime") or NEVER
+        # Neither this pipeline nor the following have one of the newest runs.
         if len(summaries) > ROWS and last < _began(summaries[ROWS]):
-            break  # neither it nor the following have one of the newest
+            break
         name = entry["PipelineName"]
         summaries += [(name, summary) for summary in _list_executions(aws, name, before)]
         summaries.sort(key=_began, reverse=True)
@@ -163,7 +165,8 @@ def describe_run(aws: Account, pipeline: str, summary: Mapping[str, Any]) -> Run
         if status in END_STATUSES:
             description = aws.read_cached(("ended", arn, status), execution.describe, A_DAY)
             end_time = description.get("LastModifiedTime") or start_time
-    except ServiceError:  # it was deleted meanwhile
+    except ServiceError:
+        # It was deleted meanwhile.
         end_time = start_time if status in END_STATUSES else None
     return Run(
         pipeline=pipeline,

@@ -203,4 +203,5 @@ def curves(account: Account, step: Step) -> Markup:
         **{"plots": Markup("").join(plots), "rows": rows, "metrics": metrics},
         **{"until": until, "more": more},
     )
-    return Markup(html)  # made by a template, which has escaped it
+    # A template has made it, and escaped it.
+    return Markup(html)
