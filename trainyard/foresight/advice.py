@@ -87,6 +87,7 @@ def advise(question: Question) -> Advice:
     count, all_candidates = Count(), list[Candidate]()
     nearest: Nearest | None = None
 
+    # It reads ``offer`` and ``nodes`` of the loops below, as they are when it is called.
     def ask(setting: Setting) -> Memory:
         nonlocal nearest
         needs = question.ask(setting)

@@ -34,6 +34,7 @@ def between_failures(nodes: int) -> Spread:
     as often.
     """
     rates = sorted(row["rate"] for row in TABLE["failures"])
+    # The rates are failures of 1,000 nodes and a day: 24,000 node-hours.
     hours = [24_000 / (rate * nodes) for rate in rates]
     return Spread(hours[-1], hours[len(hours) // 2], hours[0])
 
@@ -43,15 +44,15 @@ def between_losses(instance_type: str, nodes: int) -> Spread:
 
     A job that keeps asking for scarce machines loses one within hours (spot-traces); AWS's
     advisor counts a few percent of all instances in a month, which means weeks. The first is taken
-    as the lower decile and the second as the upper one: that the truth is as often nearer to the
-    one as to the other, by a factor, is a guess. A family that the advisor does not list has the
-    band of all.
+    as the lower decile and the second as the upper one. A family that the advisor does not list has
+    the band of all.
     """
     probes = TABLE["probes"]
     bands = [row for row in TABLE["losses"] if row["family"] == _family(instance_type)]
     often = math.sqrt(probes["low"] * probes["high"])
     monthly = min((row["low"] + row["high"]) / 200 for row in bands or TABLE["losses"])
     rarely = HOURS_A_MONTH / -math.log1p(-monthly)
+    # A guess: that the truth is as often nearer to the one as to the other, by a factor.
     return Spread(often, math.sqrt(often * rarely), rarely).times(1 / nodes)
 
 

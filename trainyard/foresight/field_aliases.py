@@ -19,7 +19,8 @@ NAMES = {name: own_name for own_name, others in TABLE["names"].items() for name 
 """Other name of a field → ours."""
 
 _WORDS = {
-    (field, type(word), word): own_name  # True and 1 are different keys
+    # The type, as True and 1 are one key to Python.
+    (field, type(word), word): own_name
     for field, values in TABLE["values"].items()
     for own_name, words in values.items()
     for word in words
@@ -32,6 +33,7 @@ def device(name: str) -> str:
     """
     plain = re.sub(r"\b(NVIDIA|SXM\d?|PCIE|HBM\d\w?|TENSOR CORE|GPU)\b", "", name.upper())
     plain = re.sub(r"(\d+)\s?GB\b", r"\1", re.sub(r"[\s_]+", " ", plain).strip(" -"))
+    # The table has A100-80 for "A100 80GB", and RTX4090 for "RTX 4090".
     for candidate in (plain.replace(" ", "-"), plain.replace(" ", "")):
         short = re.sub(r"-+", "-", candidate).strip("-")
         short = TABLE["devices"].get(short, short)

@@ -41,7 +41,8 @@ def useful_share(
             f"{restart}, write {write}: expected 0 or more"
         )
     cycle = (interval + save) / between
-    if cycle + write / between > 700:  # e^700 is nearly the largest float: nothing is ever saved
+    # e^700 is nearly the largest float: nothing is ever saved.
+    if cycle + write / between > 700:
         return 0.0
     return interval * math.exp(-write / between) / ((between + restart) * math.expm1(cycle))
 
@@ -52,8 +53,7 @@ def best_interval(
     """Return the interval with the largest useful share: between · (1 + W(−e^(−1 − save/between))).
 
     W is Lambert's function, found by Newton's steps on −u − ln(1 − u) = save/between for
-    u = interval/between, from the right, where they cannot miss the root. ``restart`` does not
-    matter: it costs the same whatever the interval is.
+    u = interval/between. ``restart`` does not matter: it costs the same whatever the interval is.
 
     Args:
         write: see :func:`useful_share`; a save does not begin before the previous one is written.
@@ -63,10 +63,13 @@ def best_interval(
         raise ValueError(f"save {save}, between {between}: expected 0 or more, and more than 0")
     least = max(shortest, write - save)
     cost = save / between
-    if cost == 0:  # a save that costs nothing is done as often as possible
+    # A save that costs nothing is done as often as possible.
+    if cost == 0:
         return least
-    if cost > 30:  # 1 − u = e^(−1 − cost) and less is below what floats resolve
+    # 1 − u = e^(−1 − cost) and less is below what floats resolve.
+    if cost > 30:
         return max(between, least)
+    # From the right, where Newton's steps cannot miss the root.
     share = min(math.sqrt(2 * cost), -math.expm1(-1 - cost))
     for _ in range(STEPS):
         share -= (-share - math.log1p(-share) - cost) * (1 - share) / share
@@ -132,7 +135,8 @@ def foresee(
         machines.between,
         machines.usd_per_hour,
     )
-    later_wait = fmean(map(machines.wait.get_quantile, _normal_values()[1]))  # the mean of many
+    # Of the many later waits the mean counts; the first one is an unknown of its own.
+    later_wait = fmean(map(machines.wait.get_quantile, _normal_values()[1]))
     hours, charged_hours, usd, interruptions, useful = [], [], [], [], []
     for unknowns in zip(*_normal_values(), strict=True):
         pairs = zip(estimates, unknowns, strict=True)
@@ -174,9 +178,8 @@ def _checkpoint(
     """Return the seconds of a save that stop the training, those written beside it, and those of a
     load.
 
-    A checkpoint that has only adapters is loaded with the weights in 16 bits. All GPUs copy their
-    shares to the host's memory while the training waits, all nodes write theirs while it continues;
-    published speeds are few, and these are guesses.
+    All GPUs copy their shares to the host's memory while the training waits, all nodes write theirs
+    while it continues; published speeds are few, and these are guesses.
     """
     speed = TABLE["checkpoints"]
     gigabytes = (saved_bytes or speed["bytes"] * parameters) / 1e9
@@ -184,5 +187,6 @@ def _checkpoint(
     return (
         gigabytes / (gpus * speed["copy"]),
         gigabytes / (machines.count * speed["write"]),
+        # A checkpoint that has only adapters is loaded with the weights in 16 bits.
         max(gigabytes, 2 * parameters / 1e9) / (machines.count * speed["read"]),
     )

@@ -135,8 +135,9 @@ def fitting(
             attempt_count = count.attempt_count
             layouts = list(_stairs(family, per_rank, micro, space, remember, count))
             yield from layouts
+            # If the least memory is too much, so is more.
             if not layouts and not shard_degree and count.attempt_count > attempt_count:
-                break  # if the least memory is too much, so is more
+                break
 
 
 def _sharings(base: Setting, degrees: dict[str, Any], space: Space) -> Iterator[tuple[Shard, int]]:
@@ -159,7 +160,8 @@ def _degrees(
         if node % tensor or not _splits(base, tensor):
             continue
         for context in space.context:
-            if not _cuts(base.sequence, context, space.shortest_share):
+            rank_tokens, remainder = divmod(base.sequence, context)
+            if context > 1 and (remainder or rank_tokens < space.shortest_share):
                 continue
             for pipeline in space.pipeline:
                 data, remainder = divmod(gpus, tensor * pipeline * context)
@@ -191,19 +193,13 @@ def _precisions(base: Setting, space: Space) -> Iterator[str]:
 
 
 def _splits(base: Setting, tensor: int) -> bool:
-    """Return whether each of ``tensor`` ranks gets equally many whole heads.
-
-    Weights that bitsandbytes has packed cannot be shared (huggingface/transformers, issue 38122).
-    """
+    """Return whether each of ``tensor`` ranks gets equally many whole heads."""
+    # Weights that bitsandbytes has packed cannot be shared (huggingface/transformers, issue 38122).
     if base.quantization != "none" and tensor > 1:
         return False
     heads = base.heads or max(1, base.hidden // 128)
     groups = base.kv_heads or heads
     return not (heads % tensor or groups % tensor or base.hidden % tensor or base.ffn % tensor)
-
-
-def _cuts(sequence: int, context: int, shortest: int) -> bool:
-    return context == 1 or (sequence % context == 0 and sequence // context >= shortest)
 
 
 def _stages(layers: int, pipeline: int, interleave: int) -> bool:
@@ -219,12 +215,11 @@ def _stages(layers: int, pipeline: int, interleave: int) -> bool:
 def _shares(per_rank: int, micro_batch: int, degrees: dict[str, Any]) -> bool:
     """Return whether a rank's samples are whole micro-batches, enough to keep a pipeline's ranks
     busy.
-
-    Interleaved schedules take them in rounds of as many as there are ranks (Narayanan 2021).
     """
     micro_batches, remainder = divmod(per_rank, micro_batch)
     if remainder or micro_batches < degrees["pipeline"]:
         return False
+    # Interleaved schedules take them in rounds of as many as there are ranks (Narayanan 2021).
     return degrees["interleave"] == 1 or micro_batches % degrees["pipeline"] == 0
 
 
@@ -242,6 +237,7 @@ def _stairs(
     count.layouts += len(micro_batches) * len(space.recompute)
     level = 0
     for micro_batch in micro_batches:
+        # A larger micro-batch needs at least the recomputation that the smaller ones did.
         for deeper in range(level, len(space.recompute)):
             setting = family.model_copy(
                 update={

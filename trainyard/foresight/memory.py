@@ -59,7 +59,8 @@ def stages_of(setting: Setting, model: Shapes) -> list[Stage]:
         share = _share(setting, sum(unit.count for unit in inner), last=number == ranks - 1)
         blocks = tuple((unit, unit.count * share) for unit in inner)
         head = last if number == ranks - 1 else None
-        shared_parameters = _count_embedding(model) if head and model.tied else 0
+        embedding = model.units[-1].widest or model.units[0].parameters
+        shared_parameters = embedding if head and model.tied else 0
         stages.append(
             Stage(number, (*blocks, *ends), head, _flight(setting, number), shared_parameters)
         )
@@ -88,10 +89,6 @@ def _flight(setting: Setting, number: int) -> float:
         return float(min(behind + 1, setting.accumulation))
     started_parts = 2 * behind + (parts - 1) * setting.pipeline + 1
     return min(started_parts / parts, float(setting.accumulation))
-
-
-def _count_embedding(model: Shapes) -> int:
-    return model.units[-1].widest or model.units[0].parameters
 
 
 MOMENTS = {"adamw": 2.0, "momentum": 1.0, "sgd": 0.0, "none": 0.0}
@@ -139,7 +136,8 @@ def resident(setting: Setting, stage: Stage) -> States:
     width = WIDTH[setting.precision]
     full, is_sharded = setting.shard == "full", setting.shard != "none"
     ranks = setting.sharded_over
-    alone = full and setting.master and setting.offload != "optimizer"  # no 16 bits beside
+    # FSDP keeps the float32 weights alone, and no 16 bits beside them.
+    alone = full and setting.master and setting.offload != "optimizer"
     has_copy = setting.master and width < 4 and not alone
     weights, trained_weights = _weights(setting, stage, 4.0 if alone else float(width))
     moment_bytes = _moments(setting) * trained_weights
@@ -147,10 +145,9 @@ def resident(setting: Setting, stage: Stage) -> States:
     gradients = trained_weights * (4.0 if alone else WIDTH[setting.gradients_in])
     if setting.shard in ("gradients", "full"):
         gradients /= ranks
+    # DeepSpeed, estimate_zero2_model_states_mem_needs: 4 + 16/N.
     if setting.shard == "gradients" and setting.deepspeed:
-        gradients += (
-            trained_weights * width
-        )  # DeepSpeed, estimate_zero2_model_states_mem_needs: 4 + 16/N
+        gradients += trained_weights * width
     if setting.optimizer_in_backward:
         gradients = 0.0
     parameters = weights / (ranks if full else 1)
@@ -201,9 +198,8 @@ def _frozen(setting: Setting, unit: Unit) -> float:
 
 def _gather_bytes(setting: Setting, stage: Stage) -> GatheredBytes:
     width = float(WIDTH[setting.precision])
-    both = width + (
-        WIDTH[setting.gradients_in] if width < 4 else 0
-    )  # as computed, and to be reduced
+    # A gradient as it is computed, and beside it as it is to be reduced.
+    both = width + (WIDTH[setting.gradients_in] if width < 4 else 0)
     unit = max(stage.units, key=lambda pair: pair[0].matmul_flops * pair[1])[0]
     block, learns = on_rank(setting, unit), _get_trained_share(unit)
     frozen = _frozen(setting, unit) if setting.lora_rank else width
@@ -222,7 +218,8 @@ def _gather_bytes(setting: Setting, stage: Stage) -> GatheredBytes:
         on_rank(setting, stage_unit) * _get_trained_share(stage_unit)
         for stage_unit, _ in stage.units
     )
-    if setting.pipeline > 1:  # weights stay together for all micro-batches, gradients add up
+    # In a pipeline, weights stay together for all micro-batches, and gradients add up.
+    if setting.pipeline > 1:
         every = sum(on_rank(setting, stage_unit) * count for stage_unit, count in stage.units)
         together = every * (frozen + WIDTH[setting.gradients_in] * learns)
         return GatheredBytes(together, together, block * learns * both, 0.0, save_bytes)
@@ -402,8 +399,16 @@ def remedies(setting: Setting, shapes: Shapes | None = None) -> Iterator[Remedy]
     Args:
         shapes: the model's, where it is not the one that the setting's fields describe.
     """
-    for changes in (*_smaller(setting), *_raise_recompute(setting), *_raise_sharding(setting),
-                    *_split(setting), *_add_offload(setting)):  # fmt: skip
+    policies = RECOMPUTES[RECOMPUTES.index(setting.recompute) + 1 :]
+    has_offload = setting.offload == "none" and setting.shard == "full"
+    all_changes: list[dict[str, Any]] = [
+        *_smaller(setting),
+        *({"recompute": policy} for policy in policies),
+        *_raise_sharding(setting),
+        *_split(setting),
+        *([{"offload": "all"}] if has_offload else []),
+    ]
+    for changes in all_changes:
         variant = Setting.model_validate(setting.model_dump() | changes)
         memory = foresee(variant, shapes)
         if memory.fits == "yes":
@@ -416,11 +421,6 @@ def _smaller(setting: Setting) -> Iterator[dict[str, Any]]:
     for micro_batch in range(setting.micro_batch - 1, 0, -1):
         if samples % micro_batch == 0:
             yield {"micro_batch": micro_batch, "accumulation": samples // micro_batch}
-
-
-def _raise_recompute(setting: Setting) -> Iterator[dict[str, Any]]:
-    for policy in RECOMPUTES[RECOMPUTES.index(setting.recompute) + 1 :]:
-        yield {"recompute": policy}
 
 
 def _raise_sharding(setting: Setting) -> Iterator[dict[str, Any]]:
@@ -449,11 +449,6 @@ def _split(setting: Setting) -> Iterator[dict[str, Any]]:
                 "shard_degree": degree if is_divisible else 0,
             }
         times *= 2
-
-
-def _add_offload(setting: Setting) -> Iterator[dict[str, Any]]:
-    if setting.offload == "none" and setting.shard == "full":
-        yield {"offload": "all"}
 
 
 LOSS = {"float": 14.0, "parallel": 18.0, "fused": 6.0, "chunked": 5.0}
@@ -491,7 +486,8 @@ def moving_at(
     recompute_bytes, buffer_bytes = _block(setting, stage)
     block = {
         "activations": activations + recompute_bytes * tokens,
-        "logits": logits * (4.0 if megatron(setting) else 0.0),  # its loss leaves them in float32
+        # Megatron's loss leaves the logits in float32 until the end of the pass.
+        "logits": logits * (4.0 if megatron(setting) else 0.0),
         "gathered": gathered_bytes.blocks,
         "buffers": (buffer_bytes + _between(setting, stage)) * tokens + gathered_bytes.gradient,
     }

@@ -154,7 +154,8 @@ def choose_offers(
 def _refuse_region(region: str) -> None:
     if load(region).date is not None:
         return
-    from botocore.session import Session  # takes a tenth of a second
+    # Imported here, as it takes a tenth of a second.
+    from botocore.session import Session
 
     session = Session()
     partitions = session.get_available_partitions()
@@ -230,7 +231,8 @@ def _amount(
     match = _FORM.fullmatch(text.strip().replace(",", ""))
     unit = units.get(match[2].lower()) if match else None
     amount = float(match[1]) * unit if match and unit else math.nan
-    if not 0 < amount <= most:  # false for nan
+    # Not ``amount <= 0 or amount > most``: nan must fail, too.
+    if not 0 < amount <= most:
         bounds = f"more than 0 and at most {most / units['']:,.0f}"
         raise RecipeError(f"{option} {text}: expected {expectation}, {bounds}")
     return amount

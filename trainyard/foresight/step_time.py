@@ -221,7 +221,8 @@ def _compute(work: Work, setting: Setting, unit: Unit, times: float, repeats: fl
     bandwidth = setting.device.bandwidth_tb_s * 1e12
     activation = unit.kept["none"]
     both = activation.whole + activation.split
-    whole_share = activation.whole / both if both else 1.0  # a traced embedding keeps nothing
+    # A traced embedding keeps nothing.
+    whole_share = activation.whole / both if both else 1.0
     share = whole_share / (setting.tensor if setting.sequence_parallel else 1)
     share += (1 - whole_share) / setting.tensor
     work.elementwise += unit.elementwise_bytes * times * (3 + repeats) * share / bandwidth
@@ -230,15 +231,15 @@ def _compute(work: Work, setting: Setting, unit: Unit, times: float, repeats: fl
     if setting.quantization != "none":
         tokens = setting.micro_batch * setting.sequence
         traffic = DEQUANTIZED_BYTES * unit.parameters * times / tokens / setting.tensor
-        work.elementwise += (
-            traffic * passes / bandwidth
-        )  # written out in 16 bits before each product
+        # The weights are written out in 16 bits before each product.
+        work.elementwise += traffic * passes / bandwidth
 
 
 def _multiply(work: Work, setting: Setting, unit: Unit, times: float, *, fp8: bool) -> None:
     device = setting.device
     rate = 1e12 * (device.matmul_fp8_tflops if fp8 else device.matmul_tflops)
-    rate /= 8 if setting.precision == "fp32" else 1  # without TF32
+    # An eighth of the 16-bit rate: float32 without TF32.
+    rate /= 8 if setting.precision == "fp32" else 1
     product = unit.matmul_flops * times / setting.tensor / rate
     architecture = ARCHITECTURES.get(setting.gpu)
     if architecture == "blackwell":
@@ -276,7 +277,8 @@ def _attend(work: Work, setting: Setting, unit: Unit, times: float) -> None:
     if kernel == "full":
         work.scores += forward * (3 + (setting.recompute != "none"))
         return
-    forward /= 2  # masked scores are skipped
+    # These kernels skip the half of the scores that is masked.
+    forward /= 2
     first = 1 + (setting.recompute == "full")
     hopper = setting.gpu in ARCHITECTURES
     if kernel == "cudnn":
@@ -453,7 +455,9 @@ def seconds(work: Work, c: Constants) -> dict[str, Any]:
     tensor = (work.tensor + work.tensor_async * c.asynchronous) / c.link
     tensor = tensor + work.tensor_nodes / c.network + work.messages * c.message_us * 1e-6
     device = compute + attention + memory_time
-    host = _longer(device, work.passes * c.launch_us * 1e-6) - device
+    launch = work.passes * c.launch_us * 1e-6
+    # The longer of two that run beside each other; near the tie a little more.
+    host = (device**4 + launch**4) ** 0.25 - device
     busy = device + host + tensor
     exchange = work.exchange / c.network + work.hops * c.hop_us * 1e-6
     return {
@@ -467,11 +471,6 @@ def seconds(work: Work, c: Constants) -> dict[str, Any]:
         "optimizer": work.optimizer / OPTIMIZER + work.offload,
         "stragglers": busy * work.nodes * c.nodes,
     }
-
-
-def _longer(device: Any, host: Any) -> Any:
-    """Return the longer of two times that run beside each other; near the tie a little more."""
-    return (device**4 + host**4) ** 0.25
 
 
 def _compute_exposed(busy: Any, exchange: Any, lost: float) -> Any:

@@ -99,7 +99,8 @@ def data(setting: Setting, model: Shapes, block: Unit) -> DataTraffic:
     width, gradient = WIDTH[setting.precision], WIDTH[setting.gradients_in]
     if setting.shard == "none":
         seconds = _ring(setting, 2 * trained_parameters * gradient, ranks)
-        alone = setting.tensor * setting.pipeline == 1  # torch's DDP; Megatron's waited
+        # torch's DDP sums gradients during the backward pass; Megatron's waited for its end.
+        alone = setting.tensor * setting.pipeline == 1
         return DataTraffic(hidden=seconds) if alone else DataTraffic(waiting=seconds)
     if setting.shard == "optimizer":
         return DataTraffic(hidden=_ring(setting, trained_parameters * (gradient + width), ranks))
@@ -109,7 +110,8 @@ def data(setting: Setting, model: Shapes, block: Unit) -> DataTraffic:
     sent_bytes = rank_parameters * width
     if full and setting.float8_gather and setting.precision == "fp8":
         blocks = block.parameters * block.count / (setting.tensor * setting.pipeline)
-        sent_bytes -= (width - 1) * blocks  # norms, a ten-thousandth of them, stay in 16 bits
+        # Norms stay in 16 bits, but are a ten-thousandth of a block.
+        sent_bytes -= (width - 1) * blocks
     volume = (sent_bytes * (1 + full) + trained_parameters * width) * times
     hops = (2 + full) * block.count / setting.pipeline * times * (shard_ranks - 1)
     between = _between(setting, 2 * trained_parameters * width / shard_ranks, ranks // shard_ranks)

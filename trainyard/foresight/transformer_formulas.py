@@ -146,7 +146,8 @@ class Widths:
 
 def embedding(w: Widths, vocab: int, is_learned: bool) -> Unit:
     parameters = (vocab + is_learned * w.sequence) * w.hidden
-    activation = ActivationBytes(8 + w.dropout * w.hidden, 0)  # the tokens' numbers; dropout's mask
+    # The token's number, an int64, and a byte of dropout's mask for each value.
+    activation = ActivationBytes(8 + w.dropout * w.hidden, 0)
     return Unit(
         name="embedding",
         parameters=parameters,
@@ -181,7 +182,8 @@ def head(w: Widths, vocab: int, tied: bool) -> Unit:
 
 def block(w: Widths, layers: int) -> Unit:
     norms = 2 * w.hidden * (1 + w.is_biased)
-    after = 2 * w.hidden * w.is_biased  # biases of the outputs of attention and feed-forward
+    # Biases of the outputs of attention and feed-forward, which every tensor-parallel rank has.
+    after = 2 * w.hidden * w.is_biased
     inside = (w.queries + 2 * w.keys + w.ffn * (1 + w.is_gated)) * w.is_biased
     matrices = sum(into * out for into, out in w.linears)
     adapters = w.rank * sum(into + out for into, out in w.adapted_matrices)
@@ -274,17 +276,19 @@ def _compute_adapters(w: Widths) -> ActivationBytes:
     """Return the difference in kept bytes: adapters keep more, and frozen weights less.
 
     More: what comes out of the first of an adapter's two matrices, dropout's copy of what goes in,
-    and RMS norms in float32, as PEFT's and litgpt's models have them. Less: what goes into matrices
-    whose gradient is not needed, except quantized ones (bitsandbytes' MatMul4Bit keeps it).
+    and RMS norms in float32. Less: what goes into matrices whose gradient is not needed.
     """
     if not w.rank:
         return ActivationBytes(0, 0)
     inside = sum(
         w.rank * w.bytes + into * (w.bytes + 1) * w.dropout for into, _ in w.adapted_matrices
     )
+    # RMS norms compute in float32, as PEFT's and litgpt's models have them.
     norms = 0 if w.is_compiled or not w.is_gated else 2 * (4 - w.bytes) * w.hidden
+    # bitsandbytes' MatMul4Bit keeps what goes into its matrix all the same.
     if w.is_quantized:
         return ActivationBytes(inside + norms, 0)
-    between = 0 if w.is_compiled else w.bytes * w.hidden  # of the second norm
+    # The output of the second norm.
+    between = 0 if w.is_compiled else w.bytes * w.hidden
     down = 0 if w.is_compiled and w.is_gated else w.bytes * w.ffn
     return ActivationBytes(inside + norms - between, -down)
