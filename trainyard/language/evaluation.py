@@ -240,7 +240,8 @@ def check(condition: Any) -> None:
     """Check a condition. Raises :class:`ExpressionError`: unknown operator or missing member."""
     for part in _walk(condition):
         kind = part.get("Type") if isinstance(part, dict) else None
-        if kind not in list(MEMBERS):  # a list also compares unhashable values
+        # A list, unlike a dict, also compares values that have no hash.
+        if kind not in list(MEMBERS):
             raise ExpressionError(f"condition type {kind!r}: expected one of {list(MEMBERS)}")
         for member in MEMBERS[kind]:
             if member not in part:
@@ -302,6 +303,7 @@ def _type(kind: str, left_value: Any, right: Any) -> str:
 
 
 def _type_of(kind: str, value: Any) -> str:
+    # First, as Python's bool is an int.
     if isinstance(value, bool):
         return "Boolean"
     if isinstance(value, int | float):

@@ -99,10 +99,8 @@ def references(value: Any) -> Iterator[Reference]:
 
 
 def known_references(value: Any) -> Iterator[Reference]:
-    """Iterate as :func:`references`, but skip references in an unknown form.
-
-    A deployed definition may have another author, or use a newer language.
-    """
+    """Iterate as :func:`references`, but skip references in an unknown form."""
+    # A deployed definition may have another author, or use a newer language.
     for expression, _ in expressions(value):
         with suppress(ExpressionError):
             if GET in expression:
@@ -138,6 +136,7 @@ def as_text(value: Any) -> str:
         return value
     if value is None or isinstance(value, dict | list):
         raise ExpressionError(f"{JOIN}: expected a string, number or boolean, got {value!r}")
+    # JSON's spelling, as the service has it: true, and not True.
     return json.dumps(value)
 
 
@@ -201,6 +200,7 @@ DEFAULT_TYPE = "String"
 
 def _float(text: str) -> float:
     value = float(text)
+    # Python parses "nan" and "inf", which JSON cannot express.
     if not math.isfinite(value):
         raise ValueError
     return value

@@ -61,7 +61,8 @@ WORDS = {cause.word: cause for cause in CAUSES.values()}
 """A recipe's word → the cause."""
 
 if TYPE_CHECKING:
-    Cause = str  # which words there are is known only at run time
+    # Which words there are is known only at run time.
+    Cause = str
 else:
     Cause = Literal[*WORDS]
 

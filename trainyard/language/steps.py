@@ -85,6 +85,7 @@ def entries(
         if isinstance(arguments, dict):
             name = str(document.get("Name"))
             for key in step_type(document.get("Type")).nests:
+                # A loop's body keeps the branch that the loop is in, and a branch its loop.
                 inside = ((name, BRANCHES[key]), loop) if key in BRANCHES else (branch, name)
                 yield from entries(arguments.get(key), f"{entry.path}.Arguments.{key}", *inside)
 
@@ -115,6 +116,7 @@ def find_step(documents: Any, name: str) -> Step | None:
     """
     steps_by_name = {step.name: step for step in steps_of(documents)}
     body, _, index = name.rpartition("-")
+    # A step's own name counts first: it, too, may end with a hyphen and digits.
     of_loop = steps_by_name.get(body) if index.isdigit() else None
     return steps_by_name.get(name) or (of_loop if of_loop and of_loop.loop else None)
 
