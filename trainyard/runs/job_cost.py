@@ -7,7 +7,7 @@ from typing import Any
 
 from trainyard.language.definition_document import JOB_ENDED
 from trainyard.language.step_types import STEP_TYPES, Job
-from trainyard.plan.prices import Price, Prices
+from trainyard.plan.prices import Kind, Prices
 from trainyard.runs.execution import SUMMARIES_KEY, TUNING
 
 WAITS = ("Starting", "Pending", "LaunchingMLInstances", "PreparingTrainingStack")
@@ -70,7 +70,13 @@ def spent(kind: str, job: Mapping[str, Any], prices: Prices, now: datetime) -> S
         return _of_trainings(job, prices, now)
     groups = _groups(JOBS[kind], job)
     seconds = _seconds(kind, job, now)
-    hourly_prices = [_hourly(JOBS[kind], group, prices) for group in groups]
+    machine_kind = JOBS[kind].machines
+    price_list: Kind = "training" if machine_kind == "training" else "processing"
+    # The table has no prices for a transform's machines.
+    hourly_prices = [
+        None if machine_kind == "transform" else prices.cluster(price_list, *group)
+        for group in groups
+    ]
     known_prices = [price for price in hourly_prices if price is not None]
     rate = (
         sum(price.usd for price in known_prices) / 3600
@@ -137,10 +143,3 @@ def _groups(kind: Job, job: Mapping[str, Any]) -> Sequence[tuple[str, int, float
         for group in members
         if group.get("InstanceType")
     ]
-
-
-def _hourly(kind: Job, group: tuple[str, int, float], prices: Prices) -> Price | None:
-    """Return USD per hour of a group of machines with their disks."""
-    if kind.machines == "transform":  # the table has no prices for it
-        return None
-    return prices.cluster("training" if kind.machines == "training" else "processing", *group)

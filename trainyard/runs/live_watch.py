@@ -88,23 +88,17 @@ def _follow_lines(display: Display, execution: Execution, poll_seconds: float) -
                 console.print(_line(step, status_text(step)))
         for step, activity in alive.lines(execution, steps):
             console.print(_line(step, Text(activity, "dim")))
-        _warn(execution, steps, display, warned_steps)
+        # A training's warning is printed once, and not again while it lasts.
+        for step in _trainings(steps):
+            if step.name not in warned_steps:
+                job = execution.training_job(step.job[1] if step.job else "")
+                if warning := display.warns(execution, job):
+                    warned_steps.add(step.name)
+                    clock = time.strftime("%H:%M:%S")
+                    console.print(Text(f"{clock}  {step.name:<10} {warning}", "yellow"))
         if status in END_STATUSES:
             return status
         time.sleep(poll_seconds)
-
-
-def _warn(
-    execution: Execution, steps: list[Step], display: Display, warned_steps: set[str]
-) -> None:
-    """Print each training's warning once."""
-    for step in _trainings(steps):
-        if step.name not in warned_steps:
-            job = execution.training_job(step.job[1] if step.job else "")
-            if warning := display.warns(execution, job):
-                warned_steps.add(step.name)
-                clock = time.strftime("%H:%M:%S")
-                console.print(Text(f"{clock}  {step.name:<10} {warning}", "yellow"))
 
 
 def _trainings(steps: list[Step]) -> list[Step]:
@@ -160,20 +154,21 @@ class SignsOfLife:
         for step in steps:
             if step.status != "Executing":
                 continue
-            job = self._training_job(execution, step, now)
+            job: dict[str, Any] = {}
+            if step.job and step.job[0] == "TrainingJob":
+                job = execution.training_job(step.job[1])
+                # The pace counts from the first step that is seen.
+                if (progress := self._display.progress(job)) and progress[0]:
+                    self._first_step.setdefault(step.name, (now, progress[0]))
             # setdefault: a step's first line comes a minute after the step was seen, not at once.
             if now - self._printed_at.setdefault(step.name, now) >= INTERVAL_S:
                 self._printed_at[step.name] = now
-                sign = self._describe_training(step, job, now) or _last_line(execution, step)
+                sign = self._describe_training(step, job, now)
+                if not sign:
+                    last_lines = execution.last_lines(step, 1).values()
+                    ends = [lines[-1].strip() for lines in last_lines if lines]
+                    sign = ends[0][:_LONGEST] if ends else ""
                 yield step, sign or f"running for {duration(step.seconds)}"
-
-    def _training_job(self, execution: Execution, step: Step, now: float) -> dict[str, Any]:
-        if step.job is None or step.job[0] != "TrainingJob":
-            return {}
-        job = execution.training_job(step.job[1])
-        if (progress := self._display.progress(job)) and progress[0]:
-            self._first_step.setdefault(step.name, (now, progress[0]))
-        return job
 
     def _describe_training(self, step: Step, job: dict[str, Any], now: float) -> str:
         metrics = latest(job)
@@ -188,8 +183,3 @@ class SignsOfLife:
                 pace = (now - since) / (steps_done - first)
                 words.append(f"{pace:.2g} s a step, {duration(pace * (total - steps_done))} left")
         return ", ".join(words)
-
-
-def _last_line(execution: Execution, step: Step) -> str:
-    ends = [lines[-1].strip() for lines in execution.last_lines(step, 1).values() if lines]
-    return ends[0][:_LONGEST] if ends else ""

@@ -3,7 +3,7 @@
 import contextlib
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -137,7 +137,12 @@ def metrics_in(metrics: Iterable[Definition], message: str) -> LineMetrics | Non
     if not values:
         return None
     counter, step = _find_counter(values, line)
-    return LineMetrics(values, counter, step, list(_by_rank(line)))
+    by_rank = []
+    for name, rank, text in _BY_RANK.findall(line) if ".rank" in line else ():
+        # What stands there may be no number.
+        with contextlib.suppress(ValueError):
+            by_rank.append((name, int(rank), float(text)))
+    return LineMetrics(values, counter, step, by_rank)
 
 
 def _find_counter(values: Mapping[str, float], line: str) -> tuple[str, float | None]:
@@ -149,12 +154,6 @@ def _find_counter(values: Mapping[str, float], line: str) -> tuple[str, float | 
     if match := _XGBOOST.match(line):
         return "round", float(match[1])
     return "", None
-
-
-def _by_rank(line: str) -> Iterator[tuple[str, int, float]]:
-    for name, rank, value in _BY_RANK.findall(line) if ".rank" in line else ():
-        with contextlib.suppress(ValueError):  # not a number
-            yield name, int(rank), float(value)
 
 
 # Values of a training job's metric, as CloudWatch and DescribeTrainingJob keep them.

@@ -15,7 +15,7 @@ from trainyard.common.errors import ServiceError
 from trainyard.language import steps as language
 from trainyard.language.evaluation import Start, Unknown, arn_variables, read_json
 from trainyard.language.expressions import ExpressionError, lookup
-from trainyard.language.step_types import STEP_TYPES, StepType
+from trainyard.language.step_types import STEP_TYPES
 from trainyard.runs.execution import Step
 
 
@@ -43,18 +43,14 @@ def resource_of(step: Step) -> Resource | None:
         arns = (arn for body in bodies if (arn := body.get("Arn") or body.get("CheckJobArn")))
         return Resource(kind, name, next(arns, ""), f"Describe{kind}")
     for step_type in STEP_TYPES.values():
-        key, operation = step_type.metadata_key, _operation(step_type)
-        arn = (step.metadata.get(key) or {}).get("Arn")
-        if arn and operation:
+        # Only of SageMaker's own resources is there an operation that describes them.
+        if step_type.service != "sagemaker" or step_type.describe is None:
+            continue
+        key = step_type.metadata_key
+        operation = step_type.describe.removesuffix("Response").removesuffix("Output")
+        if arn := (step.metadata.get(key) or {}).get("Arn"):
             return Resource(key, arn.rpartition("/")[2], arn, operation)
     return None
-
-
-def _operation(kind: StepType) -> str:
-    """Return the operation whose answer has the step's properties; empty if SageMaker has none."""
-    if kind.service != "sagemaker" or kind.describe is None:
-        return ""
-    return kind.describe.removesuffix("Response").removesuffix("Output")
 
 
 def describe_resource(sagemaker: Any, resource: Resource) -> dict[str, Any]:

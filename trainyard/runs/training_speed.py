@@ -14,7 +14,6 @@ from rich.table import Table
 
 from trainyard.common.errors import ForesightError
 from trainyard.foresight import measured_corrections
-from trainyard.foresight.interval import Spread
 from trainyard.foresight.measured_corrections import PLACE, Calibration, Measurement
 from trainyard.foresight.setting import Setting
 from trainyard.foresight.step_time import foresee
@@ -214,14 +213,12 @@ def _report(
     for gpu in dict.fromkeys(item.setting.gpu for item in measurements):
         example = next(item.setting for item in measurements if item.setting.gpu == gpu)
         baseline = foresee(example).step_seconds
-        then, now = (
-            _factor(calibration.adjust_time(example, baseline), baseline)
-            for calibration in (before, after)
+        factors = []
+        for calibration in (before, after):
+            step = calibration.adjust_time(example, baseline)
+            p10, p50, p90 = (value / baseline.p50 for value in (step.p10, step.p50, step.p90))
+            factors.append(f"{p50:.2f} ({p10:.2f} – {p90:.2f})")
+        yield (
+            f"{gpu}, {after.count(gpu)} trainings: foreseen times {factors[0]} before, "
+            f"{factors[1]} now"
         )
-        yield f"{gpu}, {after.count(gpu)} trainings: foreseen times {then} before, {now} now"
-
-
-def _factor(step: Spread, baseline: Spread) -> str:
-    """Return ``1.12 (1.04 – 1.21)``."""
-    p10, p50, p90 = (value / baseline.p50 for value in (step.p10, step.p50, step.p90))
-    return f"{p50:.2f} ({p10:.2f} – {p90:.2f})"

@@ -64,12 +64,11 @@ def _markdown(cause: Cause) -> str:
     likely = "likely: " if cause.certainty == "likely" else ""
     rows = [f"{likely}{cause.sentence}", *(f"  {line}" for line in cause.lines)]
     rows += [f"fix: {cause.fix}"] if cause.fix else []
-    text = "\n".join(_plain(row) for row in rows)
+    mark = "\N{REPLACEMENT CHARACTER}"
+    text = "\n".join(
+        "".join(c if c.isprintable() or c == "\t" else mark for c in row) for row in rows
+    )
     # Longer than any run of backticks in the text: no text of a log may end it and be Markdown.
     fence = "`" * max(3, 1 + max(map(len, re.findall(r"`+", text)), default=0))
     step = re.sub(r"[^\w .-]", "", cause.step)
     return f"### {step or 'It'} failed\n\n{fence}text\n{text}\n{fence}\n\n"
-
-
-def _plain(text: str) -> str:
-    return "".join(c if c.isprintable() or c == "\t" else "\N{REPLACEMENT CHARACTER}" for c in text)

@@ -66,21 +66,17 @@ def _fill_groups(sentence: str, groups: Mapping[str, str | None]) -> str:
 
 def _read(folder: Path) -> tuple[Signature, ...]:
     return tuple(
-        _signature(path.stem, name, entry)
+        Signature(
+            name=f"{path.stem}/{name}",
+            level=entry["level"],  # a test checks each
+            pattern=re.compile(entry["pattern"]),
+            wording=re.compile(entry["wording"]) if "wording" in entry else None,
+            cause=entry["cause"],
+            fix=entry["fix"],
+            source=entry["source"],
+        )
         for path in sorted(folder.glob("*.toml"))
         for name, entry in tomllib.loads(path.read_text(encoding="utf-8")).items()
-    )
-
-
-def _signature(family: str, name: str, entry: Mapping[str, str]) -> Signature:
-    return Signature(
-        name=f"{family}/{name}",
-        level=entry["level"],  # type: ignore[arg-type]  # a test checks each
-        pattern=re.compile(entry["pattern"]),
-        wording=re.compile(entry["wording"]) if "wording" in entry else None,
-        cause=entry["cause"],
-        fix=entry["fix"],
-        source=entry["source"],
     )
 
 

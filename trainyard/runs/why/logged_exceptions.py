@@ -355,7 +355,8 @@ def _begin(reading: _Reading, text: str) -> None:
 
 
 def _enter(reading: _Reading, place: re.Match[str]) -> None:
-    """Enter the next frame; without a traceback's head it is a piece of one."""
+    """Enter the next frame."""
+    # A frame without a traceback's head is a piece of one: the log was cut within it.
     if not reading.is_inside:
         reading.is_inside, reading.is_piece, reading.place = True, True, ""
     reading.is_library = _LIBRARY.search(place["file"]) is not None

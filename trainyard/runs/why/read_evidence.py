@@ -1,4 +1,7 @@
-"""Read the evidence of a failed step from the service: its reason, and the job's logs."""
+"""Read the evidence of a failed step from the service: its reason, and the job's logs.
+
+Apart: ``diagnosis`` takes evidence of any origin, and asks no service.
+"""
 
 from collections.abc import Mapping
 from typing import Any
