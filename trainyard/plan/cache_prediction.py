@@ -6,7 +6,7 @@ an input from a step that runs again is new, unless it goes to the same place in
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -414,7 +414,16 @@ def predict(
 ) -> list[Outcome]:
     """Return an outcome for every step, in running order; reads ``history`` as needed."""
     while True:
-        outcomes = _predict(document, pipeline, history, now)
+        sources: dict[str, Run] = {}
+        following = Next(document, values(document, {}), pipeline, history, sources)
+        outcomes = []
+        for step in order_steps(document):
+            condition, holds = step.branch or ("", True)
+            when = f"{'if' if holds else 'unless'} {condition}" if condition else ""
+            outcome = _Question(step.name, step.document, following, history, now).answer(when)
+            if outcome.source:
+                sources[step.name] = outcome.source
+            outcomes.append(outcome)
         cached_steps = {outcome.step for outcome in outcomes if outcome.answer == "cached"}
         # A step without a key never comes from the cache: no older execution would change that.
         hopeful = {
@@ -422,22 +431,6 @@ def predict(
         }
         if hopeful <= cached_steps or not history.more():
             return outcomes
-
-
-def _predict(
-    document: Mapping[str, Any], pipeline: str, history: History, now: datetime
-) -> list[Outcome]:
-    sources: dict[str, Run] = {}
-    following = Next(document, values(document, {}), pipeline, history, sources)
-    outcomes = []
-    for step in order_steps(document):
-        condition, holds = step.branch or ("", True)
-        when = f"{'if' if holds else 'unless'} {condition}" if condition else ""
-        outcome = _Question(step.name, step.document, following, history, now).answer(when)
-        if outcome.source:
-            sources[step.name] = outcome.source
-        outcomes.append(outcome)
-    return outcomes
 
 
 def order_steps(document: Mapping[str, Any]) -> list[Step]:
@@ -534,7 +527,11 @@ class _Question:
         words = list(dict.fromkeys([*own_reasons, *upstream])) or [
             "the layout of its arguments changed"
         ]
-        return _line(words)
+        # As many reasons as fit, at least one, and how many more there are.
+        fits = sum(len(", ".join(words[:count])) <= LINE for count in range(1, len(words) + 1))
+        limit = max(1, fits)
+        more = f" and {len(words) - limit} more" if len(words) > limit else ""
+        return ", ".join(words[:limit]) + more
 
 
 def _reasons(fields: Fields, path: str) -> list[str]:
@@ -545,14 +542,6 @@ def _reasons(fields: Fields, path: str) -> list[str]:
         if path in (field_path, list_member(field_path))
     )
     return [reason for raw in inside if isinstance(raw, Unknown) for reason in raw.reasons]
-
-
-def _line(words: Sequence[str]) -> str:
-    """Return as many reasons as fit, at least one, and how many more there are."""
-    fits = sum(len(", ".join(words[:count])) <= LINE for count in range(1, len(words) + 1))
-    limit = max(1, fits)
-    more = f" and {len(words) - limit} more" if len(words) > limit else ""
-    return ", ".join(words[:limit]) + more
 
 
 def in_key(old: Mapping[str, Any], new: Mapping[str, Any], step: str) -> bool:

@@ -67,6 +67,12 @@ class Plan:
     def as_json(self) -> dict[str, Any]:
         """Return plain JSON types."""
         current, drift = self.current, asdict(self.drift)
+        members = ("step", "type", "answer", "why", "when")
+        steps = [
+            {member: getattr(outcome, member) for member in members}
+            | {"source": outcome.source.arn if outcome.source else None}
+            for outcome in self.outcomes
+        ]
         return {
             "pipeline": self.target.name,
             "region": self.region,
@@ -76,7 +82,7 @@ class Plan:
             and current.state.as_json() | {"fingerprint": current.state.fingerprint},
             "diff": asdict(self.diff),
             "drift": drift | {"since": self.drift.since and self.drift.since.isoformat()},
-            "steps": [_step(outcome) for outcome in self.outcomes],
+            "steps": steps,
             "begins": dict(self.begins),
             "foreseen": {name: asdict(prediction) for name, prediction in self.foresight.items()},
             "cost": {"steps": [asdict(cost) for cost in self.costs], "total": asdict(self.total)},
@@ -84,12 +90,6 @@ class Plan:
             "budget": asdict(self.budget),
             "overwritten": [str(item) for item in self.overwritten],
         }
-
-
-def _step(outcome: Outcome) -> dict[str, Any]:
-    source = outcome.source.arn if outcome.source else None
-    plain = {key: getattr(outcome, key) for key in ("step", "type", "answer", "why", "when")}
-    return plain | {"source": source}
 
 
 def complete(

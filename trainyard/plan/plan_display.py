@@ -78,34 +78,33 @@ def differences(diff: Diff) -> Iterator[Text]:
             yield _line(("~", COLOURS["~"]), (f" {title}", "bold"))
             yield from _changes(changes)
             yield Text()
-    for names, step in _group_changes(diff.steps):
+    # A new step, or one that is gone, stands alone; steps with equal changes stand together.
+    groups: dict[tuple, tuple[list[str], StepChange]] = {}
+    for step in diff.steps:
+        group_key = (step.sign, step.changes) if step.sign == "~" else (step.name,)
+        groups.setdefault(group_key, ([], step))[0].append(step.name)
+    for names, step in groups.values():
         kind = "" if step.sign == "~" else f"  {step.type}"
         yield _line(
             (step.sign, COLOURS[step.sign]), (f" {', '.join(names)}", "bold"), (kind, "dim")
         )
-        yield from _changes(_select_changes(step))
+        # Of a new step some fields are enough, of one that is gone its name.
+        yield from _changes(
+            change
+            for change in step.changes
+            if step.sign == "~"
+            or (step.sign == "+" and DISPLAYED_FIELDS.fullmatch(label(change.path)))
+        )
         yield Text()
-
-
-def _group_changes(changes: Sequence[StepChange]) -> list[tuple[list[str], StepChange]]:
-    groups: dict[tuple, tuple[list[str], StepChange]] = {}
-    for step in changes:
-        group_key = (step.sign, step.changes) if step.sign == "~" else (step.name,)
-        groups.setdefault(group_key, ([], step))[0].append(step.name)
-    return list(groups.values())
-
-
-def _select_changes(step: StepChange) -> Sequence[Change]:
-    if step.sign == "~":
-        return step.changes
-    return [
-        c for c in step.changes if step.sign == "+" and DISPLAYED_FIELDS.fullmatch(label(c.path))
-    ]
 
 
 def _changes(changes: Iterable[Change]) -> Iterator[Text]:
     """Iterate over sign, field, old → new, note: the values aligned, and the notes behind them."""
-    rows = [(change, _name(change), *_values(change)) for change in changes]
+    rows = []
+    for change in changes:
+        is_code = CODE.fullmatch(change.new or change.old or "")
+        name = code_name(change.path) if is_code else label(change.path)
+        rows.append((change, name, *_values(change)))
     names = max((cell_len(row[1]) for row in rows), default=0)
     widths = [cell_len(_format_change(old, new)) for change, _, old, new in rows if change.note]
     for change, name, old, new in rows:
@@ -123,11 +122,6 @@ def _changes(changes: Iterable[Change]) -> Iterator[Text]:
 
 def _format_change(old: str, new: str) -> str:
     return f"{old} → {new}" if old and new else old or new
-
-
-def _name(change: Change) -> str:
-    is_code = CODE.fullmatch(change.new or change.old or "")
-    return code_name(change.path) if is_code else label(change.path)
 
 
 def _values(change: Change) -> tuple[str, str]:

@@ -119,7 +119,10 @@ def refresh(region: str, path: Path = TABLE) -> int:
     sorted_table = {section: dict(sorted(entries.items())) for section, entries in table.items()}
     tree["regions"][region] = {"date": f"{datetime.now(UTC):%Y-%m-%d}", **sorted_table}
     tree["sources"]["GetProducts"] = {"what": "AWS Price List API, GetProducts", "estimated": False}
-    atomic_file.write(path, _text(tree))
+    # One price per line.
+    entry = r'\{\s+"usd": ([^,]+),\s+"source": ("[^"]+")\s+\}'
+    text = re.sub(entry, r'{"usd": \1, "source": \2}', json.dumps(tree, indent=1)) + "\n"
+    atomic_file.write(path, text)
     return sum(len(entries) for entries in table.values())
 
 
@@ -153,10 +156,3 @@ def _dimensions(offer: Mapping[str, Any]) -> Iterator[tuple[float, str, str]]:
             # The rows of a free tier cost nothing, and are no prices.
             if usd > 0:
                 yield usd, dimension["unit"], dimension["description"]
-
-
-def _text(tree: Mapping[str, Any]) -> str:
-    """Return the table's JSON with one price per line."""
-    text = json.dumps(tree, indent=1)
-    entry = r'\{\s+"usd": ([^,]+),\s+"source": ("[^"]+")\s+\}'
-    return re.sub(entry, r'{"usd": \1, "source": \2}', text) + "\n"

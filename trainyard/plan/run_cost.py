@@ -312,7 +312,12 @@ def _cost(step: str, job: Work, history: History, prices: Prices, foreseen: Spre
         prices.cluster(job.kind, job.instance_type, job.count, job.volume_gb, share)
         for share in (cheapest, 1.0)
     )
-    seconds = _read_durations(step, job, history)
+    seconds = []
+    for run in history.runs:
+        step_run = run.steps.get(step)
+        # A result that was reused says nothing of the time that the step takes.
+        if step_run and step_run.source is None and same_machines(run, step, job):
+            seconds.append(step_run.seconds)
     seen_range = Range(min(seconds), max(seconds)) if seconds else UNKNOWN
 
     def usd(duration: float | None, rate: Price | None = price) -> float | None:
@@ -339,16 +344,6 @@ def _cost(step: str, job: Work, history: History, prices: Prices, foreseen: Spre
         estimated=price is not None and price.is_estimated,
         unpriced="" if price else job.instance_type,
     )
-
-
-def _read_durations(name: str, job: Work, history: History) -> list[float]:
-    """Return the seconds of the step's earlier runs on as many machines of the same type."""
-    durations = []
-    for run in history.runs:
-        step_run = run.steps.get(name)
-        if step_run and step_run.source is None and same_machines(run, name, job):
-            durations.append(step_run.seconds)
-    return durations
 
 
 def same_machines(run: Run, name: str, job: Work) -> bool:
