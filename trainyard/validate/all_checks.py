@@ -51,6 +51,7 @@ def check(body: str) -> list[Finding]:
     broken = {finding.step for finding in problems if finding.rule in MALFORMED_RULES}
     well_formed = replace(document, steps=tuple(s for s in document.steps if s.name not in broken))
     problems += rules.findings(well_formed)
+    # Two checks may have found the same.
     positions = {None: -1} | {name: position for position, name in enumerate(steps)}
     return sorted(dict.fromkeys(problems), key=lambda f: (f.severity, positions.get(f.step, -1)))
 
@@ -126,7 +127,15 @@ def show(findings: Sequence[Finding], summary: str) -> None:
         console.print(f"[bold]{escape(_title(step, findings))}[/]", highlight=False)
         for finding in findings:
             if finding.step == step:
-                _print_finding(finding)
+                colour = COLOURS[finding.severity]
+                heading = f"  [{colour}]{finding.severity:7}[/] {escape(finding.path)}"
+                console.print(f"{heading}  [dim]{finding.rule}[/]", highlight=False)
+                rows = (("", finding.problem), ("why", finding.why), ("fix", finding.fix))
+                for label, text in (*rows, ("from", finding.source)):
+                    if text:
+                        console.print(
+                            f"          [dim]{label:4}[/] {escape(text)}", highlight=False
+                        )
         console.print()
     console.print(_summary(findings, summary), highlight=False)
 
@@ -141,18 +150,6 @@ def _title(step: str | None, findings: Iterable[Finding]) -> str:
         return f"Step {step}"
     recipe = any(finding.rule == "recipe" for finding in findings)
     return "The recipe" if recipe else "The pipeline"
-
-
-def _print_finding(finding: Finding) -> None:
-    colour = COLOURS[finding.severity]
-    console.print(
-        f"  [{colour}]{finding.severity:7}[/] {escape(finding.path)}  [dim]{finding.rule}[/]",
-        highlight=False,
-    )
-    rows = (("", finding.problem), ("why", finding.why), ("fix", finding.fix))
-    for label, text in (*rows, ("from", finding.source)):
-        if text:
-            console.print(f"          [dim]{label:4}[/] {escape(text)}", highlight=False)
 
 
 def _summary(findings: Sequence[Finding], summary: str) -> str:

@@ -13,7 +13,6 @@ from trainyard.language.expressions import (
     JOIN,
     JSON_GET,
     ExpressionError,
-    Reference,
     expressions,
     is_expression,
     parse_get,
@@ -74,12 +73,6 @@ def infer_type(expression: dict, document: Document, steps: dict[str, Step]) -> 
     except ExpressionError:
         # The references' check reports it.
         return ExpressionType(ANY)
-    return _reference_type(reference, document, steps)
-
-
-def _reference_type(
-    reference: Reference, document: Document, steps: dict[str, Step]
-) -> ExpressionType:
     if reference.kind == "Parameters":
         return parameter_type(document.parameters.get(reference.name, {}))
     if reference.kind in ("Execution", EXPERIMENT):
@@ -301,7 +294,8 @@ class _Check:
             if type_ is None:
                 yield _form(place, side, "text, a number, true or false, or an expression")
         known_types = [t for t in types if t is not None and t != ANY]
-        if len(known_types) == 2 and not _comparable(*known_types):
+        is_comparable = len(set(known_types)) == 1 or set(known_types) <= set(NUMBERS)
+        if len(known_types) == 2 and not is_comparable:
             yield place.error(
                 "condition-types",
                 f"{kind} compares {brief(left_value)} ({known_types[0]}) with {brief(right)} "
@@ -336,10 +330,6 @@ class _Check:
             return None if type_ in ("list", "structure", "map") else type_
         names = {bool: "boolean", int: "integer", float: "float", str: "string"}
         return names.get(type(value))
-
-
-def _comparable(left_type: str, right: str) -> bool:
-    return left_type == right or (left_type in NUMBERS and right in NUMBERS)
 
 
 def _members(condition: dict, kind: str, place: Place) -> Iterator[Finding]:

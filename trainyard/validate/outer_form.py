@@ -24,6 +24,7 @@ def read(body: str) -> tuple[Document | None, list[Finding]]:
     """Return the definition in ``body``, or None if unreadable, and the findings in its form."""
     findings: list[Finding] = []
     try:
+        # By itself, json keeps the last of two equal keys, and takes NaN for a number.
         document = json.loads(
             body, object_pairs_hook=_Pairs(findings), parse_constant=_Constants(findings)
         )
@@ -188,22 +189,19 @@ def _steps(documents: Any) -> Iterator[Finding]:
         yield from _name(name, place.join("Name"), "StepName")
         if isinstance(name, str) and paths.setdefault(name, entry.path) != entry.path:
             yield _duplicate(place.join("Name"), "step", name)
-        yield from _step_type(document.get("Type"), document, place)
-
-
-def _step_type(kind: Any, entry: dict, place: Place) -> Iterator[Finding]:
-    # A list, unlike a dict, also compares values that have no hash.
-    if kind not in list(STEP_TYPES):
-        yield place.join("Type").error(
-            "step-type",
-            f"{brief(kind)} is not a type of step",
-            reason=REFUSAL,
-            fix=suggestion(kind, list(STEP_TYPES)),
-            source="SDK 3.27: StepTypeEnum",
-        )
-    arguments = entry.get("Arguments")
-    if arguments is not None and not isinstance(arguments, dict):
-        yield _form(place.join("Arguments"), arguments, "an object")
+        kind = document.get("Type")
+        # A list, unlike a dict, also compares values that have no hash.
+        if kind not in list(STEP_TYPES):
+            yield place.join("Type").error(
+                "step-type",
+                f"{brief(kind)} is not a type of step",
+                reason=REFUSAL,
+                fix=suggestion(kind, list(STEP_TYPES)),
+                source="SDK 3.27: StepTypeEnum",
+            )
+        arguments = document.get("Arguments")
+        if arguments is not None and not isinstance(arguments, dict):
+            yield _form(place.join("Arguments"), arguments, "an object")
 
 
 def _name(name: Any, place: Place, shape: str) -> Iterator[Finding]:
@@ -255,7 +253,11 @@ def findings(step: Step, steps: dict[str, Step], document: Document) -> Iterator
     if step.type == "Cleanup":
         yield from _cleanup(step, steps, place)
     elif step.type == "Lineage":
-        yield from _lineage(step, place)
+        for index, association in enumerate(_list(step.arguments, "Associations")):
+            for side in ("Source", "Destination"):
+                end = association.get(side) if isinstance(association, dict) else None
+                if isinstance(end, dict):
+                    yield from _end(end, step, place.join("Associations", index, side))
     elif step.type == "ForEach":
         yield from _loop(step, steps, place, document)
 
@@ -299,6 +301,7 @@ def _loop(
         else None
     )
     fits = items_type.type in ITEMS if items_type else _several(items)
+    # Every value that a parameter may have must be a list of items.
     lists = all(_several(_read(text)) for text in (items_type.values if items_type else ()))
     if items is not None and not (fits and lists):
         subject = f"{brief(items)}{f' of type {items_type.type}' if items_type else ''}"
@@ -346,14 +349,6 @@ def _read(text: Any) -> Any:
         return json.loads(text) if isinstance(text, str) else None
     except ValueError:
         return None
-
-
-def _lineage(step: Step, place: Place) -> Iterator[Finding]:
-    for index, association in enumerate(_list(step.arguments, "Associations")):
-        for side in ("Source", "Destination"):
-            end = association.get(side) if isinstance(association, dict) else None
-            if isinstance(end, dict):
-                yield from _end(end, step, place.join("Associations", index, side))
 
 
 def _end(end: dict, step: Step, place: Place) -> Iterator[Finding]:
@@ -419,18 +414,15 @@ def property_file_findings(step: Step) -> Iterator[Finding]:
                 source=PASSING,
             )
         seen_names.add(str(name))
-        yield from _file_path(file.get("FilePath"), place.join("FilePath"))
-
-
-def _file_path(path: Any, place: Place) -> Iterator[Finding]:
-    if isinstance(path, str) and (path.startswith(("/", "s3://")) or ".." in path.split("/")):
-        yield place.error(
-            "property-file-path",
-            f"{path!r}: expected a path relative to the output's folder",
-            reason="the file is looked for under the output's S3 prefix and is not found",
-            fix="write the file's name in the output's folder, such as evaluation.json",
-            source=PASSING,
-        )
+        path = file.get("FilePath")
+        if isinstance(path, str) and (path.startswith(("/", "s3://")) or ".." in path.split("/")):
+            yield place.join("FilePath").error(
+                "property-file-path",
+                f"{path!r}: expected a path relative to the output's folder",
+                reason="the file is looked for under the output's S3 prefix and is not found",
+                fix="write the file's name in the output's folder, such as evaluation.json",
+                source=PASSING,
+            )
 
 
 def check_property_file(reference: Reference, target: Step, place: Place) -> Iterator[Finding]:

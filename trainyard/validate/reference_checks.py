@@ -33,7 +33,17 @@ def findings(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
     for step in document.steps:
         yield from property_file_findings(step)
         yield from outer_form.findings(step, steps, document)
-    yield from _find_unused(document, used)
+    entries = document.document.get("Parameters")
+    for index, entry in enumerate(entries if isinstance(entries, list) else ()):
+        name = entry.get("Name") if isinstance(entry, dict) else None
+        if isinstance(name, str) and name not in used:
+            yield Place(None, f"$.Parameters[{index}]").warning(
+                "unused-parameter",
+                f"nothing refers to parameter {name!r}",
+                reason="setting it at a start changes nothing",
+                fix="refer to it where it was meant to be used, or remove it",
+                source="definition",
+            )
 
 
 def _expression(
@@ -56,7 +66,14 @@ def _expression(
             return
         if reference.kind == "Parameters":
             used.add(reference.name)
-        yield from _reference(reference, place, step, document, steps)
+            if reference.name not in document.parameters:
+                yield missing(place, "parameter", reference.name, list(document.parameters))
+        elif reference.kind == LOOP_ITEM:
+            yield from _loop_item(place, step)
+        elif reference.kind == LOOP_OUTPUT:
+            yield from _loop_output(reference, place, step, steps)
+        elif reference.kind in ("Steps", "PropertyFiles"):
+            yield from _step_reference(reference, place, step, steps)
 
 
 def _syntax_finding(place: Place, text: Any, error: ExpressionError) -> Finding:
@@ -71,24 +88,6 @@ def _syntax_finding(place: Place, text: Any, error: ExpressionError) -> Finding:
         fix=fix,
         source="SDK 3.27: ExecutionVariables, Parameter, Properties",
     )
-
-
-def _reference(
-    reference: Reference,
-    place: Place,
-    step: Step | None,
-    document: Document,
-    steps: dict[str, Step],
-) -> Iterator[Finding]:
-    if reference.kind == "Parameters":
-        if reference.name not in document.parameters:
-            yield missing(place, "parameter", reference.name, list(document.parameters))
-    elif reference.kind == LOOP_ITEM:
-        yield from _loop_item(place, step)
-    elif reference.kind == LOOP_OUTPUT:
-        yield from _loop_output(reference, place, step, steps)
-    elif reference.kind in ("Steps", "PropertyFiles"):
-        yield from _step_reference(reference, place, step, steps)
 
 
 def _step_reference(
@@ -152,17 +151,3 @@ def _loop_output(
         )
     else:
         yield from _property(steps[reference.name], reference.path, place, steps)
-
-
-def _find_unused(document: Document, used: set[str]) -> Iterator[Finding]:
-    entries = document.document.get("Parameters")
-    for index, entry in enumerate(entries if isinstance(entries, list) else ()):
-        name = entry.get("Name") if isinstance(entry, dict) else None
-        if isinstance(name, str) and name not in used:
-            yield Place(None, f"$.Parameters[{index}]").warning(
-                "unused-parameter",
-                f"nothing refers to parameter {name!r}",
-                reason="setting it at a start changes nothing",
-                fix="refer to it where it was meant to be used, or remove it",
-                source="definition",
-            )

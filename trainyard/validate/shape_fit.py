@@ -60,7 +60,15 @@ class Fit:
         if is_expression(value):
             yield from self._expression(value, shape, place)
         elif not _is_a(value, shape.type):
-            yield _wrong_type(value, shape, place)
+            type_name = JSON.get(shape.type, shape.type)
+            yield place.error(
+                "type",
+                f"{brief(value)} is not of type {type_name}",
+                reason=REFUSED_WHY,
+                fix=_convert(value, type_name),
+                source=shape.source,
+                answer=_other_form(type_name),
+            )
         else:
             checks: dict[str, Callable[[Any, Shape, Place], Iterator[Finding]]]
             checks = {"structure": self._structure, "list": self._list, "map": self._map}
@@ -69,7 +77,13 @@ class Fit:
     def _structure(self, value: dict, shape: Shape, place: Place) -> Iterator[Finding]:
         for name in shape.body.get("required", ()):
             if value.get(name) is None:
-                yield _missing(name, shape, place)
+                yield place.error(
+                    "missing-member",
+                    f"{name} is missing",
+                    reason=REFUSED_WHY,
+                    fix=f"add {name}",
+                    source=f"{shape.source}.{name}",
+                )
         if shape.body.get("union") and len(value) != 1:
             yield place.error(
                 "one-of",
@@ -80,7 +94,16 @@ class Fit:
             )
         for name, item in value.items():
             if name not in shape.members:
-                yield _unknown(name, value, shape, place)
+                free = [member for member in shape.members if member not in value]
+                yield place.join(name).error(
+                    "unknown-member",
+                    f"{shape.name} has no member {name!r}",
+                    reason="the service refuses the definition, or the request when the step "
+                    "starts",
+                    fix=suggestion(name, free),
+                    source=shape.source,
+                    answer=unknown_argument(name),
+                )
             # A required member that is null was reported above, as missing.
             elif item is not None or name not in shape.body.get("required", ()):
                 yield from self.check(item, shape.member(name), place.join(name))
@@ -124,9 +147,19 @@ def scalar(value: Any, shape: Shape, place: Place) -> Iterator[Finding]:
         )
     elif isinstance(value, str):
         unlike = list(_pattern(value, shape, place))
+        # One finding is enough: a text of another form may well have another length, too.
         yield from unlike or _length(value, shape, place, "characters")
     elif isinstance(value, int | float) and not isinstance(value, bool):
-        yield from _range(value, shape, place)
+        least, most = shape.body.get("min", float("-inf")), shape.body.get("max", float("inf"))
+        if not least <= value <= most:
+            bound = f"at least {least}" if value < least else f"at most {most}"
+            yield place.error(
+                "range",
+                f"{value} is out of range: {bound}",
+                reason=REFUSED_WHY,
+                fix=f"use a number that is {bound}",
+                source=shape.source,
+            )
 
 
 def _is_a(value: Any, type_: str) -> bool:
@@ -163,53 +196,6 @@ def _length(value: str | list | dict, shape: Shape, place: Place, unit: str) -> 
             fix=f"shorten it to {most}" if len(value) > most else f"give at least {least}",
             source=CITATIONS.get(shape.name, "") + shape.source,
         )
-
-
-def _range(value: float, shape: Shape, place: Place) -> Iterator[Finding]:
-    least, most = shape.body.get("min", float("-inf")), shape.body.get("max", float("inf"))
-    if not least <= value <= most:
-        bound = f"at least {least}" if value < least else f"at most {most}"
-        yield place.error(
-            "range",
-            f"{value} is out of range: {bound}",
-            reason=REFUSED_WHY,
-            fix=f"use a number that is {bound}",
-            source=shape.source,
-        )
-
-
-def _missing(name: str, shape: Shape, place: Place) -> Finding:
-    return place.error(
-        "missing-member",
-        f"{name} is missing",
-        reason=REFUSED_WHY,
-        fix=f"add {name}",
-        source=f"{shape.source}.{name}",
-    )
-
-
-def _unknown(name: str, value: dict, shape: Shape, place: Place) -> Finding:
-    free = [member for member in shape.members if member not in value]
-    return place.join(name).error(
-        "unknown-member",
-        f"{shape.name} has no member {name!r}",
-        reason="the service refuses the definition, or the request when the step starts",
-        fix=suggestion(name, free),
-        source=shape.source,
-        answer=unknown_argument(name),
-    )
-
-
-def _wrong_type(value: Any, shape: Shape, place: Place) -> Finding:
-    type_name = JSON.get(shape.type, shape.type)
-    return place.error(
-        "type",
-        f"{brief(value)} is not of type {type_name}",
-        reason=REFUSED_WHY,
-        fix=_convert(value, type_name),
-        source=shape.source,
-        answer=_other_form(type_name),
-    )
 
 
 def _other_form(type_name: str) -> str:

@@ -13,8 +13,27 @@ def findings(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
     """Iterate over findings in DependsOn, and every cycle."""
     for step in document.steps:
         yield from _depends_on(step, steps)
-        yield from _reads(step, steps)
-    yield from _cycles(document, steps)
+        for name in dict.fromkeys(step.reads):
+            if name in steps and steps[name].type == "Fail":
+                yield Place(step.name, step.path).error(
+                    "after-fail",
+                    f"{step.name} refers to {name}, a Fail step: nothing runs after it",
+                    reason="a Fail step ends the run and has no properties",
+                    fix="refer to the step before it",
+                    source="developer guide: Limitations for using FailStep",
+                )
+    waits = waits_for(document)
+    acyclic: set[str] = set()
+    for name in waits:
+        if cycle := _cycle(name, waits, acyclic):
+            step = steps[cycle[0]]
+            yield Place(step.name, step.path).error(
+                "cycle",
+                f"the step waits for itself: {' → '.join(cycle)}",
+                reason=f"{REFUSAL}: steps must have an order",
+                fix=f"remove the reference or DependsOn from {cycle[-2]!r} to {cycle[0]!r}",
+                source="developer guide: Pipelines overview (a directed acyclic graph)",
+            )
 
 
 def _depends_on(step: Step, steps: dict[str, Step]) -> Iterator[Finding]:
@@ -49,18 +68,6 @@ def _depends_on(step: Step, steps: dict[str, Step]) -> Iterator[Finding]:
             yield from reachable(step, target, place, steps)
 
 
-def _reads(step: Step, steps: dict[str, Step]) -> Iterator[Finding]:
-    for name in dict.fromkeys(step.reads):
-        if name in steps and steps[name].type == "Fail":
-            yield Place(step.name, step.path).error(
-                "after-fail",
-                f"{step.name} refers to {name}, a Fail step: nothing runs after it",
-                reason="a Fail step ends the run and has no properties",
-                fix="refer to the step before it",
-                source="developer guide: Limitations for using FailStep",
-            )
-
-
 def _dependency_form(entry: Any, place: Place) -> Iterator[Finding]:
     if isinstance(entry, str):
         return
@@ -85,21 +92,6 @@ def _dependency_form(entry: Any, place: Place) -> Iterator[Finding]:
             fix=suggestion(entry.get("Trigger"), list(TRIGGERS)),
             source="SDK 3.27: TriggerCondition",
         )
-
-
-def _cycles(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
-    waits = waits_for(document)
-    acyclic: set[str] = set()
-    for name in waits:
-        if cycle := _cycle(name, waits, acyclic):
-            step = steps[cycle[0]]
-            yield Place(step.name, step.path).error(
-                "cycle",
-                f"the step waits for itself: {' → '.join(cycle)}",
-                reason=f"{REFUSAL}: steps must have an order",
-                fix=f"remove the reference or DependsOn from {cycle[-2]!r} to {cycle[0]!r}",
-                source="developer guide: Pipelines overview (a directed acyclic graph)",
-            )
 
 
 def waits_for(document: Document) -> dict[str, list[str]]:

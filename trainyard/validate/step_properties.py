@@ -143,6 +143,8 @@ def find(step: Step, tokens: list[str | int], steps: dict[str, Step]) -> Shape |
     shape = _root(step)
     if shape is None:
         return None
+    # A Describe answer repeats the step's own Arguments: by them, an output's name, a list's index
+    # and a map's key can be checked.
     declaration: Any = step.arguments
     open_members = step_type(step.type).open_members
     for depth, token in enumerate(tokens):
@@ -249,11 +251,7 @@ def _child(shape: Shape, token: str | int, before: list, step: Step) -> Shape:
 
 
 def _get_declaration(declaration: Any, token: str | int, step: Step) -> Any:
-    """Return the step's own Arguments at the same path; a Describe answer repeats them.
-
-    So an output's name, a list's index and a map's key can be checked if Arguments have the
-    list or map. None if they do not.
-    """
+    """Return the step's own Arguments at the same path; None if they do not have it."""
     if isinstance(declaration, list):
         return _item(declaration, token, step)
     if not isinstance(declaration, dict):

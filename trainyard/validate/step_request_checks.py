@@ -172,27 +172,28 @@ def _duplicates(value: Any, place: Place) -> Iterator[Finding]:
         names: set[tuple[str, str]] = set()
         for index, item in enumerate(value):
             yield from _duplicates(item, place.join(index))
-            yield from _check_repeats(item, names, place.join(index))
-
-
-def _check_repeats(item: Any, names: set[tuple[str, str]], place: Place) -> Iterator[Finding]:
-    for key, reason in UNIQUE.items():
-        name = item.get(key) if isinstance(item, dict) else None
-        if not isinstance(name, str):
-            continue
-        if (key, name) in names:
-            yield place.join(key).error(
-                "duplicate-item",
-                f"a second item has {key} {name!r}",
-                reason=f"{reason}; the request is refused when the step starts",
-                fix="rename or remove one of them",
-                source="SageMaker API reference: names in a list are unique",
-            )
-        names.add((key, name))
+            for key, reason in UNIQUE.items():
+                name = item.get(key) if isinstance(item, dict) else None
+                if not isinstance(name, str):
+                    continue
+                if (key, name) in names:
+                    yield (
+                        place.join(index)
+                        .join(key)
+                        .error(
+                            "duplicate-item",
+                            f"a second item has {key} {name!r}",
+                            reason=f"{reason}; the request is refused when the step starts",
+                            fix="rename or remove one of them",
+                            source="SageMaker API reference: names in a list are unique",
+                        )
+                    )
+                names.add((key, name))
 
 
 def _equal_names(items: Any, place: Place) -> Iterator[Finding]:
-    names = [i.get("Name") if isinstance(i, dict) else None for i in _items(items)]
+    item_list = items if isinstance(items, list) else []
+    names = [item.get("Name") if isinstance(item, dict) else None for item in item_list]
     for index, name in enumerate(names):
         if isinstance(name, str) and name in names[:index]:
             yield place.join(index, "Name").error(
@@ -202,10 +203,6 @@ def _equal_names(items: Any, place: Place) -> Iterator[Finding]:
                 fix="rename or remove one of them",
                 source="SageMaker API reference: names in a list are unique",
             )
-
-
-def _items(value: Any) -> list:
-    return value if isinstance(value, list) else []
 
 
 def _folders(step: Step, place: Place) -> Iterator[Finding]:

@@ -139,6 +139,7 @@ def regions_differ(document: Document) -> Iterator[Violation]:
     images = Counter(region for *_, region, is_image in regions if is_image)
     if not images:
         return
+    # Nothing in a definition says its region: that of most images is taken for it.
     usual = images.most_common(1)[0][0]
     for step, path, region, _ in regions:
         if region != usual:
