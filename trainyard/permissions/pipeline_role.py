@@ -238,9 +238,13 @@ def registered_groups(subject: Subject) -> tuple[list[Group], list[Gap]]:
         elif not group or "*" in group:
             unknown.append(Gap(f"{location}: is {group!r}; a policy needs its name"))
         else:
-            groups.add(registered_group := _group(subject, group))
+            name = group.rpartition("/")[2]
+            account = group.split(":")[4] if group.startswith("arn:") else subject.account
+            packages = subject.arn("sagemaker", f"model-package/{name}/*", account=account)
+            is_own = account == subject.account
+            groups.add(Group(name, packages, is_own))
             # Only the other account's policy can give what its group needs.
-            if not registered_group.is_own:
+            if not is_own:
                 reason = (
                     f"{location}: {group} is another account's: the group's resource policy there "
                     "(PutModelPackageGroupPolicy) must allow this role to register and read its "
@@ -248,14 +252,6 @@ def registered_groups(subject: Subject) -> tuple[list[Group], list[Gap]]:
                 )
                 unknown.append(Gap(reason))
     return sorted(groups), unknown
-
-
-def _group(subject: Subject, reference: str) -> Group:
-    """Return the group of a name, or of an ARN, which may be another account's."""
-    name = reference.rpartition("/")[2]
-    account = reference.split(":")[4] if reference.startswith("arn:") else subject.account
-    packages = subject.arn("sagemaker", f"model-package/{name}/*", account=account)
-    return Group(name, packages, is_own=account == subject.account)
 
 
 def _text(subject: Subject, value: Any, location: str) -> str | Gap:
@@ -278,7 +274,11 @@ def _reads(subject: Subject) -> Iterator[Statement | Gap]:
             yield Gap(str(error))
     arns = minimal(subject.bucket_arn(bucket, key) for bucket, key in objects)
     yield Statement(sid="ReadResults", actions=("s3:GetObject",), resources=arns)
-    keys = _output_keys(subject) if objects else set()
+    keys = set()
+    for step, request in all_requests(subject) if objects else ():
+        for config in ("ProcessingOutputConfig", "OutputDataConfig"):
+            if key := (request.arguments.get(config) or {}).get("KmsKeyId"):
+                keys.add(key_arn(subject, subject.values.text(key, f"step {step.name}: KmsKeyId")))
     yield from key_statements("DecryptResults", keys, ("kms:Decrypt",))
 
 
@@ -311,16 +311,6 @@ def _model_data(subject: Subject) -> Iterator[tuple[str, str | Gap]]:
                 uri = _text(subject, source["S3Uri"], location)
                 prefix = source["S3DataType"] == "S3Prefix" and not isinstance(uri, Gap)
                 yield location, f"{uri}*" if prefix else uri
-
-
-def _output_keys(subject: Subject) -> set[str]:
-    """Return the KMS keys that encrypt the jobs' outputs."""
-    keys = set()
-    for step, request in all_requests(subject):
-        for config in ("ProcessingOutputConfig", "OutputDataConfig"):
-            if key := (request.arguments.get(config) or {}).get("KmsKeyId"):
-                keys.add(key_arn(subject, subject.values.text(key, f"step {step.name}: KmsKeyId")))
-    return keys
 
 
 def _invocations(subject: Subject) -> Iterator[Statement | Gap]:

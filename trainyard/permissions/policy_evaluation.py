@@ -343,7 +343,12 @@ def holds(condition: tuple[str, str, tuple[str, ...]], context: Context, variabl
     values = context.get(key, ())
     if name.lower() == "null":
         return any((value.lower() == "true") != (key in context) for value in patterns)
-    match, is_negated = _operator(name.lower(), operator_name)
+    plain = _NEGATIONS.get(name.lower(), name.lower())
+    if plain not in _MATCHES:
+        raise MalformedPolicy(
+            f"there is no condition operator {operator_name} in IAM's policy language"
+        )
+    match, is_negated = _MATCHES[plain], plain != name.lower()
     # Of a key that the request lacks, only a negation holds, or an operator with IfExists.
     if not values and (if_exists or not quantor):
         return bool(if_exists) or is_negated
@@ -355,16 +360,6 @@ def holds(condition: tuple[str, str, tuple[str, ...]], context: Context, variabl
     if quantor:
         return (all if quantor.lower() == "forallvalues" else any)(map(is_match, values))
     return (all if is_negated else any)(map(is_match, values))
-
-
-def _operator(name: str, operator_name: str) -> tuple[Match, bool]:
-    """Return (match, whether the operator asks for the opposite)."""
-    plain = _NEGATIONS.get(name, name)
-    if plain not in _MATCHES:
-        raise MalformedPolicy(
-            f"there is no condition operator {operator_name} in IAM's policy language"
-        )
-    return _MATCHES[plain], plain != name
 
 
 def _text(wild: bool, fold: bool) -> Match:

@@ -84,9 +84,13 @@ def template(
     """
     role_definitions = role_resources(subject, policies, allow_shared=allow_shared)
     substitute = _Substitution(subject)
-    resources = {
-        k: _add_tags(substitute.apply(v), subject.tags) for k, v in role_definitions.items()
-    }
+    resources = {}
+    for logical, definition in role_definitions.items():
+        resources[logical] = resource = substitute.apply(definition)
+        # CloudFormation tags no managed policy.
+        if subject.tags and resource["Type"] == "AWS::IAM::Role":
+            tags = [{"Key": k, "Value": v} for k, v in sorted(subject.tags.items())]
+            resource["Properties"]["Tags"] = tags
     return {
         "AWSTemplateFormatVersion": "2010-09-09",
         "Description": f"Least-privilege roles of the SageMaker pipeline {subject.name}",
@@ -116,13 +120,6 @@ def _join(role: dict[str, Any], jobs: dict[str, Any]) -> None:
         for resource in (role, jobs)
     )
     sources += job_sources
-
-
-def _add_tags(resource: dict[str, Any], tags: Mapping[str, str]) -> dict[str, Any]:
-    """Return the resource with tags, if it is a role: CloudFormation tags no managed policy."""
-    if tags and resource["Type"] == "AWS::IAM::Role":
-        resource["Properties"]["Tags"] = [{"Key": k, "Value": v} for k, v in sorted(tags.items())]
-    return resource
 
 
 class _Substitution:
