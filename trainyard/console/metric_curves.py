@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainyard.console.account_cache import Account
-from trainyard.console.log_lines import Stream, fetch, of_job
+from trainyard.console.log_lines import fetch, of_job
 from trainyard.runs.execution import LOG_GROUPS
 from trainyard.runs.metric_lines import (
     Definition,
@@ -165,17 +165,13 @@ class Reader:
         for stream in reversed(first_host):
             is_end = False
             while not is_end:
-                events, is_end = self._page(stream)
+                token = self._tokens.get(stream.name)
+                how = {"nextToken": token} if token else {}
+                page = fetch(self._account, stream, startFromHead=True, **how)
+                following = page.get("nextForwardToken", "")
+                self._tokens[stream.name] = following
+                events, is_end = page.get("events", []), not following or following == token
                 yield events
-
-    def _page(self, stream: Stream) -> tuple[list[dict[str, Any]], bool]:
-        """Return the next events, and whether they are the last."""
-        token = self._tokens.get(stream.name)
-        how = {"nextToken": token} if token else {}
-        page = fetch(self._account, stream, startFromHead=True, **how)
-        following = page.get("nextForwardToken", "")
-        self._tokens[stream.name] = following
-        return page.get("events", []), not following or following == token
 
     def _of_cloudwatch(self, job: Mapping[str, Any]) -> None:
         """Read at most 500 metrics, the limit of one request."""

@@ -233,7 +233,13 @@ def attempts(account: Account, snapshot: Snapshot, step: Step) -> Attempts:
     attempt_list = tuple(
         _attempt(account, step, replace(resource, name=name)) for name in names[-MOST:]
     )
-    return Attempts(found=attempt_list, note=_note(step, attempt_list))
+    missing = step.attempts - sum(not attempt.is_earlier for attempt in attempt_list)
+    note = (
+        f"The service counts {step.attempts} attempts. {missing} of them have no listed job: "
+        "the service was refused before it had one, or no longer lists it, or its name "
+        "cannot be distinguished from that of another step's job."
+    )
+    return Attempts(found=attempt_list, note=note if missing > 0 else "")
 
 
 def _names(account: Account, resource: Resource, others: set[str]) -> list[str]:
@@ -277,17 +283,6 @@ def _attempt(account: Account, step: Step, resource: Resource) -> Attempt:
         description=job,
         is_earlier=bool(creation_time and step.started and creation_time < step.started),
     )
-
-
-def _note(step: Step, attempt_list: tuple[Attempt, ...]) -> str:
-    missing = step.attempts - sum(not attempt.is_earlier for attempt in attempt_list)
-    if missing > 0:
-        return (
-            f"The service counts {step.attempts} attempts. {missing} of them have no listed job: "
-            "the service was refused before it had one, or no longer lists it, or its name "
-            "cannot be distinguished from that of another step's job."
-        )
-    return ""
 
 
 PLACES = 40  # most places listed; the others are in the arguments

@@ -17,10 +17,10 @@ from trainyard.aws_clients import service_errors
 from trainyard.console.account_cache import Account
 from trainyard.console.outcomes import usd
 from trainyard.permissions.statements import Statement, policy
-from trainyard.plan.cache_prediction import History, Outcome, predict
+from trainyard.plan.cache_prediction import History, predict
 from trainyard.plan.pipeline_plan import started_with
 from trainyard.plan.prices import load
-from trainyard.plan.run_cost import Cost, Range, estimate, total
+from trainyard.plan.run_cost import Range, estimate, total
 from trainyard.runs.run_display import duration
 
 
@@ -231,7 +231,12 @@ def foreseen(
             pass
         outcomes = predict(document, name, history, datetime.now(UTC))
         costs = estimate(document, outcomes, history, load(account.sagemaker.meta.region_name))
-    rows = [_row(outcome, cost) for outcome, cost in zip(outcomes, costs, strict=True)]
+    rows: list[tuple[str, ...]] = []
+    for outcome, cost in zip(outcomes, costs, strict=True):
+        answer = "be answered from the cache" if outcome.answer == "cached" else "run"
+        reason = "; ".join(filter(None, [outcome.why, outcome.when]))
+        expected = _between(cost.expected_seconds, duration), _between(cost.usd_expected, usd)
+        rows.append((outcome.step, answer, reason, *expected, _most(cost.usd_limit)))
     total_cost = total(document, costs)
     sums = (
         _between(total_cost.expected, duration),
@@ -240,13 +245,6 @@ def foreseen(
     )
     rows.append(("together", "", "if every branch of a condition ran", *sums))
     return [Table(title="Steps that would run, and possible cost", head=HEAD, rows=rows)]
-
-
-def _row(outcome: Outcome, cost: Cost) -> tuple[str, ...]:
-    answer = "be answered from the cache" if outcome.answer == "cached" else "run"
-    reason = "; ".join(filter(None, [outcome.why, outcome.when]))
-    expected_cells = _between(cost.expected_seconds, duration), _between(cost.usd_expected, usd)
-    return (outcome.step, answer, reason, *expected_cells, _most(cost.usd_limit))
 
 
 def _between(interval: Range, format_value: Callable[[float], str]) -> str:

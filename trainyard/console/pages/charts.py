@@ -176,6 +176,7 @@ def points() -> Response:
     after = args.get("after", "").split(",")
     arguments = [args.getlist(name) for name in ("job", "name", "rank")]
     try:
+        # strict: lists of unequal lengths are a ValueError, as is a text that is no number.
         every = [
             (job, name, int(rank) if rank else None, int(count or 0))
             for job, name, rank, count in zip(*arguments, after, strict=True)

@@ -106,6 +106,7 @@ class Row:
     def delta(self) -> str:
         """Difference of the second number from the first, as text."""
         first, other = (value.number if value else None for value in self.values)
+        # NaN, which a difference of infinities is, too, differs from itself.
         if first is None or other is None or not self.differs or other - first != other - first:
             return ""
         share = f" ({(other - first) / abs(first):+.1%})" if first else ""
@@ -134,7 +135,13 @@ def side(aws: Account, name: str) -> Side:
 def _read(aws: Account, name: str, arn: str, snapshot: Snapshot) -> Side:
     run_definition = read_definition(aws, arn)
     steps_by_name = {step.name: step for step in snapshot.steps}
-    stand_ins = _find_stand_ins(arn.rpartition("/")[2], snapshot.steps)
+    # Names that only this run has would make equal values look different.
+    stand_ins = {arn.rpartition("/")[2]: EXECUTION}
+    for step in snapshot.steps:
+        if source := step.source.rpartition("/")[2]:
+            stand_ins[source] = EXECUTION
+        if step.job:
+            stand_ins[step.job[1]] = JOB
     works: dict[str, Work] = {}
     settings = dict(_of_run(snapshot, stand_ins)) | _group(
         parameter_fields(run_definition.parameters), stand_ins, ""
@@ -167,17 +174,6 @@ def _job(aws: Account, step: Step) -> Mapping[str, Any]:
     except ServiceError:
         # A job may have been deleted.
         return {}
-
-
-def _find_stand_ins(execution: str, steps: Sequence[Step]) -> dict[str, str]:
-    """Return the texts that only this run has → their placeholders."""
-    stand_ins = {execution: EXECUTION}
-    for step in steps:
-        if source := step.source.rpartition("/")[2]:
-            stand_ins[source] = EXECUTION
-        if step.job:
-            stand_ins[step.job[1]] = JOB
-    return stand_ins
 
 
 def _group(
