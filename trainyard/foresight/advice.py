@@ -144,10 +144,12 @@ def _rank_candidates(all_candidates: list[Candidate], question: Question) -> tup
     """Sort: layouts that surely fit first, then those that keep the bounds nine times of ten, then
     by the aim; where aims are alike, the simpler first.
     """
-    keys = {
-        id(candidate): (*_refusals(candidate, question), _aim(candidate, question))
-        for candidate in all_candidates
-    }
+    keys = {}
+    for candidate in all_candidates:
+        is_unsure = candidate.memory.fits != "yes"
+        late = question.deadline is not None and candidate.hours.p90 > question.deadline
+        dear = question.budget is not None and candidate.usd.p90 > question.budget
+        keys[id(candidate)] = (is_unsure, late or dear, _aim(candidate, question))
     least: dict[tuple[bool, bool], float] = {}
     for unsure, is_missed, aim in keys.values():
         least[unsure, is_missed] = min(aim, least.get((unsure, is_missed), aim))
@@ -165,12 +167,6 @@ def complexity(it: Setting) -> int:
     """Return how much of a layout there is to set up, and to go wrong."""
     degrees = (it.tensor, it.pipeline, it.interleave, it.context)
     return sum(degree > 1 for degree in degrees) * 2 + (it.shard_degree > 0)
-
-
-def _refusals(candidate: Candidate, question: Question) -> tuple[bool, bool]:
-    late = question.deadline is not None and candidate.hours.p90 > question.deadline
-    dear = question.budget is not None and candidate.usd.p90 > question.budget
-    return candidate.memory.fits != "yes", late or dear
 
 
 def _aim(candidate: Candidate, question: Question) -> float:

@@ -319,7 +319,14 @@ def foresee(
     for stage in stages_of(setting, model):
         states = resident(setting, stage)
         for when, moving in moving_at(setting, model, stage, states).items():
-            categories = _list_categories(setting, states, moving, constants)
+            categories = {"parameters": states.parameters, "optimizer": states.optimizer, **moving}
+            categories.setdefault("gradients", states.gradients)
+            comes = sum(size for name, size in moving.items() if name != "gradients")
+            # A shared gradient's pieces leave gaps that are too small for activations.
+            gradient_gap = (
+                states.gradients - categories["gradients"] if setting.shard == "full" else 0.0
+            )
+            categories = categories | {"reserve": constants.reserve * comes + gradient_gap}
             moments.append((sum(categories.values()), when, stage, states, categories))
     total, when, stage, states, categories = max(moments, key=lambda moment: moment[0])
     stays, c = sum(categories[name] for name in STAYS), constants
@@ -342,18 +349,6 @@ def foresee(
 def _spread(name: str, size: float, c: Constants) -> Spread:
     low, high = (1 - c.states, 1 + c.states) if name in STAYS else (c.low, c.high)
     return Spread.around(size / GIB, low, high)
-
-
-def _list_categories(
-    setting: Setting, states: States, moving: Mapping[str, float], c: Constants
-) -> dict[str, float]:
-    """Return a moment's categories in bytes, with those that stay and the allocator's reserve."""
-    categories = {"parameters": states.parameters, "optimizer": states.optimizer, **moving}
-    categories.setdefault("gradients", states.gradients)
-    comes = sum(size for name, size in moving.items() if name != "gradients")
-    # A shared gradient's pieces leave gaps that are too small for activations.
-    gradient_gap = states.gradients - categories["gradients"] if setting.shard == "full" else 0.0
-    return categories | {"reserve": c.reserve * comes + gradient_gap}
 
 
 def _verdict(

@@ -171,11 +171,20 @@ def from_setting(setting: Setting, shapes: Shapes | None = None) -> Work:
     block = max(model.units, key=lambda unit: unit.count * unit.matmul_flops)
     ends = [unit for unit in model.units if unit is not block]
     path = _path(setting, block, sum(unit.matmul_flops * unit.count for unit in ends))
-    repeats = _count_repeats(setting)
+    # Forward passes of products that the backward pass repeats: torchtitan's selective policy keeps
+    # every other product, that for full attention all but the scores.
+    selective = 0.0 if setting.attention == "full" else 0.5
+    repeats = {"full": 1.0, "selective": selective}.get(setting.recompute, 0.0)
     tokens = setting.micro_batch * model.sequence / setting.context
     passes = path.blocks * (3 + repeats)
+    # A frozen weight is multiplied forward and for its input's gradient, and not for its own.
+    frozen = sum(
+        unit.matmul_flops * unit.count * (1 - unit.trained / unit.parameters)
+        for unit in model.units
+        if unit.parameters
+    )
     work = Work(
-        flops=_count_operations(model),
+        flops=3 * model.matmul_flops + 3 * model.attention_flops - frozen,
         few=1000 / tokens,
         passes=passes,
         messages=2 * passes if setting.tensor > 1 else 0.0,
@@ -188,27 +197,6 @@ def from_setting(setting: Setting, shapes: Shapes | None = None) -> Work:
     _communicate(work, setting, model, block, path.blocks * tokens)
     _update(work, setting, model)
     return work
-
-
-def _count_operations(model: Shapes) -> float:
-    """Return operations per token: a frozen weight is multiplied forward and for its input's
-    gradient, and not for its own.
-    """
-    frozen = sum(
-        unit.matmul_flops * unit.count * (1 - unit.trained / unit.parameters)
-        for unit in model.units
-        if unit.parameters
-    )
-    return 3 * model.matmul_flops + 3 * model.attention_flops - frozen
-
-
-def _count_repeats(setting: Setting) -> float:
-    """Return the forward passes of products that the backward pass repeats; torchtitan's selective
-    policy keeps every other product.
-    """
-    if setting.recompute == "selective":
-        return 0.0 if setting.attention == "full" else 0.5
-    return 1.0 if setting.recompute == "full" else 0.0
 
 
 def _compute(work: Work, setting: Setting, unit: Unit, times: float, repeats: float) -> None:
