@@ -98,7 +98,14 @@ def steps_of(documents: Any) -> Iterator[Step]:
     """
     for entry in entries(documents):
         document = entry.document
-        if _is_step(document):
+        # Every tool takes this much of a step for granted.
+        is_step = (
+            isinstance(document, dict)
+            and isinstance(document.get("Name"), str)
+            and isinstance(document.get("Type"), str)
+            and isinstance(document.get("Arguments") or {}, dict)
+        )
+        if is_step:
             yield Step(
                 name=document["Name"],
                 type=document["Type"],
@@ -119,16 +126,6 @@ def find_step(documents: Any, name: str) -> Step | None:
     # A step's own name counts first: it, too, may end with a hyphen and digits.
     of_loop = steps_by_name.get(body) if index.isdigit() else None
     return steps_by_name.get(name) or (of_loop if of_loop and of_loop.loop else None)
-
-
-def _is_step(document: Any) -> bool:
-    """Return whether it has what every tool takes for granted."""
-    return (
-        isinstance(document, dict)
-        and isinstance(document.get("Name"), str)
-        and isinstance(document.get("Type"), str)
-        and isinstance(document.get("Arguments") or {}, dict)
-    )
 
 
 def property_file(document: Mapping[str, Any], name: str) -> tuple[str, str]:
