@@ -114,7 +114,8 @@ class Facts(cst.CSTVisitor):
                 self.in_steps.add(code(holder))
                 self._note_inputs(node, holder)
         if name == "RegisterModel":
-            self.in_steps.update(code(a.value) for a in node.args if _is(a, "model"))
+            models = [a for a in node.args if a.keyword is not None and a.keyword.value == "model"]
+            self.in_steps.update(code(model.value) for model in models)
         if isinstance(node.func, cst.Attribute) and node.func.attr.value == "fit":
             self._note_inputs(node, node.func.value)
 
@@ -134,6 +135,7 @@ class Facts(cst.CSTVisitor):
                 self.name[call] = f'"{prefix}-{index}"'
 
     def leave_Module(self, original_node: cst.Module) -> None:
+        # Not in visit_Call: only now is every variable's dictionary known.
         for inputs in self._fits:
             by_channel = self.dicts.get(code(inputs), inputs)
             if isinstance(by_channel, cst.Dict):
@@ -148,10 +150,6 @@ class Facts(cst.CSTVisitor):
         call = value if isinstance(value, cst.Call) else self.assignments.get(code(value))
         if call is not None and self.sdk_class(call.func) == "TrainingInput":
             self.channel[call] = name if self.channel.get(call, name) == name else ""
-
-
-def _is(arg: cst.Arg, name: str) -> bool:
-    return arg.keyword is not None and arg.keyword.value == name
 
 
 # Where SDK v3 has the names of SDK v2, and why it has no counterpart of others.
@@ -331,7 +329,10 @@ class Imports(cst.CSTTransformer):
         self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock
     ) -> cst.IndentedBlock:
         self._depth -= 1
-        return updated_node if updated_node.body else updated_node.with_changes(body=[_pass()])
+        if updated_node.body:
+            return updated_node
+        # A block whose only statement was an import of v2.
+        return updated_node.with_changes(body=[cst.SimpleStatementLine([cst.Pass()])])
 
     def leave_SimpleStatementLine(
         self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
@@ -339,6 +340,7 @@ class Imports(cst.CSTTransformer):
         lines = self._lines(updated_node)
         if lines is None:
             return updated_node
+        # Not inside of a block: what a function or a try imports, others may not see.
         if self._waiting and not self._depth:
             self._waiting = False
             lines = [
@@ -377,7 +379,22 @@ class Imports(cst.CSTTransformer):
                 return None
             return self._move_names(module, node.names)
         if isinstance(node, cst.Import):
-            return self._modules(node)
+            names = [
+                (code(a.name), a.evaluated_alias or code(a.name).split(".")[0], a)
+                for a in node.names
+            ]
+            sdk_names = [name for name, bound, _ in names if name.split(".")[0] == "sagemaker"]
+            if not sdk_names or all(is_v3(name) for name in sdk_names):
+                return None
+            stay = [
+                code(alias).strip().rstrip(",")
+                for name, bound, alias in names
+                if name not in sdk_names
+                or is_v3(name)
+                or bound in self._new
+                or bound not in self._old
+            ]
+            return [f"import {', '.join(stay)}"] if stay else []
         return None
 
     def _move_names(self, module: str, aliases: Iterable[cst.ImportAlias]) -> list[str]:
@@ -399,20 +416,6 @@ class Imports(cst.CSTTransformer):
                 self.kept_names.add(f"{module}.{name}")
         return _write_imports(moves)
 
-    def _modules(self, node: cst.Import) -> list[str] | None:
-        names = [
-            (code(a.name), a.evaluated_alias or code(a.name).split(".")[0], a) for a in node.names
-        ]
-        sdk_names = [name for name, bound, _ in names if name.split(".")[0] == "sagemaker"]
-        if not sdk_names or all(is_v3(name) for name in sdk_names):
-            return None
-        stay = [
-            code(alias).strip().rstrip(",")
-            for name, bound, alias in names
-            if name not in sdk_names or is_v3(name) or bound in self._new or bound not in self._old
-        ]
-        return [f"import {', '.join(stay)}"] if stay else []
-
 
 def _write_imports(names: set[tuple[str, str, str]]) -> list[str]:
     """Return the import statements of (module, name, bound name)."""
@@ -426,10 +429,6 @@ def _write_imports(names: set[tuple[str, str, str]]) -> list[str]:
             line = "\n".join([f"from {module} import (", *(f"    {i}," for i in items), ")"])
         lines.append(line)
     return lines
-
-
-def _pass() -> cst.SimpleStatementLine:
-    return cst.SimpleStatementLine([cst.Pass()])
 
 
 def _used(module: cst.Module) -> set[str]:

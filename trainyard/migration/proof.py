@@ -56,7 +56,7 @@ def prove(old: str, new: str, sides: Sides) -> Answer:
     """
     with tempfile.TemporaryDirectory(prefix="trainyard-migrate-") as folder:
         work_folder, moment = Path(folder), time.time()
-        # one moment for both: names are made of the time
+        # One moment for both: names are made of the time.
         first = compile_script(old, sides.old_python, sides, work_folder / "old", moment)
         second = compile_script(new, sides.new_python, sides, work_folder / "new", moment)
         for uri in first.objects.keys() & second.objects.keys():

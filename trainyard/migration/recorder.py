@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 
+# A BaseException, as a script may catch every Exception.
 class _ScriptEnd(BaseException):
     """Ends the script: its pipeline is known."""
 
@@ -62,6 +63,7 @@ class _Clock:
 
     def _is_asked(self) -> bool:
         """Return whether the script calls what calls this."""
+        # 0 is this method, 1 the stand-in that calls it, 2 whoever called the stand-in.
         frame: Any = sys._getframe(2)
         while frame and frame.f_globals.get("__name__") in _NAMING:
             frame = frame.f_back
@@ -155,6 +157,7 @@ def main(script: str, code: str, out: str, moment: str) -> None:
     pipelines = _watch_pipelines()
     with open(code, encoding="utf-8") as file:
         program = compile(file.read(), script, "exec")
+    # As when Python itself runs the script: its folder, its arguments, and it is __main__.
     sys.path[0] = os.path.dirname(os.path.abspath(script))
     sys.argv = [script]
     module = type(sys)("__main__")

@@ -85,9 +85,8 @@ def migrate(source: str) -> Migration:
 
 
 def _syntax_error(source: str, wrong: cst.ParserSyntaxError) -> str:
-    """Return Python's own words and line; libcst's say what its grammar expected, of its tokenizer
-    errors with line 1.
-    """
+    """Return Python's own words and line."""
+    # libcst's say what its grammar expected, and of its tokenizer's errors that they are in line 1.
     try:
         compile(source, "script", "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
@@ -249,9 +248,8 @@ class Rewriting(cst.CSTTransformer):
         if self.facts.variable.get(original) in self.facts.in_steps:
             call_arguments[SESSION] = self._pipeline_session(call_arguments.get(SESSION))
         estimators.before(self, name, call_arguments, original)
-        new = self.write_call(
-            self._class(rule.name, name, updated_call), rule, call_arguments, original
-        )
+        cls = code(updated_call.func) if rule.name == name else self.need(rule.name)
+        new = self.write_call(cls, rule, call_arguments, original)
         if name == "TrainingInput":
             channel = self.facts.channel.get(original)
             if not channel:
@@ -270,9 +268,6 @@ class Rewriting(cst.CSTTransformer):
                 original, code(original), "SDK v3 wants a name, v2's depends on its place"
             )
         return self.parse_call(new, original)
-
-    def _class(self, new: str, old: str, updated_call: cst.Call) -> str:
-        return code(updated_call.func) if new == old else self.need(new)
 
     def _with_pipeline_session(
         self, original: cst.Call, updated_call: cst.Call

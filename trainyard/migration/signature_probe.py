@@ -21,6 +21,8 @@ def _load(name: str) -> Any:
         try:
             value: Any = importlib.import_module(".".join(parts[:end]))
         except ModuleNotFoundError as absent:
+            # The last part is a class, say, and no module. Where another module is absent, the
+            # SDK itself cannot be imported.
             if end > 1 and ".".join(parts[:end]).startswith(str(absent.name)):
                 continue
             raise

@@ -104,15 +104,14 @@ class Calls(cst.CSTVisitor):
         for line, call in self._calls:
             name, method = "", ""
             if isinstance(call.func, cst.Attribute):
-                name, method = self._class(call.func.value), call.func.attr.value
+                value, method = call.func.value, call.func.attr.value
+                names = self._classes.get(code(value), {self._created_class(value)})
+                # Where a variable has objects of two classes, it is not known whose method it is.
+                name = min(names) if len(names) == 1 else ""
             if not name:
                 name, method = self._facts.sdk_name(call.func) or "", ""
             if is_v3(name):
                 yield line, code(call.func), _call_question(name, method, call)
-
-    def _class(self, value: cst.BaseExpression) -> str:
-        names = self._classes.get(code(value), {self._created_class(value)})
-        return min(names) if len(names) == 1 else ""
 
     def _created_class(self, value: cst.BaseExpression) -> str:
         return (self._facts.sdk_name(value.func) or "") if isinstance(value, cst.Call) else ""
