@@ -98,6 +98,7 @@ def normalise_definition(
         else []
         for step in step_list
     }
+    # Set after the outputs were folded: their places must still have the times.
     folding.generated_names = _find_generated(
         [place for places in outputs.values() for place in places]
     )
@@ -131,25 +132,21 @@ def output_places(job: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _find_generated(places: Sequence[str]) -> dict[str, str]:
-    """Return place of an output in whose name an SDK wrote the time → the place without the time.
-
-    None is left out where two places would become one: their times tell them apart.
-    """
+    """Return place of an output in whose name an SDK wrote the time → the place without it."""
     without = {place: _without_time(place) for place in places}
+    # Two places would become one: their times tell them apart.
     if len(set(without.values())) < len(without):
         return {}
     return {place: name for place, name in without.items() if place != name}
 
 
 def _without_time(place: str) -> str:
-    """Return a place without the time that an SDK wrote into the job's name before it.
-
-    Where a base name has a slash, SDK v2 keeps it, v3 writes a hyphen.
-    """
+    """Return a place without the time that an SDK wrote into the job's name before it."""
     name, time, rest = STAMP.sub("{time}", place).partition("{time}")
     if not time:
         return place
     bucket, slash, base = name.removeprefix("s3://").partition("/")
+    # Where a base name has a slash, SDK v2 keeps it, v3 writes a hyphen.
     return f"s3://{bucket}{slash}{base.replace('/', '-')}{time}{rest}"
 
 
@@ -341,9 +338,14 @@ def _sort_items(items: list[Any], name: str) -> list[Any]:
     if not all(isinstance(item, dict) and isinstance(item.get(name), str) for item in items):
         return items
     names = [item[name] for item in items]
-    is_separate = all(_is_separate([_inside(item, member) for item in items]) for member in _PLACES)
-    if len(set(names)) < len(names) or not is_separate:
+    if len(set(names)) < len(names):
         return items
+    for member in _PLACES:
+        places = [place for item in items if (place := _inside(item, member))]
+        # With a slash at the end, /a/b is not in /a/bc; sorted, a folder precedes what is in it.
+        folders = sorted(place.rstrip("/") + "/" for place in places)
+        if any(b.startswith(a) for a, b in zip(folders, folders[1:], strict=False)):
+            return items
     return sorted(items, key=lambda item: item[name])
 
 
@@ -354,11 +356,6 @@ def _inside(item: Mapping[str, Any], path: Sequence[str]) -> str | None:
     holder = item.get(path[0])
     value = holder.get(path[1]) if isinstance(holder, dict) else None
     return value if value is None or isinstance(value, str) else _json(value)
-
-
-def _is_separate(places: Sequence[str | None]) -> bool:
-    folders = sorted(place.rstrip("/") + "/" for place in places if place)
-    return not any(b.startswith(a) for a, b in zip(folders, folders[1:], strict=False))
 
 
 def match_renames(old: Normal, new: Normal) -> dict[str, str]:
@@ -433,7 +430,8 @@ def without_defaults(arguments: dict[str, Any]) -> dict[str, Any]:
     of no ranges.
     """
     result = dict(arguments)
-    for key in ("TrainingJobDefinition", "TrainingJobDefinitions"):  # a tuning job's
+    # A tuning job's definitions are requests of the same form.
+    for key in ("TrainingJobDefinition", "TrainingJobDefinitions"):
         if isinstance(inside := result.get(key), dict):
             result[key] = without_defaults(inside)
         elif isinstance(inside, list):

@@ -163,14 +163,28 @@ class _Reader:
         self._execution = arn.rpartition("/")[2]
         self._stand_ins = {self._execution: EXECUTION}
         for step in steps:
-            if job := _job_name(step):
+            # Only a tuning job is not a step's ``job``, but its name, too, is drawn.
+            tuning = step.metadata.get("TuningJob", {}).get("Arn", "")
+            if job := step.job[1] if step.job else tuning.rpartition("/")[2]:
                 self._stand_ins[job] = f"{{job of {_title_step(step.name, names)}}}"
         objects = dict(self._objects())
         facts_by_step = {}
         for step in steps:
             facts = dict(self._before(step))
-            facts |= self._outcome(step)
-            facts |= self._outputs(step, objects)
+            facts |= {
+                "status": step.status,
+                "failure reason": self._text(step.reason),
+                "from the cache": str(step.cached),
+                "attempts": str(step.attempts),
+                "result": self._text(json.dumps(step.metadata, sort_keys=True, default=str)),
+            }
+            description = self._job(step) if step.job else {}
+            folders = [f"{place}/" for place in output_places(description)]
+            if uri := (description.get("ModelArtifacts") or {}).get("S3ModelArtifacts"):
+                folders.append(uri.rpartition("/")[0] + "/")
+            # Taken out of ``objects``: what is left at the end belongs to no step.
+            own_uris = [uri for uri in objects if uri.startswith(tuple(folders))]
+            facts |= self._digests("output", {uri: objects.pop(uri) for uri in own_uris})
             facts_by_step[_title_step(step.name, names)] = facts
         facts_by_step[REST] = self._digests("object", objects)
         return facts_by_step
@@ -186,10 +200,10 @@ class _Reader:
         )
         for path, shown_value in flat(request(job, rules)).items():
             text = self._text(shown_value.raw)
-            yield (
-                f"request {path}",
-                f"(hidden) {_mark(text)}" if shown_value.text == HIDDEN else text,
-            )
+            # A secret is compared by its hash, as the facts are shown.
+            if shown_value.text == HIDDEN:
+                text = f"(hidden) {hashlib.sha256(text.encode()).hexdigest()[:8]}"
+            yield f"request {path}", text
         yield from self._file_facts.get(step.job[1], {}).items()
 
     def _job(self, step: Step, arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -201,21 +215,6 @@ class _Reader:
         answer = ask(**{f"{kind}Name": name})
         members = answer if arguments is None else arguments
         return {k: v for k, v in answer.items() if k in members and k != f"{kind}Name"}
-
-    def _outcome(self, step: Step) -> dict[str, str]:
-        return {
-            "status": step.status,
-            "failure reason": self._text(step.reason),
-            "from the cache": str(step.cached),
-            "attempts": str(step.attempts),
-            "result": self._text(json.dumps(step.metadata, sort_keys=True, default=str)),
-        }
-
-    def _outputs(self, step: Step, objects: dict[str, str]) -> dict[str, str]:
-        """Return the objects below the job's outputs, and take them out of ``objects``."""
-        folders = tuple(_output_folders(self._job(step))) if step.job else ()
-        own_uris = [uri for uri in objects if folders and uri.startswith(folders)]
-        return self._digests("output", {uri: objects.pop(uri) for uri in own_uris})
 
     def _digests(self, kind: str, objects: Mapping[str, str]) -> dict[str, str]:
         """Return a fact for each object; those that only generated names tell apart share one."""
@@ -242,29 +241,12 @@ class _Reader:
         return _TIME.sub("{time}", result)
 
 
-def _job_name(step: Step) -> str | None:
-    """Return the name of the job that the step started, also of a tuning job."""
-    tuning = step.metadata.get("TuningJob", {}).get("Arn", "")
-    return step.job[1] if step.job else tuning.rpartition("/")[2] or None
-
-
-def _mark(secret: str) -> str:
-    return hashlib.sha256(secret.encode()).hexdigest()[:8]
-
-
 def _title_step(step: str, names: Mapping[str, str]) -> str:
     """Return the step's name in the facts; an iteration of a loop is called after its body."""
     body, _, index = step.rpartition("-")
     if body in names and index.isdigit():
         return f"{names[body]}-{index}"
     return names.get(step, step)
-
-
-def _output_folders(job: Mapping[str, Any]) -> Iterator[str]:
-    """Iterate over the folders that a job wrote, each with its slash."""
-    yield from (f"{place}/" for place in output_places(job))
-    if uri := (job.get("ModelArtifacts") or {}).get("S3ModelArtifacts"):
-        yield uri.rpartition("/")[0] + "/"
 
 
 # Digests of files by what is in them: an archive's times and owners do not count.
@@ -292,7 +274,8 @@ def archive_digest(archive: bytes) -> str | None:
             members = list(tar)
     except FAULTS:
         return None
-    if any(member.issparse() for member in members):  # contents() leaves them out
+    # ``contents`` leaves sparse files out.
+    if any(member.issparse() for member in members):
         return None
     forms = [
         (member.name, str(member.type), member.mode & 0o111, member.linkname) for member in members
@@ -308,15 +291,12 @@ class Files:
 
     def digest(self, uri: str) -> str | None:
         """Return a digest of what a job sees that gets ``uri``; None if nothing is known there."""
-        if files := self._below(uri):
-            digests = {name: content_digest(path, name) for name, path in sorted(files.items())}
-            return json_sha256(digests)[:16]
-        return None
-
-    def _below(self, uri: str) -> dict[str, Path]:
-        """Return path below the mount → file."""
-        return {
+        files = {
             local_path(uri, file_uri): path
             for file_uri, path in self._files.items()
             if file_uri.startswith(uri)
         }
+        if files:
+            digests = {name: content_digest(path, name) for name, path in sorted(files.items())}
+            return json_sha256(digests)[:16]
+        return None

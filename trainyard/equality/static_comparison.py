@@ -139,21 +139,16 @@ def _normal(
     remaining = {parameter_names.get(name, name): entry for name, entry in declarations.items()}
     constants = {}
     for name, entry in declarations.items():
-        if (
-            name not in parameter_names
-            and name not in shared_names
-            and _is_sure(entry, parameter_values[name])
-        ):
-            constants[name] = parameter_values[name]
+        value = parameter_values[name]
+        if name in parameter_names or name in shared_names or value is None:
+            continue
+        # AWS does not say how a Float of 1 reads in a text: it stays a parameter.
+        if not (entry.get("Type") == "Float" and float(value).is_integer()):
+            constants[name] = value
             del remaining[name]
     instead = {name: {GET: f"Parameters.{other}"} for name, other in parameter_names.items()}
     forms = {name: _declaration(entry) for name, entry in remaining.items()}
     return normalise_definition(document, forms, constants | instead, digest), constants
-
-
-def _is_sure(entry: Mapping[str, Any], value: Any) -> bool:
-    """Return whether it is known how the value reads in a text: of a Float 1 AWS says nothing."""
-    return value is not None and not (entry.get("Type") == "Float" and float(value).is_integer())
 
 
 def _declaration(entry: Mapping[str, Any]) -> dict[str, Any]:
