@@ -71,29 +71,8 @@ def violations(
     """
     common = constraints.get("monitoring_config", MONITORING)
     features = {feature["name"]: feature for feature in constraints["features"]}
-    results = _columns(set(table.columns), set(features))
-    now = {feature["name"]: feature for feature in statistics["features"]}
-    then = {feature["name"]: feature for feature in (baseline or {}).get("features", [])}
-    for name in [name for name in features if name in table.columns]:
-        config = _merge_constraints(common, features[name].get("monitoringConfigOverrides", {}))
-        if config.get("evaluate_constraints", "Enabled") != "Enabled":
-            continue
-        results += _of_values(name, table.columns[name], features[name], config)
-        if name in then:
-            results += _of_distribution(name, now[name], then[name], config)
-    return results
-
-
-def _merge_constraints(common: dict[str, Any], specific: dict[str, Any]) -> dict[str, Any]:
-    key = "distribution_constraints"
-    return {**common, **specific, key: {**common.get(key, {}), **specific.get(key, {})}}
-
-
-def _violation(name: str, check: str, description: str) -> dict[str, str]:
-    return {"feature_name": name, "constraint_check_type": check, "description": description}
-
-
-def _columns(have: set[str], expected_names: set[str]) -> list[dict[str, str]]:
+    have = set(table.columns)
+    expected_names = set(features)
     counts = (
         f"Number of columns in current dataset: {len(have)}, "
         f"Number of columns in baseline constraints: {len(expected_names)}"
@@ -103,7 +82,24 @@ def _columns(have: set[str], expected_names: set[str]) -> list[dict[str, str]]:
         if names:
             text = f"There are {kind} columns in current dataset. {counts}: {sorted(names)}"
             results.append(_violation(f"{kind.title()} columns", f"{kind}_column_check", text))
+    now = {feature["name"]: feature for feature in statistics["features"]}
+    then = {feature["name"]: feature for feature in (baseline or {}).get("features", [])}
+    for name in [name for name in features if name in table.columns]:
+        overrides = features[name].get("monitoringConfigOverrides", {})
+        config = {**common, **overrides}
+        # An override of one distribution constraint leaves the others as they are.
+        key = "distribution_constraints"
+        config[key] = {**common.get(key, {}), **overrides.get(key, {})}
+        if config.get("evaluate_constraints", "Enabled") != "Enabled":
+            continue
+        results += _of_values(name, table.columns[name], features[name], config)
+        if name in then:
+            results += _of_distribution(name, now[name], then[name], config)
     return results
+
+
+def _violation(name: str, check: str, description: str) -> dict[str, str]:
+    return {"feature_name": name, "constraint_check_type": check, "description": description}
 
 
 def _of_values(
@@ -137,14 +133,13 @@ def _of_values(
 
 
 def _of_type(present: list[str], kind: str) -> float:
-    """Return the share of values of the type: an integer is a fraction, too.
-
-    A column of text may hold numbers, too, but not only: AWS's SDK's tests expect a violation then.
-    """
+    """Return the share of values of the type: an integer is a fraction, too."""
     if kind == INTEGRAL:
         return sum(map(is_integer, present)) / len(present)
     if kind == FRACTIONAL:
         return float(np.mean(~np.isnan(numbers(list(present)))))
+    # A column of text may hold numbers, too, but not only: the tests of AWS's SDK expect a
+    # violation then.
     if kind == STRING:
         return 0.0 if _of_type(present, FRACTIONAL) == 1 else 1.0
     return 1.0
@@ -158,7 +153,9 @@ def _of_distribution(
         return []
     if "numerical_statistics" in now and "numerical_statistics" in then:
         limit = rules.get("comparison_threshold", 0.1)
-        gap = _numbers_apart(now, then, rules.get("comparison_method") == "Robust")
+        first, other = (side["numerical_statistics"].get("distribution") for side in (now, then))
+        is_robust = rules.get("comparison_method") == "Robust"
+        gap = distance(first["kll"], other["kll"], is_robust) if first and other else 0.0
     elif now["inferred_type"] == then["inferred_type"] == STRING:
         if (method := rules.get("categorical_drift_method", LINFINITY)) != LINFINITY:
             raise DataError(
@@ -173,12 +170,6 @@ def _of_distribution(
         return []
     text = f"Baseline drift distance: {gap} exceeds threshold: {limit}"
     return [_violation(name, "baseline_drift_check", text)]
-
-
-def _numbers_apart(now: dict[str, Any], then: dict[str, Any], robust: bool) -> float:
-    parts = (side["numerical_statistics"].get("distribution") for side in (now, then))
-    first, other = parts
-    return distance(first["kll"], other["kll"], robust) if first and other else 0.0
 
 
 def _words_apart(now: list[dict[str, Any]], then: list[dict[str, Any]]) -> float:
@@ -275,7 +266,12 @@ BUCKETS = 10
 def make(values: np.ndarray) -> dict[str, Any]:
     """Return ``distribution.kll`` of statistics.json. ``values``: n finite numbers, n ≥ 1."""
     edges = np.linspace(values.min(), values.max(), BUCKETS + 1)
-    counts = np.histogram(values, edges)[0] if edges[0] < edges[-1] else _one_bucket(values)
+    if edges[0] < edges[-1]:
+        counts = np.histogram(values, edges)[0]
+    else:
+        # All values are equal, and the buckets have no width: the last one holds them.
+        counts = np.zeros(BUCKETS, int)
+        counts[-1] = len(values)
     return {
         "buckets": [
             {"lower_bound": float(low), "upper_bound": float(high), "count": float(count)}
@@ -283,12 +279,6 @@ def make(values: np.ndarray) -> dict[str, Any]:
         ],
         "sketch": {"parameters": {"c": C, "k": float(K)}, "data": _levels(values)},
     }
-
-
-def _one_bucket(values: np.ndarray) -> np.ndarray:
-    counts = np.zeros(BUCKETS, int)
-    counts[-1] = len(values)
-    return counts
 
 
 def _levels(values: np.ndarray) -> list[list[float]]:

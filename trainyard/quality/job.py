@@ -21,7 +21,9 @@ def run(environment: Mapping[str, str]) -> list[dict[str, str]] | None:
 
     Returns the violations; None without a baseline. Raises DataError.
     """
-    source, output = Path(_get_variable(environment, "dataset_source")), _output(environment)
+    source = Path(_get_variable(environment, "dataset_source"))
+    output = Path(_get_variable(environment, "output_path"))
+    output.mkdir(parents=True, exist_ok=True)
     table = read(source, _json(_get_variable(environment, "dataset_format"), "dataset_format"))
     print(f"{source}: {table.rows} rows, {len(table.columns)} columns", flush=True)
     limits, earlier = (
@@ -55,12 +57,6 @@ def _get_variable(environment: Mapping[str, str], name: str) -> str:
     return environment[name]
 
 
-def _output(environment: Mapping[str, str]) -> Path:
-    output = Path(_get_variable(environment, "output_path"))
-    output.mkdir(parents=True, exist_ok=True)
-    return output
-
-
 def _json(text: str, name: str) -> dict[str, Any]:
     try:
         document = json.loads(text)
@@ -72,10 +68,11 @@ def _json(text: str, name: str) -> dict[str, Any]:
 
 
 def _baseline(environment: Mapping[str, str], name: str) -> dict[str, Any] | None:
-    """Return the JSON of a file, or of the only file in a folder: inputs arrive in folders."""
+    """Return the JSON of a file, or of the only file in a folder."""
     if not (text := environment.get(name)):
         return None
     path = Path(text)
+    # SageMaker puts an input's object into a folder.
     files = [path] if path.is_file() else sorted(p for p in path.glob("*") if p.is_file())
     if len(files) != 1:
         raise DataError(f"{name}: {path} holds {len(files)} files; one is expected")

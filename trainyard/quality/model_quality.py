@@ -49,21 +49,21 @@ def read(folder: Path, form: dict[str, Any]) -> Table:
 
     Raises :class:`DataError` for another format, and for files that are not in theirs.
     """
-    files = [folder] if folder.is_file() else _files(folder)
+    if folder.is_file():
+        files = [folder]
+    else:
+        paths = (path for path in sorted(folder.rglob("*")) if path.is_file())
+        files = [path for path in paths if not path.name.startswith((".", "_"))]
     if "csv" in form:
         table = _from_csv(files, bool((form["csv"] or {}).get("header", True)))
     elif "json" in form:
-        table = _from_records(files, bool((form["json"] or {}).get("lines", True)))
+        lines = bool((form["json"] or {}).get("lines", True))
+        table = of_records(record for path in files for record in _records(path, lines))
     else:
         raise DataError(f"dataset_format {json.dumps(form)}: csv and json are read here")
     if not table.rows:
         raise DataError(f"{folder} holds no rows")
     return table
-
-
-def _files(folder: Path) -> list[Path]:
-    paths = (path for path in sorted(folder.rglob("*")) if path.is_file())
-    return [path for path in paths if not path.name.startswith((".", "_"))]
 
 
 def _from_csv(files: list[Path], header: bool) -> Table:
@@ -90,10 +90,6 @@ def _from_csv(files: list[Path], header: bool) -> Table:
     return Table(columns, len(rows))
 
 
-def _from_records(files: list[Path], lines: bool) -> Table:
-    return of_records(record for path in files for record in _records(path, lines))
-
-
 def of_records(records: Iterable[Mapping[str, Any]]) -> Table:
     """Return records as columns; objects within objects become columns such as ``a.b``."""
     flat = [dict(_flat(record)) for record in records]
@@ -102,6 +98,7 @@ def of_records(records: Iterable[Mapping[str, Any]]) -> Table:
 
 
 def _records(path: Path, lines: bool) -> Iterator[dict[str, Any]]:
+    # Not splitlines: JSON's strings may hold U+2028, which it takes for the end of a line.
     texts = _text(path).split("\n") if lines else [_text(path)]
     for number, text in enumerate(texts, start=1):
         if not text.strip():
@@ -118,6 +115,7 @@ def _records(path: Path, lines: bool) -> Iterator[dict[str, Any]]:
 
 def _text(path: Path) -> str:
     try:
+        # A byte order mark would become a part of the first column's name.
         return path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(f"{path.name} is not UTF-8: {error}") from None
@@ -214,7 +212,8 @@ def violations(statistics: dict[str, Any], constraints: dict[str, Any]) -> list[
             continue
         value, bound = metrics[name]["value"], limit["threshold"]
         operator = limit["comparison_operator"]
-        if math.isclose(value, bound, rel_tol=1e-9):  # the same sum in another order
+        # The same sum in another order is no violation.
+        if math.isclose(value, bound, rel_tol=1e-9):
             continue
         if value > bound if operator == GREATER else value < bound:
             text = f"Metric {name} with {value} +/- {metrics[name]['standard_deviation']} was "
@@ -233,6 +232,7 @@ def _with_deviations(measure: Measure, rows: int) -> dict[str, Any]:
     values = measure(np.arange(rows))
     spread: dict[str, Any] = dict.fromkeys(values, "NaN")
     if rows >= LEAST:
+        # A fixed seed: equal data give equal statistics.
         random = np.random.default_rng(0)
         parts = [
             measure(random.choice(rows, int(rows * SHARE), replace=False)) for _ in range(PARTS)
