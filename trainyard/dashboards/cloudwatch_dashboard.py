@@ -95,6 +95,7 @@ def _lines(measure: Measure, name: str) -> list[list[Any]]:
     space = measure.sources[0].namespace
     if [*measure.dimensions] == ["PipelineName"]:
         return [[space, name, "PipelineName", "${PipelineName}"]]
+    # A graph of all steps or jobs cannot name them: they are searched for when it is drawn.
     dimensions = [*measure.dimensions] or ["TrainingJobName" if space == TRAINING else ""]
     statistic = "Sum" if measure.kind == "counter" else "Average"
     only = ' PipelineName="${PipelineName}"' if "PipelineName" in measure.dimensions else ""
@@ -129,9 +130,7 @@ def _alarm(
     *,
     below: bool = False,
 ) -> dict[str, Any]:
-    """Return an alarm on a metric of the pipeline. Missing data are not a failure, but no success
-    either.
-    """
+    """Return an alarm on a metric of the pipeline."""
     return {
         "Type": "AWS::CloudWatch::Alarm",
         "Properties": {
@@ -144,6 +143,7 @@ def _alarm(
             "EvaluationPeriods": periods,
             "Threshold": threshold,
             "ComparisonOperator": f"{'LessThan' if below else 'GreaterThanOrEqualTo'}Threshold",
+            # Missing data are not a failure, but no success either.
             "TreatMissingData": "breaching" if below else "notBreaching",
             "AlarmActions": [{"Ref": "TopicArn"}],
         },

@@ -43,6 +43,8 @@ def _panel(measure: Measure, place: int) -> dict[str, Any]:
     source = {"type": "prometheus", "uid": "${source}"}
     unit = "s" if measure.name.endswith("_seconds") else "short"
     down, right = divmod(place, ACROSS)
+    labels = [*measure.dimensions.values(), *measure.sources[0].labels]
+    legend = " ".join(f"{{{{{label}}}}}" for label in labels or ["instance"])
     return {
         "id": place + 1,
         "type": "timeseries",
@@ -50,7 +52,7 @@ def _panel(measure: Measure, place: int) -> dict[str, Any]:
         "gridPos": {"h": HEIGHT, "w": WIDTH, "x": right * WIDTH, "y": down * HEIGHT},
         "datasource": source,
         "targets": [
-            {"expr": _expression(measure), "legendFormat": _legend(measure), "refId": "A"}
+            {"expr": _expression(measure), "legendFormat": legend, "refId": "A"}
             | {"datasource": source}
         ],
         "fieldConfig": {"defaults": {"unit": unit}, "overrides": []},
@@ -65,8 +67,3 @@ def _expression(measure: Measure) -> str:
         total, count = (f"increase({name}[{WINDOW}])" for name in measure.series)
         return f"{total} / {count}"
     return measure.name
-
-
-def _legend(measure: Measure) -> str:
-    labels = [*measure.dimensions.values(), *measure.sources[0].labels]
-    return " ".join(f"{{{{{label}}}}}" for label in labels or ["instance"])
