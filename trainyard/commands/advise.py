@@ -86,8 +86,9 @@ def needs_tokens(values: Mapping[str, Any]) -> bool:
         return False
     if (name := values["model"]) is None:
         return True
+    # The verb refuses the name itself.
     if name not in MODELS:
-        return False  # refused by its name
+        return False
     adapts = any("lora_rank" in text for text in values["given"])
     return values["fine_tune"] or adapts or MODELS[name].tokens is None
 
@@ -189,7 +190,8 @@ def main(
             assert setting is not None  # noqa: S101 (the verb needs it)
             fixed_setting = _setting(setting)
             setting_of = lambda job: fixed_setting  # noqa: E731
-        from trainyard.runs.training_speed import calibrate  # loads boto3, which others do not
+        # It loads boto3, which nothing else here needs.
+        from trainyard.runs.training_speed import calibrate
 
         for line in calibrate(learn_from, setting_of):
             console.print(line, highlight=False, markup=False)
@@ -243,9 +245,12 @@ def _model(
         )
     partial = model.lora_rank > 0 or (shapes is not None and shapes.trained < shapes.parameters)
     tunes = fine_tune or partial
-    batch = _usual_batch(model.sequence, architecture)
     if tunes:
         batch = ADAPTED_BATCH if partial else TUNED_BATCH
+    else:
+        published_tokens = architecture.batch_tokens if architecture else None
+        # A power of two, like the size of a cluster.
+        batch = 2 ** max(0, round(log2((published_tokens or BATCH_TOKENS) / model.sequence)))
     return {
         "model": model,
         "tokens": _tokens(tokens, None if tunes else architecture),
@@ -321,12 +326,6 @@ def _tokens(text: str | None, model: Model | None) -> float:
     return model.tokens
 
 
-def _usual_batch(sequence: int, model: Model | None) -> int:
-    """Return samples per step where none are given: a power of two, like the size of a cluster."""
-    tokens = model.batch_tokens if model and model.batch_tokens else BATCH_TOKENS
-    return 2 ** max(0, round(log2(tokens / sequence)))
-
-
 def _read_corrections(offers: Sequence[Offer]) -> dict[str, Any]:
     """Return the question's fields that correct predictions by your own trainings; empty where the
     working directory has no calibration.
@@ -357,7 +356,8 @@ def _space(assignments: Mapping[str, str]) -> Space:
         name: sorted(getattr(read, name), key=order[name].index if name in order else None)
         for name in assignments
     }
-    if "context" in assignments:  # asked for explicitly: allow short sequences
+    # Context parallelism that is asked for is tried on short sequences, too.
+    if "context" in assignments:
         choices["shortest_share"] = 1
     return replace(read, **choices)
 

@@ -68,6 +68,7 @@ def _read(text: str, region: str | None) -> str:
 def lines(answer: Answer) -> list[str]:
     """Return the answer as lines for people."""
     if cause := answer.cause:
+        # A cause that belongs to no step would leave two spaces.
         texts = [f"different: {cause.step} {cause.what}".replace(":  ", ": ")]
         texts += [f"  first   {_value(cause.first)}", f"  second  {_value(cause.second)}"]
         texts += [f"  {cause.note}"] if cause.note else []

@@ -51,7 +51,8 @@ def _facts_to_name(values: Mapping[str, Any]) -> Mapping[str, str]:
     """Return what the definition's file does not say → an example; empty without a file."""
     try:
         body = Path(values["definition"]).read_text(encoding="utf-8")
-    except (TypeError, OSError, UnicodeDecodeError):  # no file, or one that is refused later
+    except (TypeError, OSError, UnicodeDecodeError):
+        # There is no file, or one that is refused later.
         return {}
     return missing_facts(body, values["role"])
 
@@ -59,6 +60,7 @@ def _facts_to_name(values: Mapping[str, Any]) -> Mapping[str, str]:
 FILE_FACTS = tuple(
     Need(
         (fact,),
+        # fact=fact: else each of these functions would see the last one.
         lambda values, fact=fact: fact in _facts_to_name(values),
         lambda values, fact=fact: _facts_to_name(values)[fact],
     )

@@ -86,6 +86,7 @@ def main(
             people.print(line, markup=False)
         start_time = datetime.now(UTC)
         status = command_status = _run(command)
+        # Each region that the command has used has executions of its own.
         for region in endpoint.app.worlds.names:
             with apply_environment(endpoint.env | {name: region for name in REGION_NAMES}):
                 if command_status:
@@ -99,6 +100,7 @@ def main(
 
 def _run(command: list[str]) -> int:
     """Return the command's exit status, 128 + N after signal N, as in a shell."""
+    # Until the child exists, a signal is only noted: it is for the child.
     early: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, _: early.append(number))
@@ -107,24 +109,21 @@ def _run(command: list[str]) -> int:
     except OSError as failure:
         people.print(f"error: cannot run {command[0]}: {failure.strerror}", markup=False)
         return 127
-    _pass_signals(child)
-    if early:  # a signal that came before the child existed
-        child.terminate()
-    status = child.wait()
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    return status if status >= 0 else 128 - status
-
-
-def _pass_signals(child: subprocess.Popen) -> None:
-    """Pass signals to the child: Ctrl-C in a terminal reaches it anyway, others do not."""
 
     def pass_on(number: int, _: object) -> None:
+        # Ctrl-C in a terminal reaches the child anyway, other signals do not.
         if number == signal.SIGTERM or not sys.stdin.isatty():
             child.send_signal(number)
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, pass_on)
+    # A signal came before the child existed.
+    if early:
+        child.terminate()
+    status = child.wait()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    return status if status >= 0 else 128 - status
 
 
 def _conclude(start_time: datetime) -> int:
@@ -178,6 +177,8 @@ def _wait_for_jobs(sagemaker: Any) -> int:
             people.print(f"waiting for {kind.lower()} job {name}")
             waiter = sagemaker.get_waiter(f"{kind.lower()}_job_completed_or_stopped")
             try:
+                # botocore's waiters look every minute or two, and give up: here only the job's own
+                # limit counts.
                 request = {f"{kind}JobName": name}
                 waiter.wait(**request, WaiterConfig={"Delay": 1, "MaxAttempts": sys.maxsize})
             except WaiterError as failure:

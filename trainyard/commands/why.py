@@ -59,7 +59,7 @@ def main(
         else:
             print_cause(cause)
     add_to_summary(causes)
-    raise typer.Exit(0 if any(_is_known(cause) for cause in causes) else UNKNOWN)
+    raise typer.Exit(0 if any(cause.certainty != "unknown" for cause in causes) else UNKNOWN)
 
 
 @serve_local_state()
@@ -69,16 +69,13 @@ def _causes(execution: str | None, pipeline: str | None, out: Console) -> list[C
     if causes := causes_of(run):
         return causes
     answer = run.describe()
-    if reason := answer.get("FailureReason"):  # of the execution itself: no step had begun
+    # The execution itself failed, before any step had begun.
+    if reason := answer.get("FailureReason"):
         return [diagnose(Evidence(step="", reason=reason))]
     status = answer["PipelineExecutionStatus"]
     until = "" if status in END_STATUSES else " so far"
     out.print(f"nothing failed{until}: {run.arn} {status}", markup=False, highlight=False)
     return []
-
-
-def _is_known(cause: Cause) -> bool:
-    return cause.certainty != "unknown"
 
 
 def _read(path: Path) -> str:
@@ -88,6 +85,7 @@ def _read(path: Path) -> str:
             end, is_cut = _end(file)
     except OSError as error:
         raise TrainyardError(f"--text {path}: {error.strerror}") from None
+    # The first line that is left is a piece of one.
     if is_cut:
         first, newline, rest = end.partition(b"\n")
         end = rest if newline else first
@@ -101,6 +99,7 @@ def _end(file: BinaryIO) -> tuple[bytes, bool]:
         before = max(0, file.seek(0, os.SEEK_END) - LONGEST)
         file.seek(before)
         return file.read(), before > 0
+    # Standard input cannot be sought: its end is found by reading all of it.
     tail = b""
     is_cut = False
     while read := file.read(LONGEST):
