@@ -76,7 +76,8 @@ class _Descriptor(io.FileIO):
         except OSError as error:
             if error.errno not in REMEDIES:
                 raise
-            freed_bytes = os.fstat(self.fileno()).st_blocks * 512  # units of stat(2)
+            # stat(2) counts in units of 512 bytes, whatever the file system's are.
+            freed_bytes = os.fstat(self.fileno()).st_blocks * 512
             raise storage_error(self._path, error, self._size, freed_bytes) from error
 
 
@@ -109,19 +110,23 @@ class Draft:
         """
         try:
             self.file.close()
-            with storage_errors(self.path, self._size):  # of a network's file system: only now
-                if durable:  # by name: a library that was given it may have replaced the file
+            # A network's file system may say only now that its disk is full.
+            with storage_errors(self.path, self._size):
+                # By name: a library that was given the draft may have replaced the file.
+                if durable:
                     sync(self.temporary)
                 self.temporary.replace(self.path)
         except BaseException:
             self.discard()
             raise
+        # The name lies in the folder, and survives a power cut only with it.
         if durable:
             sync(self.path.parent)
 
     def discard(self) -> None:
         """Remove the draft."""
-        with suppress(OSError):  # closing flushes again, and fails again
+        # Closing flushes again, and fails again.
+        with suppress(OSError):
             self.file.close()
         self.temporary.unlink(missing_ok=True)
 

@@ -53,7 +53,8 @@ class StorageError(TrainyardError, OSError):
     """A file cannot be written: the disk is full, a quota or a limit is reached."""
 
     def __str__(self) -> str:
-        return str(self.args[0])  # OSError's own has errno and strerror, once they are set
+        # OSError's own has errno and strerror, once they are set.
+        return str(self.args[0])
 
 
 class TrainingError(TrainyardError):

@@ -159,17 +159,14 @@ def _lines(measure: Measure, samples: Sequence[Sample]) -> Iterator[str]:
     yield f"# HELP {measure.name} {measure.says}."
     yield f"# TYPE {measure.name} {measure.kind}"
     for sample in samples:
-        labels = ",".join(
-            f'{name}="{_escape_value(value)}"' for name, value in sample.labels.items()
-        )
-        label_text = f"{{{labels}}}" if labels else ""
+        labels = []
+        for name, value in sample.labels.items():
+            escaped = value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+            labels.append(f'{name}="{escaped}"')
+        label_text = f"{{{','.join(labels)}}}" if labels else ""
         values = (sample.value, sample.count)[: len(measure.series)]
-        for series, value in zip(measure.series, values, strict=True):
-            yield f"{series}{label_text} {_number(value)}"
-
-
-def _escape_value(value: str) -> str:
-    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+        for series, number in zip(measure.series, values, strict=True):
+            yield f"{series}{label_text} {_number(number)}"
 
 
 def _number(value: float) -> str:

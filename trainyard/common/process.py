@@ -24,7 +24,8 @@ def die_with_parent() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     parent = multiprocessing.parent_process()
     if parent is not None:
-        if not parent.is_alive():  # it died while we were starting
+        # The parent died while this process was starting.
+        if not parent.is_alive():
             os._exit(1)
         threading.Thread(target=_end_after, args=(parent,), daemon=True).start()
 
@@ -47,7 +48,8 @@ def cores(quota: Path = QUOTA) -> int:
     allowed = len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1
     try:
         limit, period = quota.read_text().split()
-    except (OSError, ValueError):  # this controller is missing outside a container
+    except (OSError, ValueError):
+        # This controller is missing outside a container.
         return allowed
     return allowed if limit == "max" else max(1, min(allowed, int(limit) // int(period)))
 

@@ -38,7 +38,12 @@ def unpack(tar: tarfile.TarFile, folder: Path) -> None:
             links[name] = _target(name, member.linkname)
         else:
             raise tarfile.ExtractError(f"{member.name}: is a device or a pipe, not a file")
-    _check_end(tar)
+    # tarfile ends silently at a torn header, so the members must end where the archive does.
+    assert tar.fileobj is not None  # it was read
+    tar.fileobj.seek(tar.offset)
+    if tar.fileobj.read(tarfile.BLOCKSIZE).strip(b"\0"):
+        raise tarfile.ReadError(f"is cut off or damaged at byte {tar.offset} of its content")
+    # Links come last: what one leads to may stand behind it in the archive.
     _link(folder, links, files)
 
 
@@ -55,14 +60,6 @@ def _link(folder: Path, links: dict[str, str], files: set[str]) -> None:
             del links[name]
     for name, target in links.items():
         raise tarfile.ExtractError(f"{name}: links to {target}, which is not in the archive")
-
-
-def _check_end(tar: tarfile.TarFile) -> None:
-    """Check that members end where the archive does: tarfile ends silently at a torn header."""
-    assert tar.fileobj is not None  # it was read
-    tar.fileobj.seek(tar.offset)
-    if tar.fileobj.read(tarfile.BLOCKSIZE).strip(b"\0"):
-        raise tarfile.ReadError(f"is cut off or damaged at byte {tar.offset} of its content")
 
 
 def _resolve_link(links: dict[str, str], name: str, files: set[str]) -> dict[str, str]:
@@ -98,6 +95,7 @@ def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
     content = tar.extractfile(member)
     assert content is not None  # it is a file
     mode = 0o777 if member.mode & 0o100 else 0o666
+    # O_EXCL: nothing that lies there already is written through.
     descriptor = os.open(_free(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with open(descriptor, "wb") as file:
         shutil.copyfileobj(content, file)
