@@ -26,7 +26,8 @@ def main() -> None:
     if verb == "--version":
         print(f"trainyard {_version()}")
     elif verb in ("--help", "-h"):
-        list_verbs(f"{program} VERB", {name: _file(name) for name in verbs()})
+        folder = commands.__path__[0]
+        list_verbs(f"{program} VERB", {name: Path(folder, f"{name}.py") for name in verbs()})
     elif verb in verbs():
         try:
             module = import_module(f"{commands.__name__}.{verb}")
@@ -50,7 +51,8 @@ def _name_extra(verb: str, missing: ModuleNotFoundError) -> str:
     pattern = re.compile(rf"{re.escape(module)}\b.*extra == ['\"](?P<extra>\w+)")
     try:
         matches = [pattern.match(line) for line in requires(DISTRIBUTION) or ()]
-    except PackageNotFoundError:  # a checkout
+    except PackageNotFoundError:
+        # A checkout that is not installed.
         matches = []
     extras = [match["extra"] for match in matches if match]
     if not extras:
@@ -74,10 +76,6 @@ def _version() -> str:
 def verbs() -> list[str]:
     """Return the names of all verbs, sorted."""
     return sorted(module.name for module in iter_modules(commands.__path__))
-
-
-def _file(verb: str) -> Path:
-    return Path(commands.__path__[0], f"{verb}.py")
 
 
 if __name__ == "__main__":

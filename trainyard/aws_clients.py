@@ -26,9 +26,8 @@ def client(service: str, region: str | None = None, session: boto3.Session | Non
     """
     config = Config(retries={"mode": "standard", "max_attempts": 5}, user_agent_extra="trainyard")
     with service_errors(service):
-        region_name = region or os.environ.get(
-            "AWS_REGION"
-        )  # boto3 alone reads AWS_DEFAULT_REGION only
+        # boto3 by itself reads AWS_DEFAULT_REGION only.
+        region_name = region or os.environ.get("AWS_REGION")
         return (session or boto3).client(service, region_name=region_name, config=config)
 
 

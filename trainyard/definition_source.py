@@ -39,8 +39,9 @@ def deployed_pipeline(name: str, region: str | None) -> "DeployedPipeline":
     Raises:
         ServiceError: the pipeline does not exist, or AWS refused.
     """
+    # These load boto3, which a definition's file does not need.
     from trainyard.aws_clients import client, service_errors
-    from trainyard.local_state import serve_local_state  # with boto3, which a file does not need
+    from trainyard.local_state import serve_local_state
     from trainyard.plan.deployed_pipeline import describe
 
     with serve_local_state(), service_errors(f"looking at pipeline {name}"):

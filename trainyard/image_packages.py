@@ -135,6 +135,7 @@ def _fits(version: str, published_version: str) -> bool:
 
 def _numbers(version: str) -> tuple[int, ...]:
     numbers = [int(number) for number in re.findall(r"\d+", version.partition("+")[0])]
-    while numbers and not numbers[-1]:  # 2.0 is 2
+    # 2.0 is 2.
+    while numbers and not numbers[-1]:
         numbers.pop()
     return tuple(numbers)

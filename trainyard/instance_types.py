@@ -58,22 +58,21 @@ class Machine:
 
 def _read(path: Path) -> dict[str, Machine]:
     with path.open(encoding="utf-8", newline="") as file:
-        return {row["name"]: _machine(row) for row in csv.DictReader(file)}
-
-
-def _machine(row: Mapping[str, str]) -> Machine:
-    return Machine(
-        name=row["name"],
-        vcpus=int(row["vcpus"]),
-        memory_gib=float(row["memory_gib"]),
-        accelerator=row["accelerator"] or None,
-        accelerators=int(row["accelerators"]),
-        accelerator_memory_gib=float(row["accelerator_memory_gib"]),
-        efa=row["efa"] == "yes",
-        local_storage_gb=int(row["local_storage_gb"]),
-        network_gbps=float(row["network_gbps"]),
-        processing=row["processing"] == "yes",
-    )
+        return {
+            row["name"]: Machine(
+                name=row["name"],
+                vcpus=int(row["vcpus"]),
+                memory_gib=float(row["memory_gib"]),
+                accelerator=row["accelerator"] or None,
+                accelerators=int(row["accelerators"]),
+                accelerator_memory_gib=float(row["accelerator_memory_gib"]),
+                efa=row["efa"] == "yes",
+                local_storage_gb=int(row["local_storage_gb"]),
+                network_gbps=float(row["network_gbps"]),
+                processing=row["processing"] == "yes",
+            )
+            for row in csv.DictReader(file)
+        }
 
 
 MACHINES: Mapping[str, Machine] = _read(Path(__file__).with_suffix(".csv"))

@@ -39,7 +39,8 @@ def serve_local_state() -> Iterator[None]:
             try:
                 environment = environment_of_running(STATE)
                 if environment is None:
-                    from trainyard.emulator.server import serve  # with moto, which takes 0.5 s
+                    # It loads moto, which takes half a second.
+                    from trainyard.emulator.server import serve
 
                     environment = stack.enter_context(serve(STATE)).env
             except EmulatorError as error:
@@ -59,4 +60,5 @@ def _is_configured() -> bool:
         endpoint_variables = {name for name in os.environ if name.startswith("AWS_ENDPOINT_URL")}
         return bool(endpoint_variables or "endpoint_url" in profile or session.get_credentials())
     except BotoCoreError:
+        # A configuration with a fault is one, too: whoever uses it is told of the fault.
         return True

@@ -56,7 +56,8 @@ class Expression:
             try:
                 return self._pattern.search(line, timeout=self._seconds_left)
             except TimeoutError:
-                continue  # its clock counts all threads of the process, ours only this one
+                # Its clock counts all threads of the process, ours only this one.
+                continue
             finally:
                 self._seconds_left -= time.thread_time() - began
         return None

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-if TYPE_CHECKING:  # a session that uses none of this does not pay for the import
+# A session of pytest that uses none of this does not pay for the import.
+if TYPE_CHECKING:
     from trainyard.emulator.server import Endpoint
 
 
@@ -56,9 +57,7 @@ def sagemaker_endpoint(sagemaker_server: Endpoint) -> Iterator[Endpoint]:
 
     hook(botocore.session)
     with apply_environment(sagemaker_server.env):
-        default, boto3.DEFAULT_SESSION = (
-            boto3.DEFAULT_SESSION,
-            None,
-        )  # a session remembers credentials
+        # A session remembers the credentials and the endpoint that it began with.
+        default, boto3.DEFAULT_SESSION = boto3.DEFAULT_SESSION, None
         yield sagemaker_server
         boto3.DEFAULT_SESSION = default

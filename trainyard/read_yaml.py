@@ -30,7 +30,8 @@ class BoundedLoader(yaml.SafeLoader):
         self._depth -= 1
         if node is None:
             return None
-        if is_alias and node not in self._sizes:  # not composed to its end yet
+        # A node gets its size when it is composed to its end.
+        if is_alias and node not in self._sizes:
             raise _make_error("an alias stands inside what it names", mark)
         size = self._sizes[node] = 1 + sum(self._sizes[child] for child in _children(node))
         if size > MOST:
@@ -58,5 +59,6 @@ def load_yaml(text: str, loader: type[BoundedLoader] = BoundedLoader) -> Any:
         raise yaml.YAMLError(f"has {len(text):,} characters, {LARGEST:,} are read at most")
     try:
         return yaml.load(text, Loader=loader)  # noqa: S506 (a SafeLoader)
-    except ValueError as error:  # an invalid date, a number with thousands of digits
+    # An invalid date, or a number with thousands of digits.
+    except ValueError as error:
         raise yaml.YAMLError(str(error)) from None

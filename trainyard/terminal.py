@@ -26,10 +26,10 @@ NewestOfPipeline = Annotated[
     typer.Option("--pipeline", metavar="NAME", help="The newest execution of this pipeline."),
 ]
 
-LOG_COLUMNS = (
-    160  # a table in a log must not cut names, as it would at 80, the default without a terminal
-)
-console = Console(soft_wrap=True, emoji=False)  # a log keeps an ARN on one line
+# A table in a log must not cut names, as it would at 80, the default without a terminal.
+LOG_COLUMNS = 160
+# Soft wrapping: a log keeps an ARN on one line.
+console = Console(soft_wrap=True, emoji=False)
 if not console.is_terminal and "COLUMNS" not in os.environ:
     console.width = LOG_COLUMNS
 errors = Console(stderr=True, soft_wrap=True, emoji=False)
@@ -96,7 +96,8 @@ def run(
     Users cannot give keyword-only parameters of ``command``. ``name`` and ``arguments`` are those
     of the process when not given; ``settings`` are click's of the command's context.
     """
-    for stream in (sys.stdout, sys.stderr):  # arguments may not be valid text: show them anyway
+    # Arguments may not be valid text: they are shown anyway.
+    for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     words = sys.argv[1:] if arguments is None else [*arguments]
@@ -106,7 +107,9 @@ def run(
     try:
         app(words, prog_name=name)
     except TrainyardError as error:
-        errors.print(f"[bold red]error:[/] {_plain(error)}", highlight=False)
+        # Else the terminal's library would read brackets as markup.
+        text = str(error).replace("[", r"\[")
+        errors.print(f"[bold red]error:[/] {text}", highlight=False)
         sys.exit(1)
 
 
@@ -208,7 +211,8 @@ def _option_form(option: Parameter) -> str:
     """Return an option or argument as a command line has it: ``--as cloudformation|terraform``."""
     declaration, kind = _declaration(option), option.annotation.__origin__
     kinds = [part for part in get_args(kind) if part is not type(None)] or [kind]
-    choices = "|".join(str(member.value) for member in kinds[0]) if _is_enum(kinds[0]) else ""
+    enum = kinds[0] if isinstance(kinds[0], type) and issubclass(kinds[0], Enum) else None
+    choices = "|".join(str(member.value) for member in enum) if enum else ""
     value = choices or declaration.metavar or KINDS.get(kinds[0], "VALUE")
     if isinstance(declaration, ArgumentInfo):
         return value if declaration.metavar else option.name.upper()
@@ -218,10 +222,6 @@ def _option_form(option: Parameter) -> str:
     if kinds[0] is bool:
         return flag
     return f"{flag} {value}"
-
-
-def _is_enum(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, Enum)
 
 
 KINDS: Mapping[Any, str] = {Path: "FILE", int: "NUMBER", float: "NUMBER", str: "TEXT"}
@@ -266,11 +266,8 @@ def refuse_place(out: Path) -> None:
         wrong = "it is a folder" if out.is_dir() else ""
         if not out.parent.is_dir():
             wrong = f"there is no folder {out.parent}"
-    except (OSError, ValueError) as error:  # a name that is too long, or invalid
+    except (OSError, ValueError) as error:
+        # The name is too long, or invalid.
         wrong = str(error)
     if wrong:
         raise RecipeError(f"--out {out}: {wrong}; name a file in a folder that exists")
-
-
-def _plain(error: TrainyardError) -> str:
-    return str(error).replace("[", r"\[")  # not to be read as the terminal library's markup
