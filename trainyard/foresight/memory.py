@@ -481,7 +481,7 @@ def moving_at(
     recompute_bytes, buffer_bytes = _block(setting, stage)
     block = {
         "activations": activations + recompute_bytes * tokens,
-        # Megatron's loss leaves the logits in float32 until the end of the pass.
+        # Megatron's loss leaves the logits in float32.
         "logits": logits * (4.0 if megatron(setting) else 0.0),
         "gathered": gathered_bytes.blocks,
         "buffers": (buffer_bytes + _between(setting, stage)) * tokens + gathered_bytes.gradient,
