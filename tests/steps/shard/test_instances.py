@@ -336,7 +336,8 @@ def test_an_instance_killed_at_any_time_ends_the_job_and_a_retry_gives_the_same(
     """The first one, the other one, or a process that Ray started there."""
     source = random.Random(number)
     victim, inside = source.randrange(2), source.random() < 0.5
-    running = started(roots)
+    # One that is killed before it joins is waited for: half an hour, if nothing else is said.
+    running = started(roots, "--patience", "60")
     time.sleep(source.uniform(0, 25))
     chosen = family(running[victim]) if inside else []
     with suppress(psutil.Error):
