@@ -13,7 +13,6 @@ import json
 import logging
 import os
 import shutil
-import signal
 import socket
 import tempfile
 import time
@@ -220,11 +219,17 @@ class Node:
         """End Ray's processes on this instance."""
         self._stopped.set()
         if self._node is not None:
-            self._node.kill_all_processes(check_alive=False, allow_graceful=True, wait=True)
+            import psutil  # comes with Ray
+
             # Ray gives its raylet one second; on a busy machine its agents then live on without it.
-            for process in _list_processes(self._home):
-                with suppress(ProcessLookupError):
-                    os.kill(process, signal.SIGKILL)
+            children = []
+            for _, process in self._node.live_processes():
+                with suppress(psutil.Error):
+                    children += psutil.Process(process.pid).children(recursive=True)
+            self._node.kill_all_processes(check_alive=False, allow_graceful=True, wait=True)
+            for child in children:
+                with suppress(psutil.Error):
+                    child.kill()
         self._node = None
 
     def follow(self, patience: float) -> None:
@@ -282,11 +287,3 @@ def store() -> tuple[int, Path | None]:
         return max(LEAST_STORE, min(memory, room)), SHARED
     log.warning("%s: has room for %.0f MB, so objects lie on the disk", SHARED, room / 1e6)
     return max(LEAST_STORE, memory), None
-
-
-def _list_processes(folder: Path) -> Iterator[int]:
-    """Yield the processes whose command line names the folder, as each of Ray's does its own."""
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if os.fsencode(folder) in (process / "cmdline").read_bytes():
-                yield int(process.name)

@@ -212,7 +212,7 @@ class Program:
     def _objects(self) -> tuple[list[RawObject], list[list[RawObject]]]:
         """Return all raw objects, and those, or parts of them, that each instance reads."""
         looks = [
-            self._place_task(place, ray_tasks.look).remote(place, self._hosts)
+            self._place_task(place, ray_tasks.list_raw_data).remote(place, self._hosts)
             for place in self._places
         ]
         states: list[HostState] = self._wait_for_all(looks)

@@ -77,7 +77,7 @@ class HostState:
 
 
 @ray.remote
-def look(place: Place, hosts: Sequence[str]) -> HostState:
+def list_raw_data(place: Place, hosts: Sequence[str]) -> HostState:
     """Prepare the output folder, and list the raw data."""
     plan, folder = _job(place)
     with room_on(plan.output):

@@ -349,3 +349,32 @@ def test_an_instance_killed_at_any_time_ends_the_job_and_a_retry_gives_the_same(
             assert code in (0, 1, -9) and (code != 1 or (root / "output/message").read_text())
         assert ended(started(roots)) == [0, 0]
     assert fingerprints(together(roots[0].parent / "all", roots)) == RECORDED["texts"]
+
+
+STOPPED_RAYLET = """
+import signal, tempfile
+from pathlib import Path
+
+import psutil
+
+from steps.shard.ray_cluster import Instances, Node
+
+with tempfile.TemporaryDirectory() as folder:
+    home = Path(folder)
+    instances = Instances("algo-1", ["algo-1"], port=19377, job="stopped")
+    node = Node(instances, [], home, home / "spill", 1, home / "message")
+    node.start(head=True)
+    children = psutil.Process().children(recursive=True)
+    [raylet] = [child for child in children if child.name() == "raylet"]
+    agents = raylet.children()
+    raylet.send_signal(signal.SIGSTOP)
+    node.stop()
+    assert agents and not psutil.wait_procs(agents, timeout=3)[1]
+"""
+
+
+@pytest.mark.long
+def test_a_raylet_that_cannot_end_its_agents_leaves_none(run_python):
+    """As on a machine that is so busy that Ray kills it before it has come to that."""
+    done = run_python("-c", STOPPED_RAYLET)
+    assert done.returncode == 0, done.stdout + done.stderr
