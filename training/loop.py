@@ -212,7 +212,7 @@ class Loop:
             self._last_validation = self.step, loss
             self.report({"step": self.step, "validation_loss": loss, **of_inputs})
             self._progress.pause(time.perf_counter() - began)
-        # Validation is no part of a step.
+        # The time that validation took must not count for the next step.
         clock.skip()
         if self.step % config.checkpoint_interval == 0 or self.step == config.max_steps:
             self._save()

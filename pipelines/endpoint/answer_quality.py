@@ -158,7 +158,7 @@ def add_captured(
         answer = None
     request = RecordedRequest(_record(request_body), answer, variant, truth, captured_at)
     source.add(request)
-    # A truth that is no number is None here, and counts among those that were not compared.
+    # ``truth`` is None where the ground truth is not a number: the request counts as not compared.
     if source.truth_source is not None and name in truths:
         source.truth_source.add(request)
 

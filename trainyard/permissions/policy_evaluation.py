@@ -356,7 +356,7 @@ def holds(condition: tuple[str, str, tuple[str, ...]], context: Context, variabl
     def is_match(value: str) -> bool:
         return any(match(value, pattern, context, variables) for pattern in patterns) != is_negated
 
-    # ForAllValues holds, too, when there are no values.
+    # IAM lets ForAllValues match when the request has no value of the key, as ``all`` does.
     if quantor:
         return (all if quantor.lower() == "forallvalues" else any)(map(is_match, values))
     return (all if is_negated else any)(map(is_match, values))

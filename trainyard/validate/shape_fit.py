@@ -163,7 +163,7 @@ def scalar(value: Any, shape: Shape, place: Place) -> Iterator[Finding]:
 
 
 def _is_a(value: Any, type_: str) -> bool:
-    # Python's bool is an int; true is no number in JSON.
+    # To Python True is an int, but JSON's true does not fit where a number is expected.
     fits = isinstance(value, PYTHON.get(type_, (object,)))
     return fits and (type_ == "boolean" or not isinstance(value, bool))
 

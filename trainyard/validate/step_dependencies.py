@@ -167,7 +167,7 @@ def reachable(step: Step, target: Step, place: Place, steps: dict[str, Step]) ->
         yield place.error(
             "inside-a-loop",
             f"step {target.name!r} runs once per item of {target.loop!r}: it is many steps",
-            reason=f"{REFUSAL}: outside the loop there is no step of this name",
+            reason=f"{REFUSAL}: outside its loop no step has that name: each item's has its own",
             fix=f"refer to Steps.{target.loop}.IterationOutputs[0].{target.name}.…, or to Selected",
             source="SDK 3.27: ForEachStep",
         )

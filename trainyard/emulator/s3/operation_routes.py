@@ -120,7 +120,7 @@ _ALWAYS = frozenset(
     # signatures, framing of the body, the caller's name: respected where these are handled
     "x-amz-date x-amz-content-sha256 x-amz-security-token x-amz-decoded-content-length "
     "x-amz-trailer x-amz-te x-amz-expected-bucket-owner x-amz-sdk-checksum-algorithm "
-    # without effect here: there are no payments, and no objects to restore
+    # accepted without effect: nobody pays for requests here, and no object is in an archive
     "x-amz-request-payer x-amz-user-agent x-amz-optional-object-attributes "
     # sent by AWS's C++ SDK, and so by pyarrow, about its own model
     "x-amz-api-version".split()

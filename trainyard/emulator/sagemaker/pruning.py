@@ -253,7 +253,7 @@ def choose(
 
 def remove(plan: PruningPlan, state: Path, store: ObjectStore) -> None:
     """Delete what was chosen. An interrupted deletion is completed by the next."""
-    # Objects first: a step without results is no cache hit.
+    # Objects first: if this is interrupted, the cache finds no step whose results are gone.
     for bucket, key in sorted(plan.objects):
         store.delete(bucket, key)
     for unit in plan.units:
