@@ -9,9 +9,9 @@ from pathlib import Path
 
 from trainyard.common import atomic_file
 from trainyard.foresight.advice import Advice, Candidate, advise, select_layouts
-from trainyard.foresight.advice_display import cells, count, heads, layout, running, why_not
+from trainyard.foresight.advice_display import cells, count, heads, layout, misses, running, why_not
 from trainyard.foresight.cloud_machines import TABLE
-from trainyard.foresight.published_models import get_model
+from trainyard.foresight.model_shapes import get_model
 from trainyard.foresight.question import Offer, Question, choose_offers
 from trainyard.foresight.setting import Setting
 from trainyard.plan.prices import load
@@ -109,7 +109,10 @@ def _reasons(advice: Advice) -> Iterator[str]:
         return
     first, *others = select_layouts(advice)
     yield f"- {running(first)}"
-    for one in others:
+    shown: dict[str | bool, Candidate] = {}
+    for one in others:  # one on the same machines, one on others, one that is late
+        shown.setdefault("late" if misses(one, question) else one.place == first.place, one)
+    for one in shown.values():
         yield f"- {one.nodes} machines, {layout(one.setting)}: {why_not(one, first, question)}"
     yield ""
 
@@ -118,15 +121,14 @@ def sources() -> Iterator[str]:
     """Where prices and rates of interruptions are from."""
     yield "## Prices and interruptions"
     yield ""
-    yield f"| instance | USD an hour, {REGION} | source |"
+    yield f"| instance | USD an hour, {REGION} | as of |"
     yield "|---|---|---|"
     prices = load(REGION)
     for name in TYPES:
         entry = prices.table["training"][name]
-        source = prices.sources[entry["source"]]
-        what = " ".join(source["what"].split())
-        yield f"| {name} | {entry['usd']:.2f} | {what} ({source['date']}) |"
-    yield ""
+        date = prices.sources[entry["source"]]["date"]
+        yield f"| {name} | {entry['usd']:.2f} | {date} |"
+    yield "\n`trainyard/plan/prices.json` has their sources.\n"
     rates = "; ".join(f"{one['rate']}: {_source(one['source'])}" for one in TABLE["failures"])
     yield f"Failures of 1,000 nodes of 8 GPUs and a day, as p10, median and p90: {rates}."
 
