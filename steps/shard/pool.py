@@ -168,8 +168,7 @@ def room_on(output: Path) -> Iterator[None]:
         if error.errno not in FULL:
             raise
         raise TrainyardError(
-            f"{output}: {error.strerror}; raise shard.volume_gb, or make room and run again: "
-            "what is finished stays, the rest is done"
+            f"{output}: {error.strerror}; raise shard.volume_gb, or make room, and run again"
         ) from None
 
 

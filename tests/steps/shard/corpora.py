@@ -1,10 +1,15 @@
 """Small corpora for several instances: what they hold is a function of a seed alone."""
 
+import csv
 import gzip
+import io
 import json
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+import pyarrow as pa
+from pyarrow import parquet
 
 from tests.steps.shard.conftest import ARGUMENTS, as_csv, lines
 from tests.training.workloads.image.pictures import CONFIG, json_lines, picture
@@ -69,12 +74,44 @@ def images(seed: int = 0) -> dict[str, bytes]:
     return out | {f"third/x/9{n:02}.png": picture(100 + n) for n in range(11)}
 
 
+def messy() -> dict[str, bytes]:
+    """What exports look like: byte order marks, CRLF, quoted line ends, NUL, nulls, dictionaries,
+    copies, and 2,000 files of one record each.
+    """
+    records = [{"key": f"row {n}", "text": f"ein Text für {n}\x00, “{n}”\u2028"} for n in range(60)]
+    ends = [{"key": f"end {n}", "text": f'first {n}\r\nsecond, "quoted"\n'} for n in range(40)]
+    nulls = [{"key": None if n % 5 == 0 else f"null {n}", "text": f"null {n}"} for n in range(20)]
+    nulls += [{"key": f"without text {n}", "text": None} for n in range(5)]
+    quoted = io.StringIO(newline="")
+    writer = csv.DictWriter(quoted, ["key", "text"], quoting=csv.QUOTE_ALL, lineterminator="\r\n")
+    writer.writeheader()
+    writer.writerows(ends)
+    table = pa.table({name: [record[name] for record in ends + nulls] for name in ("key", "text")})
+    encoded = pa.table([column.dictionary_encode() for column in table.columns], table.column_names)
+    sink = io.BytesIO()
+    parquet.write_table(encoded, sink)
+    raw_nul = b'{"key": "raw", "text": "a\x00b"}\r\n'
+    out = {
+        "export/a.jsonl": b"\xef\xbb\xbf" + lines(records).replace(b"\n", b"\r\n") + raw_nul,
+        "export/b.csv": b"\xef\xbb\xbf" + quoted.getvalue().encode(),
+        "export/c.jsonl.gz": gzip.compress(lines(nulls) + b'["no", "object"]\n{}\n', mtime=0),
+        "export/d.parquet": sink.getvalue(),
+        "more/copy of a.jsonl": lines(records),
+        "more/copy of b.csv": quoted.getvalue().encode(),
+    }
+    return out | {
+        f"tiny/{n:04}.jsonl": lines([{"key": f"tiny {n % 1_900}", "text": f"page {n % 1_900}"}])
+        for n in range(2_000)
+    }
+
+
 CASES = {
     "texts": Case(texts(), [*ARGUMENTS, *BAD]),
     "by folder": Case(texts(), [*ARGUMENTS, *BAD, "--by_folder"]),
     "inputs": Case(texts(1), [*ARGUMENTS, *BAD, "--inputs", "books", "code", "web"]),
     "equal records stay": Case(copies(), [*ARGUMENTS, *BAD, "--unique"]),
     "by folder, equal records stay": Case(copies(), [*ARGUMENTS, *BAD, "--unique", "--by_folder"]),
+    "messy": Case(messy(), [*ARGUMENTS, *BAD]),
     "images": Case(images(), [*IMAGES, *BAD]),
     "images, equal ones stay": Case(
         images(), [*IMAGES, *BAD, "--unique", "--inputs", "first", "second", "third"]

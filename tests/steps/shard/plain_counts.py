@@ -10,22 +10,33 @@ import io
 import json
 from collections.abc import Mapping
 
+from pyarrow import parquet
+
 
 def documents(name: str, content: bytes) -> list[tuple[str, str] | None]:
     """Return (key, text) of each record of a file; None for a bad one."""
     if name.endswith(".gz"):
         name, content = name[:-3], gzip.decompress(content)
-    text = content.decode()
+    if name.endswith(".parquet"):
+        rows = parquet.read_table(io.BytesIO(content)).to_pylist()
+        return [_document(row) for row in rows]
+    text = content.decode("utf-8-sig")
     if name.endswith(".csv"):
-        return [(row["key"], row["text"]) for row in csv.DictReader(io.StringIO(text))]
-    found: list[tuple[str, str] | None] = []
-    for line in text.splitlines():
-        try:
-            record = json.loads(line)
-            found.append((record["key"], record["text"]))
-        except ValueError:
-            found.append(None)
-    return found
+        return [_document(row) for row in csv.DictReader(io.StringIO(text, newline=""))]
+    return [_parse_line(line) for line in text.split("\n") if line.strip()]
+
+
+def _document(record: Mapping[str, str | None]) -> tuple[str, str] | None:
+    key, text = record.get("key"), record.get("text")
+    return (key, text) if key and text else None
+
+
+def _parse_line(line: str) -> tuple[str, str] | None:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return _document(record) if isinstance(record, dict) else None
 
 
 def counts(files: Mapping[str, bytes], unique: bool) -> dict[str, tuple[int, int, int]]:

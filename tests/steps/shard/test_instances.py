@@ -1,6 +1,7 @@
 """Several instances, each with a part of the raw data, write the dataset that one writes."""
 
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -80,12 +81,12 @@ def bad(output: Path) -> list[tuple[str, int]]:
 @pytest.mark.parametrize(
     ("name", "count"),
     [
-        # Seven instances in make test: one corpus.
+        # Seven instances in make test: one corpus. The messy one has 2,000 files.
         (name, count)
-        if count < 7 or (count == 7 and name == "texts")
+        if (count < 4 and name != "messy") or (name, count) == ("texts", 7)
         else pytest.param(name, count, marks=pytest.mark.sweep)
         for name in CASES
-        for count in (1, 2, 7, 16)
+        for count in (1, 2, 4, 7, 16)
     ],
 )
 def test_any_number_of_instances_gives_the_recorded_dataset(tmp_path, name, count, monkeypatch):
@@ -349,6 +350,63 @@ def test_an_instance_killed_at_any_time_ends_the_job_and_a_retry_gives_the_same(
             assert code in (0, 1, -9) and (code != 1 or (root / "output/message").read_text())
         assert ended(started(roots)) == [0, 0]
     assert fingerprints(together(roots[0].parent / "all", roots)) == RECORDED["texts"]
+
+
+FILLED_DISK = """
+import random, sys, time
+from contextlib import suppress
+from pathlib import Path
+
+from tests.steps.shard.conftest import container, names, parts_of
+from tests.steps.shard.corpora import CASES
+from tests.steps.shard.test_instances import RECORDED, ended, fingerprints, started, together
+
+base, moment = Path(sys.argv[1]), sys.argv[2]
+files = CASES["texts"].files
+roots = [
+    container(base / host, part, host, names(2))
+    for host, part in zip(names(2), parts_of(files, 2), strict=True)
+]
+running = started(roots, "--patience", "60")
+while moment not in (roots[0] / "log").read_text() and running[0].poll() is None:
+    time.sleep(0.02)
+with suppress(OSError), (roots[1] / "filler").open("wb", buffering=0) as filler:
+    while True:
+        filler.write(bytes(2**20))
+codes = ended(running, 200)
+logs = "".join((root / "log").read_text() for root in roots)
+assert codes in ([0, 0], [1, 1]), (codes, logs)
+assert codes == [0, 0] or "No space left" in logs or "is lost" in logs, logs
+(roots[1] / "filler").unlink()
+if codes != [0, 0]:
+    assert ended(started(roots), 200) == [0, 0]
+assert fingerprints(together(base / "all", roots)) == RECORDED["texts"]
+print("ended with", codes)
+"""
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("moment", ["raw objects on", "surveying", "gathering", "units on"])
+@pytest.mark.parametrize("shared_mb", [64, 1000])
+def test_a_disk_that_fills_ends_the_job_and_a_retry_gives_the_same(moment, shared_mb):
+    """With 64 MB of shared memory, as docker gives it, the object store lies on that disk."""
+    if subprocess.run(["unshare", "-rm", "true"], check=False, capture_output=True).returncode:
+        pytest.skip("no user namespaces here")
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as name:  # /dev/shm is hidden in there
+        folder = Path(name)
+        (folder / "algo-2").mkdir()
+        (folder / "program.py").write_text(FILLED_DISK)
+        mounts = (
+            f"mount -t tmpfs -o size={shared_mb}m tmpfs /dev/shm && "
+            f"mount -t tmpfs -o size=400m tmpfs {folder}/algo-2 && "
+            f"exec {sys.executable} {folder}/program.py {folder} '{moment}'"
+        )
+        done = subprocess.run(
+            ["unshare", "-rm", "sh", "-c", mounts],
+            check=False, capture_output=True, text=True, cwd=CHECKOUT,
+            env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
+        )  # fmt: skip
+    assert done.stdout.startswith("ended with"), done.stdout + done.stderr
 
 
 STOPPED_RAYLET = """
