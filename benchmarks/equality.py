@@ -30,7 +30,7 @@ from tests.trainyard.emulator.harness import (
 )
 from trainyard.equality.observed_run import Setting
 from trainyard.equality.static_comparison import Answer, decide
-from trainyard.language.steps import steps_of
+from trainyard.language.definition_document import steps_of
 from trainyard.validate import check
 
 Document = dict[str, Any]

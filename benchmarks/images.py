@@ -14,8 +14,7 @@ import typer
 
 from benchmarks.harness import CHECKOUT, JsonFile, keep, show_table
 from pipelines.compile.compilation import WITH_WORKLOAD, step_code
-from pipelines.compile.image_packages import compare
-from pipelines.compile.package_lock import Entry, read
+from pipelines.compile.package_lock import Entry, compare, read
 from pipelines.recipe.read_recipe import load
 from trainyard.image_packages import published_images
 

@@ -22,10 +22,10 @@ from typing import Annotated
 import typer
 
 from trainyard.common.errors import TrainyardError
-from trainyard.emulator.containers.interpreter import OWN_PYTHON
+from trainyard.emulator.containers.node import OWN_PYTHON
 from trainyard.equality.static_comparison import Answer
-from trainyard.migration.proof import Sides, prove
 from trainyard.migration.rewriting import migrate
+from trainyard.migration.signatures import Sides, prove
 
 USES = "sagemaker.workflow.pipeline import"
 STAND_INS = [

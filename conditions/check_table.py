@@ -2,7 +2,7 @@
 
 The recipe's fields (``steps.gate.config``), the job's arguments (``conditions.gate_arguments``),
 the files that the gate reads, the kinds in gate.json, the words of summary and report
-(``pipelines.run_report.run_documents``) and the picture that shows a check derive from it. It
+(``pipelines.run_report.training_pace``) and the picture that shows a check derive from it. It
 imports neither numpy, pydantic nor the SDK: every gate reads it, and so does what shows a verdict.
 """
 

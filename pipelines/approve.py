@@ -34,15 +34,14 @@ from pipelines.registry.champion import (
     list_approved,
     origin_of,
 )
-from pipelines.registry.ledger import judged_at, recount
+from pipelines.registry.ledger import judged_at, overrides, recount
 from pipelines.registry.package_evidence import Absent, Evidence
-from pipelines.registry.run_overrides import overrides
 from pipelines.registry.verification import CHECKOUT, before_approval
 from steps.register.config import ENDPOINT
 from trainyard.aws_clients import client, service_errors
 from trainyard.common.errors import GateError, RecipeError
 from trainyard.runs.execution import Execution
-from trainyard.runs.run_summary import model_package
+from trainyard.runs.run_display import model_package
 from trainyard.terminal import Need, console, needs, run
 
 LONGEST = 1024  # characters of an ApprovalDescription

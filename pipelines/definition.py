@@ -21,15 +21,17 @@ from sagemaker.mlops.workflow.steps import ProcessingStep, TrainingStep
 
 from conditions.step import verdict_condition
 from pipelines.compile.compilation import CompiledPipeline, Wheelhouse, requirements_of, step_code
-from pipelines.compile.compile_session import CompileSession
-from pipelines.compile.job_images import (
+from pipelines.compile.compile_session import (
+    CompileSession,
+    cache_config,
     evaluation_image,
     inference_image,
     job_pythons,
+    pipeline_parameters,
     processing_image,
+    retry_policies,
     training_image,
 )
-from pipelines.compile.pipeline_settings import cache_config, pipeline_parameters, retry_policies
 from pipelines.compile.provenance_asset import (
     NOWHERE,
     Origin,
@@ -58,8 +60,7 @@ from steps.evaluate.config import Leaks
 from steps.evaluate.step import evaluate_script_step, evaluate_step
 from steps.gate.step import gate_step
 from steps.processing import Splits, StepContext, output_uri, split_argument
-from steps.register.model_card import Data
-from steps.register.step import register_step
+from steps.register.step import Data, register_step
 from steps.shard.shard_plan import SPLITS
 from steps.shard.step import shard_step
 from steps.train.job_program import loop_program, script_program

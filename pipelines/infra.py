@@ -15,8 +15,14 @@ from typing import Annotated, Any
 
 import typer
 
-from pipelines.infrastructure.infra_templates import Facts, Part, render_template
-from pipelines.infrastructure.infrastructure import Infrastructure, as_terraform, template
+from pipelines.infrastructure.infra_templates import (
+    Facts,
+    Infrastructure,
+    Part,
+    as_terraform,
+    render_template,
+    template,
+)
 from pipelines.infrastructure.serving_roles import subject
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, SetOption
 from pipelines.recipe.read_recipe import load

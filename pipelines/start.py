@@ -46,10 +46,10 @@ from trainyard.aws_clients import client, service_errors
 from trainyard.commands import start as verb
 from trainyard.commands.start import FROM_STEP
 from trainyard.common.errors import PlanError, RecipeError, nearest
+from trainyard.language.definition_document import steps_of
 from trainyard.language.evaluation import arn_variables
 from trainyard.language.expressions import values
-from trainyard.language.steps import steps_of
-from trainyard.plan.overwritten_data import overwritten
+from trainyard.plan.pipeline_plan import overwritten
 from trainyard.runs.execution import LONGEST
 from trainyard.runs.live_watch import watch
 from trainyard.runs.selective_rerun import RerunPlan, plan

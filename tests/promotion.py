@@ -15,9 +15,9 @@ from pipelines.promote import Environments, both_sides
 from pipelines.registry.shared_access import documents
 from tests.registered import checkout_in, register
 from trainyard.emulator.client_environment import apply_environment
+from trainyard.emulator.iam import access_keys
 from trainyard.emulator.iam.authority import Mode
 from trainyard.emulator.server import Endpoint, serve
-from trainyard.emulator.services import own_role
 
 DEV, STAGING, PROD = "123456789012", "222222222222", "333333333333"
 GROUP = "trainyard-laptop"
@@ -34,7 +34,7 @@ def recipe_in(folder: Path) -> Path:
     before = {STAGING: DEV, PROD: STAGING}
     environments: dict[str, Any] = {}
     for number, name in NAMES.items():
-        role, bucket = f"arn:aws:iam::{number}:role/{own_role.NAME}", BUCKETS[number]
+        role, bucket = f"arn:aws:iam::{number}:role/{access_keys.NAME}", BUCKETS[number]
         environments[name] = {"aws": {"account": number, "role": role, "bucket": bucket}}
         if number in before:
             reader = f"arn:aws:iam::{before[number]}:role/reader"

@@ -22,7 +22,7 @@ from tests.conftest import CHECKOUT, clean_environment
 from trainyard.common.safe_unpack import unpack
 from trainyard.language.definition_document import END_STATUSES
 from trainyard.runs.execution import Execution
-from trainyard.runs.run_summary import model_package
+from trainyard.runs.run_display import model_package
 
 GROUP = BUCKET = "trainyard-laptop"
 SETTINGS = [

@@ -12,7 +12,7 @@ from pipelines.upsert import upsert
 from tests.conftest import CHECKOUT
 from trainyard.language.definition_document import END_STATUSES
 from trainyard.runs.execution import Execution
-from trainyard.runs.run_summary import model_package
+from trainyard.runs.run_display import model_package
 
 pytestmark = [pytest.mark.slow, pytest.mark.sweep]
 SMALL = (

@@ -26,7 +26,7 @@ from tests.somebodys.data import BUCKET, ROWS, put
 from trainyard.console import frozen_page
 from trainyard.language.definition_document import END_STATUSES
 from trainyard.runs.execution import Execution
-from trainyard.runs.run_summary import model_package
+from trainyard.runs.run_display import model_package
 
 pytestmark = pytest.mark.slow
 

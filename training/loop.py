@@ -24,8 +24,7 @@ from training.optimizers import Average, learning_rate
 from training.step_numbers import Numbers, Step
 from training.strategies import Strategy
 from training.watching.clock import Trace
-from training.watching.step_progress import Progress
-from training.watching.weight_updates import measure_updates
+from training.watching.step_progress import Progress, measure_updates
 from training.weights.initial.build_model import build_on_meta
 from training.workloads import Workload
 from trainyard.common.errors import DataError, TrainingError

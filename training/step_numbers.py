@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from training.strategies.loss_scale import REPORT_SIZE, LossScale
+from training.strategies.precision import REPORT_SIZE, LossScale
 from training.strategies.ranks import Ranks
 from trainyard.common.errors import TrainingError
 

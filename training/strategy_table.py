@@ -2,7 +2,7 @@
 that strategies and options need; the schedules of a pipeline.
 
 No torch here: recipes are checked with it. What AWS documents about machines, images and launchers
-is in ``steps.train.library_support``.
+is in ``steps.train.config``.
 """
 
 import re

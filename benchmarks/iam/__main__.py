@@ -29,10 +29,10 @@ from benchmarks.iam.derived_requests import DERIVED_CALLS
 from pipelines.infrastructure.serving_roles import from_recipe
 from trainyard.aws_clients import client
 from trainyard.emulator.client_environment import apply_environment
+from trainyard.emulator.iam.access_keys import TRUST
 from trainyard.emulator.iam.account_policies import DERIVED_POLICY
 from trainyard.emulator.request_scope import ACCOUNT
 from trainyard.emulator.server import Endpoint, serve
-from trainyard.emulator.services.own_role import TRUST
 from trainyard.permissions.policy_documents import read_policy
 from trainyard.permissions.policy_evaluation import Decision, Policies, Request, evaluate
 from trainyard.permissions.role_template import derive

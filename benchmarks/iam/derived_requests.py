@@ -18,9 +18,9 @@ from trainyard.emulator.iam.s3_calls import (
     step_calls,
 )
 from trainyard.emulator.iam.service_calls import Call, key_call, members, sagemaker_calls
+from trainyard.language.definition_document import property_file
 from trainyard.language.expressions import GET, JSON_GET, expressions, parse_get
 from trainyard.language.step_types import step_type
-from trainyard.language.steps import property_file
 from trainyard.permissions.pipeline_subject import Subject
 from trainyard.permissions.policy_evaluation import Request
 

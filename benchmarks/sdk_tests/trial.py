@@ -25,9 +25,9 @@ import boto3
 
 from benchmarks.sdk_tests.changes import ABALONE, DEFAULT_BUCKETS, FIXTURES, IMAGES, LONG_SLEEPS
 from trainyard.emulator.client_environment import apply_environment
+from trainyard.emulator.iam.access_keys import TRUST
 from trainyard.emulator.request_scope import ApiError, enter_scope, region_of
 from trainyard.emulator.server import Endpoint, serve
-from trainyard.emulator.services.own_role import TRUST
 from trainyard.language.definition_document import END_STATUSES, JOB_ENDED
 
 _PRETENDING = re.compile(

@@ -20,7 +20,7 @@ from training.weights.finetuning.adapters import Tuning, read_tuning
 from training.workloads import read_settings
 from training.workloads.language_model.config import LanguageModelConfig
 from trainyard.common.errors import ForesightError, TrainingError
-from trainyard.foresight.gpus import device_of
+from trainyard.foresight.cloud_machines import device_of
 from trainyard.foresight.layouts import BEFORE_AMPERE
 from trainyard.foresight.memory import Memory, Remedy, remedies
 from trainyard.foresight.model_shapes import Shapes, widths

@@ -24,7 +24,7 @@ from training.identity import Parts
 from trainyard.aws_clients import service_errors
 from trainyard.common.errors import ServiceError
 from trainyard.common.hashes import file_sha256_or_none
-from trainyard.language.steps import steps_of
+from trainyard.language.definition_document import steps_of
 
 FOLDER = "code"
 """Folder of the assets: the jobs' role may read there, and a plan shows the differences in them."""

@@ -24,7 +24,7 @@ from training.weights.starting_weights import BASE, StartFrom, read_start
 from training.workloads import spec
 from trainyard.aws_clients import client, service_errors
 from trainyard.common.errors import DataError, RecipeError, TrainingError
-from trainyard.language.steps import steps_of
+from trainyard.language.definition_document import steps_of
 
 
 def resolve_start(recipe: Recipe) -> Recipe:

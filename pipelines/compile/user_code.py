@@ -18,8 +18,7 @@ from pathspec import GitIgnoreSpec
 from pipelines.compile.package_lock import PACKAGES, closure, merge_entries, read
 from pipelines.recipe.config import Recipe
 from steps.evaluate.config import EvaluateConfig
-from steps.train.config import TrainStepConfig
-from steps.train.library_support import requirements
+from steps.train.config import TrainStepConfig, requirements
 from steps.train.train_script import Project
 from training.export import shipped_files
 from training.identity import Parts

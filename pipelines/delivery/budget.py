@@ -4,7 +4,9 @@ The budget of a deployed pipeline is in recipe.json, in the record that its defi
 names (pipelines.compile.provenance_asset). To change it, change the recipe and upsert.
 """
 
-from collections.abc import Mapping, Sequence
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -13,26 +15,48 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from pipelines.advice import recipe_advice, training_setting
+from pipelines.advice.training_setting import LoopTraining, describe_memory_need, of_request, remedy
 from pipelines.compile.compilation import CompiledPipeline
 from pipelines.compile.training_inputs import starting_models
-from pipelines.delivery import shard_volume, upsert_lock
+from pipelines.delivery import upsert_lock
 from pipelines.delivery.pipeline_objects import listing, same
-from pipelines.delivery.training_estimate import foresee
 from pipelines.delivery.upsert_lock import Lock
 from pipelines.endpoint import endpoint_requests
 from pipelines.recipe.sections import Budget
 from pipelines.registry import ledger
 from pipelines.registry.champion import champion_parameters
 from pipelines.registry.ledger import AUTOMATIC_PARAMETERS, TestLook
+from steps.shard.settings import COPIES
 from trainyard.aws_clients import client, error_code, service_errors
+from trainyard.common.errors import ForesightError
+from trainyard.foresight import measured_corrections, memory, model_shapes
+from trainyard.foresight.cloud_machines import machines
+from trainyard.foresight.interrupted_run import Run
+from trainyard.foresight.interrupted_run import foresee as foresee_run
+from trainyard.foresight.interval import Spread
+from trainyard.foresight.measured_corrections import Calibration
+from trainyard.foresight.memory import Memory
+from trainyard.foresight.step_time import Time
+from trainyard.language.evaluation import Start, evaluate
+from trainyard.language.expressions import ExpressionError, values
 from trainyard.plan import deployed_pipeline
-from trainyard.plan.cache_prediction import History, Outcome, predict
+from trainyard.plan.cache_prediction import MOST, History, Outcome, list_objects, predict
 from trainyard.plan.definition_diff import CODE, compare
 from trainyard.plan.deployed_pipeline import DeployedPipeline
-from trainyard.plan.overwritten_data import overwritten
-from trainyard.plan.pipeline_plan import Drift, Plan, complete, started_with
+from trainyard.plan.pipeline_plan import Drift, Plan, complete, overwritten, started_with
 from trainyard.plan.prices import Prices, load
-from trainyard.plan.run_cost import Cost, Verdict, all_of, estimate
+from trainyard.plan.run_cost import (
+    Cost,
+    Foreseen,
+    Foresight,
+    NotForeseen,
+    Verdict,
+    all_of,
+    estimate,
+)
+from trainyard.runs.run_display import duration
+from trainyard.validate.outer_form import read
+from trainyard.validate.rules.job_view import Job, training
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +223,7 @@ def make(definition: CompiledPipeline) -> Plan:
         drift = _drift(s3, definition, deployment) if deployment and plan.diff else plan.drift
         types = definition.fallback_instance_types
         advice = recipe_advice.remarks(document, parameters, types, plan.outcomes, history, prices)
-        shard_remarks = shard_volume.remarks(s3, document)
+        shard_remarks = shard_volume_remarks(s3, document)
         cost_remarks = (
             *training_setting.remarks(sagemaker, history, prices),
             *endpoint_requests.remarks(definition.deploy, prices),
@@ -288,3 +312,174 @@ def changed_files(
     by_size = ", compared by size only: ETags under KMS are not MD5" if kms_key else ""
     count = f"{len(names)} file{'' if len(names) == 1 else 's'}"
     return f"{count}: {', '.join([*names[:FILES], *more])}{by_size}"
+
+
+# Compare the shard step's volumes with the raw data that its instances will hold.
+#
+
+STEP = "Shard"
+
+
+def shard_volume_remarks(s3: Any, document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line if the volumes are too small for what lies under the inputs now; parameters have
+    their defaults. Inputs that cannot be listed are left out.
+    """
+    step = next((step for step in document["Steps"] if step["Name"] == STEP), None)
+    if step is None:
+        return
+    arguments, start = step["Arguments"], Start(values(document, {}))
+    cluster = arguments["ProcessingResources"]["ClusterConfig"]
+    try:
+        count = int(evaluate(cluster["InstanceCount"], start))
+        volume = int(evaluate(cluster["VolumeSizeInGB"], start))
+        sources = [job_input["S3Input"] for job_input in arguments["ProcessingInputs"]]
+        uris = [
+            evaluate(source["S3Uri"], start)
+            for source in sources
+            if source.get("S3DataDistributionType") == "ShardedByS3Key"
+        ]
+        listings = [list_objects(s3, uri) for uri in uris]
+    except (ClientError, ExpressionError, KeyError):
+        return
+    size_gb = sum(item["Size"] for items in listings for item in items) / 1e9
+    # Raw data and their records; of several instances each also holds records pulled from others.
+    needed_gb = (1 + (COPIES if count > 1 else 1)) * size_gb / count
+    if needed_gb > volume:
+        least = "at least " * any(len(items) >= MOST for items in listings)
+        instances_text = f"each of {count} instances" if count > 1 else "the instance"
+        yield (
+            f"shard.volume_gb {volume} is too small: the raw data are {least}{size_gb:,.1f} GB, of "
+            f"which {instances_text} holds its part and that part's records, {needed_gb:,.0f} "
+            "GB; raise it, or shard.instance_count"
+        )
+
+
+# Estimate the training steps that run our loop, for plan and budget.
+
+LONGEST = 28 * 24 * 60
+"""Most minutes that a training job may run (service quotas: "longest run time for a
+training job").
+"""
+
+GIVEN_UP = 50
+"""Multiple of its undisturbed duration after which a training that never ends is
+assumed stopped.
+"""
+
+
+def foresee(document: Mapping[str, Any], region: str) -> Foresight:
+    """Return training step → its forecast, with parameters at their defaults.
+
+    Raises:
+        ForesightError: the calibration cannot be read.
+    """
+    calibration = measured_corrections.read()
+    readable, _ = read(json.dumps(document))
+    jobs = () if readable is None else training(readable)
+    trainings = (job for job in jobs if job.step.type == "Training")
+    return {job.step.name: _foresee(job, calibration, region) for job in trainings}
+
+
+def _foresee(job: Job, calibration: Calibration, region: str) -> Foreseen | NotForeseen:
+    try:
+        training = of_request(job)
+    except ForesightError as error:
+        return NotForeseen(str(error))
+    time = calibration.time(training.setting, training.shapes)
+    memory_need = memory.foresee(training.setting, training.shapes)
+    mode = "spot" if job.spot else "on demand"
+    # Start, steps, saves and interruptions. The machines are without a price: a plan has its own.
+    run = foresee_run(
+        machines(str(job.instance_type), job.nodes, mode, region=region),
+        (training.shapes or model_shapes.from_setting(training.setting)).parameters,
+        time.step_seconds,
+        training.steps,
+        interval_seconds=training.loop.checkpoint_interval * time.step_seconds.p50,
+    )
+    seconds = _charged_seconds(training, time, run)
+    return Foreseen(
+        seconds=seconds,
+        grounds=_estimate_grounds(training, time, calibration.count(training.setting.gpu)),
+        parts=time.parts,
+        remarks=(
+            _describe_end(job, run),
+            *_fits(training, memory_need),
+            *(f"assumes {assumption}" for assumption in training.assumptions),
+        ),
+        warnings=(*_never(run), *_too_slow(job, seconds), *_too_large(training, memory_need)),
+    )
+
+
+def _charged_seconds(training: LoopTraining, time: Time, run: Run) -> Spread:
+    """Return the seconds for which the machines run; for a run that never ends, until it is given
+    up.
+    """
+    hours = run.charged_hours
+    ends = [value * 3600 for value in (hours.p10, hours.p50, hours.p90)]
+    most = max([*filter(math.isfinite, ends), GIVEN_UP * training.steps * time.step_seconds.p90])
+    return Spread(*(value if math.isfinite(value) else most for value in ends))
+
+
+def _never(run: Run) -> Iterator[str]:
+    if math.isinf(run.hours.p90):
+        yield (
+            "may never end: an interruption undoes more than is saved until the next; lower "
+            "train.loop.checkpoint_interval, or take no spot machines"
+        )
+
+
+def _describe_end(job: Job, run: Run) -> str:
+    """Return when the training is done, including the waits, and why that takes longer than it
+    runs.
+    """
+    mode, lost = "on spot" if job.spot else "on demand", run.interruptions
+    p10, p50, p90 = (
+        duration(hours * 3600) if math.isfinite(hours) else "never"
+        for hours in (run.hours.p10, run.hours.p50, run.hours.p90)
+    )
+    return (
+        f"{mode} is done after {p50} ({p10} – {p90}) with the waits for machines; "
+        f"{lost.p50:,.1f} interruptions expected ({lost.p10:,.1f} – {lost.p90:,.1f})"
+    )
+
+
+def _estimate_grounds(training: LoopTraining, time: Time, trainings: int) -> str:
+    """Return the basis of a forecast, as ``20,000 steps of 1.29 s (1.10 – 1.51), 41% MFU, with
+    start, saves …``.
+    """
+    step = time.step_seconds
+    correction = (
+        f"; corrected by {trainings} measured on {training.setting.gpu}" if trainings else ""
+    )
+    return (
+        f"{training.steps:,} steps of {step.p50:.3g} s ({step.p10:.3g} – {step.p90:.3g}), "
+        f"{time.mfu:.0%} MFU, with start, saves and what interruptions undo{correction}"
+    )
+
+
+def _too_slow(job: Job, seconds: Spread) -> Iterator[str]:
+    """Yield a warning if the training's time limit may stop it."""
+    limit = job.number("StoppingCondition.MaxRuntimeInSeconds")
+    if limit is None or seconds.p90 <= limit:
+        return
+    sure = "will be" if seconds.p10 > limit else "may be"
+    minutes = -(-seconds.p90 // 60)
+    longer = f"set train.max_runtime_minutes to {minutes:.0f} at least, or "
+    yield (
+        f"{sure} stopped by its time limit of {duration(limit)} before its last step: "
+        f"{longer if minutes <= LONGEST else ''}take fewer steps or more machines"
+    )
+
+
+def _fits(training: LoopTraining, memory_need: Memory) -> Iterator[str]:
+    if memory_need.fits == "yes":
+        yield f"fits: {describe_memory_need(training, memory_need)}"
+
+
+def _too_large(training: LoopTraining, memory_need: Memory) -> Iterator[str]:
+    if memory_need.fits != "yes":
+        prospect = "will run" if memory_need.fits == "no" else "may run"
+        yield (
+            f"{prospect} out of memory: {describe_memory_need(training, memory_need)}; "
+            f"{remedy(training)}"
+        )

@@ -26,9 +26,8 @@ from pipelines.registry.ledger import PARAMETER
 from trainyard.common.errors import DefinitionError
 from trainyard.language.step_types import step_type
 from trainyard.permissions.job_role import key_statements, lists, storage
-from trainyard.permissions.named_resources import Collector, Needs, key_arn
 from trainyard.permissions.pipeline_role import CREATED_RESOURCES, SAGEMAKER, registered_groups
-from trainyard.permissions.pipeline_subject import Subject
+from trainyard.permissions.pipeline_subject import Collector, Needs, Subject, key_arn
 from trainyard.permissions.role_template import managed_policy, role
 from trainyard.permissions.statements import Gap, Statement, folder_patterns, split_uri
 from trainyard.permissions.step_requests import COLLECTORS, all_requests, job_roles

@@ -24,8 +24,7 @@ from steps.gate.config import GateConfig, threshold_parameter
 from steps.register.config import RegisterConfig
 from steps.shard.config import ShardConfig
 from steps.shard.settings import ShardSettings
-from steps.train.config import TrainStepConfig
-from steps.train.library_support import refuse_image
+from steps.train.config import TrainStepConfig, refuse_image
 from steps.transform.config import TransformConfig
 from steps.tune.config import TuneConfig
 from training.config import TrainConfig

@@ -21,7 +21,7 @@ from steps.register.config import ENDPOINT
 from training.weights.starting_weights import read_start
 from trainyard.aws_clients import client, error_code, service_errors
 from trainyard.common.errors import GateError, RecipeError, ServiceError
-from trainyard.language.steps import steps_of
+from trainyard.language.definition_document import steps_of
 from trainyard.runs.execution import Step
 
 _SHA256 = re.compile("[0-9a-f]{64}")

@@ -29,17 +29,18 @@ from botocore.exceptions import ClientError
 
 from conditions.alpha_spending import spent
 from conditions.no_champion import NONE, UNRESOLVED_ARN
+from pipelines.advice.recipe_advice import TYPE, fallbacks
 from pipelines.delivery.upsert_lock import LOST_RACE, whoami
 from pipelines.registry import recompute
 from pipelines.registry.package_evidence import Evidence
 from trainyard.aws_clients import client, error_code, service_errors
 from trainyard.common.errors import ServiceError
 from trainyard.common.hashes import json_sha256
+from trainyard.language.definition_document import Step, steps_of
 from trainyard.language.evaluation import Start, evaluate
 from trainyard.language.expressions import values
 from trainyard.language.step_types import step_type
-from trainyard.language.steps import Step, steps_of
-from trainyard.plan.definition_diff import CODE
+from trainyard.plan.definition_diff import CODE, flat
 
 THREADS = 8
 
@@ -354,3 +355,51 @@ def _number(key: str) -> int:
 
 def _hash(value: Any) -> str:
     return json_sha256(value)[:32]
+
+
+# List the deviations of a run from its pipeline's recipe, to be shown before its model is approved.
+#
+# A person who may start a run chooses parameters and champion, which must not pass the gate alone:
+# a run with such choices is approved for a stated reason, or not at all.
+#
+
+PLACES = "aws."
+"""Prefix of the recipe's settings that say where it runs, not what: CI gives them at
+every upsert.
+"""
+
+
+def overrides(evidence: Evidence, champion: str | None, recipe: Any = None) -> list[str]:
+    """Return one line per override.
+
+    Args:
+        champion: the group's Approved package now.
+        recipe: the approver's own recipe, resolved; None to use only the recorded one.
+    """
+    lines = [*_parameters(evidence)]
+    for override in evidence.provenance["recipe"]["overrides"]:
+        if not override.startswith(PLACES):
+            lines.append(f"the pipeline was upserted with --set {override}")
+    if champion is not None and evidence.parameters.get("ChampionArn") == NONE:
+        lines.append(f"it was compared with no champion, and {champion} is Approved")
+    return lines + [*(_recipe(evidence.recipe, recipe) if recipe is not None else ())]
+
+
+def _parameters(evidence: Evidence) -> Iterator[str]:
+    """Yield changed parameters; an instance type that the recipe falls back to is none."""
+    used, usual = evidence.parameters, evidence.defaults
+    for name in evidence.start_parameters:
+        # What ``start`` sets is no override: an approval compares it with registry and ledger.
+        if name in AUTOMATIC_PARAMETERS or used[name] == usual[name]:
+            continue
+        if name != TYPE or used[name] not in fallbacks(evidence.recipe):
+            yield f"parameter {name} was {used[name]}, the pipeline's is {usual[name]}"
+
+
+def _recipe(recorded_recipe: Any, own_recipe: Any) -> Iterator[str]:
+    """Yield the differences between two resolved recipes, field by field."""
+    recorded_fields, own_recipe = flat(recorded_recipe), flat(own_recipe)
+    for field in sorted({*recorded_fields, *own_recipe}):
+        was, now = recorded_fields.get(field), own_recipe.get(field)
+        if not field.startswith(PLACES) and (was and was.raw) != (now and now.raw):
+            yield f"recipe {field} was {was and was.text}, yours is {now and now.text}"

@@ -16,8 +16,8 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from trainyard.aws_clients import client, error_code, service_errors
 from trainyard.common.errors import ServiceError
 from trainyard.common.hashes import files_sha256
+from trainyard.language.definition_document import steps_of
 from trainyard.language.expressions import values
-from trainyard.language.steps import steps_of
 from trainyard.runs.execution import Execution, Step
 from trainyard.terminal import errors as terminal
 
@@ -101,7 +101,7 @@ class Evidence:
 
     def model_sha256(self) -> str:
         """Return the model's identity, as in
-        ``training.weights.finetuning.model_files.registered``.
+        ``training.weights.finetuning.hugging_face_folder.registered``.
         """
         if not self.model.endswith("/"):
             return self.sha256(self.model)

@@ -13,7 +13,7 @@ from itertools import zip_longest
 from typing import Any
 
 from conditions.gate_arguments import arguments
-from conditions.provenance_record import UNKNOWN, record
+from conditions.gate_documents import UNKNOWN, record
 from pipelines.compile.compilation import Asset
 from pipelines.compile.provenance_asset import FOLDER, FORMAT, blank_record_name
 from pipelines.registry.package_evidence import Absent, Evidence

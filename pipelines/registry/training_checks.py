@@ -16,7 +16,7 @@ from training.identity import JOB, Parts, describe_changes, material
 from training.input_shares import identity_shares
 from training.weights.finetuning import hugging_face_folder
 from training.weights.finetuning.adapters import Tuning
-from training.weights.finetuning.model_files import ARCHIVE, TRAINYARD_FILES
+from training.weights.finetuning.hugging_face_folder import ARCHIVE, TRAINYARD_FILES
 from training.weights.starting_weights import BASE, StartFrom
 from trainyard.common.errors import DataError
 from trainyard.common.hashes import files_sha256, json_sha256

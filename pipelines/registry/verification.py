@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from conditions.provenance_record import record, text
+from conditions.gate_documents import record, text
 from pipelines.recipe.sections import account_in
 from pipelines.registry import recompute, record_checks, training_checks
 from pipelines.registry.champion import FILE, OF_SERVICE, SHA256, PromotedEvidence, evidence_of
@@ -25,9 +25,9 @@ from pipelines.registry.training_checks import DESCRIPTION
 from steps.shard.shard_plan import SPLITS
 from trainyard.common.errors import DataError, ServiceError
 from trainyard.common.hashes import files_sha256, json_sha256
+from trainyard.language.definition_document import property_file
 from trainyard.language.evaluation import arn_variables, evaluate, read_json
 from trainyard.language.expressions import ExpressionError, Value, lookup
-from trainyard.language.steps import property_file
 
 # Check the data behind a model: datasets, channels of scripts, and the bytes of their files.
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from packaging.version import Version
 
 from pipelines.compile.compilation import JOBS, WITH_WORKLOAD, lines
-from pipelines.compile.image_packages import compare
-from pipelines.compile.package_lock import PACKAGES, closure, read
+from pipelines.compile.package_lock import PACKAGES, closure, compare, read
 from pipelines.rules.trainyard_jobs import our_training
 from trainyard.image_packages import Image, image_of
 from trainyard.language.definition_document import Document

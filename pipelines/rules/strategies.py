@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from pydantic import ValidationError
 
 from pipelines.rules.trainyard_jobs import our_training, parse, settings, world
-from steps.train.library_support import LAUNCHERS, refuse_image, refuse_machines
+from steps.train.config import LAUNCHERS, refuse_image, refuse_machines
 from training.strategy_table import refuse_torch
-from trainyard.foresight.gpus import device_of
+from trainyard.foresight.cloud_machines import device_of
 from trainyard.foresight.layouts import BEFORE_AMPERE
 from trainyard.validate.rules.images import IMAGE, aws_image, torch_version
 from trainyard.validate.rules.job_view import Job, known_text, member
@@ -37,7 +37,7 @@ def training_settings(job: Job) -> Iterator[Violation]:
     select=our_training,
     reason="the strategy's library is not for these machines: the training dies as it starts",
     fix="choose an instance type that the strategy supports, or strategy ddp or fsdp",
-    source="steps/train/library_support.py: AWS's support pages of SMDDP and SMP v2; "
+    source="steps/train/config.py: AWS's support pages of SMDDP and SMP v2; "
     "deep-learning-containers#4395 #4988, sagemaker-training-toolkit#192, #3645",
 )
 def strategy_on_wrong_machine(job: Job) -> Iterator[Violation]:
@@ -53,7 +53,7 @@ def strategy_on_wrong_machine(job: Job) -> Iterator[Violation]:
     select=our_training,
     reason="the image lacks the strategy's library: the training dies as it starts",
     fix="choose an image that has it, or strategy ddp or fsdp",
-    source="steps/train/library_support.py: release notes of SMDDP and SMP v2; "
+    source="steps/train/config.py: release notes of SMDDP and SMP v2; "
     "deep-learning-containers#4395 #4988",
 )
 def strategy_without_library(job: Job) -> Iterator[Violation]:

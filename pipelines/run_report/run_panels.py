@@ -8,15 +8,6 @@ from typing import Any
 from matplotlib.axes import Axes
 from scipy.stats import t as student
 
-from pipelines.run_report.run_documents import (
-    describe_superiority,
-    format_demand,
-    format_value,
-    read_evaluation,
-    read_gate,
-    read_metrics,
-    read_training,
-)
 from pipelines.run_report.run_pictures import (
     GATE_PICTURES,
     GOOD,
@@ -26,7 +17,16 @@ from pipelines.run_report.run_pictures import (
     curves,
     picture,
 )
-from pipelines.run_report.training_pace import read_pace
+from pipelines.run_report.training_pace import (
+    describe_superiority,
+    format_demand,
+    format_value,
+    read_evaluation,
+    read_gate,
+    read_metrics,
+    read_pace,
+    read_training,
+)
 from trainyard.console.app_hooks import Panel, templates
 from trainyard.console.outcomes import Outcome
 from trainyard.runs.execution import Execution, Step

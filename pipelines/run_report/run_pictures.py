@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from conditions.check_table import Picture, checks
 from conditions.gate_documents import Gate
-from pipelines.run_report.run_documents import entry
+from pipelines.run_report.training_pace import entry
 from steps.evaluate.evaluation_document import Evaluation
 
 MODEL, OTHER, GOOD, BAD = "#2563eb", "#7c8ba1", "#16a34a", "#dc2626"

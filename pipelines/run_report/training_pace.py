@@ -1,25 +1,23 @@
 """Compare a training's speed with earlier runs of the same kind and with its forecast."""
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
+from conditions.check_table import GateCheck, checks
 from conditions.gate_documents import Gate
+from conditions.no_champion import NONE
 from pipelines.advice.training_setting import LoopTraining, of_description
-from pipelines.run_report.run_documents import (
-    describe_superiority,
-    format_demand,
-    format_value,
-    is_ours,
-    limits,
-    read_gate,
-)
+from steps.evaluate.evaluation_document import Evaluation
 from training.layout import Layout
 from trainyard.common.errors import ForesightError
 from trainyard.foresight import measured_corrections
 from trainyard.runs.execution import Execution
+from trainyard.runs.metric_lines import definitions, metrics_in
 from trainyard.runs.run_display import Display, Steps, latest, metrics_table, training_metrics
 from trainyard.runs.training_speed import STEP, ExpectedTime, Pace, Seconds, earlier
 from trainyard.validate.rules.job_view import PROCESSES
@@ -227,3 +225,115 @@ DISPLAY = Display(
     progress=steps_done,
     warns=PACES.remark_on_job,
 )
+
+
+# Read the documents that our steps leave in a run: evaluation.json, gate.json, metric lines.
+
+PAIR = re.compile(r"(\w+)=([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)")
+
+
+def read_gate(execution: Execution, steps: Steps) -> Gate | None:
+    """Return gate.json; None where the run has none."""
+    if "Gate" not in steps:
+        return None
+    document: Any = execution.output_json(steps["Gate"], "gate", "gate.json")
+    return document
+
+
+def read_evaluation(execution: Execution, steps: Steps) -> Evaluation | None:
+    """Return evaluation.json; None where the run has none."""
+    if "Evaluate" not in steps:
+        return None
+    document: Any = execution.output_json(steps["Evaluate"], "evaluation", "evaluation.json")
+    return document
+
+
+def read_training(execution: Execution, steps: Steps) -> list[dict[str, float]]:
+    """Return the metric lines of the training job; see ``history``."""
+    return history(execution.all_lines(steps["Train"])) if "Train" in steps else []
+
+
+def read_metrics(execution: Execution, steps: Steps) -> dict[str, list[float]]:
+    """Return metric → its values in the order of the log, for a user's own script; else empty."""
+    job = steps["Train"].job if "Train" in steps else None
+    if job is None:
+        return {}
+    metric_definitions = definitions(execution.training_job(job[1]))
+    if is_ours(definition.name for definition in metric_definitions):
+        return {}
+    values: dict[str, list[float]] = {definition.name: [] for definition in metric_definitions}
+    for line in execution.all_lines(steps["Train"]):
+        if sample := metrics_in(metric_definitions, line):
+            for name, value in sample.values.items():
+                values[name].append(value)
+    return {name: samples for name, samples in values.items() if samples}
+
+
+def is_ours(metrics: Iterable[str]) -> bool:
+    """Return whether a training job with such metrics runs Trainyard's loop."""
+    return "train:step" in metrics
+
+
+def history(lines: Iterable[str]) -> list[dict[str, float]]:
+    """Return the metric lines among a training job's log lines: those that begin with ``step=``.
+
+    Each is name → value.
+    """
+    lines_by_step: dict[tuple[float, frozenset[str]], dict[str, float]] = {}
+    for line in lines:
+        if line.startswith("step="):
+            metrics = {name: float(value) for name, value in PAIR.findall(line)}
+            # A resumed job logs some steps twice: the last line counts.
+            lines_by_step[metrics["step"], frozenset(metrics)] = metrics
+    return sorted(lines_by_step.values(), key=lambda metrics: metrics["step"])
+
+
+Row = Mapping[str, Any]
+"""One check in gate.json."""
+
+
+@cache
+def entry(kind: str | None) -> GateCheck | None:
+    """Return the first entry of the table of this kind."""
+    return next((check for check in checks() if check.kind == kind), None)
+
+
+def format_value(row: Row, gate: Mapping[str, Any]) -> str:
+    """Return the value of a check, or why it has none."""
+    champion_kinds = [check.kind for check in checks() if "champion" in check.needs]
+    is_compared = row.get("kind") in champion_kinds
+    if row["value"] is None and is_compared and gate.get("champion") == NONE:
+        return f"no champion, cold_start: {gate.get('cold_start')}"
+    return _number(row["value"])
+
+
+def format_demand(row: Row) -> str:
+    """Return what a check demands of its value, or of one of its limits."""
+    usual = "at most" if row["direction"] == "lower" else "at least"
+    return f"{_limit(row) or usual} {_number(row['threshold'])}"
+
+
+def limits(row: Row) -> str:
+    """Return ``low to high``; empty where a check has no limits."""
+    low, high = row.get("low"), row.get("high")
+    if low is None and high is None:
+        return ""
+    if _limit(row) == "high at most":  # it has no lower limit
+        return f"at most {_number(high)}"
+    return f"{'-∞' if low is None else _number(low)} to {'∞' if high is None else _number(high)}"
+
+
+def describe_superiority(row: Row) -> str:
+    """Return whether the model beats a baseline, as far as the rows tell (``AgainstBaseline``)."""
+    if row["low"] is not None and row["low"] > 0:
+        return "yes"
+    return "no, it is worse" if row["high"] is not None and row["high"] < 0 else "not shown"
+
+
+def _limit(row: Row) -> str | None:
+    check_entry = entry(row.get("kind"))
+    return check_entry.limit if check_entry else None
+
+
+def _number(value: float | None) -> str:
+    return "missing" if value is None else f"{value:.4f}"

@@ -9,8 +9,8 @@ import zlib
 from pathlib import Path
 
 from steps.evaluate.evaluation_document import Artifact
-from training.weights.finetuning import model_files
-from training.weights.finetuning.model_files import ARCHIVE
+from training.weights.finetuning import hugging_face_folder
+from training.weights.finetuning.hugging_face_folder import ARCHIVE
 from trainyard.common import safe_unpack
 from trainyard.common.errors import DataError
 
@@ -22,7 +22,7 @@ def files_of(folder: Path, target: Path) -> Path:
     Raises:
         DataError: the model is missing, or its archive is damaged.
     """
-    if archive := model_files.archive_in(folder):
+    if archive := hugging_face_folder.archive_in(folder):
         unpack(archive, target)
         return target
     if not folder.is_dir() or not any(folder.iterdir()):
@@ -32,7 +32,7 @@ def files_of(folder: Path, target: Path) -> Path:
 
 def evidence(folder: Path) -> Artifact:
     """Return ``bytes`` and ``sha256`` of the model in the folder, as it is registered."""
-    size, digest = model_files.measure_model(folder)
+    size, digest = hugging_face_folder.measure_model(folder)
     return {"bytes": size, "sha256": digest}
 
 

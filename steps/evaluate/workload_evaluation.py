@@ -20,13 +20,15 @@ from steps.evaluate import evaluation_document
 from steps.evaluate.baseline_scores import TrainSplit, baselines, score_baseline
 from steps.evaluate.latency import REQUESTS, WARM, quietest, time_round
 from steps.evaluate.leaked_examples import leakage
-from steps.evaluate.model_archive import (
+from steps.evaluate.score_rows import (
+    Scoring,
     Source,
     TrainedModel,
     open_archive,
     open_champion,
+    place_model,
+    rows,
 )
-from steps.evaluate.score_rows import Scoring, place_model, rows
 from steps.evaluate.score_table import Scores, tables, write
 from steps.evaluate.settings import EvaluateSettings
 from steps.job_arguments import parse_typed

@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from conditions import provenance_record
+from conditions import gate_documents
 from conditions.check_table import rows_of
 from conditions.gate_arguments import demands, parser
 from conditions.gate_documents import Evidence, Gate
@@ -30,7 +30,7 @@ def gate(options: argparse.Namespace) -> None:
     output = options.root / "processing/output/gate/gate.json"
     output.parent.mkdir(parents=True, exist_ok=True)
     atomic_file.write(output, json.dumps(result, indent=1, allow_nan=False))
-    provenance_record.write(options.root, result)
+    gate_documents.write(options.root, result)
     print(f"{result['verdict']}: {result['reason']}", flush=True)
 
 

@@ -25,7 +25,7 @@ def gate_step(
 ) -> ProcessingStep:
     """Declare the step with output ``gate``: gate.json, also readable as the property file Gate;
     and beside it provenance.json and record.json, the property file Record
-    (``conditions.provenance_record``).
+    (``conditions.gate_documents``).
 
     ``provenance``: S3 URI of the record that the definition was compiled with.
     ``directions``: metric → ``lower`` or ``higher``, which values are better.

@@ -25,7 +25,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 
 from steps.job_main import run
-from steps.shard import manifests, pool_results, raw_objects, ray_cluster, shard_progress
+from steps.shard import manifests, pool, raw_objects, ray_cluster, shard_progress
 from steps.shard.arguments import check_inputs, check_objects, input_of, parse, plan_of
 from steps.shard.manifests import check_share
 from steps.shard.pool import Pool, room_on
@@ -92,15 +92,15 @@ def _shard_on_one_instance(options: argparse.Namespace, plan: Plan) -> None:
     check_objects(whole, folder, options.inputs)
     from steps.shard import sorted_runs, survey_pass  # import pyarrow
 
-    with room_on(plan.output), Pool(plan, options.processes) as pool:
-        reads = pool_results.read_objects(whole, plan, pool)
+    with room_on(plan.output), Pool(plan, options.processes) as worker_pool:
+        reads = pool.read_objects(whole, plan, worker_pool)
         corpus = survey_pass.Corpus(whole, [reads], plan)
         check_share(corpus.counts(), plan.max_bad_share)
         corpus_survey = survey_pass.survey(corpus, plan)
         # The workers read the survey from its file, so it is written before any unit is packed.
         shard_progress.write(corpus_survey, STEM, plan.progress)
         check_inputs(corpus_survey, options.inputs)
-        packed_units = pool_results.pack_units(corpus_survey.units(plan), plan, pool)
+        packed_units = pool.pack_units(corpus_survey.units(plan), plan, worker_pool)
         manifests.finish(corpus_survey, packed_units, plan)
     sorted_runs.open_run.cache_clear()
     # The sorted runs are no longer needed.

@@ -18,8 +18,7 @@ from ray.exceptions import OutOfMemoryError, RayError, RayTaskError
 
 from steps.shard import arguments, raw_objects, ray_tasks, survey
 from steps.shard.manifests import check_share
-from steps.shard.pool import Pace
-from steps.shard.pool_results import check_data
+from steps.shard.pool import Pace, check_data
 from steps.shard.raw_objects import RawObject, ShardObject
 from steps.shard.ray_cluster import LOOK_SECONDS, Node, keep_loopback
 from steps.shard.ray_tasks import HostState, OwnRun, Place, Span

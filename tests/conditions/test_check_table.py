@@ -8,7 +8,7 @@ import pytest
 from conditions.check_table import Demands, GateCheck, checks, fields
 from conditions.gate_check import at_most
 from conditions.gate_documents import Evidence
-from pipelines.run_report.run_documents import format_demand, format_value, limits
+from pipelines.run_report.training_pace import format_demand, format_value, limits
 from steps.gate.config import GateConfig
 from tests.conftest import CHECKOUT
 from trainyard.common.errors import GateError

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conditions.gate_documents import RunRecord
-from conditions.provenance_record import UNKNOWN, observe_run, record, write
+from conditions.gate_documents import UNKNOWN, RunRecord, observe_run, record, write
 from tests.documents import keys_that_differ
 
 

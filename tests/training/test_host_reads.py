@@ -10,7 +10,7 @@ from benchmarks.strategies.cases import CASES, container, write_data
 from tests.training.workloads.image import pictures
 from tests.training.workloads.image.test_workload import sharded
 from tests.training.workloads.tabular import tables
-from training.tools.contract_tests.trial import Trial, losses
+from training.tools.contract_tests.contract import Trial, losses
 
 pytestmark = pytest.mark.long
 

@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from steps.shard.readers import FORMATS
-from steps.train import library_support
+from steps.train import config
 from tests.conftest import CHECKOUT
 from training.config import TrainConfig
 from training.optimizers import OPTIMIZERS, SCHEDULES
@@ -38,9 +38,9 @@ def test_every_strategy_is_in_the_table_and_nothing_else_is():
 
 def test_what_aws_documents_is_of_strategies_that_there_are():
     named = {
-        *library_support.INSTANCE_TYPES,
-        *library_support.LAUNCHERS,
-        *library_support.REQUIREMENTS,
+        *config.INSTANCE_TYPES,
+        *config.LAUNCHERS,
+        *config.REQUIREMENTS,
     } - {"mpi"}
     assert named <= STRATEGIES.keys()
 

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from training.data.dataset import Dataset, Share
-from training.data.example_hashes import sample_hashes
 from training.data.loader import Preparation
 from training.data.manifest import Samples
+from training.data.shard_writer import sample_hashes
 from training.scores import Block
 from training.workloads import Workload
 

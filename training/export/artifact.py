@@ -30,14 +30,15 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from training.export import shipped_files
-from training.export.safetensors_file import SafeFile, size
 from training.export.weight_location import (
     TIES,
+    SafeFile,
     Weights,
     fill,
     first_names,
     gather_weights,
     retie_weights,
+    size,
     untie_weights,
 )
 from training.strategies.ranks import Ranks

@@ -25,7 +25,7 @@ from torch.distributed.tensor import DTensor
 from training import dropout, optimizers
 from training.config import TrainConfig
 from training.microbatches import StageMicroBatches
-from training.strategies import tensor_parallel
+from training.strategies import block_wrapping
 from training.strategies.block_wrapping import adapt_blocks
 from training.strategies.fsdp_sharding import (
     accumulating,
@@ -36,8 +36,8 @@ from training.strategies.fsdp_sharding import (
     shard,
     validating,
 )
-from training.strategies.loss_scale import scale
 from training.strategies.pipeline_parallel import Pipeline, twin
+from training.strategies.precision import scale
 from training.strategies.ranks import Ranks
 from training.strategies.single import Batch, Strategy, check, tie_again
 from training.weights.initial.initial_values import local
@@ -208,7 +208,7 @@ class Mesh(Strategy):
         config, workload = self.config, self.workload
         model = self.to_stored_dtype_and_device(model)
         if config.tensor_parallel > 1:
-            tensor_parallel.split(model, workload, self.mesh["tensor"], config.sequence_parallel)
+            block_wrapping.split(model, workload, self.mesh["tensor"], config.sequence_parallel)
             tie_again(model, self.names)
         if self.contexts > 1:
             share_sequences(workload, model, self.context_mesh)
@@ -265,21 +265,21 @@ class Mesh(Strategy):
         return self.workload.part(batch, self.context, self.contexts)
 
     def backward(self, batches: Sequence[Batch], units: Tensor) -> Tensor:
-        with tensor_parallel.losses(self.workload):
+        with block_wrapping.losses(self.workload):
             if self.pipeline is None:
                 return super().backward(batches, units)
             return self.pipeline.backward(batches, self.factor(units))
 
     def score(self, outputs: Tensor, batch: Batch) -> Tensor:
         loss = partial(super().score, batch=batch)
-        return tensor_parallel.score(self.workload, loss, outputs)
+        return block_wrapping.score(self.workload, loss, outputs)
 
     def autocast(self) -> AbstractContextManager:
         is_gathered = self.gradient_world > 1 and follows_weights(self.config, self.workload)
         return nullcontext() if is_gathered else super().autocast()
 
     def validate(self, batch: Batch) -> Tensor:
-        with tensor_parallel.losses(self.workload), validating(self.model):
+        with block_wrapping.losses(self.workload), validating(self.model):
             pipeline = self.pipeline
             return super().validate(batch) if pipeline is None else pipeline.validate(batch)
 

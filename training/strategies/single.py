@@ -12,7 +12,7 @@ from training import optimizers
 from training.config import TrainConfig
 from training.microbatches import MicroBatches, StageMicroBatches, by_batch
 from training.strategies.block_wrapping import adapt_blocks
-from training.strategies.loss_scale import LossScale
+from training.strategies.precision import LossScale
 from training.strategies.ranks import Ranks
 from training.watching.clock import Clock
 from training.weights.initial.build_model import describe_costly, values

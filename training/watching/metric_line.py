@@ -19,7 +19,7 @@ NAMES = {
     "train:learning_rate": "learning_rate",
     "train:grad_norm": "grad_norm",
     # with float16: what the loss was scaled by, and the steps so far that were left out because
-    # their gradient overflowed; such a step has no grad_norm (training/strategies/loss_scale.py)
+    # their gradient overflowed; such a step has no grad_norm (training/strategies/precision.py)
     "train:loss_scale": "loss_scale",
     "train:skipped_steps": "skipped_steps",
     # of all ranks together; a unit is what the loss is a mean over: a token, a row

@@ -16,8 +16,8 @@ from training.checkpoint import marker
 from training.checkpoint.marker import DamagedMarkerError, Lineage, Marker
 from training.config import TrainConfig
 from training.identity import Parts
-from training.weights.finetuning import hugging_face_folder, model_files
-from training.weights.finetuning.model_files import ARCHIVE
+from training.weights.finetuning import hugging_face_folder
+from training.weights.finetuning.hugging_face_folder import ARCHIVE
 from trainyard.common.errors import DataError, TrainingError
 
 CHANNEL = "start"
@@ -203,12 +203,14 @@ def _open_model(start_from: StartFrom, channel: Path) -> Start:
             )
         digest = hugging_face_folder.sha256(channel)
     else:
-        if not model_files.archive_in(channel) and not model_files.is_unpacked(channel):
+        if not hugging_face_folder.archive_in(channel) and not hugging_face_folder.is_unpacked(
+            channel
+        ):
             raise DataError(
                 f"{channel / ARCHIVE}: is missing; start_from.model has to name a {ARCHIVE}, or "
                 "the folder with a train step's model"
             )
-        digest = model_files.sha256(channel)
+        digest = hugging_face_folder.model_files_sha256(channel)
     if start_from.model_sha256 not in (None, digest):
         raise TrainingError(
             f"start_from: the SHA-256 of {start_from.uri} is {digest}, expected "

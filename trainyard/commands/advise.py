@@ -26,12 +26,12 @@ from trainyard.foresight import advice_display, measured_corrections, model_shap
 from trainyard.foresight.advice import Advice, advise
 from trainyard.foresight.advice_display import picture
 from trainyard.foresight.layouts import Space
-from trainyard.foresight.model_shapes import Shapes
-from trainyard.foresight.published_models import (
+from trainyard.foresight.model_shapes import (
     ADAPTED_BATCH,
     MODELS,
     TUNED_BATCH,
     Model,
+    Shapes,
     get_model,
 )
 from trainyard.foresight.question import (

@@ -26,7 +26,7 @@ from rich.console import Console
 from trainyard.common.process import exclude_from_gc
 from trainyard.emulator.client_environment import foreign
 from trainyard.emulator.containers.container_engine import Mode as ContainerMode
-from trainyard.emulator.containers.interpreter import OWN_PYTHON
+from trainyard.emulator.containers.node import OWN_PYTHON
 from trainyard.emulator.iam.authority import Mode
 from trainyard.emulator.s3.object_store import ObjectStore
 from trainyard.emulator.sagemaker.pruning import bound

@@ -16,7 +16,7 @@ import typer
 from trainyard.commands.emulator import PythonOption
 from trainyard.commands.run import parse_put
 from trainyard.definition_source import RegionOption, deployed_pipeline, read_definition
-from trainyard.emulator.containers.interpreter import OWN_PYTHON
+from trainyard.emulator.containers.node import OWN_PYTHON
 from trainyard.equality.observed_run import Setting
 from trainyard.equality.static_comparison import Answer, decide
 from trainyard.terminal import pairs

@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 
 import typer
 
+from trainyard import dashboards
 from trainyard.common.errors import ServiceError
-from trainyard.dashboards import cloudwatch_dashboard, grafana_dashboard
-from trainyard.emulator.cloudwatch.prometheus import token_of
+from trainyard.emulator.cloudwatch.metric_store import token_of
 
 HOSTS = ("127.0.0.1", "localhost")
 
@@ -60,8 +60,8 @@ def _scrape() -> str:
 
 
 OUTPUTS: dict[str, Callable[[], str]] = {
-    "grafana": lambda: json.dumps(grafana_dashboard.dashboard(), indent=2),
-    "cloudwatch": lambda: json.dumps(cloudwatch_dashboard.template(), indent=2),
+    "grafana": lambda: json.dumps(dashboards.grafana_dashboard(), indent=2),
+    "cloudwatch": lambda: json.dumps(dashboards.cloudwatch_template(), indent=2),
     "scrape": _scrape,
     "token": _token,
 }

@@ -24,9 +24,8 @@ from trainyard.commands.run import parse_put
 from trainyard.common import atomic_file
 from trainyard.common.errors import DefinitionError, RecipeError
 from trainyard.equality.static_comparison import Answer
-from trainyard.migration.proof import Sides, prove
 from trainyard.migration.rewriting import Migration, migrate
-from trainyard.migration.signatures import Fit, fit
+from trainyard.migration.signatures import Fit, Sides, fit, prove
 from trainyard.terminal import Need, needs
 from trainyard.validate.all_checks import JsonOption
 

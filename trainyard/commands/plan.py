@@ -25,8 +25,7 @@ from trainyard.definition_source import (
 from trainyard.local_state import serve_local_state
 from trainyard.plan.cache_prediction import History
 from trainyard.plan.deployed_pipeline import State, describe
-from trainyard.plan.overwritten_data import overwritten
-from trainyard.plan.pipeline_plan import Plan, complete
+from trainyard.plan.pipeline_plan import Plan, complete, overwritten
 from trainyard.plan.plan_display import show
 from trainyard.plan.prices import load
 from trainyard.terminal import Need, needs

@@ -38,7 +38,7 @@ from trainyard.commands.emulator import (
 )
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator.client_environment import apply_environment
-from trainyard.emulator.containers.interpreter import OWN_PYTHON
+from trainyard.emulator.containers.node import OWN_PYTHON
 from trainyard.emulator.sagemaker.jobs.job import KINDS
 from trainyard.language.definition_document import END_STATUSES
 from trainyard.local_state import STATE

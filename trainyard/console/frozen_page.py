@@ -14,7 +14,7 @@ from trainyard.console.account_cache import A_DAY, Account
 from trainyard.console.app_hooks import METRICS, Panels
 from trainyard.console.pages.run import Overview, fragments, place, read_run
 from trainyard.console.web_server import create
-from trainyard.runs.run_summary import LOG_TAIL, last_words
+from trainyard.runs.run_display import LOG_TAIL, last_words
 
 _NOT_THERE = re.compile(
     r' href="/[^"]*"|<button\b.*?</button>|<ul class="actions">.*?</ul>', re.DOTALL

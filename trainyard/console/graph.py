@@ -14,9 +14,8 @@ from unicodedata import east_asian_width
 
 import graphlay
 
-from trainyard.language.definition_document import END_STATUSES
-from trainyard.language.steps import Step as StepDefinition
-from trainyard.language.steps import steps_of
+from trainyard.language.definition_document import END_STATUSES, steps_of
+from trainyard.language.definition_document import Step as StepDefinition
 from trainyard.runs.execution import Step
 
 Kind = Literal["data", "order", "branch", "loop"]

@@ -19,14 +19,13 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from trainyard.common.errors import ServiceError
 from trainyard.console.account_cache import A_DAY, Account, Snapshot, read_items
-from trainyard.language import steps as language
-from trainyard.language.definition_document import JOB_ENDED
+from trainyard.language import definition_document as language
+from trainyard.language.definition_document import JOB_ENDED, find_step
+from trainyard.language.definition_document import Step as StepDefinition
 from trainyard.language.evaluation import Unknown, evaluate
 from trainyard.language.expressions import values
-from trainyard.language.steps import Step as StepDefinition
-from trainyard.language.steps import find_step
+from trainyard.plan.cache_prediction import list_objects
 from trainyard.plan.definition_diff import HIDDEN, flat, label
-from trainyard.plan.s3_listing import list_objects
 from trainyard.runs.execution import Execution, Step
 from trainyard.runs.run_values import (
     LARGEST,

@@ -13,8 +13,7 @@ from trainyard.common.atomic_file import Draft
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator.containers.install_layer import online
 from trainyard.emulator.containers.isolation import Isolation, choose
-from trainyard.emulator.containers.outbound_network import way
-from trainyard.emulator.containers.proxy import Route
+from trainyard.emulator.containers.proxy import Route, way
 from trainyard.emulator.iam.access_keys import Keys, Loan
 from trainyard.emulator.internal_client import Aws
 from trainyard.emulator.request_scope import REGION

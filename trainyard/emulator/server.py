@@ -27,16 +27,15 @@ from werkzeug.datastructures import Headers
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator import damaged_state
 from trainyard.emulator.client_environment import announce_endpoint, environment
-from trainyard.emulator.cloudwatch import prometheus
+from trainyard.emulator.cloudwatch import metric_store
 from trainyard.emulator.containers import container_engine
-from trainyard.emulator.containers.interpreter import OWN_PYTHON, check_python
 from trainyard.emulator.containers.isolation import refuse
+from trainyard.emulator.containers.node import OWN_PYTHON, check_python
 from trainyard.emulator.http_server import UNDERSCORE_HEADERS, Server
-from trainyard.emulator.iam import account_policies, service_calls
+from trainyard.emulator.iam import access_keys, account_policies, service_calls
 from trainyard.emulator.iam.access_keys import Keys
 from trainyard.emulator.iam.authority import Authority, Mode
-from trainyard.emulator.iam.incoming import refusal
-from trainyard.emulator.iam.security_tokens import SecurityTokens
+from trainyard.emulator.iam.security_tokens import SecurityTokens, refusal
 from trainyard.emulator.internal_client import Aws
 from trainyard.emulator.logs.log_store import LogStore
 from trainyard.emulator.regions import MakeSageMaker, SageMaker, Worlds
@@ -58,11 +57,11 @@ from trainyard.emulator.request_signatures import (
     check_session,
 )
 from trainyard.emulator.rest_requests import json_object
-from trainyard.emulator.s3 import S3, s3_xml
+from trainyard.emulator.s3 import S3, operation_routes
 from trainyard.emulator.s3.object_store import ObjectStore
 from trainyard.emulator.s3.upload_body import SIGNATURE_KEY
 from trainyard.emulator.sagemaker.endpoints.serving_instance import Answer
-from trainyard.emulator.services import moto_operations, own_role
+from trainyard.emulator.services import moto_operations
 from trainyard.emulator.services.moto_app import Moto, query_error, refuse_operation
 from trainyard.emulator.services.moto_operations import dropped_members
 from trainyard.language.definition_document import END_STATUSES
@@ -168,8 +167,8 @@ class App:
             return Response(json.dumps(loan.document()), content_type="application/json")
         if request.method == "OPTIONS":
             return self._s3.preflight(request)
-        if prometheus.is_scrape(request):
-            return prometheus.answer(request, self.keys.own_pair[1], self.worlds.metrics)
+        if metric_store.is_scrape(request):
+            return metric_store.answer(request, self.keys.own_pair[1], self.worlds.metrics)
         try:
             signature = check(request, self._secret)
             check_session(request, signature.key, self.keys)
@@ -185,7 +184,7 @@ class App:
                 if wrong := self._tokens.refusal(request, signature.key):
                     return _answer_denial(request, "sts", wrong)
                 # An account is created when its entry role is first assumed.
-                number = own_role.find_account(request.values.get("RoleArn", ""))
+                number = access_keys.find_account(request.values.get("RoleArn", ""))
                 if number and account() == ACCOUNT:
                     self.worlds.open(number)
             if denial := refusal(self.aws.authority, self.keys, request, signature):
@@ -343,14 +342,14 @@ def _answer_failure(request: Request, full: bool) -> Response:
         error = ApiError("InsufficientStorage", message, 507)
     s3 = "X-Amz-Target" not in request.headers and SIGNATURE_KEY in request.environ
     s3 = s3 and request.environ[SIGNATURE_KEY].service == "s3"
-    return s3_xml.error(error, request.path) if s3 else _error(error)
+    return operation_routes.error(error, request.path) if s3 else _error(error)
 
 
 def _answer_unauthorized(request: Request, error: RequestRefusal) -> Response:
     """Return the refusal in the form of the service that the request names, else probably S3's."""
     if error.reason == "missing" and request.mimetype == "multipart/form-data":
         message = "The emulator's S3 does not implement POST forms."
-        return s3_xml.error(ApiError("NotImplemented", message, 501), request.path)
+        return operation_routes.error(ApiError("NotImplemented", message, 501), request.path)
     credential = request.headers.get("Authorization") or request.args.get("X-Amz-Credential", "")
     scope = _SCOPE.search(credential)
     form = request.headers.get("Content-Type", "").startswith("application/x-www-form-urlencoded")
@@ -359,13 +358,13 @@ def _answer_unauthorized(request: Request, error: RequestRefusal) -> Response:
         failure = error.error(1)
         return query_error(failure.code, failure.message, failure.status)
     s3 = named_s3 or (not scope and "X-Amz-Target" not in request.headers)
-    return s3_xml.error(error.error(0), request.path) if s3 else _error(error.error(2))
+    return operation_routes.error(error.error(0), request.path) if s3 else _error(error.error(2))
 
 
 def _answer_denial(request: Request, service: str, denial: ApiError) -> Response:
     """Return the answer to a call that IAM's policies deny, in the service's own form."""
     if service == "s3":
-        return s3_xml.error(denial, request.path)
+        return operation_routes.error(denial, request.path)
     if "Action" in request.values:
         return query_error(denial.code, denial.message, denial.status)
     return _error(ApiError("AccessDeniedException", denial.message, denial.status))

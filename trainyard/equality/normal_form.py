@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainyard.common.hashes import json_sha256
+from trainyard.language.definition_document import Step, steps_of
 from trainyard.language.expressions import (
     GET,
     JOIN,
@@ -23,7 +24,6 @@ from trainyard.language.expressions import (
     parse_get,
 )
 from trainyard.language.step_types import step_type
-from trainyard.language.steps import Step, steps_of
 from trainyard.runs.run_differences import STAMP, is_code, is_submitted
 
 CodeDigest = Callable[[str], str | None]

@@ -17,7 +17,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from trainyard.common.hashes import file_sha256, json_sha256
-from trainyard.emulator.containers.interpreter import OWN_PYTHON
+from trainyard.emulator.containers.node import OWN_PYTHON
 from trainyard.emulator.request_scope import REGION, enter_scope
 from trainyard.emulator.sagemaker.jobs.transfers import local_path
 from trainyard.emulator.server import Endpoint, serve
@@ -28,7 +28,7 @@ from trainyard.equality.normal_form import (
     request,
     without_defaults,
 )
-from trainyard.language.steps import find_step, steps_of
+from trainyard.language.definition_document import find_step, steps_of
 from trainyard.plan.definition_diff import HIDDEN, flat
 from trainyard.runs.execution import Execution, Step
 from trainyard.runs.run_differences import EXECUTION, FAULTS, LARGEST, contents, key

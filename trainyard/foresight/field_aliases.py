@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainyard.foresight.gpus import GPUS
+from trainyard.foresight.cloud_machines import GPUS
 
 TABLE: Mapping[str, Any] = json.loads(
     Path(__file__).with_suffix(".json").read_text(encoding="utf-8")

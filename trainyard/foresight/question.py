@@ -14,8 +14,7 @@ from pydantic import ValidationError
 
 from trainyard.common.errors import RecipeError, nearest
 from trainyard.foresight import field_aliases, memory, model_shapes, step_time
-from trainyard.foresight.cloud_machines import How, price
-from trainyard.foresight.gpus import GPUS, device_of
+from trainyard.foresight.cloud_machines import GPUS, How, device_of, price
 from trainyard.foresight.interval import Spread
 from trainyard.foresight.layouts import Machine, Space
 from trainyard.foresight.memory import Memory
@@ -244,8 +243,7 @@ def _amount(
 # ``benchmarks/foresight/rows/`` work, too: their fields are under ``row``.
 #
 # If a pipeline's row does not give ``accumulation``, it does not mean a single micro-batch: its
-# ``micro_batch`` is cut into as many micro-batches as there are stages' ranks, as torchtitan cuts
-# a
+# ``micro_batch`` is cut into as many micro-batches as there are stages' ranks, as torchtitan cuts a
 # local batch, where that divides it; the answer says so under ``assumed``.
 
 KNOWN_FIELDS = {*Setting.model_fields, *field_aliases.NAMES}

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from trainyard.common.errors import nearest
 from trainyard.foresight import field_aliases
-from trainyard.foresight.gpus import GPUS, Gpu
+from trainyard.foresight.cloud_machines import GPUS, Gpu
 
 Optimizer = Literal["adamw", "adamw_8bit", "sgd", "momentum", "none"]
 

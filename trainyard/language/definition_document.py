@@ -3,13 +3,200 @@
 Apart: all checks begin with it, and it needs none of the language.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from trainyard.language.evaluation import Start, evaluate
-from trainyard.language.steps import Step
+from trainyard.language.expressions import ExpressionError, known_references
+from trainyard.language.step_types import step_type
+
+# The steps of a definition, at any depth: one walk over them.
+
+BRANCHES = {"IfSteps": True, "ElseSteps": False}
+"""Argument of a condition → the outcome under which the steps in it run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """An item of a list of steps, whether it is a step or not."""
+
+    document: Any
+    path: str
+    """JSON path, such as ``$.Steps[4].Arguments.IfSteps[0]``."""
+
+    branch: tuple[str, bool] | None = None
+    """(condition step that holds it, outcome under which it runs)."""
+
+    loop: str | None = None
+    """ForEach step whose body it is in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step(Entry):
+    """A step at any depth: the branches of a condition are in the list, too."""
+
+    name: str
+    type: str
+    arguments: Mapping[str, Any]
+    """Arguments as in the definition, expressions unresolved."""
+
+    document: Mapping[str, Any]
+    """The whole step."""
+
+    @property
+    def own_arguments(self) -> dict[str, Any]:
+        """``arguments`` without the steps nested in them, which are steps of their own."""
+        nested_keys = step_type(self.type).nests
+        return {key: value for key, value in self.arguments.items() if key not in nested_keys}
+
+    @property
+    def reads(self) -> list[str]:
+        """Names of the steps whose results it refers to, with repetitions."""
+        own_document = {**self.document, "Arguments": self.own_arguments}
+        kinds = ("Steps", "PropertyFiles")
+        return [r.name for r in known_references(own_document) if r.kind in kinds]
+
+    @property
+    def depends_on(self) -> list[str]:
+        """The steps that its DependsOn names."""
+        entries = self.document.get("DependsOn")
+        names = [
+            entry.get("Step") if isinstance(entry, dict) else entry
+            for entry in (entries if isinstance(entries, list) else ())
+        ]
+        return [name for name in names if isinstance(name, str)]
+
+    @property
+    def waits_for(self) -> list[str]:
+        """Names of the steps that must have ended before it starts: those that it refers to,
+        DependsOn, the condition or the loop that holds it. A name may not exist.
+        """
+        holders = [self.branch[0] if self.branch else None, self.loop]
+        return [*self.reads, *self.depends_on, *filter(None, holders)]
+
+
+def entries(
+    documents: Any,
+    path: str = "$.Steps",
+    branch: tuple[str, bool] | None = None,
+    loop: str | None = None,
+) -> Iterator[Entry]:
+    """Iterate over a definition's ``Steps``; nested items follow the step that holds them."""
+    for index, document in enumerate(documents if isinstance(documents, list) else ()):
+        entry = Entry(document=document, path=f"{path}[{index}]", branch=branch, loop=loop)
+        yield entry
+        arguments = document.get("Arguments") if isinstance(document, dict) else None
+        if isinstance(arguments, dict):
+            name = str(document.get("Name"))
+            for key in step_type(document.get("Type")).nests:
+                # A loop's body keeps the branch that the loop is in, and a branch its loop.
+                inside = ((name, BRANCHES[key]), loop) if key in BRANCHES else (branch, name)
+                yield from entries(arguments.get(key), f"{entry.path}.Arguments.{key}", *inside)
+
+
+def steps_of(documents: Any) -> Iterator[Step]:
+    """Iterate over the steps in a definition's ``Steps``; nested ones follow their holder.
+
+    Items that are not a step (not an object, no Name, no Type, Arguments not an object) are left
+    out.
+    """
+    for entry in entries(documents):
+        document = entry.document
+        # Every tool takes this much of a step for granted.
+        is_step = (
+            isinstance(document, dict)
+            and isinstance(document.get("Name"), str)
+            and isinstance(document.get("Type"), str)
+            and isinstance(document.get("Arguments") or {}, dict)
+        )
+        if is_step:
+            yield Step(
+                name=document["Name"],
+                type=document["Type"],
+                arguments=document.get("Arguments") or {},
+                document=document,
+                path=entry.path,
+                branch=entry.branch,
+                loop=entry.loop,
+            )
+
+
+def find_step(documents: Any, name: str) -> Step | None:
+    """Return the step of that name among a definition's ``Steps``, or the step in a loop's body of
+    which ``<body>-<index>`` is an iteration.
+    """
+    steps_by_name = {step.name: step for step in steps_of(documents)}
+    body, _, index = name.rpartition("-")
+    # A step's own name counts first: it, too, may end with a hyphen and digits.
+    of_loop = steps_by_name.get(body) if index.isdigit() else None
+    return steps_by_name.get(name) or (of_loop if of_loop and of_loop.loop else None)
+
+
+def property_file(document: Mapping[str, Any], name: str) -> tuple[str, str]:
+    """Return (property with the folder of a step's property file, the file's name in the folder).
+
+    ``document`` is the step in a valid definition.
+
+    Raises:
+        ExpressionError: the step declares no such file.
+    """
+    files = {file["PropertyFileName"]: file for file in document.get("PropertyFiles") or ()}
+    if name not in files:
+        raise ExpressionError(
+            f"step {document['Name']!r} declares no property file {name!r}; "
+            f"there are {sorted(files)}"
+        )
+    output = files[name]["OutputName"]
+    return f"ProcessingOutputConfig.Outputs['{output}'].S3Output.S3Uri", files[name]["FilePath"]
+
+
+# Determine whether SageMaker answers a step from the step cache, and for how long.
+#
+# Attributes and rules are those of the developer guide, "Caching pipeline steps" and "Default
+# cache key attributes by pipeline step type".
+
+_DURATION = re.compile(
+    r"P?(?:(\d+)y)?(?:(\d+)m)?(?:(\d+)w)?(?:(\d+)d)?(?:T(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?)?",
+    re.IGNORECASE,
+)
+_SECONDS = (365 * 86400, 30 * 86400, 7 * 86400, 86400, 3600, 60, 1)
+
+
+def key_arguments(document: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the part of ``arguments`` that forms the step's key; None when the step is not cached.
+
+    ``document`` is the step in the definition; ``arguments`` are its Arguments, resolved or not.
+    """
+    config = document.get("CacheConfig") or {}
+    names = step_type(document.get("Type")).cache_key
+    if not config.get("Enabled") or not names:
+        return None
+    return {name: _get_member(arguments, name) for name in names}
+
+
+def _get_member(arguments: Any, path: str) -> Any:
+    """Return the member at ``A.B``; None if missing, or if only a run knows its container."""
+    for name in path.split("."):
+        arguments = arguments.get(name) if isinstance(arguments, Mapping) else None
+    return arguments
+
+
+def duration(text: Any) -> float:
+    """Return the seconds of an ISO 8601 duration, also in AWS's spelling without P: ``30d``,
+    ``T16m``.
+
+    Raises:
+        ValueError: it is not a duration.
+    """
+    match = _DURATION.fullmatch(text) if isinstance(text, str) else None
+    if not match or not any(match.groups()):
+        message = f"ExpireAfter {text!r}: expected an ISO 8601 duration such as P30D or PT1H"
+        raise ValueError(message)
+    return float(sum(int(n) * s for n, s in zip(match.groups(), _SECONDS, strict=True) if n))
+
 
 VERSION = "2020-12-01"
 """Version of the language; every definition names it."""

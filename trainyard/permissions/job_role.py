@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from trainyard.permissions.named_resources import Collector, Needs, key_arn
-from trainyard.permissions.pipeline_subject import Subject
+from trainyard.permissions.pipeline_subject import Collector, Needs, Subject, key_arn
 from trainyard.permissions.statements import Gap, Statement, minimal
 from trainyard.permissions.step_requests import (
     BY_PIPELINE,

@@ -23,12 +23,11 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from trainyard.common.errors import DefinitionError
+from trainyard.language.definition_document import Step, property_file
 from trainyard.language.expressions import GET, JSON_GET, expressions, parse_get
 from trainyard.language.step_types import step_type
-from trainyard.language.steps import Step, property_file
 from trainyard.permissions.job_role import gaps, key_statements
-from trainyard.permissions.named_resources import key_arn
-from trainyard.permissions.pipeline_subject import Subject
+from trainyard.permissions.pipeline_subject import Subject, key_arn
 from trainyard.permissions.statements import Gap, Statement, below, minimal, split_uri
 from trainyard.permissions.step_requests import all_requests, job_roles, role_of
 

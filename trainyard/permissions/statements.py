@@ -7,9 +7,9 @@ from functools import cache
 from typing import Any
 
 from trainyard.common.errors import DefinitionError
+from trainyard.language.definition_document import Step, steps_of
 from trainyard.language.evaluation import Start, Unknown, evaluate, join
 from trainyard.language.expressions import ExpressionError, as_text, index_parameters, lookup
-from trainyard.language.steps import Step, steps_of
 
 Conditions = Mapping[str, Mapping[str, tuple[str, ...]]]
 """Operator → condition key → values, as in a policy."""

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainyard.common.errors import DefinitionError
+from trainyard.language.definition_document import Step, steps_of
 from trainyard.language.expressions import GET
 from trainyard.language.step_types import step_type
 from trainyard.language.step_types.job_steps import PROCESSING_JOB, TRAINING_JOB, TRANSFORM_JOB
-from trainyard.language.steps import Step, steps_of
-from trainyard.permissions.named_resources import Collector
-from trainyard.permissions.pipeline_subject import Subject
+from trainyard.permissions.pipeline_subject import Collector, Subject
 
 BY_PIPELINE = (
     *("Condition", "ForEach", "Fail", "RegisterModel", "Lambda", "Callback", "Lineage"),

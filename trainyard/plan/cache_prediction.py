@@ -1,8 +1,8 @@
 """Predict which steps the next execution would take from the cache, and why the others would run.
 
-A step is taken from the cache when its key (``trainyard.language.steps``) has the values
-of an earlier successful run of it that is not too old. Parameters have their defaults;
-an input from a step that runs again is new, unless it goes to the same place in every run.
+A step is taken from the cache when its key (``trainyard.language.definition_document``) has the
+values of an earlier successful run of it that is not too old. Parameters have their defaults; an
+input from a step that runs again is new, unless it goes to the same place in every run.
 """
 
 import json
@@ -10,15 +10,16 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Any, Literal
 
 from botocore.exceptions import ClientError
 
 from trainyard.aws_clients import error_code
+from trainyard.language.definition_document import Step, duration, key_arguments, steps_of
 from trainyard.language.evaluation import Start, Unknown, arn_variables, evaluate, unknowns
 from trainyard.language.expressions import ExpressionError, known_references, lookup, values
 from trainyard.language.step_types import step_type
-from trainyard.language.steps import Step, duration, key_arguments, steps_of
 from trainyard.plan.definition_diff import (
     CODE,
     Change,
@@ -30,7 +31,6 @@ from trainyard.plan.definition_diff import (
     reference,
     steps,
 )
-from trainyard.plan.s3_listing import list_objects
 
 # Earlier executions of a pipeline, newest first, read no further back than a plan needs.
 
@@ -576,3 +576,25 @@ def _words(change: Change) -> str:
 def code_name(path: str) -> str:
     """Return ``code`` for ``ProcessingInputs[code].S3Input.S3Uri``."""
     return path.partition("[")[2].partition("]")[0] or label(path)
+
+
+# The objects of a prefix in S3.
+
+MOST = 10_000
+"""Largest number of objects of one prefix that are listed."""
+
+
+def list_objects(s3: Any, uri: str, most: int = MOST) -> list[dict[str, Any]]:
+    """Return the first objects in the folder at ``uri``, or else those whose keys begin with it.
+
+    Raises:
+        ClientError: S3 refused.
+    """
+    bucket, _, prefix = uri.removeprefix("s3://").partition("/")
+    folder = f"{prefix.rstrip('/')}/" if prefix else ""
+    return _list_prefix(s3, bucket, folder, most) or _list_prefix(s3, bucket, prefix, most)
+
+
+def _list_prefix(s3: Any, bucket: str, prefix: str, most: int) -> list[dict[str, Any]]:
+    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
+    return list(islice((item for page in pages for item in page.get("Contents", ())), most))

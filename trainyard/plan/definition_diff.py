@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from trainyard.language.definition_document import steps_of
 from trainyard.language.evaluation import Unknown
 from trainyard.language.expressions import (
     GET,
@@ -17,7 +18,6 @@ from trainyard.language.expressions import (
     parse_get,
 )
 from trainyard.language.step_types import NESTED_KEYS
-from trainyard.language.steps import steps_of
 from trainyard.plan.deployed_pipeline import State
 from trainyard.secrets import hidden
 

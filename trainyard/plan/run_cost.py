@@ -14,11 +14,11 @@ from types import MappingProxyType
 from typing import Any
 
 from trainyard.foresight.interval import Spread
+from trainyard.language.definition_document import steps_of
 from trainyard.language.evaluation import Start, Unknown, evaluate, unknowns
 from trainyard.language.expressions import ExpressionError, values
 from trainyard.language.step_types import step_type
 from trainyard.language.step_types.job_steps import TRAINING_JOB
-from trainyard.language.steps import steps_of
 from trainyard.plan.cache_prediction import History, Outcome, Run, step_of
 from trainyard.plan.definition_diff import steps
 from trainyard.plan.prices import SPOT_LOW, Kind, Price, Prices
@@ -26,8 +26,7 @@ from trainyard.plan.prices import SPOT_LOW, Kind, Price, Prices
 # Prediction for a step: a plan shows it and counts with it, whatever its origin.
 #
 # Code that knows what a step's job computes (an application with its own trainings) creates it,
-# with
-# ``trainyard.foresight`` or otherwise. For a step without a prediction, nothing is claimed.
+# with ``trainyard.foresight`` or otherwise. For a step without a prediction, nothing is claimed.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,8 +13,14 @@ from rich.text import Text
 
 from trainyard.language.definition_document import END_STATUSES
 from trainyard.runs.execution import Execution, Step
-from trainyard.runs.run_display import Display, duration, latest, status_text, steps_table
-from trainyard.runs.run_summary import print_summary
+from trainyard.runs.run_display import (
+    Display,
+    duration,
+    latest,
+    print_summary,
+    status_text,
+    steps_table,
+)
 from trainyard.terminal import console
 
 INTERRUPT_STATUS = 130  # a shell's exit status of a command that Ctrl-C ended

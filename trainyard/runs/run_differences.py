@@ -17,9 +17,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import IO, Any
 
+from trainyard.language.definition_document import Step
 from trainyard.language.evaluation import Start, evaluate
 from trainyard.language.expressions import as_given, index_parameters, values
-from trainyard.language.steps import Step
 from trainyard.plan.definition_diff import (
     Field,
     Fields,

@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError, ParamValidationError
 
 from trainyard.aws_clients import service_errors
 from trainyard.common.errors import ServiceError
-from trainyard.language import steps as language
+from trainyard.language import definition_document as language
 from trainyard.language.evaluation import Start, Unknown, arn_variables, read_json
 from trainyard.language.expressions import ExpressionError, lookup
 from trainyard.language.step_types import STEP_TYPES

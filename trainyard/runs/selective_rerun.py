@@ -10,10 +10,9 @@ from typing import Any
 
 from trainyard.aws_clients import client, service_errors
 from trainyard.common.errors import RecipeError, nearest
-from trainyard.language.definition_document import END_STATUSES
+from trainyard.language.definition_document import END_STATUSES, Step, steps_of
 from trainyard.language.evaluation import arn_variables
 from trainyard.language.expressions import index_parameters, known_references
-from trainyard.language.steps import Step, steps_of
 from trainyard.runs.execution import Execution, latest_execution
 
 MOST = 50

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from trainyard.language.definition_document import Document
+from trainyard.language.definition_document import Document, Step
 from trainyard.language.evaluation import MEMBERS, ORDER, Unknown
 from trainyard.language.expressions import (
     EXPERIMENT,
@@ -18,7 +18,6 @@ from trainyard.language.expressions import (
     parse_get,
     split_path,
 )
-from trainyard.language.steps import Step
 from trainyard.validate.location import (
     KINDER,
     REFUSAL,

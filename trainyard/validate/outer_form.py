@@ -5,10 +5,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from trainyard.language.definition_document import VERSION, Document
+from trainyard.language.definition_document import VERSION, Document, Step, entries, steps_of
 from trainyard.language.expressions import DEFAULT_TYPE, TYPES, Reference, is_a, is_expression
 from trainyard.language.step_types import STEP_TYPES, step_type
-from trainyard.language.steps import Step, entries, steps_of
 from trainyard.validate.expression_checks import ANY, infer_type, odd_member
 from trainyard.validate.location import REFUSAL, Finding, Place, brief, suggestion
 from trainyard.validate.step_properties import service_shapes

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from trainyard.language.definition_document import Document
+from trainyard.language.definition_document import Document, Step
 from trainyard.language.expressions import (
     EXECUTION_VARIABLES,
     GET,
@@ -16,7 +16,6 @@ from trainyard.language.expressions import (
     parse_get,
     split_path,
 )
-from trainyard.language.steps import Step
 from trainyard.validate import outer_form
 from trainyard.validate.expression_checks import PASSING, everywhere, join, json_get
 from trainyard.validate.location import REFUSAL, Finding, Place, brief, suggestion

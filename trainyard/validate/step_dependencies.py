@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from trainyard.language.definition_document import TRIGGERS, Document
-from trainyard.language.steps import Step
+from trainyard.language.definition_document import TRIGGERS, Document, Step
 from trainyard.validate.expression_checks import odd_member
 from trainyard.validate.location import KINDER, REFUSAL, Finding, Place, brief, suggestion
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import botocore.loaders
 
+from trainyard.language.definition_document import Step
 from trainyard.language.expressions import ExpressionError, split_path
 from trainyard.language.step_types import STEP_TYPES, step_type
-from trainyard.language.step_types.shape_form import ANYTHING, structure
-from trainyard.language.steps import Step
+from trainyard.language.step_types.step_type import ANYTHING, structure
 from trainyard.validate.location import suggestion
 
 # Shapes to check values against: botocore's service models, and our own in the same form.

@@ -7,7 +7,7 @@ import pytest
 from pipelines.advice.training_setting import LoopTraining, of_job, of_recipe
 from pipelines.recipe.read_recipe import load
 from trainyard.common.errors import ForesightError
-from trainyard.foresight.gpus import GPUS
+from trainyard.foresight.cloud_machines import GPUS
 from trainyard.instance_types import MACHINES
 
 PROD = Path("recipes/prod.yaml")

@@ -4,8 +4,7 @@ from importlib.metadata import version
 
 from packaging.requirements import Requirement
 
-from pipelines.compile.image_packages import compare
-from pipelines.compile.package_lock import Entry
+from pipelines.compile.package_lock import Entry, compare
 from trainyard.image_packages import Image
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from sagemaker.core import image_uris
 
-from pipelines.compile.job_images import inference_image, training_image
+from pipelines.compile.compile_session import inference_image, training_image
 from pipelines.recipe.read_recipe import load
 from training.strategy_table import OLDEST_TORCH, release
 from trainyard.common.errors import RecipeError

@@ -17,7 +17,7 @@ from pipelines.compile.compilation import step_code
 from pipelines.compile.package_lock import PACKAGES, Entry, closure, read
 from steps.gate.config import PACKAGES as OF_GATE
 from steps.installed import differences
-from steps.train.library_support import REQUIREMENTS
+from steps.train.config import REQUIREMENTS
 from tests.conftest import CHECKOUT
 from training.config import TrainConfig
 from training.watching.trackers import packages

@@ -23,7 +23,7 @@ def test_the_sdk_has_the_same_causes_on_the_same_sides():
 
 
 def test_a_recipe_may_say_every_word_and_each_is_compiled():
-    from pipelines.compile.pipeline_settings import retry_policies
+    from pipelines.compile.compile_session import retry_policies
 
     words = get_args(get_args(Retry.model_fields["causes"].annotation)[0])
     assert set(words) == set(WORDS)

@@ -13,7 +13,7 @@ from pipelines.recipe.read_recipe import load
 from tests.pipelines.registry.test_champion import clients, registry  # noqa: F401
 from training.weights.starting_weights import read_start
 from trainyard.common.errors import DefinitionError, RecipeError, ServiceError
-from trainyard.language.steps import steps_of
+from trainyard.language.definition_document import steps_of
 
 pytestmark = pytest.mark.long
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.compile.compilation import Requirements, Wheelhouse
-from pipelines.compile.job_images import job_pythons
+from pipelines.compile.compile_session import job_pythons
 from pipelines.definition import from_recipe
 from pipelines.recipe.read_recipe import load
 from tests.conftest import CHECKOUT

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from pipelines.delivery import shard_volume
+from pipelines.delivery import budget
 from tests.pipelines.test_definition import compiled
-from trainyard.plan.s3_listing import MOST
+from trainyard.plan.cache_prediction import MOST
 
 
 class Bucket:
@@ -35,11 +35,11 @@ class Bucket:
 def test_a_volume_that_the_raw_data_do_not_fit_is_named(instances, count, size, said):
     overrides = [f"shard.instance_count={instances}", "shard.volume_gb=30"]
     document = json.loads(compiled("recipes/laptop.yaml", *overrides).body)
-    lines = list(shard_volume.remarks(Bucket(count, size), document))
+    lines = list(budget.shard_volume_remarks(Bucket(count, size), document))
     assert len(lines) == bool(said)
     assert said in "".join(lines)
     assert all(line.startswith("shard.volume_gb 30 is too small: ") for line in lines)
 
 
 def test_a_pipeline_without_our_shard_step_is_passed_over():
-    assert not list(shard_volume.remarks(Bucket(1, 1), {"Steps": [{"Name": "Other"}]}))
+    assert not list(budget.shard_volume_remarks(Bucket(1, 1), {"Steps": [{"Name": "Other"}]}))

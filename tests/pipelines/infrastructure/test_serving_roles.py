@@ -19,8 +19,8 @@ from pipelines.infrastructure.serving_roles import from_recipe
 from pipelines.registry.package_evidence import split
 from tests.conftest import CHECKOUT
 from tests.registered import BUCKET, SETTINGS, Registered, another, checkout_in, register
+from trainyard.emulator.iam.access_keys import TRUST
 from trainyard.emulator.iam.account_policies import DERIVED_POLICY
-from trainyard.emulator.services.own_role import TRUST
 from trainyard.permissions.policy_documents import read_policy
 from trainyard.permissions.policy_evaluation import Decision, Policies, Request, evaluate
 from trainyard.permissions.role_template import derive

@@ -11,7 +11,7 @@ from pipelines.recipe.environments import resolve
 from pipelines.recipe.read_recipe import load
 from pipelines.registry.ledger import channels, split
 from trainyard.common.errors import RecipeError
-from trainyard.language.steps import steps_of
+from trainyard.language.definition_document import steps_of
 
 LAPTOP = Path("recipes/laptop.yaml")
 WEB = "{uri: s3://corpus/raw/web/, weight: 0.7}"

@@ -13,8 +13,8 @@ from pipelines.recipe.read_recipe import load
 from pipelines.registry.champion import champion_parameters, group_of
 from pipelines.registry.verification import comparable
 from trainyard.common.errors import RecipeError, ServiceError
+from trainyard.language.definition_document import key_arguments
 from trainyard.language.expressions import values
-from trainyard.language.steps import key_arguments
 from trainyard.plan.pipeline_plan import started_with
 
 pytestmark = pytest.mark.long

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from types import SimpleNamespace
 
-from pipelines.run_report.run_documents import read_metrics
+from pipelines.run_report.training_pace import read_metrics
 from trainyard.runs.execution import Step
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.run_report.run_documents import history
 from pipelines.run_report.run_panels import PANELS, trials
+from pipelines.run_report.training_pace import history
 from tests.pipelines.run_report.test_search_results import summary
 from tests.trainyard.console.test_frozen_page import PACKAGE, References, render, step
 

@@ -14,8 +14,7 @@ from torch import nn
 
 from steps.evaluate import job as evaluate_job
 from steps.evaluate import score_rows as rows_module
-from steps.evaluate.model_archive import Source, TrainedModel
-from steps.evaluate.score_rows import Scoring, in_order, rows
+from steps.evaluate.score_rows import Scoring, Source, TrainedModel, in_order, rows
 from tests.training.test_language_model import pack
 from tests.training.trainings import write_dataset
 from training.data.dataset import Dataset

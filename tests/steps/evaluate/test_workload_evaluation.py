@@ -18,7 +18,7 @@ from steps.evaluate import score_table as scores_module
 from steps.evaluate import workload_evaluation as latency_module
 from steps.evaluate.evaluation_document import Evaluation
 from steps.evaluate.leaked_examples import leakage
-from steps.evaluate.model_archive import open_archive
+from steps.evaluate.score_rows import open_archive
 from steps.evaluate.score_table import Scores, write
 from tests.documents import keys_that_differ
 from tests.steps.test_jobs import RAGGED, TOYS, shard, train

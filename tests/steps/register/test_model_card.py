@@ -54,7 +54,7 @@ def test_metadata_that_the_service_would_refuse_are_refused_before_the_training(
 )
 def test_a_document_without_variables_is_its_json(document):
     import pipelines.compile.quiet_sdk  # noqa: F401 - prepares the SDK: must come first
-    from steps.register.model_card import join_json
+    from steps.register.step import join_json
 
     [text] = join_json(document).values
     assert json.loads(text) == document and "\n" not in text

@@ -10,17 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.compile.compilation import Asset, CompiledPipeline
-from pipelines.compile.job_images import training_image
+from pipelines.compile.compile_session import training_image
 from pipelines.compile.package_lock import read
 from pipelines.definition import build
 from pipelines.recipe.environments import resolve
 from pipelines.recipe.read_recipe import load
-from steps.train.library_support import (
-    INSTANCE_TYPES,
-    LAUNCHERS,
-    SMP_IMAGES,
-    refuse_machines,
-)
+from steps.train.config import INSTANCE_TYPES, LAUNCHERS, SMP_IMAGES, refuse_machines
 from trainyard.common.errors import RecipeError
 
 pytestmark = pytest.mark.long

@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.data.example_hashes import sample_hashes
 from training.data.manifest import Field
+from training.data.shard_writer import sample_hashes
 
 FIELDS = {
     "flag": Field(dtype="uint8"),

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save
 
-from training.export.safetensors_file import TYPES, SafeFile
+from training.export.weight_location import TYPES, SafeFile
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
 SHAPES = st.lists(st.integers(0, 3), max_size=3).map(tuple)

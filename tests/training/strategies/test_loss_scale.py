@@ -12,8 +12,8 @@ from tests.training import worlds
 from tests.training.test_loop import copy_inputs, same, weights
 from tests.training.trainings import history, losses
 from training.step_numbers import Numbers
-from training.strategies import loss_scale
-from training.strategies.loss_scale import LossScale
+from training.strategies import precision
+from training.strategies.precision import LossScale
 from training.strategies.ranks import Ranks
 from trainyard.common.errors import TrainingError
 
@@ -32,10 +32,10 @@ def scalar(value: float) -> torch.Tensor:
 
 def test_the_scale_is_that_of_gradscaler(monkeypatch):
     usual = torch.amp.GradScaler("cpu")
-    assert usual._init_scale == loss_scale.INITIAL
-    assert usual.get_growth_interval() == loss_scale.INTERVAL
+    assert usual._init_scale == precision.INITIAL
+    assert usual.get_growth_interval() == precision.INTERVAL
     theirs, ours = torch.amp.GradScaler("cpu", growth_interval=20), LossScale(ALONE.device)
-    monkeypatch.setattr(loss_scale, "INTERVAL", 20)
+    monkeypatch.setattr(precision, "INTERVAL", 20)
     weight = nn.Parameter(torch.zeros(1))
     optimizer = torch.optim.SGD([weight], lr=0.0)
     theirs.scale(weight)  # makes its tensors
@@ -84,7 +84,7 @@ def test_a_loss_that_is_not_finite_is_so_by_itself():
 
 def test_a_training_goes_on_with_the_scale_that_it_had(root, train, monkeypatch):
     """Bit for bit, from a checkpoint of steps that changed the scale; skips leave no trace."""
-    monkeypatch.setattr(loss_scale, "INITIAL", LARGE)
+    monkeypatch.setattr(precision, "INITIAL", LARGE)
     whole = train(root, **FIRST)
     torn = train(copy_inputs(root, "torn"), **FIRST)
     [middle] = torn.glob("checkpoints/*/step-00000008")
@@ -95,7 +95,7 @@ def test_a_training_goes_on_with_the_scale_that_it_had(root, train, monkeypatch)
     assert saved["optimizer.out.weight.step"] == 8 - skipped < 8
     [newest] = torn.glob("checkpoints/*/step-00000016")
     next(newest.glob("*.safetensors")).write_bytes(b"torn")
-    monkeypatch.setattr(loss_scale, "INITIAL", 1.0)
+    monkeypatch.setattr(precision, "INITIAL", 1.0)
     train(torn, **FIRST)
     assert losses(torn) == losses(whole) and same(weights(torn), weights(whole))
     for name in ("loss_scale", "skipped_steps"):
@@ -110,7 +110,7 @@ def test_a_training_goes_on_with_the_scale_that_it_had(root, train, monkeypatch)
 
 def run_watched(given, environment, root, rank):
     """Run one rank, which records each step that it leaves out."""
-    loss_scale.INITIAL, update = LARGE, LossScale.update
+    precision.INITIAL, update = LARGE, LossScale.update
     told = root / f"skipped-{rank}"
 
     def noted(self, overflow):

@@ -7,8 +7,8 @@ from torch import nn
 from tests.training.trainings import SETTINGS
 from training import optimizers
 from training.config import TrainConfig
-from training.watching import weight_updates
-from training.watching.weight_updates import measure_updates, metrics
+from training.watching import step_progress
+from training.watching.step_progress import measure_updates, update_metrics
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "lamb"])
@@ -32,11 +32,11 @@ def test_the_ratios_are_those_of_the_weights_before_and_after(optimizer):
 def test_where_there_is_nothing_to_measure_nothing_is_said():
     model = nn.LayerNorm(4)
     found = measure_updates(optimizers.build(TrainConfig(**SETTINGS), model), torch.device("cpu"))
-    assert metrics(found.tolist()) == {}
+    assert update_metrics(found.tolist()) == {}
 
 
 def test_ranks_that_hold_other_weights_are_put_together():
-    assert metrics([1e-3, float("nan"), 3e-3]) == {"update_ratio": 2e-3}
+    assert update_metrics([1e-3, float("nan"), 3e-3]) == {"update_ratio": 2e-3}
 
 
 @pytest.mark.parametrize("shape", [(3000, 40), (40, 3000), (2, 10**5), (300, 7, 5, 5)])
@@ -47,7 +47,7 @@ def test_of_a_large_matrix_rows_are_as_good_as_all(shape: tuple[int, ...], monke
     weight.grad = torch.randn(shape) * 1e-3
     optimizers.step(built, torch.tensor(True))
     some = measure_updates(built, torch.device("cpu"))
-    monkeypatch.setattr(weight_updates, "SAMPLED_ELEMENTS", weight.numel())
+    monkeypatch.setattr(step_progress, "SAMPLED_ELEMENTS", weight.numel())
     torch.testing.assert_close(some, measure_updates(built, torch.device("cpu")), rtol=0.1, atol=0)
 
 

@@ -72,7 +72,7 @@ def test_shapes_that_were_traced_are_advised_as_the_formulas_are(advise, tmp_pat
     from dataclasses import asdict, replace
 
     from trainyard.foresight import model_shapes
-    from trainyard.foresight.published_models import get_model
+    from trainyard.foresight.model_shapes import get_model
     from trainyard.foresight.setting import Setting
 
     model = Setting(gpu="H100-80", compile=True, **get_model("llama-2-7b").shape)

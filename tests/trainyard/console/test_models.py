@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.trainyard.emulator.harness import IMAGE, Cloud
-from trainyard.console.model_groups import place_of
+from trainyard.console.outcomes import place_of
 from trainyard.console.pages import models
 
 FOREIGN = "999988887777.dkr.ecr.eu-west-1.amazonaws.com/somebodys@sha256:" + "a" * 64

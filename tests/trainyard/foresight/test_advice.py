@@ -8,7 +8,7 @@ from trainyard.foresight.advice import Candidate, advise, select_layouts
 from trainyard.foresight.advice_display import count, misses, why_not
 from trainyard.foresight.interval import Spread
 from trainyard.foresight.layouts import Space
-from trainyard.foresight.published_models import get_model
+from trainyard.foresight.model_shapes import get_model
 from trainyard.foresight.question import Question, offers
 from trainyard.foresight.setting import Setting
 

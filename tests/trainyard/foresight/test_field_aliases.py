@@ -3,7 +3,7 @@
 import pytest
 
 from trainyard.foresight import field_aliases
-from trainyard.foresight.gpus import GPUS
+from trainyard.foresight.cloud_machines import GPUS
 from trainyard.foresight.setting import Setting
 
 MODEL = {"gpu": "H100-80", "layers": 2, "hidden": 256, "lora_rank": 8}

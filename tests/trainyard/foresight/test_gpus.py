@@ -1,6 +1,6 @@
 import pytest
 
-from trainyard.foresight.gpus import GPUS, device_of
+from trainyard.foresight.cloud_machines import GPUS, device_of
 from trainyard.instance_types import MACHINES
 
 

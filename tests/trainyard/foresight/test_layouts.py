@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainyard.foresight.layouts import Count, Machine, Space, fitting, node_counts
-from trainyard.foresight.published_models import get_model
+from trainyard.foresight.model_shapes import get_model
 from trainyard.foresight.setting import Setting
 
 P5 = Machine(gpu="H100-80", gpus=8, node_gbps=3200)

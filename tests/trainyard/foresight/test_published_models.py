@@ -3,7 +3,7 @@
 import pytest
 
 from trainyard.common.errors import RecipeError
-from trainyard.foresight.published_models import MODELS, get_model
+from trainyard.foresight.model_shapes import MODELS, get_model
 from trainyard.foresight.setting import Setting
 
 PARAMETERS = {"gpt-3-175b": 175e9, "llama-3-70b": 70.6e9, "llama-3-405b": 405e9}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainyard.language.steps import duration
+from trainyard.language.definition_document import duration
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from trainyard.emulator.sagemaker.pipelines.checked_definition import Definition, Step
 from trainyard.emulator.sagemaker.pipelines.running_execution import ExecutionScope
-from trainyard.language.definition_document import Document
+from trainyard.language.definition_document import Document, steps_of
 from trainyard.language.evaluation import Scope, Start, Unknown, evaluate, join, unknowns
 from trainyard.language.expressions import ExpressionError, as_text
-from trainyard.language.steps import steps_of
 from trainyard.permissions.statements import Values
 from trainyard.plan.cache_prediction import STANDS, History, Next, Past, Run
 

@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainyard.language.definition_document import entries, steps_of
 from trainyard.language.expressions import lookup
-from trainyard.language.steps import entries, steps_of
 
 names = st.sampled_from("ABCDE")
 junk = st.sampled_from(

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from trainyard.emulator.containers.interpreter import OWN_PYTHON
+from trainyard.emulator.containers.node import OWN_PYTHON
 from trainyard.migration.facts import MODULES, NAME_MODULES
 
 _IMPORTS = """

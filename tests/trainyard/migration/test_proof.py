@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from trainyard.common.errors import DefinitionError
-from trainyard.emulator.containers.interpreter import OWN_PYTHON
+from trainyard.emulator.containers.node import OWN_PYTHON
 from trainyard.equality.observed_run import Setting
 from trainyard.equality.static_comparison import decide
-from trainyard.migration.proof import Sides, compile_script
 from trainyard.migration.rewriting import migrate
+from trainyard.migration.signatures import Sides, compile_script
 
 DATA = Path(__file__).with_name("data")
 OLD = DATA / "small_v2.py"

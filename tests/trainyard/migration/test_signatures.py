@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trainyard.emulator.containers.interpreter import OWN_PYTHON
+from trainyard.emulator.containers.node import OWN_PYTHON
 from trainyard.migration.rewriting import migrate
 from trainyard.migration.signatures import UNPACKED_REASON, fit
 

@@ -10,10 +10,9 @@ import pytest
 from pipelines.start import start
 from tests.trainyard.emulator.harness import ROLE, Cloud, cloud, pipeline, train_step
 from tests.trainyard.plan.test_cache_prediction import EXECUTION, cache, join, output, step
-from trainyard.plan import overwritten_data as looking
+from trainyard.plan import pipeline_plan as looking
 from trainyard.plan.cache_prediction import History, predict
-from trainyard.plan.overwritten_data import overwritten
-from trainyard.plan.pipeline_plan import started_with
+from trainyard.plan.pipeline_plan import overwritten, started_with
 
 pytestmark = pytest.mark.long
 

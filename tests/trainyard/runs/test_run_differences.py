@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from trainyard.language.steps import steps_of
+from trainyard.language.definition_document import steps_of
 from trainyard.runs.run_differences import key, parameter_fields, parameters, step_inputs
 
 

@@ -5,12 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainyard.runs.execution import Step
-from trainyard.runs.run_summary import (
-    LAST_LINES,
-    _worth_showing,
-    last_words,
-    registered_again,
-)
+from trainyard.runs.run_display import LAST_LINES, _worth_showing, last_words, registered_again
 
 LAUNCHER_LINES = [
     "E1121 12:05:54.117000 74 torch/distributed/elastic/multiprocessing/api.py:1002] failed",

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from training.microbatches import by_batch
-from training.tools.contract_tests.contract import Fault, NotChecked, place, rule
+from training.tools.contract_tests.contract import Fault, NotChecked, Trial, place, rule
 from training.tools.contract_tests.packing_rules import environment
-from training.tools.contract_tests.trial import Trial
 from training.tools.contract_tests.trial_rank import Case, Plan
 
 STEPS, SAVED_STEP = 6, 3

@@ -9,8 +9,17 @@ import torch
 from torch import Tensor, nn
 
 from training.microbatches import MicroBatches, by_batch
-from training.tools.contract_tests.contract import Fault, NotChecked, place, rule
-from training.tools.contract_tests.trial import SAMPLES, SEED, Trial, losses, mode
+from training.tools.contract_tests.contract import (
+    SAMPLES,
+    SEED,
+    Fault,
+    NotChecked,
+    Trial,
+    losses,
+    mode,
+    place,
+    rule,
+)
 
 CLOSE = 1e-4
 """Relative tolerance: a float32 sum in another order differs by less."""

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from training.data.dataset import Dataset
-from training.tools.contract_tests.contract import CHECKOUT, Fault, rule
-from training.tools.contract_tests.trial import SAMPLES, Trial
+from training.tools.contract_tests.contract import CHECKOUT, SAMPLES, Fault, Trial, rule
 from trainyard.common.errors import DataError
 
 TWICE = ("sharded", "sharded-again")

@@ -8,9 +8,17 @@ import torch
 from torch import nn
 
 from training.scores import Block
-from training.tools.contract_tests.contract import Fault, NotChecked, place, rule
+from training.tools.contract_tests.contract import (
+    SEED,
+    Fault,
+    NotChecked,
+    Trial,
+    losses,
+    mode,
+    place,
+    rule,
+)
 from training.tools.contract_tests.forward_rules import CLOSE
-from training.tools.contract_tests.trial import SEED, Trial, losses, mode
 
 
 @rule("scores", "each example of the test split has a finite row, and the same one each time")

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from training.export import artifact
 from training.export.weight_location import LocalWeights
-from training.tools.contract_tests.contract import Fault, place, rule
-from training.tools.contract_tests.trial import SEED, Trial, losses, mode
+from training.tools.contract_tests.contract import SEED, Fault, Trial, losses, mode, place, rule
 
 INTERNAL = {"training", "_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"}
 INSERT = "register it: nn.Parameter, nn.ModuleList, nn.ModuleDict, self.register_buffer(…)"

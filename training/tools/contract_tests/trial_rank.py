@@ -19,8 +19,7 @@ from training.config import TrainConfig
 from training.export.weight_location import gather_weights
 from training.loop import Loop
 from training.strategies import start_strategy
-from training.tools.contract_tests.contract import error_line, raised_at
-from training.tools.contract_tests.trial import Trial
+from training.tools.contract_tests.contract import Trial, error_line, raised_at
 
 
 @dataclass(frozen=True)

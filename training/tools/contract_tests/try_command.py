@@ -19,9 +19,8 @@ from training.tools.contract_tests import (
     scoring_rules,
     state_rules,
 )
-from training.tools.contract_tests.contract import RULES, Rule, Verdict, judge
+from training.tools.contract_tests.contract import RULES, Rule, Trial, Verdict, judge
 from training.tools.contract_tests.packing_rules import TWICE, shard
-from training.tools.contract_tests.trial import Trial
 from training.workloads import read_settings, spec
 from trainyard.common.errors import TrainyardError, nearest
 

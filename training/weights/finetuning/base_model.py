@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from training.export.weight_location import fill as fill_exported
 from training.export.weight_location import retie_weights
-from training.weights.finetuning import hugging_face_folder, lora, model_files
-from training.weights.finetuning.model_files import ARCHIVE
+from training.weights.finetuning import hugging_face_folder, lora
+from training.weights.finetuning.hugging_face_folder import ARCHIVE
 from training.weights.initial import build_model
 from training.workloads import Workload, spec
 from trainyard.common.errors import DataError, TrainingError
@@ -33,7 +33,7 @@ def sha256(folder: Path) -> str:
     Raises:
         DataError: the folder holds no model.
     """
-    return model_files.sha256(folder)
+    return hugging_face_folder.model_files_sha256(folder)
 
 
 def fill(
@@ -86,7 +86,7 @@ def read(
     """
     if (folder / ARCHIVE).is_file():
         return _read_archive(name, folder / ARCHIVE, uri)
-    if model_files.is_unpacked(folder):
+    if hugging_face_folder.is_unpacked(folder):
         return _read_unpacked(workload, name, folder, uri, model, asked_as_folder)
     return _read_folder(workload, name, folder, uri, model)
 
@@ -111,7 +111,9 @@ def _read_unpacked(
 ) -> dict[str, Tensor]:
     config = folder / hugging_face_folder.CONFIG
     content = config.read_bytes() if config.is_file() else None
-    description = _read_description(name, folder, [*model_files.files(folder)], content, uri)
+    description = _read_description(
+        name, folder, [*hugging_face_folder.files(folder)], content, uri
+    )
     if asked_as_folder:
         _check_same_model(workload, name, description, uri)
     return retie_weights(build_model.read(model, hugging_face_folder.weights(folder)), description)

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from training.dropout import Dropout
-from training.export.safetensors_file import SafeFile
+from training.export.weight_location import SafeFile
 from training.weights.finetuning.adapters import Adapters, Tuning
 from training.weights.initial.build_model import changing
 from training.workloads import Workload

@@ -11,8 +11,17 @@ import torch
 from torch import Tensor
 
 from training.weights.initial.initial_values import Part
-from training.weights.initial.random_draws import DRAW_FUNCTIONS, Runs, bits, key_of
-from training.weights.initial.replay import EMPTY, OVERWRITING, RecorderProtocol, Step, View
+from training.weights.initial.replay import (
+    DRAW_FUNCTIONS,
+    EMPTY,
+    OVERWRITING,
+    RecorderProtocol,
+    Runs,
+    Step,
+    View,
+    bits,
+    key_of,
+)
 
 aten = torch.ops.aten
 CONSTANT = {

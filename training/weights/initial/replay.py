@@ -1,5 +1,6 @@
 """Results of recorded steps for a whole tensor: they are run again, with real memory."""
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -10,7 +11,6 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from training.weights.initial.initial_values import Part, Value, whole_part
-from training.weights.initial.random_draws import DRAW_FUNCTIONS, Runs, bits, key_of
 
 # A tensor is identified by its storage, size, strides and offset. So views need no steps
 # of their own, and what writes into a view writes into what it is a view of.
@@ -224,3 +224,121 @@ class WholeValue:
 
     def write(self, part: Part, into: Tensor) -> None:
         into.copy_(replay_steps(self._recorder, self._view, self._steps)[part])
+
+
+# Random numbers that belong to an element: each depends only on a key and the element's index.
+#
+# Philox (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3") turns a counter into
+# random bits, so any rank has the bits of any element without those before it. Each element takes
+# 64 of them, and a normal number is the inverse distribution function of them, in float64.
+
+LANES = 4  # 64-bit words per value of Philox's counter
+CHUNK = 16384
+"""Elements computed at once: below 32768, from which on torch uses several threads, whose pieces
+would depend on the number of threads."""
+PADDING = 256
+"""Chunk lengths are multiples of this: processors compute the rest after whole vectors with other
+instructions, and an element's number must not depend on its place in a chunk."""
+SHORT = 256
+"""Run length below which bits are cut from one draw over the chunk's whole range."""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Indices of elements: runs of ``length`` neighbours that begin at ``starts``."""
+
+    starts: np.ndarray
+    length: int
+
+    @property
+    def count(self) -> int:
+        return len(self.starts) * self.length
+
+    @property
+    def padded_count(self) -> int:
+        return -(-self.count // PADDING) * PADDING
+
+    def indices(self) -> np.ndarray:
+        """Return the index of each element, int64 (count,)."""
+        return (self.starts[:, None] + np.arange(self.length)).ravel()
+
+    def chunks(self) -> Iterator["Runs"]:
+        """Yield the runs in order, in chunks of at most CHUNK elements each."""
+        if self.length > CHUNK:
+            for start in self.starts:
+                for offset in range(0, self.length, CHUNK):
+                    yield Runs(np.array([start + offset]), min(CHUNK, self.length - offset))
+        elif self.length:
+            rows = CHUNK // self.length
+            for offset in range(0, len(self.starts), rows):
+                yield Runs(self.starts[offset : offset + rows], self.length)
+
+
+def key_of(seed: int, name: str) -> int:
+    """Return 128 bits of a hash of the seed and the name."""
+    return int.from_bytes(hashlib.sha256(f"initial {seed} {name}".encode()).digest()[:16])
+
+
+def bits(key: int, runs: Runs) -> np.ndarray:
+    """Return 64 random bits per element, uint64 (padded,); those after the last one are zeros."""
+    words = np.zeros(runs.padded_count, np.uint64)
+    if len(runs.starts) > 1 and runs.length < SHORT:
+        first = int(runs.starts[0])
+        span = int(runs.starts[-1]) + runs.length - first
+        # What lies between the runs is drawn, too, so the span has a limit.
+        if span < 64 * CHUNK:
+            words[: runs.count] = _read(key, first, span)[runs.indices() - first]
+            return words
+    for offset, start in zip(range(0, runs.count, runs.length or 1), runs.starts, strict=False):
+        words[offset : offset + runs.length] = _read(key, int(start), runs.length)
+    return words
+
+
+def _read(key: int, start: int, count: int) -> np.ndarray:
+    """Return the random words of ``count`` consecutive elements."""
+    skip = start % LANES
+    return np.random.Philox(key=key, counter=start // LANES).random_raw(count + skip)[skip:]
+
+
+def uniform(words: np.ndarray, low: float, high: float, dtype: torch.dtype) -> Tensor:
+    """Return uniform numbers in [low, high)."""
+    # The upper 53 bits: as many as a float64 holds.
+    numbers = torch.from_numpy((words >> np.uint64(11)).astype(np.float64))
+    result = numbers.mul_(2.0**-53 * (high - low)).add_(low).to(dtype)
+    if high > low:  # rounding may reach ``high``
+        edge = torch.tensor(high, dtype=dtype)
+        result.clamp_(max=torch.nextafter(edge, torch.full_like(edge, -torch.inf)))
+    return result
+
+
+def normal(words: np.ndarray, mean: float, std: float, dtype: torch.dtype) -> Tensor:
+    """Return normal numbers, from 53 bits in the middle of their intervals, so all are finite."""
+    numbers = torch.from_numpy((words >> np.uint64(11)).astype(np.float64))
+    normals = torch.special.ndtri(numbers.add_(0.5).mul_(2.0**-53))
+    return normals.mul_(std).add_(mean).to(dtype)
+
+
+Numbers = Callable[[np.ndarray, torch.dtype], Tensor]
+
+
+def _normal(arguments: Mapping[str, Any]) -> Numbers:
+    mean, std = arguments.get("mean", 0.0), arguments.get("std", 1.0)
+    return lambda words, dtype: normal(words, mean, std, dtype)
+
+
+def _uniform(arguments: Mapping[str, Any]) -> Numbers:
+    low, high = arguments.get("from", 0.0), arguments.get("to", 1.0)
+    return lambda words, dtype: uniform(words, low, high, dtype)
+
+
+DRAW_FUNCTIONS: Mapping[Any, Callable[[Mapping[str, Any]], Numbers]] = {
+    aten.normal_.default: _normal,
+    aten.normal.float_float: _normal,
+    aten.randn.default: _normal,
+    aten.randn_like.default: _normal,
+    aten.uniform_.default: _uniform,
+    aten.rand.default: _uniform,
+    aten.rand_like.default: _uniform,
+}
+"""Operation → function from its arguments by name to a function from 64 bits per element to its
+numbers."""

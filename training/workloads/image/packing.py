@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from training.data.dataset import Dataset
-from training.data.example_hashes import sample_hashes
 from training.data.manifest import Field, Samples
+from training.data.shard_writer import sample_hashes
 from training.workloads import Column
 from training.workloads.column_packing import Codes
 from training.workloads.image.config import ImageConfig

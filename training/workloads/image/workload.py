@@ -20,9 +20,9 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from training.data.dataset import Dataset, Share
-from training.data.example_hashes import sample_hashes
 from training.data.loader import Preparation, split
 from training.data.manifest import Samples
+from training.data.shard_writer import sample_hashes
 from training.scores import Block
 from training.workloads import Column
 from training.workloads.column_packing import value_hashes

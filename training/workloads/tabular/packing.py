@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from training.data.dataset import Dataset
-from training.data.example_hashes import sample_hashes
 from training.data.manifest import Field, Samples
+from training.data.shard_writer import sample_hashes
 from training.workloads import Column
 from training.workloads.column_packing import TOO_LARGE, Codes
 from training.workloads.tabular.column_statistics import Moments, Statistics, Tally

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from training.data.dataset import Dataset, Share
-from training.data.example_hashes import sample_hashes
 from training.data.manifest import Samples
+from training.data.shard_writer import sample_hashes
 from training.defaults.request_batch import record_of, rows
 from training.scores import Block, Metrics
 from training.workloads import Column

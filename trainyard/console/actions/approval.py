@@ -9,7 +9,7 @@ from trainyard.common.errors import TrainyardError
 from trainyard.console.account_cache import Account
 from trainyard.console.actions.action import ONCE, Call, Field, Proposal, action, told_by
 from trainyard.console.app_hooks import owner
-from trainyard.console.model_groups import Champion, champion, describe_package, place_of
+from trainyard.console.outcomes import Champion, champion, describe_package, place_of
 
 APPROVE_WITH = "approve_with"
 """Key in a package's customer metadata with the command that must approve it, after its own

@@ -20,10 +20,10 @@ from trainyard.console.metric_curves import Metrics, read
 from trainyard.console.outcomes import by_importance, figure, importance
 from trainyard.console.pages.charts import Curve, curve_chart
 from trainyard.console.shown_step import read_definition
-from trainyard.language.steps import Step as StepDefinition
-from trainyard.language.steps import steps_of
+from trainyard.language.definition_document import Step as StepDefinition
+from trainyard.language.definition_document import steps_of
+from trainyard.plan.cache_prediction import list_objects
 from trainyard.plan.definition_diff import Fields
-from trainyard.plan.s3_listing import list_objects
 from trainyard.runs.execution import Step
 from trainyard.runs.run_differences import (
     EXECUTION,

@@ -8,7 +8,7 @@ from trainyard.common.errors import ServiceError
 from trainyard.console import account_cache
 from trainyard.console.account_cache import Account, account, read_items
 from trainyard.console.app_hooks import application, read_panels
-from trainyard.console.model_groups import (
+from trainyard.console.outcomes import (
     AT_ONCE,
     arn_of,
     champion,
@@ -16,11 +16,11 @@ from trainyard.console.model_groups import (
     find_decision,
     find_execution,
     groups,
+    importance,
     metrics,
     place_of,
     versions,
 )
-from trainyard.console.outcomes import importance
 from trainyard.console.pages.charts import Line, chart
 
 page = Blueprint("models", __name__)

@@ -15,13 +15,12 @@ from trainyard.console import account_cache
 from trainyard.console.account_cache import A_DAY, Account, Snapshot, account, read_items
 from trainyard.console.app_hooks import Panels, application, read_panels
 from trainyard.console.graph import WORDS, Flow, Graph, Timeline, flow, graph, timeline
-from trainyard.console.model_groups import EXECUTION
-from trainyard.console.outcomes import Cost, cost, costs
+from trainyard.console.outcomes import EXECUTION, Cost, cost, costs
 from trainyard.console.pages.charts import training_charts
 from trainyard.plan.prices import Prices, load
 from trainyard.runs.execution import Step
 from trainyard.runs.job_cost import Spent, had_machines
-from trainyard.runs.run_summary import model_package
+from trainyard.runs.run_display import model_package
 from trainyard.runs.why.diagnosis import Cause
 from trainyard.runs.why.read_evidence import cause_of
 

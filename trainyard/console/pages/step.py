@@ -14,7 +14,7 @@ from trainyard.console.account_cache import Account, account
 from trainyard.console.app_hooks import application, read_panels
 from trainyard.console.log_lines import streams
 from trainyard.console.metric_curves import read
-from trainyard.console.model_groups import place_of
+from trainyard.console.outcomes import place_of
 from trainyard.console.pages.charts import Curve, Line, chart, training_charts
 from trainyard.console.pages.log import last_lines
 from trainyard.console.shown_step import (

@@ -1,14 +1,22 @@
 """The store of metric data: an SQLite file, whose rows are values or sets of statistics."""
 
+import hashlib
+import hmac
 import json
 import logging
 import re
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from werkzeug import Request, Response
+
+from trainyard.common.measures import CONTENT_TYPE, OF_SERVICE, Measure, Sample, Source, text
+from trainyard.language.definition_document import END_STATUSES
 
 # Seconds that data are kept: CloudWatch's retention for one-minute periods.
 RETENTION_SECONDS = 15 * 86400
@@ -188,3 +196,142 @@ def _percentile(share: float, values: list[tuple[float, float]]) -> float:
         if total >= target - 1e-9:
             return value
     return values[-1][0]
+
+
+# Metrics that the emulator records about its own work, under AWS's names.
+#
+# Namespaces, names, dimensions and units are those of the developer guide, "Metrics for monitoring
+# Amazon SageMaker AI with Amazon CloudWatch".
+
+ENDPOINTS = "AWS/SageMaker"
+TRAINING = "/aws/sagemaker/TrainingJobs"
+PIPELINES = "AWS/Sagemaker/ModelBuildingPipeline"
+MICROSECOND, MILLISECOND = 1e-6, 1e-3
+_ENDINGS = {"Failed": "Failed", "Succeeded": "Succeeded", "Stopped": "Stopped"}
+
+
+def invocation(
+    metrics: Metrics,
+    names: tuple[str, str, str],
+    status: int,
+    times: tuple[float, float],
+    count: int,
+) -> None:
+    """Record one InvokeEndpoint.
+
+    ``names``: endpoint, variant, and the configuration that served it. ``status``: status of the
+    container's answer. ``times``: seconds that the container took, and the additional seconds.
+    ``count``: the variant's instances.
+    """
+    now, (model, overhead) = time.time(), times
+    values = {
+        "Invocations": (1.0, "None"),
+        "InvocationsPerInstance": (1.0 / count, "None"),
+        "Invocation4XXErrors": (float(400 <= status < 500), "None"),
+        "Invocation5XXErrors": (float(status >= 500), "None"),
+        "InvocationModelErrors": (float(status >= 300), "None"),
+        "ModelLatency": (model / MICROSECOND, "Microseconds"),
+        "OverheadLatency": (max(0.0, overhead) / MICROSECOND, "Microseconds"),
+    }
+    # Also by configuration, so that an alarm can examine a single fleet.
+    variant = {"EndpointName": names[0], "VariantName": names[1]}
+    metrics.put(
+        (Metric.from_dimensions(ENDPOINTS, name, dimensions), Point.from_value(value, unit, now))
+        for dimensions in (variant, variant | {"EndpointConfigName": names[2]})
+        for name, (value, unit) in values.items()
+    )
+
+
+def training(metrics: Metrics, job: str, values: list[tuple[str, float]]) -> None:
+    """Record the values that MetricDefinitions found in a line of a training job's log."""
+    dimensions = {"TrainingJobName": job}
+    metrics.put(
+        (Metric.from_dimensions(TRAINING, name, dimensions), Point.from_value(value))
+        for name, value in values
+    )
+
+
+def execution(metrics: Metrics, record: dict, step: str | None) -> None:
+    """Record a change of an execution's status, or of the status of its step ``step``."""
+    dimensions = {"PipelineName": record["pipeline"]}
+    if step is None:
+        answer = record["answer"]
+        status, began = answer["PipelineExecutionStatus"], answer["CreationTime"]
+        word, has_ended = "Execution", status in END_STATUSES
+    else:
+        step_record = record["steps"][step]
+        dimensions["StepName"] = step
+        status, began = step_record["StepStatus"], step_record["StartTime"]
+        word, has_ended = "Step", "EndTime" in step_record
+    points = {}
+    if status == "Executing":
+        points[f"{word}Started"] = Point.from_value(1, "Count")
+    if has_ended:
+        points[f"{word}Duration"] = Point.from_value(
+            (time.time() - began) / MILLISECOND, "Milliseconds"
+        )
+    if status in _ENDINGS:
+        points[f"{word}{_ENDINGS[status]}"] = Point.from_value(1, "Count")
+    metrics.put(
+        (Metric.from_dimensions(PIPELINES, name, dimensions), point)
+        for name, point in points.items()
+    )
+
+
+# The emulator's metrics in Prometheus' format: GET /metrics with a token made from the secret.
+#
+# The samples come from CloudWatch's store, so both agree, also after a restart. Data older than the
+# store's retention are gone, and then a counter falls: Prometheus takes that for a restart.
+
+PATH = "/metrics"
+
+
+def token_of(secret: str) -> str:
+    """Return Prometheus' token: it is derived from the secret, and gives access only to the
+    metrics.
+    """
+    return hmac.new(secret.encode(), b"trainyard metrics", hashlib.sha256).hexdigest()
+
+
+def is_scrape(request: Request) -> bool:
+    """Return whether it is a request for metrics; one for a bucket called metrics is signed."""
+    scheme = request.headers.get("Authorization", "").partition(" ")[0]
+    return request.path == PATH and request.method == "GET" and scheme.lower() == "bearer"
+
+
+def answer(request: Request, secret: str, stores: Iterable[Metrics]) -> Response:
+    """Return the metrics of all regions' stores; 401 for a wrong token."""
+    token = request.headers["Authorization"].partition(" ")[2].strip()
+    if not hmac.compare_digest(token.encode(), token_of(secret).encode()):
+        challenge = {"WWW-Authenticate": 'Bearer realm="trainyard"'}
+        return Response("trainyard metrics token prints the token\n", 401, challenge)
+    totals = {m: total for store in stores for m, total in store.totals(_NAMESPACES).items()}
+    body = text((measure, list(_samples(measure, totals))) for measure in OF_SERVICE)
+    return Response(body, content_type=CONTENT_TYPE)
+
+
+_NAMESPACES = sorted({source.namespace for measure in OF_SERVICE for source in measure.sources})
+
+
+def _samples(measure: Measure, totals: dict[Metric, tuple[float, float]]) -> Iterator[Sample]:
+    """Iterate over a sample for each combination of labels; regions are added up."""
+    sums: defaultdict[tuple[tuple[str, str], ...], list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for source in measure.sources:
+        for metric, (count, total) in totals.items():
+            if (labels := _labels(measure, source, metric)) is not None:
+                sums[tuple(labels.items())][0] += total * source.scale
+                sums[tuple(labels.items())][1] += count
+    for key, (total, count) in sorted(sums.items()):
+        yield Sample(dict(key), total, count)
+
+
+def _labels(measure: Measure, source: Source, metric: Metric) -> dict[str, str] | None:
+    """Return the labels of a metric; None if it is not the source's."""
+    dimensions = dict(metric.dimensions)
+    if (metric.namespace, metric.name) != (source.namespace, source.name):
+        return None
+    if dimensions.keys() != measure.dimensions.keys():
+        return None
+    return {label: dimensions[name] for name, label in measure.dimensions.items()} | dict(
+        source.labels
+    )

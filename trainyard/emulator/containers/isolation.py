@@ -23,15 +23,15 @@ from typing import Protocol
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator.containers.container_entry import SHARED_MEMORY
 from trainyard.emulator.containers.install_layer import (
+    Relocation,
     add_layer,
     folders_of,
     keep_path,
     packages_below,
+    remove_scratch,
 )
-from trainyard.emulator.containers.interpreter import OWN_PYTHON
-from trainyard.emulator.containers.node import LOOPBACK, OWN_FOLDERS, Mount, Node
-from trainyard.emulator.containers.outbound_network import way
-from trainyard.emulator.containers.relocation import Relocation, remove_scratch
+from trainyard.emulator.containers.node import LOOPBACK, OWN_FOLDERS, OWN_PYTHON, Mount, Node
+from trainyard.emulator.containers.proxy import way
 from trainyard.emulator.iam import access_keys
 
 VARIABLE = "TRAINYARD_EMULATOR_ISOLATION"

@@ -5,6 +5,8 @@ and at the address of AWS's container credentials, and passes the two sockets ou
 answers the connections. There is no process in between, and nothing else can be reached.
 """
 
+import os
+import shutil
 import socket
 import subprocess
 import threading
@@ -13,7 +15,72 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from trainyard.emulator.containers.outbound_network import Way
+from trainyard.common.errors import EmulatorError
+
+# The way from a job's network to the internet, if the user asks for it: ``pasta`` or
+# ``slirp4netns``.
+#
+# Neither needs privileges: they are a network stack in user space, and end with the job. This
+# machine's own loopback stays out of reach.
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A tool for outbound traffic. ``command(pid)`` connects the namespaces of process ``pid`` to
+    the outside, until it is killed.
+
+    ``nameserver``: address of the nameserver inside.
+    """
+
+    command: Callable[[int], list[str]]
+    nameserver: str
+
+
+NAMESERVER = "192.0.2.53"
+"""Address at which pasta forwards questions to this machine's nameserver; reserved, so unused
+elsewhere."""
+CLOSED_PORTS = ("-t", "none", "-u", "none", "-T", "none", "-U", "none", "--no-map-gw")
+
+
+def _pasta(pid: int) -> list[str]:
+    root = ["--runas", "0:0"] if os.geteuid() == 0 else []  # else it becomes nobody, without rights
+    dns = ["--dns-forward", NAMESERVER]
+    return [
+        "pasta",
+        *root,
+        "--foreground",
+        "--quiet",
+        "--config-net",
+        *CLOSED_PORTS,
+        *dns,
+        str(pid),
+    ]
+
+
+def _slirp(pid: int) -> list[str]:
+    return [
+        "slirp4netns",
+        "--configure",
+        "--mtu=65520",
+        "--disable-host-loopback",
+        str(pid),
+        "tap0",
+    ]
+
+
+WAYS = {"pasta": Way(_pasta, NAMESERVER), "slirp4netns": Way(_slirp, "10.0.2.3")}
+
+
+def way() -> Way:
+    """Return the first tool that is installed. Raises :class:`EmulatorError` if none is."""
+    for name, route in WAYS.items():
+        if shutil.which(name):
+            return route
+    raise EmulatorError(
+        "--internet: jobs have their own network, and neither pasta (package passt) nor "
+        "slirp4netns is on PATH to let them out: install one of them, e.g. apt install slirp4netns"
+    )
+
 
 LIFELINE_COMMAND = ["/bin/sh", "-c", '"$@" & read -r _; kill -9 $!', "sh"]
 """Shell command that runs another until its own input ends, also when the emulator is killed."""

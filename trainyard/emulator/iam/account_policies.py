@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from trainyard.emulator.iam import access_keys
 from trainyard.emulator.iam.access_keys import SESSION
 from trainyard.emulator.request_scope import EXISTING, account, account_of
 from trainyard.emulator.s3.buckets import POLICY
 from trainyard.emulator.s3.object_store import ObjectStore
-from trainyard.emulator.services import own_role
 from trainyard.permissions.policy_documents import (
     MalformedPolicy,
     Policy,
@@ -144,8 +144,8 @@ def of_resource(
         key = (_backend("kms", "keys", match[1], owner) or {}).get(match[2])
         return _load_policy(f"key {match[2]}", key.policy) if key else None
     if _ROLE.fullmatch(arn):
-        if own_role.find_account(arn):
-            return read_policy(f"trust of {own_role.ENTRY}", own_role.ENTRY_TRUST)
+        if access_keys.find_account(arn):
+            return read_policy(f"trust of {access_keys.ENTRY}", access_keys.ENTRY_TRUST)
         role = find_iam_record(Principal(f"arn:aws:sts::{owner}:assumed-role/", arn))
         return role.trust if role else None
     if match := _REPOSITORY.fullmatch(arn):

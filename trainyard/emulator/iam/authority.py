@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from trainyard.emulator.iam import account_policies
+from trainyard.emulator.iam import access_keys, account_policies
 from trainyard.emulator.iam.access_keys import Session
 from trainyard.emulator.iam.account_policies import IamRecord, session_of
 from trainyard.emulator.iam.s3_calls import (
@@ -22,7 +22,6 @@ from trainyard.emulator.iam.service_calls import Call, values
 from trainyard.emulator.request_scope import EXISTING, ApiError, account, region
 from trainyard.emulator.s3.object_folder import StoredBytes
 from trainyard.emulator.s3.object_store import DeleteResult, ObjectInfo, ObjectStore
-from trainyard.emulator.services import own_role
 from trainyard.permissions.policy_documents import (
     MalformedPolicy,
     Policy,
@@ -106,12 +105,12 @@ class Authority:
 
     def administrator(self) -> Caller | None:
         """Return the emulator's own user, whom only control and resource policies can hold."""
-        return self._unheld(session_of(own_role.arn()))
+        return self._unheld(session_of(access_keys.arn()))
 
     def _caller(self, principal: Principal) -> Caller | None:
         if self.mode == "off":
             return None
-        if own_role.is_administrator(principal.role):
+        if access_keys.is_administrator(principal.role):
             return self._unheld(principal)
         iam_record = account_policies.find_iam_record(principal)
         if iam_record and (iam_record.is_derived or self.mode != "derived"):

@@ -6,7 +6,7 @@ makes credentials: there are no identity providers here that could vouch for a t
 
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
@@ -14,8 +14,13 @@ from werkzeug import Request, Response
 
 from trainyard.emulator.iam import account_policies
 from trainyard.emulator.iam.access_keys import ROLE, Keys, Session, role_id
+from trainyard.emulator.iam.authority import Authority, Caller
+from trainyard.emulator.iam.s3_calls import object_call, s3_calls
+from trainyard.emulator.iam.service_calls import service_calls
 from trainyard.emulator.request_scope import ApiError, account, enter_scope, foreign, region
+from trainyard.emulator.request_signatures import RequestSignature
 from trainyard.emulator.rest_requests import parse_list
+from trainyard.emulator.s3.buckets import MAY_DELETE
 from trainyard.emulator.services.moto_app import Moto
 from trainyard.permissions.policy_documents import MalformedPolicy, Policy, read_policy
 
@@ -181,3 +186,44 @@ def _unimplemented_error(operation: str, reason: str) -> ApiError:
 
 def _invalid(message: str) -> ApiError:
     return ApiError("ValidationError", message)
+
+
+# A signed request, held to the policies of whose key signed it.
+#
+
+
+def refusal(
+    authority: Authority, keys: Keys, request: Request, signature: RequestSignature
+) -> ApiError | None:
+    """Return why IAM denies the request; None if it does not."""
+    caller = _caller(authority, keys, signature.key)
+    if caller is None:
+        return None
+    if signature.service == "s3":
+        calls = s3_calls(request, authority.objects)
+        request.environ[MAY_DELETE] = _deletion_check(authority, caller)
+    else:
+        calls = service_calls(signature.service, request)
+    try:
+        authority.check(caller, calls)
+    except ApiError as denial:
+        return denial
+    return None
+
+
+def _caller(authority: Authority, keys: Keys, access_key: str) -> Caller | None:
+    if access_key == keys.own_pair[0]:
+        return authority.administrator()
+    if loan := keys.loan(access_key):
+        return authority.session(loan.role)
+    if session := keys.session(access_key):
+        return authority.of_session(session)
+    return authority.of_user(access_key)
+
+
+def _deletion_check(authority: Authority, caller: Caller) -> Callable[[str, str, str | None], None]:
+    def may_delete(bucket: str, key: str, version: str | None) -> None:
+        verb = "DeleteObjectVersion" if version else "DeleteObject"
+        authority.check(caller, [object_call(verb, bucket, key)])
+
+    return may_delete

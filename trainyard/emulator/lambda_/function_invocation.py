@@ -13,9 +13,9 @@ from typing import Any
 
 from trainyard.emulator.client_environment import Access, grant_access
 from trainyard.emulator.containers.cluster import Cluster, Outcome
+from trainyard.emulator.containers.install_layer import remove_scratch
 from trainyard.emulator.containers.isolation import choose
 from trainyard.emulator.containers.node import Node, base_environment
-from trainyard.emulator.containers.relocation import remove_scratch
 from trainyard.emulator.json_documents import write_json
 from trainyard.emulator.request_scope import region
 from trainyard.emulator.sagemaker.jobs.job import Place

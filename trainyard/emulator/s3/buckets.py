@@ -9,7 +9,7 @@ from werkzeug import Request
 from werkzeug.http import http_date
 
 from trainyard.emulator.request_scope import REGION, ApiError, S3Error
-from trainyard.emulator.s3 import list_objects, s3_xml
+from trainyard.emulator.s3 import list_objects, operation_routes
 from trainyard.emulator.s3.multipart import Uploads
 from trainyard.emulator.s3.object_requests import (
     ACL,
@@ -25,8 +25,7 @@ from trainyard.emulator.s3.object_requests import (
     with_tags,
 )
 from trainyard.emulator.s3.object_store import ObjectInfo, ObjectStore
-from trainyard.emulator.s3.operation_routes import operation, operation_of
-from trainyard.emulator.s3.s3_xml import Response
+from trainyard.emulator.s3.operation_routes import Response, operation, operation_of
 from trainyard.emulator.s3.upload_body import PREFIX, TYPE, document
 from trainyard.permissions.policy_documents import MalformedPolicy, read_policy
 
@@ -92,13 +91,16 @@ class Buckets:
         is_own_region = args.get("bucket-region", REGION) == REGION
         buckets = [(n, t) for n, t in self.store.buckets() if n.startswith(prefix) and n > after]
         names = [
-            ("Bucket", [("Name", name), ("CreationDate", s3_xml.timestamp(creation_time))])
+            (
+                "Bucket",
+                [("Name", name), ("CreationDate", operation_routes.timestamp(creation_time))],
+            )
             for name, creation_time in buckets[: limit if is_own_region else 0]
         ]
-        tree: list = [("Owner", s3_xml.OWNER), ("Buckets", names)]
+        tree: list = [("Owner", operation_routes.OWNER), ("Buckets", names)]
         if is_own_region and len(buckets) > limit:
             tree.append(("ContinuationToken", list_objects.token(buckets[limit - 1][0])))
-        return s3_xml.document(
+        return operation_routes.document(
             "ListAllMyBucketsResult", tree + ([("Prefix", prefix)] * bool(prefix))
         )
 
@@ -113,7 +115,7 @@ class Buckets:
             )
             raise ApiError("NotImplemented", message, 501)
         text = document(request)
-        configuration = s3_xml.parse(text) if text.strip() else None
+        configuration = operation_routes.parse(text) if text.strip() else None
         # The region is the one that the client signs for; without a signature it is us-east-1.
         credential = request.headers.get("Authorization") or request.args.get(
             "X-Amz-Credential", ""
@@ -153,7 +155,9 @@ class Buckets:
     @operation("GetBucketLocation")
     def location(self, request: Request, bucket: str, key: str) -> Response:
         """Return the bucket's region; an empty constraint is us-east-1."""
-        return s3_xml.document("LocationConstraint", self.store.setting(bucket, _PLACE) or "")
+        return operation_routes.document(
+            "LocationConstraint", self.store.setting(bucket, _PLACE) or ""
+        )
 
     @operation(*_UNSET)
     def unset(self, request: Request, bucket: str, key: str) -> Response:
@@ -164,12 +168,12 @@ class Buckets:
     @operation(*_EMPTY)
     def empty(self, request: Request, bucket: str, key: str) -> Response:
         self.store.need_bucket(bucket)
-        return s3_xml.document(_EMPTY[_name(request)], [])
+        return operation_routes.document(_EMPTY[_name(request)], [])
 
     @operation("GetBucketRequestPayment")
     def payer(self, request: Request, bucket: str, key: str) -> Response:
         self.store.need_bucket(bucket)
-        return s3_xml.document("RequestPaymentConfiguration", [("Payer", "BucketOwner")])
+        return operation_routes.document("RequestPaymentConfiguration", [("Payer", "BucketOwner")])
 
     @operation(*_REMOVALS)
     def remove(self, request: Request, bucket: str, key: str) -> Response:
@@ -179,7 +183,7 @@ class Buckets:
     @operation("DeleteObjects", heeds=f"x-amz-bypass-governance-retention {PREFIX}*")
     def delete_objects(self, request: Request, bucket: str, key: str) -> Response:
         self.store.need_bucket(bucket)
-        request_tree = s3_xml.parse(document(request))
+        request_tree = operation_routes.parse(document(request))
         quiet = request_tree.findtext("Quiet") == "true"
         objects = request_tree.findall("Object")
         if not 1 <= len(objects) <= _MOST_DELETED:
@@ -190,10 +194,10 @@ class Buckets:
             tag, entry = self._delete_one(request, bucket, element)
             if tag == "Error" or not quiet:
                 tree.append((tag, entry))
-        return s3_xml.document("DeleteResult", tree)
+        return operation_routes.document("DeleteResult", tree)
 
     def _delete_one(self, request: Request, bucket: str, element: Element) -> tuple[str, list]:
-        key, version = s3_xml.text(element, "Key"), element.findtext("VersionId")
+        key, version = operation_routes.text(element, "Key"), element.findtext("VersionId")
         entry = [("Key", key)] + ([("VersionId", version)] if version else [])
         try:
             if may_delete := request.environ.get(MAY_DELETE):
@@ -272,12 +276,12 @@ class Settings:
             code = "NoSuchPublicAccessBlockConfiguration"
             raise S3Error(code, message, 404, fields={"BucketName": bucket})
         tree = [(name, value) for name, value in json.loads(setting).items()]
-        return s3_xml.document("PublicAccessBlockConfiguration", tree)
+        return operation_routes.document("PublicAccessBlockConfiguration", tree)
 
     @operation("PutPublicAccessBlock", heeds=f"{PREFIX}*")
     def block_public_access(self, request: Request, bucket: str, key: str) -> Response:
         self.store.need_bucket(bucket)
-        configuration = s3_xml.parse(document(request))
+        configuration = operation_routes.parse(document(request))
         switches = {name: (configuration.findtext(name) or "false").lower() for name in _SWITCHES}
         if not {*switches.values()} <= {"true", "false"}:
             raise ApiError("MalformedXML", f"{', '.join(_SWITCHES)} are true or false: {switches}")
@@ -345,11 +349,11 @@ class Settings:
 def _owners() -> Response:
     """Return the access control list of everything here: its owner has full control."""
     grantee = Element("Grantee", {f"{{{_XSI}}}type": "CanonicalUser"})
-    for tag, value in s3_xml.OWNER:
+    for tag, value in operation_routes.OWNER:
         SubElement(grantee, tag).text = value
     grant = ("Grant", [grantee, ("Permission", "FULL_CONTROL")])
-    tree: list = [("Owner", s3_xml.OWNER), ("AccessControlList", [grant])]
-    return s3_xml.document("AccessControlPolicy", tree)
+    tree: list = [("Owner", operation_routes.OWNER), ("AccessControlList", [grant])]
+    return operation_routes.document("AccessControlPolicy", tree)
 
 
 SETTING = "tagging"
@@ -367,7 +371,7 @@ class Tagging:
 
     @operation("PutObjectTagging", heeds=["versionId", f"{PREFIX}*"])
     def put(self, request: Request, bucket: str, key: str) -> Response:
-        tags = read_tags(s3_xml.parse(document(request)))
+        tags = read_tags(operation_routes.parse(document(request)))
         check_tags(tags)
         return Response(headers=version_header(self._set(request, bucket, key, tags)))
 
@@ -390,7 +394,7 @@ class Tagging:
     @operation("PutBucketTagging", heeds=f"{PREFIX}*")
     def put_of_bucket(self, request: Request, bucket: str, key: str) -> Response:
         self.store.need_bucket(bucket)
-        tags = read_tags(s3_xml.parse(document(request)))
+        tags = read_tags(operation_routes.parse(document(request)))
         check_tags(tags, MOST)
         # An empty set is none: GetBucketTagging then answers NoSuchTagSet.
         self.store.set(bucket, SETTING, json.dumps(tags) if tags else None)
@@ -406,12 +410,15 @@ def read_tags(tagging: Element) -> list[tuple[str, str]]:
     """Return the tags of a document. Raises ``MalformedXML``."""
     if tagging.find("TagSet") is None:
         raise ApiError("MalformedXML", "Tagging lacks TagSet.")
-    return [(s3_xml.text(tag, "Key"), s3_xml.text(tag, "Value")) for tag in tagging.iter("Tag")]
+    return [
+        (operation_routes.text(tag, "Key"), operation_routes.text(tag, "Value"))
+        for tag in tagging.iter("Tag")
+    ]
 
 
 def _answer(tags: list[tuple[str, str]], headers: dict[str, str]) -> Response:
     tree = [("Tag", [("Key", key), ("Value", value)]) for key, value in sorted(tags)]
-    response = s3_xml.document("Tagging", [("TagSet", tree)])
+    response = operation_routes.document("Tagging", [("TagSet", tree)])
     response.headers.extend(headers)
     return response
 
@@ -443,7 +450,7 @@ class Attributes:
             if value is not None:
                 tree.append((name, value))
         headers = {"Last-Modified": http_date(info.last_modified), **version_header(info)}
-        response = s3_xml.document("GetObjectAttributesResponse", tree)
+        response = operation_routes.document("GetObjectAttributesResponse", tree)
         response.headers.extend(headers)
         return response
 

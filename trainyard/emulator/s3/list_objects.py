@@ -8,11 +8,11 @@ from urllib.parse import quote
 from werkzeug import Request
 
 from trainyard.emulator.request_scope import S3Error
-from trainyard.emulator.s3 import s3_xml
+from trainyard.emulator.s3 import operation_routes
 from trainyard.emulator.s3.multipart import Upload
 from trainyard.emulator.s3.object_requests import STORAGE, number, sums
 from trainyard.emulator.s3.object_store import ObjectInfo, ObjectStore, successor
-from trainyard.emulator.s3.s3_xml import Response
+from trainyard.emulator.s3.operation_routes import Response
 from trainyard.emulator.s3.upload_body import PREFIX, TYPE
 
 LIMIT = 1000  # largest page, in entries (S3's limit)
@@ -75,7 +75,9 @@ def objects_v2(store: ObjectStore, bucket: str, request: Request) -> Response:
         tree.append(("StartAfter", encode(request, args["start-after"])))
     if page.is_truncated:
         tree.append(("NextContinuationToken", token(page.last)))
-    return s3_xml.document("ListBucketResult", tree + _entries(request, page, owner=owner))
+    return operation_routes.document(
+        "ListBucketResult", tree + _entries(request, page, owner=owner)
+    )
 
 
 def objects_v1(store: ObjectStore, bucket: str, request: Request) -> Response:
@@ -83,11 +85,11 @@ def objects_v1(store: ObjectStore, bucket: str, request: Request) -> Response:
     limit, prefix, delimiter = _limit(request.args.get("max-keys")), *_read_prefixes(request)
     page = read_page(store, bucket, prefix, delimiter, marker, limit)
     tree: list = [*_common(request, bucket, limit, page), ("Marker", encode(request, marker))]
-    if not s3_xml.ILLEGAL.search(prefix):  # botocore decodes it only in version 2
+    if not operation_routes.ILLEGAL.search(prefix):  # botocore decodes it only in version 2
         tree[1] = ("Prefix", prefix)
     if page.is_truncated and delimiter:  # without a delimiter the client takes the last key
         tree.append(("NextMarker", encode(request, page.last)))
-    return s3_xml.document("ListBucketResult", tree + _entries(request, page, owner=True))
+    return operation_routes.document("ListBucketResult", tree + _entries(request, page, owner=True))
 
 
 def uploads(pending_uploads: list[Upload], bucket: str, request: Request) -> Response:
@@ -124,17 +126,17 @@ def uploads(pending_uploads: list[Upload], bucket: str, request: Request) -> Res
     for name, entry in page_entries:
         prefixes = ("CommonPrefixes", [("Prefix", encode(request, name))])
         tree.append(("Upload", _upload(request, entry)) if entry else prefixes)
-    return s3_xml.document("ListMultipartUploadsResult", tree)
+    return operation_routes.document("ListMultipartUploadsResult", tree)
 
 
 def _upload(request: Request, upload: Upload) -> list:
     entry: list = [("Key", encode(request, upload.key)), ("UploadId", upload.id)]
-    entry += [("Initiator", s3_xml.OWNER), ("Owner", s3_xml.OWNER)]
+    entry += [("Initiator", operation_routes.OWNER), ("Owner", operation_routes.OWNER)]
     entry.append(("StorageClass", upload.headers.get(STORAGE, "STANDARD")))
     if upload.algorithm:
         entry.append(("ChecksumAlgorithm", upload.algorithm.upper()))
         entry.append(("ChecksumType", upload.kind))
-    return [*entry, ("Initiated", s3_xml.timestamp(upload.start_time))]
+    return [*entry, ("Initiated", operation_routes.timestamp(upload.start_time))]
 
 
 def roll_up(key: str, prefix: str, delimiter: str) -> str | None:
@@ -157,13 +159,13 @@ def _entries(request: Request, page: Page, *, owner: bool) -> list:
     for info in page.contents:
         entry: list = [
             ("Key", encode(request, info.key)),
-            ("LastModified", s3_xml.timestamp(info.last_modified)),
+            ("LastModified", operation_routes.timestamp(info.last_modified)),
             ("ETag", f'"{info.etag}"'),
             ("Size", info.size),
             *of_checksums(info),
             ("StorageClass", info.headers.get(STORAGE, "STANDARD")),
         ]
-        tree.append(("Contents", entry + [("Owner", s3_xml.OWNER)] * owner))
+        tree.append(("Contents", entry + [("Owner", operation_routes.OWNER)] * owner))
     for prefix in page.prefixes:
         tree.append(("CommonPrefixes", [("Prefix", encode(request, prefix))]))
     return tree

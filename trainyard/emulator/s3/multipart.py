@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from xml.etree.ElementTree import Element
 
 from trainyard.emulator.request_scope import ApiError, S3Error
-from trainyard.emulator.s3 import s3_xml
+from trainyard.emulator.s3 import operation_routes
 from trainyard.emulator.s3.object_folder import Blob
 from trainyard.emulator.s3.object_requests import number
 from trainyard.emulator.s3.object_store import Check, ObjectInfo, ObjectStore
@@ -151,8 +151,8 @@ def _choose(upload: Upload, request_tree: Element) -> list[Part]:
     parts: list[Part] = []
     places = []
     for element in request_tree.iter("Part"):
-        place = number(s3_xml.text(element, "PartNumber"), "PartNumber", 1, 1, MAX_PARTS)
-        etag = s3_xml.text(element, "ETag").strip('"')
+        place = number(operation_routes.text(element, "PartNumber"), "PartNumber", 1, 1, MAX_PARTS)
+        etag = operation_routes.text(element, "ETag").strip('"')
         _need_sum(upload, place, element)
         part = upload.parts.get(place)
         if part is None or part.etag != etag or not _sums_agree(part, element):

@@ -12,7 +12,7 @@ from werkzeug.datastructures import Headers
 from werkzeug.http import http_date
 
 from trainyard.emulator.request_scope import ApiError, S3Error
-from trainyard.emulator.s3 import s3_xml
+from trainyard.emulator.s3 import operation_routes
 from trainyard.emulator.s3.object_folder import Blob, StoredBytes
 from trainyard.emulator.s3.object_index import NULL
 from trainyard.emulator.s3.object_store import (
@@ -21,8 +21,7 @@ from trainyard.emulator.s3.object_store import (
     ObjectStore,
     check_key,
 )
-from trainyard.emulator.s3.operation_routes import operation
-from trainyard.emulator.s3.s3_xml import Response
+from trainyard.emulator.s3.operation_routes import Response, operation
 from trainyard.emulator.s3.upload_body import (
     ALGORITHMS,
     PREFIX,
@@ -463,9 +462,9 @@ class Objects:
                 etag=None if "-" in source.etag else source.etag,
                 check=check,
             )
-        response = s3_xml.document(
+        response = operation_routes.document(
             "CopyObjectResult",
-            copy_elements(info.etag, s3_xml.timestamp(info.last_modified), checksums),
+            copy_elements(info.etag, operation_routes.timestamp(info.last_modified), checksums),
         )
         response.headers.extend(_of_write(info, checksums=False))
         if "versionId=" in request.headers[COPY] or source.seq:

@@ -10,7 +10,7 @@ from xml.etree.ElementTree import Element
 from werkzeug import Request
 
 from trainyard.emulator.request_scope import ApiError, S3Error
-from trainyard.emulator.s3 import s3_xml
+from trainyard.emulator.s3 import operation_routes
 from trainyard.emulator.s3.buckets import Attributes, Buckets, Settings, Tagging
 from trainyard.emulator.s3.list_objects import LIMIT, encode, of_checksums, roll_up
 from trainyard.emulator.s3.multipart import MAX_PARTS, Upload, Uploads
@@ -39,8 +39,7 @@ from trainyard.emulator.s3.object_store import (
     ObjectStore,
     successor,
 )
-from trainyard.emulator.s3.operation_routes import Level, find, operation
-from trainyard.emulator.s3.s3_xml import OWNER, Response
+from trainyard.emulator.s3.operation_routes import OWNER, Level, Response, find, operation
 from trainyard.emulator.s3.upload_body import (
     ALGORITHMS,
     LINEAR,
@@ -91,14 +90,14 @@ class S3:
             # The store does not know the request's method, and writes GET.
             if isinstance(failure, S3Error) and "Method" in failure.fields:
                 failure.fields["Method"] = request.method
-            response = s3_xml.error(failure, request.path, request_id)
+            response = operation_routes.error(failure, request.path, request_id)
         response.headers.extend({"x-amz-request-id": request_id, "x-amzn-RequestId": request_id})
         return response
 
     def preflight(self, request: Request) -> Response:
         """Refuse a CORS preflight: pages of other origins are not served."""
         message = "Insufficient information. Origin request header needed."
-        return s3_xml.error(ApiError("BadRequest", message), request.path)
+        return operation_routes.error(ApiError("BadRequest", message), request.path)
 
 
 def virtual_bucket(request: Request) -> str:
@@ -142,7 +141,7 @@ class Parts:
         kind = _kind(algorithm, request.headers.get(TYPE))
         upload = self.uploads.create(bucket, key, *stored_headers(request.headers), algorithm, kind)
         tree = [("Bucket", bucket), ("Key", key), ("UploadId", upload.id)]
-        response = s3_xml.document("InitiateMultipartUploadResult", tree)
+        response = operation_routes.document("InitiateMultipartUploadResult", tree)
         if algorithm:
             response.headers.extend({_ALGORITHM: algorithm.upper(), TYPE: kind})
         encryption_headers = {
@@ -175,8 +174,10 @@ class Parts:
                     checksum.update(chunk)
             checksums = {PREFIX + upload.algorithm: encode_sum(checksum)} if checksum else {}
             part = self.uploads.add(upload, place, blob, checksums)
-        tree = copy_elements(part.etag, s3_xml.timestamp(part.modification_time), checksums)
-        response = s3_xml.document("CopyPartResult", tree)
+        tree = copy_elements(
+            part.etag, operation_routes.timestamp(part.modification_time), checksums
+        )
+        response = operation_routes.document("CopyPartResult", tree)
         if info.seq:
             response.headers["x-amz-copy-source-version-id"] = info.version
         return response
@@ -191,7 +192,7 @@ class Parts:
             for k, v in request.headers
             if k.lower().startswith(PREFIX) or k.lower() == _SIZE
         }
-        request_tree = s3_xml.parse(request.get_data())
+        request_tree = operation_routes.parse(request.get_data())
         info = self._complete_upload(
             request.args["uploadId"], bucket, key, request_tree, claims, check
         )
@@ -202,7 +203,7 @@ class Parts:
             ("ETag", f'"{info.etag}"'),
             *elements(sums(info)),
         ]
-        response = s3_xml.document("CompleteMultipartUploadResult", tree)
+        response = operation_routes.document("CompleteMultipartUploadResult", tree)
         encryption_headers = {
             k: v for k, v in info.headers.items() if k.startswith("x-amz-server-side-")
         }
@@ -261,13 +262,13 @@ class Parts:
             part = upload.parts[place]
             entry = [
                 ("PartNumber", place),
-                ("LastModified", s3_xml.timestamp(part.modification_time)),
+                ("LastModified", operation_routes.timestamp(part.modification_time)),
                 ("ETag", f'"{part.etag}"'),
                 ("Size", part.blob.size),
                 *elements(part.checksums),
             ]
             tree.append(("Part", entry))
-        return s3_xml.document("ListPartsResult", tree)
+        return operation_routes.document("ListPartsResult", tree)
 
 
 def _place(request: Request) -> int:
@@ -332,19 +333,21 @@ class Versions:
     @operation("GetBucketVersioning")
     def get(self, request: Request, bucket: str, key: str) -> Response:
         status = self.store.setting(bucket, VERSIONING)
-        return s3_xml.document("VersioningConfiguration", [("Status", status)] if status else [])
+        return operation_routes.document(
+            "VersioningConfiguration", [("Status", status)] if status else []
+        )
 
     @operation("PutBucketVersioning", heeds=f"{PREFIX}*")
     def put(self, request: Request, bucket: str, key: str) -> Response:
         self.store.need_bucket(bucket)
-        configuration = s3_xml.parse(document(request))
+        configuration = operation_routes.parse(document(request))
         status = configuration.findtext("Status")
         if configuration.findtext("MfaDelete") == "Enabled":
             message = "The emulator's S3 does not implement MfaDelete of PutBucketVersioning."
             raise ApiError("NotImplemented", message, 501)
         if status not in ("Enabled", "Suspended"):
             if status:
-                raise ApiError("MalformedXML", s3_xml.MALFORMED_XML)
+                raise ApiError("MalformedXML", operation_routes.MALFORMED_XML)
             message = "The Versioning element must be specified"
             raise ApiError("IllegalVersioningConfigurationException", message)
         if status == "Suspended" and self.store.setting(bucket, "object-lock"):
@@ -380,7 +383,7 @@ class Versions:
         tree += [self._entry(request, bucket, info) for info in page.entries]
         for prefix in page.prefixes:
             tree.append(("CommonPrefixes", [("Prefix", encode(request, prefix))]))
-        return s3_xml.document("ListVersionsResult", tree)
+        return operation_routes.document("ListVersionsResult", tree)
 
     def _read(self, request: Request, bucket: str, limit: int, marker: str, version: str) -> _Page:
         prefix, delimiter = request.args.get("prefix", ""), request.args.get("delimiter", "")
@@ -424,12 +427,12 @@ class Versions:
     def _entry(self, request: Request, bucket: str, info: ObjectInfo) -> tuple[str, list]:
         entry: list = [("Key", encode(request, info.key)), ("VersionId", info.version)]
         entry.append(("IsLatest", self._is_latest(bucket, info)))
-        entry.append(("LastModified", s3_xml.timestamp(info.last_modified)))
+        entry.append(("LastModified", operation_routes.timestamp(info.last_modified)))
         if info.marker:
-            return "DeleteMarker", [*entry, ("Owner", s3_xml.OWNER)]
+            return "DeleteMarker", [*entry, ("Owner", operation_routes.OWNER)]
         entry += [("ETag", f'"{info.etag}"'), ("Size", info.size), *of_checksums(info)]
         entry.append(("StorageClass", info.headers.get(STORAGE, "STANDARD")))
-        return "Version", [*entry, ("Owner", s3_xml.OWNER)]
+        return "Version", [*entry, ("Owner", operation_routes.OWNER)]
 
     def _is_latest(self, bucket: str, info: ObjectInfo) -> bool:
         current = self.store.index.current(bucket, info.key)

@@ -25,8 +25,7 @@ from trainyard.emulator.request_scope import (
     region_of,
 )
 from trainyard.emulator.request_shapes import model
-from trainyard.emulator.sagemaker.resources.resource_kinds import Kind
-from trainyard.emulator.sagemaker.resources.store import Operation, Store, summary
+from trainyard.emulator.sagemaker.resources import Kind, Operation, Store, summary
 from trainyard.permissions.policy_documents import MalformedPolicy, read_policy
 
 _TAGGING = frozenset({"AddTags", "ListTags", "DeleteTags"})

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from werkzeug import Request, Response
 
-from trainyard.emulator.cloudwatch import own_metrics
+from trainyard.emulator.cloudwatch import metric_store
 from trainyard.emulator.cloudwatch.cloudwatch_api import CloudWatch
 from trainyard.emulator.cloudwatch.metric_store import Metrics
-from trainyard.emulator.containers.interpreter import OWN_PYTHON
+from trainyard.emulator.containers.node import OWN_PYTHON
 from trainyard.emulator.events import eventbridge
 from trainyard.emulator.events.eventbridge import Events
 from trainyard.emulator.internal_client import Aws
@@ -107,7 +107,7 @@ class SageMaker:
         work = Work(services)
 
         def observe(record: dict, step: str | None) -> None:
-            own_metrics.execution(metrics, record, step)
+            metric_store.execution(metrics, record, step)
             changes.of_execution(record)
 
         self._executions = Executions(state / "executions", self._pipelines, work, objects, observe)

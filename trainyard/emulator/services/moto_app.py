@@ -17,9 +17,8 @@ from werkzeug import Request, Response
 from werkzeug.test import EnvironBuilder, run_wsgi_app
 
 from trainyard.common.errors import EmulatorError
-from trainyard.emulator.iam import account_policies
+from trainyard.emulator.iam import access_keys, account_policies
 from trainyard.emulator.request_scope import account, region
-from trainyard.emulator.services import own_role
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +50,7 @@ class Moto:
         form_action = f"AmazonSQS.{request.form.get('Action')}"
         polls = "AmazonSQS.ReceiveMessage" in (target, form_action)
         with contextlib.nullcontext() if polls else self._lock:
-            for loader in (account_policies, own_role):
+            for loader in (account_policies, access_keys):
                 if loader.applies(request.get_data()):
                     loader.load()
             try:
@@ -98,8 +97,7 @@ def query_error(code: str, message: str, status: int = 400) -> Response:
 
 # Roles of a CloudFormation stack that was updated: moto keeps their old policies and trust.
 #
-# By these, roles are held to IAM (trainyard.emulator.iam), so they become the
-# template's.
+# By these, roles are held to IAM (trainyard.emulator.iam), so they become the template's.
 
 
 def applies(body: bytes) -> bool:

@@ -1,16 +1,16 @@
 """Steps that the pipeline service does itself: branches, loops, failures, lineage, deletion."""
 
-from trainyard.language.step_types.shape_form import (
+from trainyard.language.step_types.step_type import (
     ANYTHING,
     INTEGER,
     STRING,
+    StepType,
     list_of,
     map_of,
     number,
     one_of,
     structure,
 )
-from trainyard.language.step_types.step_type import StepType
 
 CONDITION = StepType(
     name="Condition",

@@ -3,8 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-from trainyard.language.step_types.shape_form import list_of, structure
-from trainyard.language.step_types.step_type import Choice, Job, RefusedMember, StepType
+from trainyard.language.step_types.step_type import (
+    Choice,
+    Job,
+    RefusedMember,
+    StepType,
+    list_of,
+    structure,
+)
 
 REMOVAL_SOURCE = "SDK 3.27: the {} step removes it"
 DOCUMENTED_SOURCE, REMEMBERED_SOURCE = (

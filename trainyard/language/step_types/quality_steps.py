@@ -1,13 +1,13 @@
 """Steps that compare data or a model with a baseline, in a processing job."""
 
 from trainyard.language.step_types.job_steps import PROCESSING_JOB
-from trainyard.language.step_types.shape_form import (
+from trainyard.language.step_types.step_type import (
     NULLABLE_BOOLEAN,
     NULLABLE_STRING,
     STRING,
+    StepType,
     one_of,
 )
-from trainyard.language.step_types.step_type import StepType
 
 _CHECK = {
     "ModelPackageGroupName": NULLABLE_STRING,

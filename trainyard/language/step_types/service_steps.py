@@ -1,15 +1,16 @@
 """Steps whose work another service does, or a program or person that reads a queue."""
 
-from trainyard.language.step_types.shape_form import (
+from trainyard.language.step_types.step_type import (
     ANYTHING,
     INTEGER,
     STRING,
+    Choice,
+    StepType,
     list_of,
     map_of,
     one_of,
     structure,
 )
-from trainyard.language.step_types.step_type import Choice, StepType
 
 _OUTPUTS = list_of(
     structure(

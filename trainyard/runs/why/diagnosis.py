@@ -14,12 +14,14 @@ from types import MappingProxyType
 from typing import Literal
 
 from trainyard.common.log_lines import STANDS_IN
-from trainyard.runs.why.known_causes import Level, Signature, find_signature
 from trainyard.runs.why.logged_exceptions import (
     NAMED_EXCEPTION,
     Evidence,
+    Level,
     Line,
     LoggedException,
+    Signature,
+    find_signature,
     find_untraced,
     parse_exception,
     read_exceptions,

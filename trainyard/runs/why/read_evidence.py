@@ -3,12 +3,26 @@
 Apart: ``diagnosis`` takes evidence of any origin, and asks no service.
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from trainyard.aws_clients import client, service_errors
+from trainyard.common.errors import ServiceError
+from trainyard.language.definition_document import Step as StepDefinition
+from trainyard.language.definition_document import find_step
+from trainyard.language.evaluation import Unknown, all_hold, evaluate, holds
+from trainyard.language.expressions import (
+    GET,
+    JSON_GET,
+    ExpressionError,
+    is_expression,
+    parse_get,
+    values,
+)
 from trainyard.runs.execution import Execution, Step, event_id
+from trainyard.runs.run_values import LARGEST, RunValues, describe_resource, read_object
 from trainyard.runs.why.diagnosis import Cause, diagnose
-from trainyard.runs.why.failed_conditions import conditions_before
 from trainyard.runs.why.logged_exceptions import Evidence, line
 
 LINES = 5_000
@@ -58,3 +72,129 @@ def cause_of(execution: Execution, step: Step) -> Cause:
             lines=tuple(lines),
         )
     )
+
+
+# The conditions that led to a Fail step: what was compared, where the value stands, what was
+# demanded.
+#
+# The service keeps a condition's outcome, and not the values: they are read again.
+
+DEMANDS = {
+    "Equals": "equal to",
+    "GreaterThan": "more than",
+    "GreaterThanOrEqualTo": "at least",
+    "LessThan": "less than",
+    "LessThanOrEqualTo": "at most",
+}
+"""Operator → the words for it."""
+
+
+def conditions_before(execution: Execution, step: Step) -> tuple[str, ...]:
+    """Return a line for each condition by whose outcome the step ran; the innermost step's first.
+
+    What cannot be read is said in the line: the step's own message is known without it.
+    """
+    try:
+        document = execution.definition()
+        steps = document.get("Steps")
+        definition, lines = find_step(steps, step.name), list[str]()
+        scope = _scope(execution, document) if definition and definition.branch else None
+        while scope and definition and definition.branch:
+            name, outcome = definition.branch
+            definition = find_step(steps, name)
+            lines += _lines(definition, outcome, scope) if definition else ()
+    except ServiceError as error:
+        return (f"its condition could not be read: {error}",)
+    return tuple(lines)
+
+
+def _scope(execution: Execution, document: Mapping[str, Any]) -> RunValues:
+    region = execution.arn.split(":")[3]
+    sagemaker, s3 = client("sagemaker", region), client("s3", region)
+
+    def read(uri: str) -> bytes:
+        with service_errors(f"reading {uri}"):
+            content = read_object(s3, uri)[1]
+        if len(content) > LARGEST:
+            raise ServiceError(f"{uri} is too large to be read here")
+        return content
+
+    return RunValues(
+        arn=execution.arn,
+        answer=execution.describe(),
+        steps=execution.steps(),
+        document=document,
+        parameters=values(document, execution.parameters()),
+        describe=lambda resource: describe_resource(sagemaker, resource),
+        read=read,
+    )
+
+
+def _lines(step: StepDefinition, outcome: bool, scope: RunValues) -> Iterator[str]:
+    """Yield what the step's conditions compared: all of them if they held, else those that did
+    not.
+    """
+    conditions = step.arguments.get("Conditions") or []
+    try:
+        is_as_then = all_hold(conditions, scope) == outcome
+    except ExpressionError:
+        is_as_then = True  # the line says what is not known
+    note = "" if is_as_then else "; what it compared has changed since the run"
+    for condition in conditions:
+        if outcome or not is_as_then or not _holds(condition, scope):
+            yield f"{step.name} was {outcome}: {describe_condition(condition, scope)}{note}"
+
+
+def _holds(condition: dict[str, Any], scope: RunValues) -> bool:
+    try:
+        return holds(condition, scope)
+    except ExpressionError:
+        return False
+
+
+def describe_condition(condition: Mapping[str, Any], scope: RunValues) -> str:
+    """Return what a condition compares and demands, with the values of a run."""
+    kind = condition.get("Type")
+    if kind == "Not":
+        return f"not ({describe_condition(condition['Condition'], scope)})"
+    if kind == "Or":
+        parts = (describe_condition(part, scope) for part in condition["Conditions"])
+        return "one of: " + "; or ".join(parts)
+    if kind == "In":
+        demand = "one of " + ", ".join(_operand(item, scope) for item in condition["Values"])
+        return f"{_operand(condition['QueryValue'], scope)}, demanded: {demand}"
+    demand = f"{DEMANDS.get(str(kind), kind)} {_operand(condition['RightValue'], scope)}"
+    return f"{_operand(condition['LeftValue'], scope)}, demanded: {demand}"
+
+
+def _operand(operand: Any, scope: RunValues) -> str:
+    """Return a side of a comparison: ``gate.json (s3://…): passed is false``; of a constant, the
+    value alone.
+    """
+    try:
+        value = evaluate(operand, scope)
+    except ExpressionError as error:
+        value = Unknown(str(error))
+    text = f"not known ({value})" if isinstance(value, Unknown) else json.dumps(value)
+    if not is_expression(operand):
+        return text
+    return f"{_source(operand, scope)} is {text}"
+
+
+def _source(expression: Mapping[str, Any], scope: RunValues) -> str:
+    """Return where an expression's value stands."""
+    if GET in expression:
+        reference = parse_get(expression[GET])
+        return f"parameter {reference.name}" if reference.kind == "Parameters" else expression[GET]
+    if JSON_GET not in expression:
+        return "the joined text"
+    body = expression[JSON_GET]
+    try:
+        if "S3Uri" in body:
+            uri, step = evaluate(body["S3Uri"], scope), ""
+        else:
+            file = parse_get(body["PropertyFile"][GET])
+            uri, step = scope.property_file_uri(file.name, file.path), f" of step {file.name}"
+    except ExpressionError as error:
+        return f"{body['Path']} of a file that is not known ({error})"
+    return f"{body['Path']} in {uri}{step}"

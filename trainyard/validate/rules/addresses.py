@@ -4,8 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from trainyard.language.definition_document import Document
-from trainyard.language.steps import Step
+from trainyard.language.definition_document import Document, Step
 from trainyard.validate.rules.job_view import known_text, member, strings
 from trainyard.validate.rules.rule import Violation, get_document, rule, steps
 from trainyard.validate.rules.s3_locations import S3_FIELDS

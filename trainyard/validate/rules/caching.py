@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from trainyard.language.definition_document import Step, key_arguments
 from trainyard.language.expressions import GET
 from trainyard.language.step_types import step_type
-from trainyard.language.steps import Step, key_arguments
 from trainyard.validate.rules.job_view import Job, strings, training
 from trainyard.validate.rules.rule import Violation, rule, steps
 

@@ -4,8 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from trainyard.language.definition_document import Document
-from trainyard.language.steps import Step
+from trainyard.language.definition_document import Document, Step
 from trainyard.validate.rules.job_view import Job, containers, strings
 from trainyard.validate.rules.rule import Violation, get_document, rule
 

@@ -12,11 +12,10 @@ from typing import Any, Literal
 
 from trainyard.emulator.algorithms.xgboost import facts
 from trainyard.instance_types import MACHINES, Machine
-from trainyard.language.definition_document import Document
+from trainyard.language.definition_document import Document, Step
 from trainyard.language.evaluation import Unknown
 from trainyard.language.step_types import step_type
 from trainyard.language.step_types.job_steps import PROCESSING_JOB, TRAINING_JOB, TRANSFORM_JOB
-from trainyard.language.steps import Step
 from trainyard.validate.rules.rule import Violation
 
 Kind = Literal["training", "processing", "transform"]

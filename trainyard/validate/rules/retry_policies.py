@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainyard.common.errors import nearest
+from trainyard.language.definition_document import Step
 from trainyard.language.retries import CAPACITY, CAUSES, GUIDE, INTERVAL_SECONDS, LIMITS
 from trainyard.language.step_types import step_type
-from trainyard.language.steps import Step
 from trainyard.validate.rules.job_view import as_list
 from trainyard.validate.rules.rule import Violation, rule, steps
 

@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from trainyard.language.definition_document import Document
-from trainyard.language.steps import Step
+from trainyard.language.definition_document import Document, Step
 from trainyard.validate.location import Finding
 
 Severity = Literal["error", "warning"]

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from itertools import takewhile
 from typing import Any
 
-from trainyard.language.definition_document import Document
+from trainyard.language.definition_document import Document, Step
 from trainyard.language.evaluation import Unknown
 from trainyard.language.expressions import GET, JOIN, ExpressionError, expressions, lookup
-from trainyard.language.steps import Step
 from trainyard.validate.rules.job_view import (
     Job,
     as_list,

@@ -5,9 +5,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from trainyard.language.definition_document import Document
+from trainyard.language.definition_document import Document, Step
 from trainyard.language.expressions import GET, ExpressionError, Reference, parse_get, split_path
-from trainyard.language.steps import Step
 from trainyard.validate.expression_checks import everywhere
 from trainyard.validate.rules.images import aws_image
 from trainyard.validate.rules.job_view import Job, as_list, jobs, known_text

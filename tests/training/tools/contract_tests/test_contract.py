@@ -9,9 +9,8 @@ import pytest
 
 from benchmarks.contract.faults import FAULTS, lines, write
 from training.data.shard_writer import part, write_dataset
-from training.tools.contract_tests.contract import judge
+from training.tools.contract_tests.contract import Trial, judge
 from training.tools.contract_tests.packing_rules import SPLITS
-from training.tools.contract_tests.trial import Trial
 from training.tools.contract_tests.try_command import rules
 from training.workloads import load_packing
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from steps.evaluate.model_archive import open_archive
 from steps.evaluate.model_folder import evidence
+from steps.evaluate.score_rows import open_archive
 from tests.training.export.test_sharded_export import SETTINGS, write
-from training.weights.finetuning import base_model, hugging_face_folder, model_files
+from training.weights.finetuning import base_model, hugging_face_folder
 from training.weights.starting_weights import StartFrom, open_start
 from training.workloads import load
 from trainyard.common.errors import DataError, TrainingError
@@ -34,7 +34,7 @@ def archived(folder: Path, target: Path) -> Path:
 def test_every_file_belongs_to_its_identity(folder, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(folder, copy)
-    assert model_files.is_unpacked(copy)
+    assert hugging_face_folder.is_unpacked(copy)
     assert evidence(copy) == evidence(folder) and evidence(copy)["bytes"] > 10_000
     assert evidence(copy)["sha256"] == base_model.sha256(copy)
     (copy / "code").mkdir()
@@ -88,8 +88,8 @@ def test_a_file_that_the_index_names_and_that_is_gone_is_named(folder, tmp_path)
 def test_a_folder_of_hugging_faces_is_what_it_was(folder, tmp_path):
     for path in (folder / "config.json", *folder.glob("model*")):
         shutil.copy(path, tmp_path)
-    assert not model_files.is_unpacked(tmp_path)
-    assert model_files.sha256(tmp_path) == hugging_face_folder.sha256(tmp_path)
+    assert not hugging_face_folder.is_unpacked(tmp_path)
+    assert hugging_face_folder.model_files_sha256(tmp_path) == hugging_face_folder.sha256(tmp_path)
     files = hugging_face_folder.weights(tmp_path)
     assert sum(len(load_file(file)) for file in files) == len(
         base_model.read(load("language_model", SETTINGS), "language_model", folder, None)

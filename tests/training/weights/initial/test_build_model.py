@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from training.weights.initial.build_model import build_on_meta, describe_costly, real, values
 from training.weights.initial.initial_values import named_tensors
-from training.weights.initial.random_draws import Runs, bits
-from training.weights.initial.replay import WholeValue
+from training.weights.initial.replay import Runs, WholeValue, bits
 
 pytestmark = pytest.mark.long
 

@@ -9,10 +9,10 @@ import pytest
 
 from tests.trainyard.emulator.harness import Cloud
 from tests.trainyard.emulator.harness import cloud as running
+from trainyard import dashboards
 from trainyard.common.measures import OF_SERVICE, PIPELINES
-from trainyard.dashboards import cloudwatch_dashboard, grafana_dashboard
-from trainyard.emulator.cloudwatch import own_metrics
-from trainyard.emulator.cloudwatch.prometheus import token_of
+from trainyard.emulator.cloudwatch import metric_store
+from trainyard.emulator.cloudwatch.metric_store import token_of
 
 SAMPLE = re.compile(r"(?P<name>[a-z_]+)(?:\{(?P<labels>[^}]*)\})? (?P<value>\S+)")
 
@@ -58,7 +58,7 @@ def exposition(cloud: Cloud) -> str:
     """
     [store] = cloud.endpoint.app.worlds.metrics
     for variant, status, count in (("A", 200, 2), ("A", 400, 2), ("B", 500, 1)):
-        own_metrics.invocation(store, ("shop", variant, "config"), status, (0.25, 0.05), count)
+        metric_store.invocation(store, ("shop", variant, "config"), status, (0.25, 0.05), count)
     for name, step in ONLY.items():
         cloud.create(name, [step])
         cloud.run(name)
@@ -105,8 +105,8 @@ def test_the_dashboards_ask_for_what_is_there(exposition):
     given = {name for name, _ in samples(exposition)}
     wanted = {
         n
-        for e in grafana_dashboard.expressions(grafana_dashboard.dashboard())
-        for n in grafana_dashboard.find_series(e)
+        for e in dashboards.expressions(dashboards.grafana_dashboard())
+        for n in dashboards.find_series(e)
     }
     service = {s for m in OF_SERVICE for s in m.series}
     assert wanted & service == service <= given
@@ -117,7 +117,7 @@ def test_cloudwatchs_dashboard_names_metrics_that_the_emulator_measures(cloud, e
     known = {(metric.namespace, metric.name) for metric in store.list_metrics()}
     named = {
         one
-        for one in cloudwatch_dashboard.metrics(cloudwatch_dashboard.template())
+        for one in dashboards.cloudwatch_metrics(dashboards.cloudwatch_template())
         if one[0] == PIPELINES
     }
     stopped = {(PIPELINES, "ExecutionStopped"), (PIPELINES, "StepStopped")}

@@ -15,9 +15,9 @@ from tests.trainyard.emulator.test_lambda_ import call, code_folder, make, zippe
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator.containers import isolation
 from trainyard.emulator.containers.cluster import Cluster, Exit, Outcome
+from trainyard.emulator.containers.install_layer import Relocation
 from trainyard.emulator.containers.isolation import VARIABLE, Namespaces, choose, missing, refuse
 from trainyard.emulator.containers.node import Node, base_environment, host_names
-from trainyard.emulator.containers.relocation import Relocation
 from trainyard.emulator.server import serve
 
 pytestmark = pytest.mark.long

@@ -8,7 +8,7 @@ import pytest
 from tests.trainyard.emulator.harness import Cloud, processing
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator.containers.isolation import missing
-from trainyard.emulator.containers.outbound_network import WAYS, way
+from trainyard.emulator.containers.proxy import WAYS, way
 from trainyard.emulator.server import serve
 
 THERE = [name for name in WAYS if shutil.which(name)]

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.trainyard.emulator.harness import Cloud, cloud, processing, s3_input, training
+from trainyard.emulator.containers.install_layer import relocate
 from trainyard.emulator.containers.isolation import VARIABLE
-from trainyard.emulator.containers.relocation import relocate
 from trainyard.emulator.containers.torchrun_shim import rewrite
 
 

@@ -9,7 +9,7 @@ from botocore.exceptions import ClientError
 
 from tests.trainyard.emulator.harness import Cloud, cloud
 from tests.trainyard.emulator.requests import MODEL, full, minimal, operations
-from trainyard.emulator.sagemaker.resources.resource_kinds import KINDS, Kind
+from trainyard.emulator.sagemaker.resources import KINDS, Kind
 
 pytestmark = pytest.mark.long
 

@@ -13,7 +13,7 @@ from tests.trainyard.emulator.harness import Cloud, cloud, fail_step
 from tests.trainyard.emulator.requests import MODEL, full, minimal
 from tests.trainyard.emulator.sagemaker.pipelines.test_definition_form import places
 from tests.trainyard.emulator.standin import signed
-from trainyard.emulator.sagemaker.resources.resource_kinds import KINDS
+from trainyard.emulator.sagemaker.resources import KINDS
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),

@@ -2,7 +2,7 @@ import string
 
 import pytest
 
-from trainyard.runs.why.known_causes import SIGNATURES
+from trainyard.runs.why.logged_exceptions import SIGNATURES
 
 
 @pytest.mark.parametrize("signature", SIGNATURES, ids=lambda one: one.name)

@@ -4,8 +4,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
-from trainyard.language.definition_document import Document
-from trainyard.language.steps import steps_of
+from trainyard.language.definition_document import Document, steps_of
 
 Change = Callable[[dict[str, Any]], None]
 ROLE = "arn:aws:iam::111122223333:role/pipeline"

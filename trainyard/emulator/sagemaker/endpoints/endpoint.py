@@ -14,15 +14,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainyard.emulator.request_scope import ApiError, Thread, make_arn
-from trainyard.emulator.sagemaker.endpoints.fleet import Fleet, Turns, Variant
-from trainyard.emulator.sagemaker.endpoints.serving_instance import Answer, NoAnswerError
+from trainyard.emulator.sagemaker.endpoints.serving_instance import (
+    Answer,
+    Fleet,
+    NoAnswerError,
+    Turns,
+    Variant,
+)
 from trainyard.emulator.sagemaker.jobs.job import Place
 
 # DeploymentConfig of an update: shares of traffic, waits after each shift, alarms that roll back.
 #
-# Shares are those of the developer guide, "Blue/Green Deployments" and "Rolling Deployments".
-# Since a variant has one process here, an INSTANCE_COUNT becomes a share of the requested
-# instances.
+# Shares are those of the developer guide, "Blue/Green Deployments" and "Rolling Deployments". Since
+# a variant has one process here, an INSTANCE_COUNT becomes a share of the requested instances.
 
 LIMITS = {"CanarySize": (0, 0.5), "LinearStepSize": (0.1, 0.5), "MaximumBatchSize": (0.05, 0.5)}
 """Member → its smallest and largest share of the instances: botocore's documentation of each."""

@@ -10,12 +10,11 @@ from functools import partial
 
 from trainyard.emulator.cloudwatch.alarms import Alarms
 from trainyard.emulator.request_scope import ApiError, page, sort_items
-from trainyard.emulator.request_shapes import refuse_choice
+from trainyard.emulator.request_shapes import Check, refuse_choice
 from trainyard.emulator.sagemaker.endpoints.endpoint import Endpoint, arn_of, plan_deployment
 from trainyard.emulator.sagemaker.endpoints.invocations import Invocations, Reply
 from trainyard.emulator.sagemaker.endpoints.model_containers import Forward, Models
 from trainyard.emulator.sagemaker.jobs.job import Place
-from trainyard.emulator.sagemaker.jobs.request_checks import Check
 from trainyard.emulator.sagemaker.jobs.transfers import ClientFault, split_uri
 
 # CreateEndpointConfig: refused if no endpoint could run it, else stored.

@@ -10,13 +10,12 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from trainyard.emulator.cloudwatch.own_metrics import invocation
+from trainyard.emulator.cloudwatch.metric_store import invocation
 from trainyard.emulator.request_scope import ApiError, account
 from trainyard.emulator.s3.object_store import ObjectStore
 from trainyard.emulator.sagemaker.endpoints.endpoint import Endpoint, VariantAnswer
-from trainyard.emulator.sagemaker.endpoints.fleet import Turns
-from trainyard.emulator.sagemaker.endpoints.multi_model import TARGET
-from trainyard.emulator.sagemaker.endpoints.serving_instance import Answer
+from trainyard.emulator.sagemaker.endpoints.model_containers import TARGET
+from trainyard.emulator.sagemaker.endpoints.serving_instance import Answer, Turns
 from trainyard.emulator.sagemaker.jobs.job import Place
 from trainyard.emulator.sagemaker.jobs.transfers import join_key, split_uri
 

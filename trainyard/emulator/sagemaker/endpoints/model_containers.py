@@ -1,13 +1,146 @@
 """CreateModel and related operations, and the containers of a model."""
 
+import fnmatch
+import hashlib
+import json
 import re
+import shutil
+import tarfile
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from trainyard.emulator.algorithms.xgboost.facts import repository
 from trainyard.emulator.containers.container_engine import find_engine
+from trainyard.emulator.containers.node import lacking
 from trainyard.emulator.request_scope import ApiError
-from trainyard.emulator.sagemaker.endpoints.model_servers import OWN_SERVER, ModelServer, server
+from trainyard.emulator.sagemaker.jobs import container_images
+from trainyard.emulator.sagemaker.jobs.transfers import ClientFault, join_key, split_uri
+
+# The table of model servers that replace the ``serve`` of images.
+#
+# A server is a script in ``containers/`` that loads ``/opt/ml/model`` and answers ``/ping`` and
+# ``/invocations`` on the Unix socket named by its argument (``http_front.serve``). To add a server,
+# write the script and a row here.
+
+SCRIPTS = Path(__file__).with_name("containers")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelServer:
+    """A server for the models of some images."""
+
+    name: str
+    images: tuple[str, ...]
+    """Patterns (fnmatch) for an image's repository, its URI between the last slash and the tag."""
+
+    script: str
+    """File in ``containers/`` that is started as the container."""
+
+    modules: tuple[str, ...]
+    """Modules that the interpreter that replaces the image must have."""
+
+    install: str
+    """Packages that pip installs for these modules."""
+
+    crash: tuple[int, bytes, str]
+    """Status, body and content type that a request gets whose process ends meanwhile."""
+
+    @property
+    def path(self) -> Path:
+        return SCRIPTS / self.script
+
+
+WORKER_DIED = json.dumps(
+    {"code": 500, "type": "InternalServerException", "message": "Worker died."}, indent=2
+).encode()
+"""TorchServe's answer (frontend, WorkerLifeCycle)."""
+BAD_GATEWAY = b"""<html>\r
+<head><title>502 Bad Gateway</title></head>\r
+<body>\r
+<center><h1>502 Bad Gateway</h1></center>\r
+<hr><center>nginx</center>\r
+</body>\r
+</html>\r
+"""
+"""Answer of nginx, before gunicorn in AWS's XGBoost and scikit-learn images."""
+_NGINX = (502, BAD_GATEWAY, "text/html")
+
+OWN_SERVER = ModelServer(
+    name="the image's own server",
+    images=(),
+    script="",
+    modules=(),
+    install="",
+    crash=(0, b"the connection to the container broke off", "text/plain"),
+)
+"""What an image starts as ``serve`` in a container engine; it answers at port 8080."""
+SERVERS = (
+    ModelServer(
+        name="AWS's PyTorch inference toolkit",
+        images=("*pytorch-inference*",),
+        script="pytorch_model.py",
+        modules=("sagemaker_pytorch_serving_container",),
+        install="sagemaker-pytorch-inference",
+        crash=(500, WORKER_DIED, "application/json"),
+    ),
+    ModelServer(
+        name="AWS's XGBoost server",
+        images=("sagemaker-xgboost", "xgboost"),
+        script="xgboost_model.py",
+        modules=("xgboost", "scipy", "numpy"),
+        install="xgboost-cpu",
+        crash=_NGINX,
+    ),
+    ModelServer(
+        name="AWS's scikit-learn server",
+        images=("sagemaker-scikit-learn",),
+        script="sklearn_model.py",
+        modules=("sklearn", "numpy"),
+        install="scikit-learn",
+        crash=_NGINX,
+    ),
+)
+"""The model servers; the first also serves images that a user has mapped
+(``TRAINYARD_EMULATOR_IMAGES``)."""
+
+
+def server(image: str, python: Path) -> ModelServer:
+    """Return the server for the models of ``image``.
+
+    Raises ``ValidationException`` for an image that is not served here, or if ``python`` lacks a
+    module.
+    """
+    name = repository(image)
+    if reason := container_images.refusal(image):
+        raise _invalid(reason)
+    if container_images.runs_in_engine(image):
+        return OWN_SERVER
+    match = next(
+        (s for s in SERVERS if any(fnmatch.fnmatchcase(name, pattern) for pattern in s.images)),
+        None,
+    )
+    if not match:
+        if "amazonaws.com" in image:
+            descriptions = "; ".join(f"{s.name} ({', '.join(s.images)})" for s in SERVERS)
+            raise _invalid(
+                f"image {image!r} is not served here: what replaces a container's `serve` "
+                f"is {descriptions}"
+            )
+        match = SERVERS[0]
+    if missing := lacking(python, match.modules):
+        raise _invalid(
+            f"{python}, which replaces the image, lacks {', '.join(missing)} for {match.name}:"
+            f" {python} -m pip install {match.install}"
+        )
+    return match
+
+
+def _invalid(message: str) -> ApiError:
+    return ApiError("ValidationException", message)
+
 
 Forward = Callable[[str, dict], dict]
 
@@ -113,5 +246,91 @@ class Models:
         return container | {"Environment": container.get("Environment", {}) | environment}
 
 
-def _invalid(message: str) -> ApiError:
-    return ApiError("ValidationException", message)
+# The models of a multi-model container, which it loads when a request first names them.
+#
+# The contract is the developer guide's "Custom Containers Contract for Multi-Model Endpoints": a
+# model is unpacked to ``/opt/ml/models/<name>/model``, loaded by ``POST /models``, asked at
+# ``/models/<name>/invoke`` and unloaded by ``DELETE``. Only an image's own server in a container
+# engine speaks it.
+
+FOLDER = "/opt/ml/models"
+TARGET = "X-Amzn-Sagemaker-Target-Model"
+LOADED, NO_MEMORY = 409, 507
+_JSON = {"Content-Type": "application/json", "Accept": "application/json"}
+
+Ask = Callable[[str, str, bytes, dict[str, str], float], Any]
+"""Sends method, path, body, headers within seconds to the container; returns its ``Answer``."""
+
+
+class ModelTable:
+    """The models that a container has loaded. Its methods are thread-safe.
+
+    ``folder``: FOLDER as this machine sees it; ``prefix``: S3 URI of the archives; ``fetch(uri,
+    target)`` unpacks one.
+    """
+
+    def __init__(
+        self, ask: Ask, folder: Path, prefix: str, fetch: Callable[[str, Path], None]
+    ) -> None:
+        self._ask, self._folder, self._prefix, self._fetch = ask, folder, prefix, fetch
+        self._names: list[str] = []  # the one that was used last comes last
+        self._lock = threading.Lock()
+
+    def invoke(self, body: bytes, headers: dict[str, str], seconds: float) -> Any:
+        """Return the answer of the model that TARGET names, or the container's refusal to load it.
+
+        Raises ``ValidationError`` without that header, or without such an archive.
+        """
+        target = headers.get(TARGET)
+        if not target:
+            raise ApiError("ValidationError", "The request is missing a target model header")
+        name = hashlib.sha256(target.encode()).hexdigest()
+        with self._lock:
+            if refusal := self._load(name, target, seconds):
+                return refusal
+        return self._ask("POST", f"/models/{name}/invoke", body, headers, seconds)
+
+    def forget(self) -> None:
+        """Forget what was loaded: the container starts anew."""
+        with self._lock:
+            self._names.clear()
+
+    def _load(self, name: str, target: str, seconds: float) -> Any:
+        """Load the model unless it is; return the container's refusal, or None."""
+        if name in self._names:
+            self._names.remove(name)
+            self._names.append(name)
+            return None
+        self._download(target, self._folder / name / "model")
+        place = {"model_name": name, "url": f"{FOLDER}/{name}/model"}
+        headers = _JSON | {TARGET: target}
+        while True:
+            answer = self._ask("POST", "/models", json.dumps(place).encode(), headers, seconds)
+            if answer.status != NO_MEMORY or not self._names:
+                break
+            self._ask("DELETE", f"/models/{self._names.pop(0)}", b"", {}, seconds)
+        if answer.is_error and answer.status != LOADED:
+            return answer
+        self._names.append(name)
+        return None
+
+    def _download(self, target: str, folder: Path) -> None:
+        """Unpack the model's archive, unless it was before: as on AWS, a later one is not seen."""
+        if folder.exists():
+            return
+        bucket, prefix = split_uri(self._prefix)
+        key = join_key(prefix, target)
+        part = folder.with_name("part")
+        part.mkdir(parents=True)
+        try:
+            self._fetch(f"s3://{bucket}/{key}", part)
+            part.rename(folder)
+        except (ApiError, ClientFault, tarfile.TarError, OSError) as error:
+            raise ApiError(
+                "ValidationError",
+                f"Failed to download model data(bucket: {bucket}, key: {key}). Please ensure that "
+                "there is an object located at the URL and that the role passed to CreateModel "
+                f"has permissions to download the model. ({getattr(error, 'message', error)})",
+            ) from None
+        finally:
+            shutil.rmtree(part, ignore_errors=True)

@@ -26,26 +26,33 @@ from trainyard.emulator.client_environment import Access, grant_access
 from trainyard.emulator.cloudwatch.metric_store import Metrics
 from trainyard.emulator.containers.cluster import Cluster, Outcome
 from trainyard.emulator.containers.containers import Containers, container_network
-from trainyard.emulator.containers.interpreter import OWN_PYTHON
 from trainyard.emulator.containers.isolation import Isolation, choose, clear
-from trainyard.emulator.containers.node import LOOPBACK, Node, base_environment, host_names
+from trainyard.emulator.containers.node import (
+    LOOPBACK,
+    OWN_PYTHON,
+    Node,
+    base_environment,
+    host_names,
+)
 from trainyard.emulator.iam.authority import held_objects
 from trainyard.emulator.iam.s3_calls import job_calls, logging_calls, metric_call
 from trainyard.emulator.internal_client import Aws
 from trainyard.emulator.json_documents import RepeatedWrite, write_json
 from trainyard.emulator.logs.log_store import LogStore
 from trainyard.emulator.request_scope import ApiError, Thread, make_arn, region
+from trainyard.emulator.request_shapes import Check
 from trainyard.emulator.s3.object_store import ObjectStore
 from trainyard.emulator.sagemaker.endpoints.model_containers import Models
 from trainyard.emulator.sagemaker.jobs import container_images
-from trainyard.emulator.sagemaker.jobs.failure_reason import OFFLINE, reason, start_failure
-from trainyard.emulator.sagemaker.jobs.job_files import JobFolder
-from trainyard.emulator.sagemaker.jobs.request_checks import Check
-from trainyard.emulator.sagemaker.jobs.script_imports import (
+from trainyard.emulator.sagemaker.jobs.failure_reason import (
+    OFFLINE,
     import_warnings,
+    reason,
     scripts,
+    start_failure,
     version_notice,
 )
+from trainyard.emulator.sagemaker.jobs.job_files import JobFolder
 from trainyard.emulator.sagemaker.jobs.transfers import ClientFault, check_destinations, split_uri
 from trainyard.instance_types import MACHINES
 from trainyard.language.definition_document import JOB_ENDED

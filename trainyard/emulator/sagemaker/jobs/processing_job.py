@@ -17,16 +17,15 @@ from typing import Any, ClassVar
 
 from trainyard.emulator import algorithms
 from trainyard.emulator.containers.cluster import Outcome
-from trainyard.emulator.containers.interpreter import lacking
-from trainyard.emulator.containers.node import Node
+from trainyard.emulator.containers.node import Node, lacking
 from trainyard.emulator.request_scope import ApiError
+from trainyard.emulator.request_shapes import Check
 from trainyard.emulator.sagemaker.jobs import container_images
 from trainyard.emulator.sagemaker.jobs.container_images import repository
-from trainyard.emulator.sagemaker.jobs.continuous_upload import ContinuousUpload
 from trainyard.emulator.sagemaker.jobs.job import Job, Place
-from trainyard.emulator.sagemaker.jobs.request_checks import Check
 from trainyard.emulator.sagemaker.jobs.transfers import (
     ClientFault,
+    ContinuousUpload,
     download,
     select,
     shard,

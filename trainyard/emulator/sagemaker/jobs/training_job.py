@@ -20,18 +20,18 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from trainyard.emulator.algorithms.xgboost import facts
-from trainyard.emulator.cloudwatch.own_metrics import training
+from trainyard.emulator.cloudwatch.metric_store import training
 from trainyard.emulator.containers.cluster import Outcome
 from trainyard.emulator.containers.isolation import choose
 from trainyard.emulator.containers.node import Mount, Node
 from trainyard.emulator.request_scope import ApiError
-from trainyard.emulator.sagemaker.jobs import builtin_algorithms, container_images
-from trainyard.emulator.sagemaker.jobs.continuous_upload import ContinuousUpload
+from trainyard.emulator.request_shapes import Check
+from trainyard.emulator.sagemaker.jobs import container_images
 from trainyard.emulator.sagemaker.jobs.job import Job, Place
 from trainyard.emulator.sagemaker.jobs.job_files import JobFolder
-from trainyard.emulator.sagemaker.jobs.request_checks import Check
 from trainyard.emulator.sagemaker.jobs.transfers import (
     ClientFault,
+    ContinuousUpload,
     NoObjects,
     archive,
     download,
@@ -74,9 +74,9 @@ class TrainingJob(Job):
             check()
         for channel in request.get("InputDataConfig", []):
             _refuse_channel(channel, pipeline=False)
-        if builtin_algorithms.without_script(request):
+        if container_images.without_script(request):
             spec = request["AlgorithmSpecification"]
-            metrics_member = {"MetricDefinitions": builtin_algorithms.metric_definitions()}
+            metrics_member = {"MetricDefinitions": container_images.metric_definitions()}
             request = request | {"AlgorithmSpecification": spec | metrics_member}
         self._objects = place.objects  # as a file system reads them: not held to the job's role
         self._metrics = Metrics(request["AlgorithmSpecification"].get("MetricDefinitions", ()))
@@ -128,7 +128,7 @@ class TrainingJob(Job):
         return self.request["AlgorithmSpecification"]["TrainingImage"]
 
     def own_imports(self) -> set[str]:
-        return {"xgboost"} if builtin_algorithms.without_script(self.request) else set()
+        return {"xgboost"} if container_images.without_script(self.request) else set()
 
     def _say_what_is_ignored(self, node: Node) -> None:
         """Log ignored members."""
@@ -493,8 +493,8 @@ def _make_stand_in(place: str, rest: str, source: Mapping[str, Any]) -> StandIn:
 
 def command(request: dict[str, Any], python: Path) -> list[str]:
     """Return the command that the container runs."""
-    if builtin_algorithms.without_script(request):
-        return builtin_algorithms.training_command(request, python)
+    if container_images.without_script(request):
+        return container_images.training_command(request, python)
     spec = request["AlgorithmSpecification"]
     command_line = toolkit(python)
     if not spec.get("ContainerEntrypoint") and command_line is None:
@@ -509,7 +509,7 @@ def environment(request: dict[str, Any]) -> dict[str, str]:
     """Return AWS's variables for the images' own entry point, the sagemaker-training toolkit."""
     if request["AlgorithmSpecification"].get("ContainerEntrypoint"):
         return {}
-    if builtin_algorithms.without_script(request):
+    if container_images.without_script(request):
         return {"SAGEMAKER_BASE_DIR": "/opt/ml"}
     image = request["AlgorithmSpecification"]["TrainingImage"]
     plain = facts.repository(image) == "sagemaker-scikit-learn"  # it only runs the script
@@ -525,8 +525,8 @@ def environment(request: dict[str, Any]) -> dict[str, str]:
 def refusal(request: dict[str, Any], python: Path) -> str | None:
     """Return why nothing can be started here; None if it can."""
     spec = request["AlgorithmSpecification"]
-    if builtin_algorithms.without_script(request):
-        return builtin_algorithms.refusal(request, python)
+    if container_images.without_script(request):
+        return container_images.algorithm_refusal(request, python)
     if spec.get("ContainerEntrypoint") or toolkit(python) or starts_drivers(request):
         return None
     return (

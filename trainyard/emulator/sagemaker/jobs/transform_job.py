@@ -20,9 +20,9 @@ from trainyard.emulator.client_environment import Access
 from trainyard.emulator.containers.isolation import choose
 from trainyard.emulator.containers.node import Node
 from trainyard.emulator.request_scope import ApiError
+from trainyard.emulator.request_shapes import Check
 from trainyard.emulator.sagemaker.endpoints.serving_instance import Instance
 from trainyard.emulator.sagemaker.jobs.job import Job, Place
-from trainyard.emulator.sagemaker.jobs.request_checks import Check
 from trainyard.emulator.sagemaker.jobs.transfers import (
     ClientFault,
     Source,

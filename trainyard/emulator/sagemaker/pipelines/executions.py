@@ -13,9 +13,13 @@ from trainyard.common import atomic_file
 from trainyard.emulator.json_documents import read_json, write_json
 from trainyard.emulator.request_scope import ApiError, page, sort_items
 from trainyard.emulator.s3.object_store import ObjectStore
-from trainyard.emulator.sagemaker.pipelines import refused_members, step_cache
-from trainyard.emulator.sagemaker.pipelines.checked_definition import Definition, Step, invalid
-from trainyard.emulator.sagemaker.pipelines.parameter_values import values
+from trainyard.emulator.sagemaker.pipelines import checked_definition, step_cache
+from trainyard.emulator.sagemaker.pipelines.checked_definition import (
+    Definition,
+    Step,
+    invalid,
+    values,
+)
 from trainyard.emulator.sagemaker.pipelines.pipeline_versions import Pipelines, Version
 from trainyard.emulator.sagemaker.pipelines.running_execution import Execution, ExecutionScope, Work
 from trainyard.emulator.sagemaker.pipelines.step_order import Observe, ignore_change
@@ -89,7 +93,7 @@ class Executions:
         }
 
     def start(self, request: dict) -> dict:
-        refused_members.refuse(request)
+        checked_definition.refuse_members(request)
         with self._lock:
             if self._is_closed:
                 raise ApiError("ServiceUnavailable", "The emulator is stopping.", 503)

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from trainyard.common import atomic_file
-from trainyard.emulator.containers.interpreter import OWN_PYTHON
+from trainyard.emulator.containers.node import OWN_PYTHON
 from trainyard.emulator.json_documents import read_json, write_json
 from trainyard.emulator.request_scope import ApiError, make_arn, page, sort_items
 from trainyard.emulator.request_shapes import model, select_members
 from trainyard.emulator.s3.object_store import ObjectStore
-from trainyard.emulator.sagemaker.pipelines import refused_members, step_cache
+from trainyard.emulator.sagemaker.pipelines import checked_definition, step_cache
 from trainyard.emulator.sagemaker.pipelines.checked_definition import (
     Definition,
     invalid,
@@ -87,7 +87,7 @@ class Pipelines:
         }
 
     def create(self, request: dict) -> dict:
-        refused_members.refuse(request)
+        checked_definition.refuse_members(request)
         name = request["PipelineName"]
         if not _NAME.fullmatch(name):
             raise invalid(f"PipelineName {name!r}: expected at most 256 letters, digits, hyphens")
@@ -115,7 +115,7 @@ class Pipelines:
 
     def update(self, request: dict) -> dict:
         """Update a pipeline; a call with a definition creates a new version."""
-        refused_members.refuse(request)
+        checked_definition.refuse_members(request)
         with self._lock:
             record = self._read(request["PipelineName"])
             has_definition = (
@@ -132,7 +132,7 @@ class Pipelines:
         return {"PipelineArn": record["PipelineArn"]}
 
     def describe(self, request: dict) -> dict:
-        refused_members.refuse(request)
+        checked_definition.refuse_members(request)
         record = self._read(request["PipelineName"])
         number = self._number(record, request.get("PipelineVersionId"))
         version = self._version(record, number)

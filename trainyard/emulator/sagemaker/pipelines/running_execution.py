@@ -36,21 +36,20 @@ from trainyard.emulator.sagemaker.pipelines.step_order import (
     unroll_loop,
 )
 from trainyard.emulator.sagemaker.pipelines.steps import RUNNERS, Runner, Services
-from trainyard.emulator.sagemaker.pipelines.steps.output_parameters import parse_outputs
 from trainyard.emulator.sagemaker.pipelines.steps.runner import (
     Attempt,
     StepFailed,
     StepStopped,
     StepTimedOut,
     make_failure,
+    parse_outputs,
 )
 from trainyard.emulator.sagemaker.search_api import Experiments
-from trainyard.language.definition_document import END_STATUSES
+from trainyard.language.definition_document import END_STATUSES, property_file
 from trainyard.language.evaluation import arn_variables, evaluate, read_json
 from trainyard.language.expressions import ExpressionError, Value, lookup, split_path
 from trainyard.language.retries import Retries
 from trainyard.language.step_types import STEP_TYPES, step_type
-from trainyard.language.steps import property_file
 
 # Values of an execution's expressions.
 

@@ -1,7 +1,8 @@
 """Step caching: the signature of a step's run, and the earlier run that replaces it.
 
-The rules are those of ``trainyard.language.steps``, with one stricter rule: a hit requires that
-every output object of the earlier run still exists, unchanged. AWS does not check this.
+The rules are those of ``trainyard.language.definition_document``, with one stricter rule: a hit
+requires that every output object of the earlier run still exists, unchanged. AWS does not check
+this.
 """
 
 import time
@@ -13,7 +14,7 @@ from trainyard.emulator.request_scope import ApiError
 from trainyard.emulator.s3.object_store import ObjectStore
 from trainyard.emulator.sagemaker.jobs.transfers import split_uri
 from trainyard.emulator.sagemaker.pipelines.checked_definition import Step
-from trainyard.language.steps import duration, key_arguments
+from trainyard.language.definition_document import duration, key_arguments
 
 
 def signature(step: Step, arguments: dict) -> str | None:

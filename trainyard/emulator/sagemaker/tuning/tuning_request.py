@@ -10,15 +10,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainyard.emulator.request_scope import ApiError
-from trainyard.emulator.sagemaker.jobs import builtin_algorithms
+from trainyard.emulator.sagemaker.jobs import container_images
 from trainyard.emulator.sagemaker.tuning.search_strategies import (
     STRATEGIES,
     lacking,
     size,
     space_of,
 )
-from trainyard.language.definition_document import EPOCHS, Document
-from trainyard.language.steps import steps_of
+from trainyard.language.definition_document import EPOCHS, Document, steps_of
 from trainyard.validate.rules import search_limits, tuning_limits
 from trainyard.validate.rules.rule import RULES
 
@@ -62,10 +61,8 @@ def metric_of(request: Mapping[str, Any], definition: Mapping[str, Any]) -> dict
     objective = objective_of(request, definition)
     spec = definition["AlgorithmSpecification"]
     static = definition.get("StaticHyperParameters") or {}
-    if builtin_algorithms.without_script(
-        {"AlgorithmSpecification": spec, "HyperParameters": static}
-    ):
-        metrics = builtin_algorithms.metric_definitions()
+    if container_images.without_script({"AlgorithmSpecification": spec, "HyperParameters": static}):
+        metrics = container_images.metric_definitions()
     else:
         metrics = spec.get("MetricDefinitions") or []
     for metric in metrics:

@@ -18,7 +18,7 @@ from tests.trainyard.emulator.sagemaker.endpoints.test_endpoints import (
 from tests.trainyard.emulator.standin import make_client
 from trainyard.emulator.request_scope import ApiError
 from trainyard.emulator.sagemaker.endpoints.endpoint import plan_deployment
-from trainyard.emulator.sagemaker.endpoints.fleet import Turns
+from trainyard.emulator.sagemaker.endpoints.serving_instance import Turns
 
 pytestmark = pytest.mark.slow
 

@@ -7,9 +7,9 @@ import pytest
 
 from tests.trainyard.emulator.harness import until
 from trainyard.emulator.s3.object_store import ObjectStore
-from trainyard.emulator.sagemaker.jobs import continuous_upload
-from trainyard.emulator.sagemaker.jobs.continuous_upload import ContinuousUpload
+from trainyard.emulator.sagemaker.jobs import transfers
 from trainyard.emulator.sagemaker.jobs.job_files import JobFile, JobFolder, LeadsOutError
+from trainyard.emulator.sagemaker.jobs.transfers import ContinuousUpload
 
 pytestmark = pytest.mark.long
 
@@ -18,7 +18,7 @@ LOOKS = 8
 
 @pytest.fixture
 def objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(continuous_upload, "INTERVAL", 0.1)
+    monkeypatch.setattr(transfers, "INTERVAL", 0.1)
     store = ObjectStore(tmp_path / "s3")
     store.create_bucket("bkt")
     yield store

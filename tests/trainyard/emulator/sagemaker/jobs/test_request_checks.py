@@ -19,13 +19,8 @@ from tests.trainyard.emulator.harness import (
     train_step,
 )
 from trainyard.emulator.request_scope import ApiError
+from trainyard.emulator.request_shapes import UndecidedError, Unknown, mask_expressions, refusal
 from trainyard.emulator.s3.object_store import ObjectStore
-from trainyard.emulator.sagemaker.jobs.request_checks import (
-    UndecidedError,
-    Unknown,
-    mask_expressions,
-    refusal,
-)
 from trainyard.emulator.sagemaker.jobs.training_job import TrainingJob
 from trainyard.emulator.sagemaker.pipelines.pipeline_versions import Pipelines
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.trainyard.emulator.harness import Cloud, cloud, processing, s3_input
-from trainyard.emulator.containers.interpreter import OWN_PYTHON
-from trainyard.emulator.containers.node import Node
-from trainyard.emulator.sagemaker.jobs.script_imports import Script, scripts, version_notice
+from trainyard.emulator.containers.node import OWN_PYTHON, Node
+from trainyard.emulator.sagemaker.jobs.failure_reason import Script, scripts, version_notice
 
 ECR = "683313688378.dkr.ecr.us-east-1.amazonaws.com"
 IMAGE = f"{ECR}/sagemaker-scikit-learn:1.2-1-cpu-py3"

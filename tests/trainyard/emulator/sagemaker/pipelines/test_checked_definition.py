@@ -15,7 +15,7 @@ from tests.trainyard.emulator.harness import (
     process_step,
     train_step,
 )
-from trainyard.emulator.containers.interpreter import OWN_PYTHON
+from trainyard.emulator.containers.node import OWN_PYTHON
 from trainyard.emulator.request_scope import ApiError
 from trainyard.emulator.sagemaker.pipelines.checked_definition import parse, refuse
 

@@ -28,7 +28,7 @@ from tests.trainyard.emulator.harness import (
     train_step,
     until,
 )
-from trainyard.emulator.cloudwatch import own_metrics
+from trainyard.emulator.cloudwatch import metric_store
 from trainyard.emulator.cloudwatch.metric_store import Metrics
 from trainyard.emulator.sagemaker.jobs.job import STOP_GRACE
 from trainyard.emulator.sagemaker.pipelines import step_cache
@@ -368,7 +368,7 @@ def test_closing_the_emulator_waits_for_who_hears_of_an_execution_that_has_just_
         close_store(metrics)
 
     wait_for_all, close_store = Executions.join, Metrics.close
-    monkeypatch.setattr(own_metrics, "execution", slow)
+    monkeypatch.setattr(metric_store, "execution", slow)
     monkeypatch.setattr(Executions, "join", join)
     monkeypatch.setattr(Metrics, "close", close)
     with cloud(tmp_path) as aws:

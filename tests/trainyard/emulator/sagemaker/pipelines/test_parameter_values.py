@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainyard.emulator.request_scope import ApiError
-from trainyard.emulator.sagemaker.pipelines.parameter_values import Parameter, convert, values
+from trainyard.emulator.sagemaker.pipelines.checked_definition import Parameter, convert, values
 from trainyard.language.expressions import as_given
 
 KINDS = {

@@ -5,16 +5,14 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from trainyard.emulator.sagemaker.pipelines.steps.output_parameters import (
-    describe_outputs,
-    read_outputs,
-)
 from trainyard.emulator.sagemaker.pipelines.steps.runner import (
     Attempt,
     Runner,
     StepFailed,
     StepStopped,
     StepTimedOut,
+    describe_outputs,
+    read_outputs,
     runs,
 )
 

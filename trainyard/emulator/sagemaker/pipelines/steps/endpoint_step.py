@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from trainyard.emulator.request_scope import ApiError
+from trainyard.emulator.request_shapes import Check
 from trainyard.emulator.sagemaker.endpoints import endpoints
-from trainyard.emulator.sagemaker.jobs.request_checks import Check
 from trainyard.emulator.sagemaker.pipelines.steps.runner import (
     Attempt,
     Runner,

@@ -5,15 +5,13 @@ from typing import Any
 
 from trainyard.emulator.lambda_.function_invocation import Result
 from trainyard.emulator.request_scope import ApiError, Thread
-from trainyard.emulator.sagemaker.pipelines.steps.output_parameters import (
-    describe_outputs,
-    read_outputs,
-)
 from trainyard.emulator.sagemaker.pipelines.steps.runner import (
     Attempt,
     Runner,
     StepFailed,
     StepTimedOut,
+    describe_outputs,
+    read_outputs,
     runs,
 )
 

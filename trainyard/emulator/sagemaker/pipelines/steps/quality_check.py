@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from trainyard.emulator.request_scope import ApiError
+from trainyard.emulator.request_shapes import Check
 from trainyard.emulator.sagemaker.jobs.job import KINDS, Job
 from trainyard.emulator.sagemaker.jobs.processing_job import ProcessingJob
-from trainyard.emulator.sagemaker.jobs.request_checks import Check
 from trainyard.emulator.sagemaker.jobs.training_job import TrainingJob
 from trainyard.emulator.sagemaker.jobs.transfers import ClientFault, split_uri
 from trainyard.emulator.sagemaker.jobs.transform_job import TransformJob

@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from trainyard.emulator.request_scope import ApiError, foreign
-from trainyard.emulator.sagemaker.jobs.request_checks import Check
+from trainyard.emulator.request_shapes import Check
 from trainyard.emulator.sagemaker.model_registry import refuse_foreign
 from trainyard.emulator.sagemaker.pipelines.steps.runner import Attempt, Runner, make_failure, runs
 

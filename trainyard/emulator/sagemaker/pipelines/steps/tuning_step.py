@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from trainyard.emulator.request_scope import ApiError
-from trainyard.emulator.request_shapes import check
-from trainyard.emulator.sagemaker.jobs.request_checks import Check
+from trainyard.emulator.request_shapes import Check, check
 from trainyard.emulator.sagemaker.jobs.training_job import TrainingJob
 from trainyard.emulator.sagemaker.pipelines.steps.runner import (
     Attempt,

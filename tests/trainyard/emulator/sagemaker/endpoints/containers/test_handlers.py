@@ -20,7 +20,7 @@ import torch
 import xgboost
 
 from tests.trainyard.emulator.sagemaker.endpoints.containers.handlers import ROWS, Row
-from trainyard.emulator.sagemaker.endpoints.model_servers import SCRIPTS
+from trainyard.emulator.sagemaker.endpoints.model_containers import SCRIPTS
 from trainyard.emulator.sagemaker.endpoints.serving_instance import _Connection
 
 pytestmark = pytest.mark.long

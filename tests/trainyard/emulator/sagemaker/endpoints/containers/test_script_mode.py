@@ -8,7 +8,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from trainyard.emulator.sagemaker.endpoints.model_servers import SCRIPTS
+from trainyard.emulator.sagemaker.endpoints.model_containers import SCRIPTS
 
 JSON = "application/json"
 

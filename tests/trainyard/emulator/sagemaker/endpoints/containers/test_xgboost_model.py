@@ -16,7 +16,7 @@ from sklearn.linear_model import LinearRegression
 
 from tests.trainyard.emulator.harness import ROLE, Cloud, cloud, until
 from tests.trainyard.emulator.standin import make_client
-from trainyard.emulator.sagemaker.endpoints.model_servers import SCRIPTS
+from trainyard.emulator.sagemaker.endpoints.model_containers import SCRIPTS
 
 pytestmark = pytest.mark.long
 

@@ -4,17 +4,14 @@ import json
 import subprocess
 import sys
 
+from trainyard import dashboards
 from trainyard.common.measures import ALL, OF_SERVICE, OF_TRAINING
-from trainyard.dashboards import cloudwatch_dashboard, grafana_dashboard
 
 
 def test_every_expression_of_grafanas_names_series_of_the_list_and_all_are_shown():
-    shown = grafana_dashboard.dashboard()
+    shown = dashboards.grafana_dashboard()
     series = {name for measure in OF_SERVICE for name in measure.series}
-    named = [
-        grafana_dashboard.find_series(expression)
-        for expression in grafana_dashboard.expressions(shown)
-    ]
+    named = [dashboards.find_series(expression) for expression in dashboards.expressions(shown)]
     assert all(named) and set().union(*named) == series
     ids = [panel["id"] for panel in shown["panels"]]
     assert len({*ids}) == len(ids)
@@ -22,7 +19,7 @@ def test_every_expression_of_grafanas_names_series_of_the_list_and_all_are_shown
 
 def test_no_two_panels_lie_on_each_other():
     taken = set()
-    for panel in grafana_dashboard.dashboard()["panels"]:
+    for panel in dashboards.grafana_dashboard()["panels"]:
         place = panel["gridPos"]
         cells = {(x, y) for x in range(place["x"], place["x"] + place["w"])
                  for y in range(place["y"], place["y"] + place["h"])}  # fmt: skip
@@ -32,7 +29,7 @@ def test_no_two_panels_lie_on_each_other():
 
 def test_every_metric_of_cloudwatchs_is_of_the_list():
     known = {(source.namespace, source.name) for measure in ALL for source in measure.sources}
-    named = set(cloudwatch_dashboard.metrics(cloudwatch_dashboard.template()))
+    named = set(dashboards.cloudwatch_metrics(dashboards.cloudwatch_template()))
     assert named <= known
     trained = {(source.namespace, source.name) for m in OF_TRAINING for source in m.sources}
     assert trained <= named
@@ -40,7 +37,7 @@ def test_every_metric_of_cloudwatchs_is_of_the_list():
 
 def test_cfn_lint_has_nothing_to_say(tmp_path):
     path = tmp_path / "dashboard.json"
-    path.write_text(json.dumps(cloudwatch_dashboard.template()))
+    path.write_text(json.dumps(dashboards.cloudwatch_template()))
     lint = "import sys; from cfnlint.runner import main; sys.exit(main())"
     done = subprocess.run(
         [sys.executable, "-c", lint, "-r", "us-east-1", "-t", str(path)],

@@ -1,11 +1,14 @@
-"""A CloudWatch dashboard and alarms of a pipeline, as a CloudFormation template.
+"""Dashboards and alarms for CloudWatch and Grafana, generated from the list of measures.
 
-Namespaces, names and dimensions are AWS's own (developer guide, "Metrics for monitoring Amazon
-SageMaker AI with Amazon CloudWatch"), and for a training those of the job's MetricDefinitions.
-The dashboard's body is JSON in CloudWatch's form (API reference, "Dashboard body structure").
+The list is ``trainyard.common.measures``: what is measured there appears here. JSON only: nothing
+is sent, and no client is needed. CloudWatch's come as a CloudFormation template. Namespaces, names
+and dimensions are AWS's own (developer guide, "Metrics for monitoring Amazon SageMaker AI with
+Amazon CloudWatch"), and for a training those of the job's MetricDefinitions. The dashboard's body
+is JSON in CloudWatch's form (API reference, "Dashboard body structure").
 """
 
 import json
+import re
 from typing import Any
 
 from trainyard.common.measures import OF_SERVICE, OF_TRAINING, PIPELINES, TRAINING, Measure
@@ -14,7 +17,7 @@ WIDTH, HEIGHT, ACROSS = 8, 6, 3
 MINUTE, DAY = 60, 86400
 
 
-def template() -> dict[str, Any]:
+def cloudwatch_template() -> dict[str, Any]:
     """Return the template. Its parameters: pipeline, topic of the alarms, longest duration of a
     run.
     """
@@ -35,7 +38,7 @@ def template() -> dict[str, Any]:
     }
 
 
-def metrics(template_body: dict[str, Any]) -> list[tuple[str, str]]:
+def cloudwatch_metrics(template_body: dict[str, Any]) -> list[tuple[str, str]]:
     """Return (namespace, name) of every metric that the template's dashboard and alarms use."""
     body = json.loads(
         template_body["Resources"]["Dashboard"]["Properties"]["DashboardBody"]["Fn::Sub"]
@@ -148,3 +151,73 @@ def _alarm(
             "AlarmActions": [{"Ref": "TopicArn"}],
         },
     }
+
+
+# A Grafana dashboard for /metrics: one panel for each measure or pair of measures.
+#
+# The JSON is Grafana's dashboard model (grafana.com/docs/grafana/latest/dashboards/
+# build-dashboards/view-dashboard-json-model); panels are of type ``timeseries``.
+
+GRAFANA_WIDTH, GRAFANA_HEIGHT, GRAFANA_ACROSS = 8, 8, 3
+"""Width and height of a panel, in Grafana's 24 columns; and number of panels per row."""
+
+WINDOW = "$__rate_interval"
+
+
+def grafana_dashboard() -> dict[str, Any]:
+    """Return the dashboard, to be imported, or provisioned from a file."""
+    return {
+        "title": "Trainyard",
+        "uid": "trainyard",
+        "schemaVersion": 39,
+        "tags": ["trainyard"],
+        "templating": {"list": [{"name": "source", "type": "datasource", "query": "prometheus"}]},
+        "time": {"from": "now-6h", "to": "now"},
+        "refresh": "30s",
+        "panels": [_panel(measure, place) for place, measure in enumerate(OF_SERVICE)],
+    }
+
+
+def expressions(board: dict[str, Any]) -> list[str]:
+    """Return every expression of a dashboard."""
+    return [target["expr"] for panel in board["panels"] for target in panel.get("targets", ())]
+
+
+def find_series(expression: str) -> set[str]:
+    """Return the names of the series in an expression."""
+    return set(re.findall(r"trainyard_\w+", expression))
+
+
+def _panel(measure: Measure, place: int) -> dict[str, Any]:
+    source = {"type": "prometheus", "uid": "${source}"}
+    unit = "s" if measure.name.endswith("_seconds") else "short"
+    down, right = divmod(place, GRAFANA_ACROSS)
+    labels = [*measure.dimensions.values(), *measure.sources[0].labels]
+    legend = " ".join(f"{{{{{label}}}}}" for label in labels or ["instance"])
+    return {
+        "id": place + 1,
+        "type": "timeseries",
+        "title": measure.says,
+        "gridPos": {
+            "h": GRAFANA_HEIGHT,
+            "w": GRAFANA_WIDTH,
+            "x": right * GRAFANA_WIDTH,
+            "y": down * GRAFANA_HEIGHT,
+        },
+        "datasource": source,
+        "targets": [
+            {"expr": _expression(measure), "legendFormat": legend, "refId": "A"}
+            | {"datasource": source}
+        ],
+        "fieldConfig": {"defaults": {"unit": unit}, "overrides": []},
+    }
+
+
+def _expression(measure: Measure) -> str:
+    """Return the expression: a counter's increase, a summary's mean over the window."""
+    if measure.kind == "counter":
+        return f"increase({measure.name}[{WINDOW}])"
+    if measure.kind == "summary":
+        total, count = (f"increase({name}[{WINDOW}])" for name in measure.series)
+        return f"{total} / {count}"
+    return measure.name

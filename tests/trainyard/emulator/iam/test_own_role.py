@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from trainyard.emulator.services import own_role
+from trainyard.emulator.iam import access_keys
 
 
 def test_a_person_is_a_session_of_a_role_that_iam_knows(client: Callable):
@@ -10,5 +10,5 @@ def test_a_person_is_a_session_of_a_role_that_iam_knows(client: Callable):
     kind, name, _ = arn.rpartition(":")[2].split("/")
     assert kind == "assumed-role"
     iam = client("iam")
-    assert iam.get_role(RoleName=name)["Role"]["Arn"] == own_role.arn()
+    assert iam.get_role(RoleName=name)["Role"]["Arn"] == access_keys.arn()
     assert [role["RoleName"] for role in iam.list_roles()["Roles"]] == [name]
