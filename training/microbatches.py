@@ -84,7 +84,7 @@ class MicroBatches:
         # A separate seed for each micro-batch and stage: 64 bits of a hash.
         text = f"{self._seed} {position} {self._stage}"
         self._last_seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8])
-        torch.manual_seed(self._last_seed)
+        seed_generators(self._last_seed, self._device)
         if self._dropouts:
             keys = sample_keys(self._seed, position, self._size)
             if self._device.type == "cuda":
@@ -102,7 +102,7 @@ class MicroBatches:
             return
         states = self._random_states()
         # Seeded anew, the generators stand where they would if the pass had drawn nothing.
-        torch.manual_seed(self._last_seed)
+        seed_generators(self._last_seed, self._device)
         if not torch.equal(self._random_states(), states):
             raise TrainingError(
                 "the model draws random numbers of torch's in its forward pass, by no module that "
@@ -164,6 +164,17 @@ class StageMicroBatches:
             self._latest.check()
         for micro_batches in self._by_stage.values():
             micro_batches.end(groups, finite, is_checked=True)
+
+
+def seed_generators(seed: int, device: torch.device) -> None:
+    """Seed the generators from which a pass on ``device`` draws.
+
+    torch.manual_seed seeds those of all devices, and without a GPU writes down the stack for each
+    call: 0.6 ms a micro-batch, where the generator's own seed takes 2 µs.
+    """
+    torch.default_generator.manual_seed(seed)
+    if device.type != "cpu":
+        torch.get_device_module(device).manual_seed(seed)
 
 
 class Buffers:

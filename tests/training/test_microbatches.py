@@ -9,7 +9,7 @@ from torch import nn
 
 from training.config import TrainConfig
 from training.dropout import Dropout
-from training.microbatches import MicroBatches
+from training.microbatches import MicroBatches, seed_generators
 from training.strategies.block_wrapping import recompute
 from training.strategies.ranks import Ranks
 from training.strategies.single import Strategy
@@ -48,6 +48,14 @@ def run(model: nn.Module, given: list[torch.Tensor], first: int = 0) -> list[tor
         outputs.append(model(batch))
     micro.end([], torch.tensor(True))
     return outputs
+
+
+@pytest.mark.parametrize("seed", [0, 7, 2**63, 2**64 - 1])
+def test_a_seed_gives_the_numbers_that_torchs_own_call_gives(seed):
+    torch.manual_seed(seed)
+    expected = torch.rand(3)
+    seed_generators(seed, torch.device("cpu"))
+    assert torch.equal(torch.rand(3), expected)
 
 
 def test_a_buffer_is_the_mean_of_what_each_micro_batch_made_of_it():
