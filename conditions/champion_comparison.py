@@ -8,11 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from conditions.check_table import Demands, Field, GateCheck
-from conditions.gate_check import Check, number, reaches
+from conditions.gate_check import Check, number
 from conditions.gate_documents import MetricComparison
-
-SOME = 0.5
-"""The reason says so where a smaller share of the groups than this differs."""
 
 
 def margins(name: str, doc: str, *, gt: float | None = None, ge: float | None = None) -> Field:
@@ -32,14 +29,11 @@ def row(check: GateCheck, comparison: MetricComparison, threshold: float, **valu
     )
 
 
-def above(
-    check: GateCheck, comparison: MetricComparison, bound: float, other: str = "the champion"
-) -> Check:
-    """Check that the lower limit of the improvement over ``other`` is above ``bound``."""
+def above(check: GateCheck, comparison: MetricComparison, bound: float) -> Check:
+    """Check that the lower limit of the improvement is above ``bound``."""
     improvement = comparison.improvement
     low = number(improvement.low)
     low_text = "without limit: too few groups differ" if low is None else f"{low:+.4g}"
-    notes = "".join(f"; {note}" for note in _notes(comparison))
     return row(
         check,
         comparison,
@@ -50,31 +44,15 @@ def above(
         method=improvement.method,
         passed=low is not None and low > bound,
         reason=f"{check.kind.replace('_', '-')}: {comparison.metric} is "
-        f"{comparison.challenger:.5g}, {other}'s {comparison.champion:.5g}: an improvement of "
+        f"{comparison.challenger:.5g}, the champion's {comparison.champion:.5g}: an improvement of "
         f"{improvement.value:+.4g}, with {comparison.confidence:.4g} confidence "
         f"{APPROXIMATELY * (improvement.method == 'approximate')}at least "
         f"{low_text}{', neighbouring groups being alike' * comparison.in_order}; the recipe "
-        f"demands more than {bound:+g}{notes}",
+        f"demands more than {bound:+g}",
     )
 
 
 APPROXIMATELY = "(approximate: no range is declared) "
-
-
-def _notes(comparison: MetricComparison) -> Iterator[str]:
-    """Iterate over remarks on the groups that a reader of the limits should know."""
-    improvement = comparison.improvement
-    if not reaches(improvement.differing_groups, SOME * improvement.effective_groups):
-        yield (
-            f"the models differ on {improvement.differing_groups:.3g} of "
-            f"{improvement.effective_groups:.3g} effective groups, and only those are evidence"
-        )
-    if comparison.likeness:
-        yield (
-            f"neighbouring groups in the order of the rows are alike (correlation "
-            f"{comparison.likeness:.2g}), which makes the limit too narrow: if the groups are "
-            "days or have another order, declare workload.config.group_ordered: true"
-        )
 
 
 def signed_margins(check: GateCheck, demands: Demands, sign: int) -> Iterator[tuple[str, float]]:

@@ -66,26 +66,6 @@ class Slice:
     passed: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgainstBaseline:
-    """A comparison of the model with a baseline on the same examples, for gate.json only."""
-
-    baseline: str
-    metric: str
-    direction: Direction
-    """Better values of the metric."""
-    model: float
-    other: float
-    """The baseline's value."""
-    value: float
-    """The model's improvement in the metric's unit; negative where it is worse."""
-    low: float | None
-    """One-sided limits, each at ``confidence``, as in a comparison with a champion."""
-    high: float | None
-    confidence: float
-    effective_groups: float
-
-
 def read_number(evaluation: Any, *path: str) -> float | None:
     """Return the finite number at ``path``; None if there is not one."""
     for key in path:

@@ -39,8 +39,6 @@ class GateFacts(TypedDict, total=False):
     """The fields of ``conditions.gate_check.Slice``, the worst slice of each metric first."""
     champion_artifact_sha256: str | None
     """Hash of the champion's model.tar.gz, according to its table of scores."""
-    against_baselines: list[dict[str, Any]]
-    """The fields of ``conditions.gate_check.AgainstBaseline``, of each baseline that has scores."""
 
 
 class Gate(GateFacts):
@@ -52,8 +50,7 @@ class Gate(GateFacts):
     reason: str
     """Sentences, at most 700 characters; of a rejection the checks that failed."""
     checks: list[dict[str, Any]]
-    """The fields of ``conditions.gate_check.Check``, in the metric's own unit. A gate.json of an
-    early version has no ``kind`` in them."""
+    """The fields of ``conditions.gate_check.Check``, in the metric's own unit."""
     kinds: dict[str, Outcome]
     """Outcome of every kind in the table of checks."""
     dataset_fingerprint: str | None
@@ -161,9 +158,6 @@ class MetricComparison:
     """Confidence of each of the improvement's limits."""
     in_order: bool = False
     """True if the groups have an order, and neighbours count as alike."""
-    likeness: float = 0.0
-    """Correlation of neighbours in the order of the rows, where no order is declared; 0 where it
-    may be chance."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -25,8 +25,6 @@ BLOCKS = 16
 """Ordered groups, such as days, are joined to this many runs of neighbours, which count as
 independent: Ibragimov & Müller, t-statistic based correlation and heterogeneity robust inference,
 Journal of Business & Economic Statistics 28, 2010, who try up to 16."""
-LIKENESS_QUANTILE = 2.33
-"""Standard errors above 0 from which a correlation of neighbours is remarked on: 1 in 100."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +38,6 @@ class Improvement:
     """One-sided upper limit; may be inf."""
     effective_groups: float
     """(Σ weight)² / Σ weight² over groups (Kish): as informative as so many equal groups."""
-    differing_groups: float
-    """Effective groups among those on which the models differ."""
     method: Method
 
 
@@ -97,7 +93,6 @@ def improvement(groups: Groups, confidence: float) -> Improvement:
         low=_limit(below, groups.value, -scale, 1 - confidence),
         high=_limit(above, groups.value, scale, 1 - confidence),
         effective_groups=effective_groups(groups.weight),
-        differing_groups=effective_groups(groups.weight[groups.difference != 0]),
         method="approximate" if groups.largest is None else "betting",
     )
 
@@ -129,19 +124,3 @@ def joined_neighbours(difference: Floats, weight: Floats) -> tuple[Floats, Float
     count = len(weight)
     starts = np.unique(np.arange(min(BLOCKS, count)) * count // min(BLOCKS, count))
     return np.add.reduceat(difference, starts), np.add.reduceat(weight, starts)
-
-
-def likeness(difference: Floats, weight: Floats) -> float:
-    """Return the correlation of neighbours by ranks (Wald & Wolfowitz, Annals of Mathematical
-    Statistics 14, 1943); 0 where it may be chance.
-    """
-    if len(weight) < 4:
-        return 0.0
-    ratio = difference / weight - difference.sum() / weight.sum()
-    rank = np.unique(ratio, return_inverse=True)[1].astype(float)
-    rank -= rank.mean()
-    squares = float(rank @ rank)
-    correlation = float(rank[1:] @ rank[:-1]) / squares if squares else 0.0
-    # By chance alone the correlation lies about -1 / n.
-    chance = LIKENESS_QUANTILE / np.sqrt(len(rank)) - 1 / len(rank)
-    return correlation if correlation > chance else 0.0

@@ -1,16 +1,15 @@
 """Checks of the scores of single examples: read them, compare, judge."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from conditions.check_table import Demands, GateCheck, compared_metrics, rows_of
-from conditions.gate_check import AgainstBaseline, Check, Direction, Slice, number, read_number
+from conditions.gate_check import Check, Slice, read_number
 from conditions.gate_documents import Evidence, MetricComparison
 from conditions.improvement import improvement
 from conditions.no_champion import NONE, UNRESOLVED_ARN
-from conditions.score_tables import BASELINE, ScoreTables, TableRequest, read
+from conditions.score_tables import BASELINE, CHAMPION, ScoreTables, TableRequest, read
 from trainyard.common.errors import GateError
 
 AGREEMENT = 1e-3
@@ -26,7 +25,6 @@ class ScoreChecks:
     examples: int | None = None
     groups: int | None = None
     champion_artifact_sha256: str | None = None
-    baselines: list[AgainstBaseline] = field(default_factory=list)
 
 
 def judge(folder: Path, evaluation: Any, demands: Demands) -> ScoreChecks:
@@ -43,7 +41,7 @@ def judge(folder: Path, evaluation: Any, demands: Demands) -> ScoreChecks:
         _refuse_other_champion(evaluation, demands)
         sums = read(folder, _table_request(demands))
         _refuse_disagreement(evaluation, sums, has_champion=champion != NONE)
-        baselines = list(_compare_baselines(folder, evaluation, sums, demands))
+        _refuse_bad_baselines(folder, evaluation, sums)
         evidence = Evidence(evaluation=evaluation, scores=sums)
         checks = _make_rows(evidence, demands)
     except GateError as error:
@@ -54,7 +52,6 @@ def judge(folder: Path, evaluation: Any, demands: Demands) -> ScoreChecks:
         examples=sums.examples,
         groups=sums.groups,
         champion_artifact_sha256=_text(sums.other_description.get("artifact_sha256")),
-        baselines=baselines,
     )
 
 
@@ -131,16 +128,13 @@ def _table_request(demands: Demands) -> TableRequest:
     return TableRequest(
         metrics={metric: demands.directions[metric] for metric in metrics},
         champion=champion,
+        other=CHAMPION if champion else None,
         slices="slices" in needs and demands.champion != NONE,
         calibration="predictions" in needs,
-        **_request_limits(demands),
+        range=demands["range"],
+        clip=demands["clip"],
+        level=1 - demands.limits_at,
     )
-
-
-def _request_limits(demands: Demands) -> dict[str, Any]:
-    """Return the fields of ``TableRequest`` that every comparison has."""
-    level = 1 - demands.limits_at
-    return {"range": demands["range"], "clip": demands["clip"], "level": level}
 
 
 def _refuse_other_champion(evaluation: Any, demands: Demands) -> None:
@@ -194,6 +188,23 @@ def _refuse_other_split(label: str, sums: ScoreTables) -> None:
         raise GateError(f"{label} was scored on test split {test_fingerprint}, not on this one")
 
 
+def _refuse_bad_baselines(folder: Path, evaluation: Any, scores: ScoreTables) -> None:
+    """Check that evaluation.json sums up the baselines' scores, of the same examples.
+
+    Raises:
+        GateError: a baseline's scores are damaged, or do not fit the others.
+    """
+    directions = scores.description.get("metrics")
+    for path in sorted(folder.glob(f"{BASELINE}*.parquet")):
+        metrics = directions if isinstance(directions, dict) else {}
+        name = path.stem.removeprefix(BASELINE)
+        sums = read(folder, TableRequest(metrics=metrics, champion=None, other=path.stem))
+        _refuse_other_split(f"baseline {name}", sums)
+        for metric, (_, total, weight) in sums.totals.items():
+            value_path = ("baselines", name, metric)
+            _refuse_other_value(f"{name}'s {metric}", total / weight, evaluation, *value_path)
+
+
 def _refuse_other_value(label: str, scored_value: float, evaluation: Any, *path: str) -> None:
     stated_value = read_number(evaluation, *path)
     agrees = stated_value is not None and abs(stated_value - scored_value) <= AGREEMENT * max(
@@ -206,58 +217,6 @@ def _refuse_other_value(label: str, scored_value: float, evaluation: Any, *path:
         )
 
 
-def _compare_baselines(
-    folder: Path, evaluation: Any, scores: ScoreTables, demands: Demands
-) -> Iterator[AgainstBaseline]:
-    """Compare the model with each baseline that has scores, on every metric that they have.
-
-    The limits are those of a comparison with a champion. They do not count as a look: they decide
-    nothing.
-
-    Raises:
-        GateError: a baseline's scores are damaged, of other examples, or not what the evaluation
-            sums up.
-    """
-    directions = scores.description.get("metrics")
-    stated_directions: dict[str, Direction] = {
-        metric: direction
-        for metric, direction in (directions if isinstance(directions, dict) else {}).items()
-        if direction in ("lower", "higher")
-    }
-    for path in sorted(folder.glob(f"{BASELINE}*.parquet")):
-        name = path.stem.removeprefix(BASELINE)
-        request = TableRequest(
-            metrics=stated_directions,
-            champion=None,
-            baseline=name,
-            **_request_limits(demands),
-        )
-        sums = read(folder, request)
-        _refuse_other_split(f"baseline {name}", sums)
-        for metric in request.metrics:
-            comparison = compare_metric(sums, metric, demands["confidence"])
-            value_path = ("baselines", name, metric)
-            _refuse_other_value(f"{name}'s {metric}", comparison.champion, evaluation, *value_path)
-            yield _describe_comparison(name, comparison, stated_directions[metric])
-
-
-def _describe_comparison(
-    name: str, comparison: MetricComparison, direction: Direction
-) -> AgainstBaseline:
-    return AgainstBaseline(
-        baseline=name,
-        metric=comparison.metric,
-        direction=direction,
-        model=comparison.challenger,
-        other=comparison.champion,
-        value=comparison.improvement.value,
-        low=number(comparison.improvement.low),
-        high=number(comparison.improvement.high),
-        confidence=comparison.confidence,
-        effective_groups=comparison.improvement.effective_groups,
-    )
-
-
 def compare_metric(sums: ScoreTables, metric: str, confidence: float) -> MetricComparison:
     """Return the comparison of the two models on one metric, as far as the scores show it."""
     own_total, other, weight = sums.totals[metric]
@@ -268,7 +227,6 @@ def compare_metric(sums: ScoreTables, metric: str, confidence: float) -> MetricC
         improvement=improvement(sums.group_sums(metric), confidence),
         confidence=confidence,
         in_order=sums.in_order,
-        likeness=sums.neighbours_alike(metric),
     )
 
 

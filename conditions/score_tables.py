@@ -1,6 +1,6 @@
 """The scores of single examples, as Evaluate wrote them: two Parquet tables, joined by example.
 
-The second table is the champion's, a baseline's or the full model's. The files are not trusted:
+The second table is the champion's, or a baseline's. The files are not trusted:
 anything that is missing, damaged, not finite or not of the same examples is a ``GateError``, which
 becomes a reason. What is compared of a table is held in memory: 8 bytes a number.
 """
@@ -20,12 +20,12 @@ from pyarrow import parquet
 from conditions.calibration_error import BLOCKS as CALIBRATION_BLOCKS
 from conditions.calibration_error import calibration_error
 from conditions.gate_check import Direction
-from conditions.improvement import Groups, joined_neighbours, likeness
+from conditions.improvement import Groups, joined_neighbours
 from conditions.mean_tests import Floats
 from trainyard.common.errors import GateError
 
-CHALLENGER = "challenger"
-"""Table of the judged model."""
+CHALLENGER, CHAMPION = "challenger", "champion"
+"""Tables of scores: of the judged model, and of the one that it is compared with."""
 BASELINE = "baseline-"
 """Prefix of the name of a baseline's table of scores."""
 MAX_SLICES = 1000
@@ -49,8 +49,8 @@ class TableRequest:
     """Metrics that are compared with the champion's."""
     champion: str | None
     """ARN of the champion; None without one: then only the model's scores are read."""
-    baseline: str | None = None
-    """Name of the baseline whose scores are read in place of a champion's."""
+    other: str | None = None
+    """Name of the table of scores that is read beside the model's."""
     slices: bool = False
     calibration: bool = False
     range: Mapping[str, float] = field(default_factory=dict)
@@ -59,13 +59,6 @@ class TableRequest:
     """Metric → largest difference of a group that counts."""
     level: float = 0.05
     """Significance for which bets are chosen."""
-
-    @property
-    def other(self) -> str | None:
-        """Name of the table of scores that is read beside the model's."""
-        if self.baseline is not None:
-            return f"{BASELINE}{self.baseline}"
-        return "champion" if self.champion is not None else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,17 +98,6 @@ class ScoreTables:
         sums = _sum_by_keys(self._differences(metric), ["group"])
         return self._groups(metric, *_arrays(sums, "group", "difference", "weight"))
 
-    def neighbours_alike(self, metric: str) -> float:
-        """Return the likeness of groups that follow each other in the rows; 0 where it may be
-        chance.
-        """
-        if self.in_order:
-            return 0.0
-        # In the order of their first rows: neighbours in the file are compared.
-        sums = _sum_by_keys(self._differences(metric), ["group"]).sort_by("row")
-        difference, weight = _arrays(sums, "difference", "weight")
-        return likeness(difference[weight > 0], weight[weight > 0])
-
     def slices(self, metric: str) -> Iterator[SliceSums]:
         """Iterate over the slices of all slice columns.
 
@@ -135,7 +117,7 @@ class ScoreTables:
                 raise GateError(
                     f"the slices have more than {MAX_SLICES} values; {column} is an id, not a slice"
                 )
-            arrays = _arrays(sums, "group", "difference", "weight", "row_count")
+            arrays = _arrays(sums, "group", "difference", "weight", "count")
             for code, value in enumerate(values.dictionary.to_pylist()):
                 group, difference, weight, count = (array[codes == code] for array in arrays)
                 yield SliceSums(
@@ -156,13 +138,8 @@ class ScoreTables:
         sign = 1 if self.request.metrics[metric] == "higher" else -1
         own_sums, other = self.rows[f"{metric}.sum"], self.rows[f"{metric}.sum{OTHER}"]
         difference = pc.multiply(pc.subtract(own_sums, other), float(sign))
-        columns = {
-            "group": self.rows["group"],
-            "row": self.rows["row"],
-            "difference": difference,
-            "weight": self.rows[f"{metric}.weight"],
-        }
-        return pa.table(columns)
+        weight = self.rows[f"{metric}.weight"]
+        return pa.table({"group": self.rows["group"], "difference": difference, "weight": weight})
 
     def _groups(self, metric: str, group: Ints, difference: Floats, weight: Floats) -> Groups:
         counts = weight > 0
@@ -200,7 +177,7 @@ class ScoreTables:
 
 
 def read(folder: Path, request: TableRequest) -> ScoreTables:
-    """Read the model's table, and that of the wanted champion, baseline or full model.
+    """Read the model's table, and the other one if there is one.
 
     Raises:
         GateError: a file is missing, damaged or not what ``TableRequest`` says; an example stands
@@ -223,7 +200,7 @@ def read(folder: Path, request: TableRequest) -> ScoreTables:
             rows = tables[0]
             for metric in request.metrics:
                 rows = rows.append_column(f"{metric}.sum{OTHER}", rows[f"{metric}.sum"])
-            rows = _number_rows(rows)
+            rows = _with_text_slices(rows)
     except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
         text = " ".join(str(error).split())[:200]
         raise GateError(f"the scores cannot be read: {text}") from None
@@ -345,7 +322,7 @@ def _refuse_type(name: str, stored_type: pa.DataType) -> None:
 def _join_tables(tables: list[pa.Table], request: TableRequest) -> pa.Table:
     """Return the rows of both tables, which must hold the same examples, groups and weights."""
     own_table, other = tables
-    own_table = _number_rows(own_table)
+    own_table = _with_text_slices(own_table)
     # Without threads, which would leave the rows in any order.
     rows = own_table.join(
         other, "example", join_type="inner", right_suffix=OTHER, use_threads=False
@@ -365,13 +342,13 @@ def _join_tables(tables: list[pa.Table], request: TableRequest) -> pa.Table:
     return rows
 
 
-def _number_rows(table: pa.Table) -> pa.Table:
-    """Return the table with slices as text and the number of each row."""
+def _with_text_slices(table: pa.Table) -> pa.Table:
+    """Return the table with slices as text."""
     for place, name in enumerate(table.column_names):
         if name.startswith("slice."):
             text = pc.fill_null(table[name].cast(pa.string()), NO_VALUE)
             table = table.set_column(place, name, text)
-    return table.append_column("row", pa.array(np.arange(table.num_rows)))
+    return table
 
 
 def _totals(rows: pa.Table, metric: str) -> tuple[float, float, float]:
@@ -404,12 +381,11 @@ def _refuse_beyond_range(tables: ScoreTables, metric: str) -> None:
 
 
 def _sum_by_keys(table: pa.Table, keys: list[str]) -> pa.Table:
-    """Return sums over the rows of equal keys, with their number and the first row."""
+    """Return sums over the rows of equal keys, with their number."""
     sums = table.group_by(keys, use_threads=False).aggregate(
-        [("difference", "sum"), ("weight", "sum"), ("row", "min"), ("row", "count")]
+        [("difference", "sum"), ("weight", "sum"), ("weight", "count")]
     )
-    names = {"difference_sum": "difference", "weight_sum": "weight", "row_min": "row"}
-    return sums.rename_columns([names.get(name, name) for name in sums.column_names])
+    return sums.rename_columns([*keys, "difference", "weight", "count"])
 
 
 def _arrays(table: pa.Table, *columns: str) -> list[NDArray[Any]]:

@@ -49,7 +49,6 @@ def verdict(evaluation: Any, checks: Sequence[Check], **facts: Unpack[GateFacts]
         "groups": facts.get("groups"),
         "slices": facts.get("slices", []),
         "champion_artifact_sha256": facts.get("champion_artifact_sha256"),
-        "against_baselines": facts.get("against_baselines", []),
     }
 
 

@@ -17,20 +17,19 @@ import typer
 from pydantic import ValidationError
 
 from pipelines.advice.recipe_advice import RecipeModel, changes, derive_model, keep, space, write
-from pipelines.advice.training_setting import of_description, of_recipe
+from pipelines.advice.training_setting import of_description
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeChoice, recipe_for
 from pipelines.recipe.config import Recipe
 from pipelines.recipe.read_recipe import load
 from trainyard.commands import advise
 from trainyard.commands.advise import REGION, first_problem, needs_shape, needs_tokens
 from trainyard.common.errors import ForesightError, RecipeError
-from trainyard.foresight.advice import Advice, Candidate, candidates
-from trainyard.foresight.advice_display import days, fills, lasting, layout, why_not
+from trainyard.foresight.advice import Advice, Candidate
+from trainyard.foresight.advice_display import days, fills, layout
 from trainyard.foresight.question import choose_offers, multiplying
 from trainyard.foresight.setting import Setting
 from trainyard.terminal import Need, console, extend_verb, has_value, refuse_place, run
 
-HOUR = 3600.0
 TYPE_FIELD = "train.instance_type"
 MOST_NODES = 16
 
@@ -148,9 +147,7 @@ def _setting(job: Mapping[str, Any]) -> Setting:
 
 
 def remarks(advice: Advice, recipe: Recipe, assumptions: Sequence[str]) -> Iterator[str]:
-    """Yield how the recipe's own layout compares, what its batch allows, its time limit, and the
-    assumptions.
-    """
+    """Yield what the recipe's batch and time limit mean for the advice, and the assumptions."""
     loop = recipe.train.loop
     assert loop is not None  # noqa: S101
     if advice.count.refusal_count:
@@ -160,7 +157,6 @@ def remarks(advice: Advice, recipe: Recipe, assumptions: Sequence[str]) -> Itera
         )
     if advice.ranking:
         first = advice.ranking[0]
-        yield from _compare_today(advice, recipe)
         setting = first.setting
         yield (
             f"train.loop.global_batch {loop.global_batch} stays, whatever the number of GPUs: here "
@@ -168,7 +164,6 @@ def remarks(advice: Advice, recipe: Recipe, assumptions: Sequence[str]) -> Itera
             f"({setting.accumulation}) × their size ({setting.micro_batch}); more GPUs leave a "
             "rank fewer, and a pipeline more idle"
         )
-        yield from _compare_saves(first, loop.checkpoint_interval)
         minutes = first.hours.p90 * 60
         if minutes > recipe.train.max_runtime_minutes:
             yield (
@@ -176,39 +171,6 @@ def remarks(advice: Advice, recipe: Recipe, assumptions: Sequence[str]) -> Itera
                 f"early: p90 is {minutes:,.0f}"
             )
     yield from (f"assumed: {assumption}" for assumption in assumptions)
-
-
-def _compare_saves(first: Candidate, interval: int) -> Iterator[str]:
-    """Compare the recipe's checkpoint interval with the advised one, where they are far apart."""
-    step = first.time.step_seconds.p50
-    best = max(1, round(first.run.save_interval / step))
-    if not 0.5 <= interval / best <= 2:
-        yield (
-            f"train.loop.checkpoint_interval {interval} is every {lasting(interval * step / HOUR)}"
-            f"; advised is {best}, every {lasting(best * step / HOUR)}"
-        )
-
-
-def _compare_today(advice: Advice, recipe: Recipe) -> Iterator[str]:
-    """Yield how the recipe's current layout compares with the first advised one."""
-    try:
-        current = of_recipe(recipe, advice.question.shapes).setting
-    except ForesightError as error:
-        yield f"the recipe as it is: {error}"
-        return
-    question = advice.question
-    offers = {offer.name: offer for offer in (*question.offers, *question.elsewhere)}
-    offer, count = offers[recipe.train.instance_type], recipe.train.instance_count
-    needs = question.ask(current)
-    if needs.fits == "no":
-        yield f"the recipe as it is, {layout(current)}, does not fit: {fills(needs)}"
-        return
-    candidate = candidates(question, offer, count, [(current, needs)])[0]
-    yield (
-        f"the recipe as it is, {count} × {offer.name} {layout(current)}, {current.micro_batch} × "
-        f"{current.accumulation}, recompute {current.recompute}: {days(candidate)}; "
-        f"{why_not(candidate, advice.ranking[0], question)}"
-    )
 
 
 def _apply(

@@ -24,13 +24,8 @@ from trainyard.terminal import extend_verb, run
 # it passes the champion to the run, takes its number in the ledger and keeps to the budget.
 
 
-MARKS = ("approve_with", "provenance_uri")
-"""Customer metadata of a package that our pipeline registered; packages of all ages have the
-second."""
-
-
 def _is_our_package(package: Description) -> bool:
-    return any(mark in (package.get("CustomerMetadataProperties") or {}) for mark in MARKS)
+    return "provenance_uri" in (package.get("CustomerMetadataProperties") or {})
 
 
 def _says_of_approval(package: Description) -> list[str]:

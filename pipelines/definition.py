@@ -114,12 +114,10 @@ def build(
         tags=recipe.aws.tags,
         kms_key=recipe.aws.kms_key,
         budget=recipe.budget,
-        deploy=recipe.deploy,
         recipe_fields=dict(_outside(recipe.model_dump(mode="json", by_alias=True))),
         account=account_number(recipe.aws, origin.environment),
         environment=origin.environment,
         wheelhouses=tuple(compilation.wheelhouses.values()),
-        fallback_instance_types=recipe.train.fallback_instance_types,
     )
 
 

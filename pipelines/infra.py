@@ -30,28 +30,12 @@ from trainyard.common.errors import RecipeError
 from trainyard.permissions.role_template import dump
 from trainyard.terminal import errors, run
 
-
-class Form(StrEnum):
-    """A language of infrastructure."""
-
-    CLOUDFORMATION = "cloudformation"
-    TERRAFORM = "terraform"
-
-
-class Extra(StrEnum):
-    """What a pipeline needs beside it."""
-
-    STORAGE = "storage"
-    MESSAGES = "messages"
-    SERVING = "serving"
-
-
-class Ci(StrEnum):
-    """CI system that plans and upserts the pipeline at each commit."""
-
-    CODEPIPELINE = "codepipeline"
-    GITHUB = "github"
-    GITLAB = "gitlab"
+Form = StrEnum("Form", ["CLOUDFORMATION", "TERRAFORM"])
+"""Language of infrastructure; a member's value is its name in small letters, as of the others."""
+Extra = StrEnum("Extra", ["STORAGE", "MESSAGES", "SERVING"])
+"""What a pipeline needs beside it."""
+Ci = StrEnum("Ci", ["CODEPIPELINE", "GITHUB", "GITLAB"])
+"""CI system that plans and upserts the pipeline at each commit."""
 
 
 def main(

@@ -10,27 +10,15 @@ def within_latency(evaluation: Any, budget_ms: float) -> Check:
     """Check that 95 of 100 single-example requests are answered within the budget, in milliseconds.
 
     The latency is that of the evaluating machine; the endpoint's instance type may have another
-    one. A busy machine answers later, never sooner: a latency within the budget is certain, and one
-    beyond it rejects the model, with other processes named as a possible cause.
+    one. A busy machine answers later, never sooner: a latency within the budget is certain.
     """
     return at_most(
         kind="latency",
         metric="latency_p95_ms",
         value=read_number(evaluation, "latency", "p95_ms"),
         most=budget_ms,
-        demand=f"the recipe demands at most {budget_ms:g}{_describe_disturbance(evaluation)}",
+        demand=f"the recipe demands at most {budget_ms:g}",
         missing="latency.p95_ms is missing from the evaluation, or not finite",
-    )
-
-
-def _describe_disturbance(evaluation: Any) -> str:
-    """Return a remark on a machine that other processes used, too; empty for a quiet one."""
-    waited_share = read_number(evaluation, "latency", "waited_share")
-    if waited_share is None or evaluation["latency"].get("busy") is not True:
-        return ""
-    return (
-        f"; the machine was busy: {waited_share:.0%} of the time other processes had the cores, "
-        "so the model itself is faster; where that decides, evaluate again on a quiet machine"
     )
 
 

@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,10 +37,6 @@ from trainyard.foresight.model_shapes import Shapes
 from trainyard.foresight.setting import Setting
 from trainyard.language.expressions import values
 from trainyard.language.retries import CAPACITY
-from trainyard.plan.cache_prediction import History, Outcome
-from trainyard.plan.pipeline_plan import started_with
-from trainyard.plan.prices import Prices
-from trainyard.plan.run_cost import estimate, total
 from trainyard.runs.execution import Execution
 
 ERROR_CHARACTERS = 300  # characters of a process's error output
@@ -343,21 +339,3 @@ def next_type(arn: str, earlier_types: Collection[str], region: str | None) -> s
     recipe = recorded_recipe(client("s3", region), document)
     tried_types = {*earlier_types, current_type}
     return next((name for name in fallbacks(recipe) if name not in tried_types), None)
-
-
-def remarks(
-    document: Mapping[str, Any],
-    parameters: Mapping[str, str],
-    types: Collection[str],
-    outcomes: Collection[Outcome],
-    history: History,
-    prices: Prices,
-) -> Iterator[str]:
-    """Yield a plan's line for each type that a run falls back to: what the run may cost then."""
-    for name in types:
-        run = started_with(document, {**parameters, TYPE: name})
-        costs = estimate(run, list(outcomes), history, prices)
-        most = total(run, costs).usd_limit
-        usd = f"${most:,.2f}" if most is not None else "an unknown sum"
-        about = "~" if most is not None and any(cost.estimated for cost in costs) else ""
-        yield f"without capacity, on {name} (start --wait): at most {about}{usd} for the run"

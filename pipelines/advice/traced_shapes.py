@@ -7,7 +7,7 @@ whose code has changed since is refused, so that none is used for another model 
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,7 +23,6 @@ FOLDER = Path("recipes/shapes")
 
 TRACE_COMMAND = "python -m pipelines.advise --recipe RECIPE --trace [--data SHARDS]"
 WORKLOADS_PACKAGE = "training.workloads"
-MAX_NAMES = 3  # maximum number of settings named in a message
 
 
 class StaleShapes(ForesightError):
@@ -85,8 +84,8 @@ def find(shapes_key: ShapesKey) -> tuple[Shapes, tuple[str, ...]]:
     place = shapes_key.place
     if not place.exists():
         raise ForesightError(
-            f"the shapes of workload {shapes_key.workload}'s model are not "
-            f"known{_describe_nearest(shapes_key)}; trace it: {TRACE_COMMAND}"
+            f"the shapes of workload {shapes_key.workload}'s model, with these settings, are not "
+            f"known; trace it: {TRACE_COMMAND}"
         )
     tree = _read(place)
     key = tree.get("of")
@@ -138,38 +137,3 @@ def _read(place: Path) -> dict[str, Any]:
     if not isinstance(tree, dict):
         raise StaleShapes(f"{place}: holds no shapes; {_advise_retrace()}")
     return tree
-
-
-def _describe_nearest(shapes_key: ShapesKey) -> str:
-    """Return, in words, the settings that differ from those of the workload's most similar file."""
-    candidates = sorted(
-        (
-            (sorted(_differing_settings(shapes_key, file)), file)
-            for file in _workload_files(shapes_key)
-        ),
-        key=lambda candidate: (len(candidate[0]), candidate[1]),
-    )
-    if not candidates:
-        return ""
-    settings, place = candidates[0]
-    names = ", ".join(settings[:MAX_NAMES]) + (", …" if len(settings) > MAX_NAMES else "")
-    return f" with these settings ({place} differs in {names})"
-
-
-def _workload_files(shapes_key: ShapesKey) -> Iterator[Path]:
-    for place in FOLDER.glob(f"{shapes_key.workload}-*.json"):
-        key = _read(place).get("of")
-        if isinstance(key, dict) and key.get("workload") == shapes_key.workload:
-            yield place
-
-
-def _differing_settings(shapes_key: ShapesKey, place: Path) -> Iterator[str]:
-    key = _read(place)["of"]
-    file_config = key.get("config") or {}
-    if key.get("precision") != shapes_key.precision:
-        yield "precision"
-    yield from (
-        name
-        for name in {*file_config, *shapes_key.config}
-        if file_config.get(name) != shapes_key.config.get(name)
-    )

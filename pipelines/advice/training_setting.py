@@ -4,10 +4,8 @@ A job tells as much as the recipe that it was compiled from: the loop's settings
 workload's are in its hyperparameters. So any job, defined or already run, can be foreseen.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from statistics import median
 from typing import Any
 
 from pydantic import ValidationError
@@ -27,12 +25,6 @@ from trainyard.foresight.model_shapes import Shapes, widths
 from trainyard.foresight.setting import Setting
 from trainyard.instance_types import MACHINES
 from trainyard.language.evaluation import unknowns
-from trainyard.plan.cache_prediction import History
-from trainyard.plan.plan_display import dollars
-from trainyard.plan.prices import Prices
-from trainyard.runs.execution import SUMMARIES_KEY, TUNING, search
-from trainyard.runs.job_cost import spent
-from trainyard.runs.run_display import duration
 from trainyard.validate.rules.job_view import PROCESSES, Job
 from trainyard.validate.rules.tuning_limits import INTEGERS, Range, searched_ranges
 
@@ -204,15 +196,8 @@ def _choose_model(
     return _TracedModel(workload, config, shapes)
 
 
-@dataclass(frozen=True, slots=True)
-class _Cluster:
-    gpu: str
-    nodes: int
-    ranks_per_node: int
-    node_gbps: float
-
-
-def _cluster(instance_type: str, nodes: int, ranks_per_node: int) -> _Cluster:
+def _cluster(instance_type: str, nodes: int, ranks_per_node: int) -> dict[str, Any]:
+    """Return the fields of a setting that describe the GPUs."""
     machine = MACHINES.get(instance_type)
     if machine is None:
         raise ForesightError(f"{instance_type} is not in trainyard/instance_types.csv")
@@ -228,36 +213,31 @@ def _cluster(instance_type: str, nodes: int, ranks_per_node: int) -> _Cluster:
         raise ForesightError(
             f"{ranks} ranks share the {machine.accelerators} accelerators of {instance_type}"
         )
-    return _Cluster(gpu.name, nodes, ranks, machine.network_gbps)
+    return {
+        "gpu": gpu.name,
+        "gpus": nodes * ranks,
+        "gpus_per_node": ranks,
+        "node_gbps": machine.network_gbps,
+    }
 
 
 def _make_training(
     loop: TrainConfig,
     trained_model: LanguageModelConfig | _TracedModel,
     tuning: Tuning,
-    cluster: _Cluster,
+    cluster: Mapping[str, Any],
 ) -> LoopTraining:
     numbers, shapes = numbers_of(loop, tuning), None
     # These have no bfloat16, so the job itself takes float16.
-    if loop.precision == "auto" and cluster.gpu in BEFORE_AMPERE:
+    if loop.precision == "auto" and cluster["gpu"] in BEFORE_AMPERE:
         numbers["precision"] = "fp16"
     if isinstance(trained_model, _TracedModel):
         model, shapes, assumptions = _find_shapes(trained_model, tuning, numbers["precision"])
     else:
         model, assumptions = _model(trained_model)
-    world = cluster.nodes * cluster.ranks_per_node
     try:
-        setting = Setting.model_validate(
-            {
-                **model,
-                **_layout(loop, world),
-                **numbers,
-                "gpu": cluster.gpu,
-                "gpus": world,
-                "gpus_per_node": cluster.ranks_per_node,
-                "node_gbps": cluster.node_gbps,
-            }
-        )
+        layout = _layout(loop, cluster["gpus"])
+        setting = Setting.model_validate({**model, **layout, **numbers, **cluster})
     except ValidationError as error:
         message = error.errors()[0]["msg"].removeprefix("Value error, ")
         raise ForesightError(f"the layout is impossible: {message}") from None
@@ -367,50 +347,6 @@ def numbers_of(loop: TrainConfig, tuning: Tuning) -> dict[str, Any]:
         "lora_rank": tuning.adapters.rank if tuning.adapters else 0,
         "deepspeed": loop.strategy == "deepspeed",
     }
-
-
-# What stopping trainings early saved in a pipeline's last search.
-
-STEP = "Tune"
-
-
-def remarks(sagemaker: Any, history: History, prices: Prices) -> Iterator[str]:
-    """Yield a plan's line on the last search that the plan has read of; nothing without one, or
-    where that saved no time.
-    """
-    ran = (run.steps[STEP] for run in history.runs if STEP in run.steps)
-    last = next((step for step in ran if step.source is None), None)
-    if last is None:
-        return
-    tuning_job = search(sagemaker, last.job)
-    stop_count, seconds = sum_savings(tuning_job[SUMMARIES_KEY])
-    if not seconds:
-        return
-    cost = spent(TUNING, tuning_job, prices, datetime.now(UTC))
-    rate = cost.usd / cost.seconds if cost.usd else None
-    usd = f", {dollars(rate * seconds, is_estimate=True)}" if rate else ""
-    yield (
-        f"{STEP}: the last search stopped {stop_count} of {len(tuning_job[SUMMARIES_KEY])} "
-        f"trainings early, and saved {duration(seconds)} of training{usd}: the others' median, "
-        "less what these took"
-    )
-
-
-def sum_savings(trainings: Sequence[Mapping[str, Any]]) -> tuple[int, float]:
-    """Return how many trainings were stopped early, and the seconds by which they are shorter than
-    the median of those that came to their end; 0 where none did.
-
-    ``trainings``: TrainingJobSummaries of ListTrainingJobsForHyperParameterTuningJob.
-    """
-    durations: dict[str, list[float]] = {"Completed": [], "Stopped": []}
-    for training in trainings:
-        if training.get("TrainingJobStatus") in durations and "TrainingStartTime" in training:
-            seconds = (training["TrainingEndTime"] - training["TrainingStartTime"]).total_seconds()
-            durations[training["TrainingJobStatus"]].append(seconds)
-    median_seconds = median(durations["Completed"]) if durations["Completed"] else 0.0
-    return len(durations["Stopped"]), sum(
-        max(0.0, median_seconds - seconds) for seconds in durations["Stopped"]
-    )
 
 
 # Check that a training of ours fits into its devices' memory, in the words of its recipe.

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 
 from pipelines.compile.package_lock import PACKAGES, closure, merge_entries, read
 from pipelines.compile.user_code import REQUIREMENTS
-from pipelines.recipe.sections import Budget, Deploy
+from pipelines.recipe.sections import Budget
 from steps.train.train_script import Project
 from training.export import shipped_files
 from trainyard.common.errors import DefinitionError
@@ -233,9 +233,6 @@ class CompiledPipeline:
     budget: Budget = Budget()
     """Limit on what a run may cost."""
 
-    deploy: Deploy | None = None
-    """The endpoint that serves the model."""
-
     recipe_fields: Mapping[str, str] = field(default_factory=dict)
     """Path → JSON of the recipe's fields that the definition does not hold."""
 
@@ -247,9 +244,6 @@ class CompiledPipeline:
 
     wheelhouses: tuple[Wheelhouse, ...] = ()
     """What ``pipelines.package`` must have uploaded before."""
-
-    fallback_instance_types: tuple[str, ...] = ()
-    """Instance types to start the training on when its own type has no capacity."""
 
     @property
     def sha256(self) -> str:

@@ -14,19 +14,16 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from pipelines.advice import recipe_advice, training_setting
 from pipelines.advice.training_setting import LoopTraining, describe_memory_need, of_request, remedy
 from pipelines.compile.compilation import CompiledPipeline
 from pipelines.compile.training_inputs import starting_models
 from pipelines.delivery import upsert_lock
 from pipelines.delivery.pipeline_objects import listing, same
 from pipelines.delivery.upsert_lock import Lock
-from pipelines.endpoint import endpoint_requests
 from pipelines.recipe.sections import Budget
 from pipelines.registry import ledger
 from pipelines.registry.champion import champion_parameters
 from pipelines.registry.ledger import AUTOMATIC_PARAMETERS, TestLook
-from steps.shard.settings import COPIES
 from trainyard.aws_clients import client, error_code, service_errors
 from trainyard.common.errors import ForesightError
 from trainyard.foresight import measured_corrections, memory, model_shapes
@@ -35,12 +32,9 @@ from trainyard.foresight.interrupted_run import Run
 from trainyard.foresight.interrupted_run import foresee as foresee_run
 from trainyard.foresight.interval import Spread
 from trainyard.foresight.measured_corrections import Calibration
-from trainyard.foresight.memory import Memory
 from trainyard.foresight.step_time import Time
-from trainyard.language.evaluation import Start, evaluate
-from trainyard.language.expressions import ExpressionError, values
 from trainyard.plan import deployed_pipeline
-from trainyard.plan.cache_prediction import MOST, History, Outcome, list_objects, predict
+from trainyard.plan.cache_prediction import History, Outcome, predict
 from trainyard.plan.definition_diff import CODE, compare
 from trainyard.plan.deployed_pipeline import DeployedPipeline
 from trainyard.plan.pipeline_plan import Drift, Plan, complete, overwritten, started_with
@@ -130,7 +124,8 @@ def check_budget(
             f"the table (python -m trainyard prices --region {prices.region}), or take "
             "budget.usd_per_run out of the recipe",
         )
-    bound = _bound(budget, costs)
+    usd = {"uncached": lambda c: c.usd_uncached, "limit": lambda c: c.usd_limit, "seen": _likely}
+    bound = all_of(map(usd[budget.bound], costs))
     if bound is None:
         return Verdict(
             False,
@@ -168,14 +163,6 @@ def _grounds(budget: Budget, costs: Sequence[Cost], use_history: bool) -> str:
         f"; ${likely:,.2f} where {foreseen} takes as long as foreseen in nine of ten cases"
     )
     return grounds + ("" if likely is None else likely_note)
-
-
-def _bound(budget: Budget, costs: Sequence[Cost]) -> float | None:
-    if budget.bound == "uncached":
-        return all_of(cost.usd_uncached for cost in costs)
-    if budget.bound == "limit":
-        return all_of(cost.usd_limit for cost in costs)
-    return all_of(map(_likely, costs))
 
 
 def _likely(cost: Cost) -> float | None:
@@ -221,19 +208,7 @@ def make(definition: CompiledPipeline) -> Plan:
         document = started_with(target_state.document, parameters)
         overwrites = tuple(overwritten(s3, document, plan.outcomes, NEW_DATA))
         drift = _drift(s3, definition, deployment) if deployment and plan.diff else plan.drift
-        types = definition.fallback_instance_types
-        advice = recipe_advice.remarks(document, parameters, types, plan.outcomes, history, prices)
-        shard_remarks = shard_volume_remarks(s3, document)
-        cost_remarks = (
-            *training_setting.remarks(sagemaker, history, prices),
-            *endpoint_requests.remarks(definition.deploy, prices),
-        )
-        remarks = (
-            *((ledger.describe(next_look),) if next_look else ()),
-            *advice,
-            *shard_remarks,
-            *cost_remarks,
-        )
+        remarks = (ledger.describe(next_look),) if next_look else ()
         return with_budget(
             definition, replace(plan, overwritten=overwrites, drift=drift, remarks=remarks)
         )
@@ -314,46 +289,6 @@ def changed_files(
     return f"{count}: {', '.join([*names[:FILES], *more])}{by_size}"
 
 
-# Compare the shard step's volumes with the raw data that its instances will hold.
-#
-
-STEP = "Shard"
-
-
-def shard_volume_remarks(s3: Any, document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line if the volumes are too small for what lies under the inputs now; parameters have
-    their defaults. Inputs that cannot be listed are left out.
-    """
-    step = next((step for step in document["Steps"] if step["Name"] == STEP), None)
-    if step is None:
-        return
-    arguments, start = step["Arguments"], Start(values(document, {}))
-    cluster = arguments["ProcessingResources"]["ClusterConfig"]
-    try:
-        count = int(evaluate(cluster["InstanceCount"], start))
-        volume = int(evaluate(cluster["VolumeSizeInGB"], start))
-        sources = [job_input["S3Input"] for job_input in arguments["ProcessingInputs"]]
-        uris = [
-            evaluate(source["S3Uri"], start)
-            for source in sources
-            if source.get("S3DataDistributionType") == "ShardedByS3Key"
-        ]
-        listings = [list_objects(s3, uri) for uri in uris]
-    except (ClientError, ExpressionError, KeyError):
-        return
-    size_gb = sum(item["Size"] for items in listings for item in items) / 1e9
-    # Raw data and their records; of several instances each also holds records pulled from others.
-    needed_gb = (1 + (COPIES if count > 1 else 1)) * size_gb / count
-    if needed_gb > volume:
-        least = "at least " * any(len(items) >= MOST for items in listings)
-        instances_text = f"each of {count} instances" if count > 1 else "the instance"
-        yield (
-            f"shard.volume_gb {volume} is too small: the raw data are {least}{size_gb:,.1f} GB, of "
-            f"which {instances_text} holds its part and that part's records, {needed_gb:,.0f} "
-            "GB; raise it, or shard.instance_count"
-        )
-
-
 # Estimate the training steps that run our loop, for plan and budget.
 
 LONGEST = 28 * 24 * 60
@@ -396,35 +331,44 @@ def _foresee(job: Job, calibration: Calibration, region: str) -> Foreseen | NotF
         training.steps,
         interval_seconds=training.loop.checkpoint_interval * time.step_seconds.p50,
     )
-    seconds = _charged_seconds(training, time, run)
+    # A run that never ends is charged until it is given up.
+    hours = run.charged_hours
+    ends = [value * 3600 for value in (hours.p10, hours.p50, hours.p90)]
+    most = max([*filter(math.isfinite, ends), GIVEN_UP * training.steps * time.step_seconds.p90])
+    seconds = Spread(*(value if math.isfinite(value) else most for value in ends))
+    need = describe_memory_need(training, memory_need)
+    warnings = [*_warn(job, run, seconds)]
+    if memory_need.fits != "yes":
+        prospect = "will run" if memory_need.fits == "no" else "may run"
+        warnings.append(f"{prospect} out of memory: {need}; {remedy(training)}")
     return Foreseen(
         seconds=seconds,
         grounds=_estimate_grounds(training, time, calibration.count(training.setting.gpu)),
         parts=time.parts,
         remarks=(
             _describe_end(job, run),
-            *_fits(training, memory_need),
+            *([f"fits: {need}"] if memory_need.fits == "yes" else []),
             *(f"assumes {assumption}" for assumption in training.assumptions),
         ),
-        warnings=(*_never(run), *_too_slow(job, seconds), *_too_large(training, memory_need)),
+        warnings=tuple(warnings),
     )
 
 
-def _charged_seconds(training: LoopTraining, time: Time, run: Run) -> Spread:
-    """Return the seconds for which the machines run; for a run that never ends, until it is given
-    up.
-    """
-    hours = run.charged_hours
-    ends = [value * 3600 for value in (hours.p10, hours.p50, hours.p90)]
-    most = max([*filter(math.isfinite, ends), GIVEN_UP * training.steps * time.step_seconds.p90])
-    return Spread(*(value if math.isfinite(value) else most for value in ends))
-
-
-def _never(run: Run) -> Iterator[str]:
+def _warn(job: Job, run: Run, seconds: Spread) -> Iterator[str]:
+    """Yield a warning for a training that may never end, or be stopped by its time limit."""
     if math.isinf(run.hours.p90):
         yield (
             "may never end: an interruption undoes more than is saved until the next; lower "
             "train.loop.checkpoint_interval, or take no spot machines"
+        )
+    limit = job.number("StoppingCondition.MaxRuntimeInSeconds")
+    if limit is not None and seconds.p90 > limit:
+        sure = "will be" if seconds.p10 > limit else "may be"
+        minutes = -(-seconds.p90 // 60)
+        longer = f"set train.max_runtime_minutes to {minutes:.0f} at least, or "
+        yield (
+            f"{sure} stopped by its time limit of {duration(limit)} before its last step: "
+            f"{longer if minutes <= LONGEST else ''}take fewer steps or more machines"
         )
 
 
@@ -455,31 +399,3 @@ def _estimate_grounds(training: LoopTraining, time: Time, trainings: int) -> str
         f"{training.steps:,} steps of {step.p50:.3g} s ({step.p10:.3g} – {step.p90:.3g}), "
         f"{time.mfu:.0%} MFU, with start, saves and what interruptions undo{correction}"
     )
-
-
-def _too_slow(job: Job, seconds: Spread) -> Iterator[str]:
-    """Yield a warning if the training's time limit may stop it."""
-    limit = job.number("StoppingCondition.MaxRuntimeInSeconds")
-    if limit is None or seconds.p90 <= limit:
-        return
-    sure = "will be" if seconds.p10 > limit else "may be"
-    minutes = -(-seconds.p90 // 60)
-    longer = f"set train.max_runtime_minutes to {minutes:.0f} at least, or "
-    yield (
-        f"{sure} stopped by its time limit of {duration(limit)} before its last step: "
-        f"{longer if minutes <= LONGEST else ''}take fewer steps or more machines"
-    )
-
-
-def _fits(training: LoopTraining, memory_need: Memory) -> Iterator[str]:
-    if memory_need.fits == "yes":
-        yield f"fits: {describe_memory_need(training, memory_need)}"
-
-
-def _too_large(training: LoopTraining, memory_need: Memory) -> Iterator[str]:
-    if memory_need.fits != "yes":
-        prospect = "will run" if memory_need.fits == "no" else "may run"
-        yield (
-            f"{prospect} out of memory: {describe_memory_need(training, memory_need)}; "
-            f"{remedy(training)}"
-        )

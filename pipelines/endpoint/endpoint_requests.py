@@ -10,7 +10,6 @@ from typing import Any
 from pipelines.recipe.config import Recipe
 from pipelines.recipe.sections import Deploy
 from trainyard.common.errors import RecipeError, nearest
-from trainyard.plan.prices import HOURS_A_MONTH, Prices
 
 PERIOD = 60
 """Seconds that an alarm looks at: SageMaker's metrics of endpoints are of one minute."""
@@ -254,30 +253,3 @@ def without_number(path: str, answers: Sequence[Any]) -> str | None:
     number_names = [*dict.fromkeys(name for reply in answers for name in numbers(reply))]
     hint = nearest(path, number_names) if number_names else "there are no numbers in them"
     return f"none of {len(answers):,} captured answers has a number {path!r}; {hint}"
-
-
-# What an endpoint costs: its machines by the hour, for as long as it serves.
-
-
-def hourly(prices: Prices, machines: Sequence[tuple[str, int]]) -> float | None:
-    """Return USD an hour of (instance type, count) machines; None if one has no price.
-
-    It is a processing job's price, since the table has none of endpoints.
-    """
-    machine_prices = [prices.cluster("processing", *machine) for machine in machines]
-    known_usd = [price.usd for price in machine_prices if price]
-    return sum(known_usd) if machine_prices and len(known_usd) == len(machine_prices) else None
-
-
-def remarks(deploy: Deploy | None, prices: Prices) -> Iterator[str]:
-    """Yield the line of a plan on the recipe's endpoint; nothing without one."""
-    if deploy is None:
-        return
-    machines = f"{deploy.instance_count} × {deploy.instance_type}"
-    usd = hourly(prices, [(deploy.instance_type, deploy.instance_count)])
-    cost = (
-        f"the price table has no {deploy.instance_type}"
-        if usd is None
-        else f"~${usd:,.3f} an hour, ~${usd * HOURS_A_MONTH:,.2f} a month, by processing's price"
-    )
-    yield f"endpoint {deploy.endpoint}, once pipelines.deploy created it: {machines}, {cost}"

@@ -1,7 +1,7 @@
 """Compare what an endpoint was asked in a period, and what it answered, with a baseline."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -142,7 +142,10 @@ def compare_sources(
                 "in monitor.features"
             )
     absent = tuple(name for name in names if name not in now.columns)
-    before, now = (_choose_columns(table, names) for table in (before, now))
+    before, now = (
+        Table({name: table.columns.get(name, [None] * table.rows) for name in names}, table.rows)
+        for table in (before, now)
+    )
     quantities = {
         name
         for name in names
@@ -199,11 +202,6 @@ def _answers(path: str, *sources: Sequence[RecordedRequest]) -> list[Cells]:
          if (value := number_at(request.answer, path)) is not None]
         for source in sources
     ]  # fmt: skip
-
-
-def _choose_columns(table: Table, names: Iterable[str]) -> Table:
-    missing: Cells = [None] * table.rows
-    return Table({name: table.columns.get(name, missing) for name in names}, table.rows)
 
 
 # Features of a text: its length, and the shares of kinds of its characters.

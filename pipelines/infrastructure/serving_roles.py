@@ -4,7 +4,7 @@ Neither may approve a package. Deploy may pass the jobs' role to a model, and on
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from pathlib import Path
@@ -33,9 +33,9 @@ from trainyard.permissions.statements import Gap, Statement, folder_patterns, sp
 from trainyard.permissions.step_requests import COLLECTORS, all_requests, job_roles
 
 
-def _deploy_policy(subject: Subject, policy_document: dict[str, Any]) -> dict[str, Any]:
-    description = "Brings an Approved package into service"
-    return managed_policy(f"{subject.name}-deploy", policy_document, description)
+def _policy(name: str, description: str) -> Callable[[Subject, dict[str, Any]], dict[str, Any]]:
+    """Return what makes a managed policy of a document; ``name`` follows the pipeline's."""
+    return lambda subject, document: managed_policy(f"{subject.name}-{name}", document, description)
 
 
 def _endpoint_of(subject: Subject, section: str) -> Release:
@@ -49,7 +49,7 @@ def _endpoint_of(subject: Subject, section: str) -> Release:
     "deploy",
     logical="DeployPolicy",
     place=6,
-    resource=_deploy_policy,
+    resource=_policy("deploy", "Brings an Approved package into service"),
     exists=lambda subject: subject.application is not None,
 )
 def deploy_statements(subject: Subject) -> Iterator[Statement | Gap]:
@@ -161,16 +161,11 @@ def _execution_statements(subject: Subject) -> Iterator[Statement]:
         )
 
 
-def _monitor_policy(subject: Subject, policy_document: dict[str, Any]) -> dict[str, Any]:
-    description = "Compares what the endpoint is asked with a baseline"
-    return managed_policy(f"{subject.name}-monitor", policy_document, description)
-
-
 @role(
     "monitor",
     logical="MonitorPolicy",
     place=7,
-    resource=_monitor_policy,
+    resource=_policy("monitor", "Compares what the endpoint is asked with a baseline"),
     exists=lambda subject: bool(subject.application and subject.application.recipe.monitor),
 )
 def monitor_statements(subject: Subject) -> Iterator[Statement | Gap]:
@@ -225,13 +220,12 @@ LOCK = "definitions/lock"
 """Key of the lock object that keeps two upserts apart; deleting it releases the lock."""
 
 
-def _plan_policy(subject: Subject, policy_document: dict[str, Any]) -> dict[str, Any]:
-    """Return the policy for the roles of infra/ci.yaml or infra/github.yaml."""
-    description = "Looks at the pipeline; before an approval"
-    return managed_policy(f"{subject.name}-plan", policy_document, description)
-
-
-@role("plan", logical="PlanPolicy", place=3, resource=_plan_policy)
+@role(
+    "plan",
+    logical="PlanPolicy",
+    place=3,
+    resource=_policy("plan", "Looks at the pipeline; before an approval"),
+)
 def plan_statements(subject: Subject) -> Iterator[Statement | Gap]:
     """Allow to look: at the pipeline, its executions, the champion's package, and what upserts
     wrote.
@@ -276,12 +270,12 @@ def looking(
     yield from key_statements("ReadKeys", own_keys(subject), ("kms:Decrypt",))
 
 
-def _ci_policy(subject: Subject, policy_document: dict[str, Any]) -> dict[str, Any]:
-    description = "Upserts and starts the pipeline; after it"
-    return managed_policy(f"{subject.name}-ci", policy_document, description)
-
-
-@role("ci", logical="CiPolicy", place=4, resource=_ci_policy)
+@role(
+    "ci",
+    logical="CiPolicy",
+    place=4,
+    resource=_policy("ci", "Upserts and starts the pipeline; after it"),
+)
 def ci_statements(subject: Subject) -> Iterator[Statement | Gap]:
     """Allow to upsert and start this pipeline, and to look, as a plan does.
 

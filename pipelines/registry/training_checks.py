@@ -184,8 +184,9 @@ def begun_with(evidence: Evidence) -> str:
     """Check that the base is the recipe's in the evaluation, the record and the
     customer metadata.
     """
-    start, base = _read_start(evidence), _read_base(evidence)
-    if start is None:
+    section, base = evidence.recipe["train"].get("start_from"), _read_base(evidence)
+    start = StartFrom.model_validate(section) if section else None
+    if start is None or start.checkpoint:
         same("the base", base, None, "recipe.json")
         return "the training began with no model"
     if base is None:  # its hash is in the training's identity nevertheless
@@ -226,16 +227,8 @@ def check_parts(evidence: Evidence, parts: Parts) -> None:
         same("what the training began with", sha256, base["sha256"], "evaluation.json")
 
 
-def _read_start(evidence: Evidence) -> StartFrom | None:
-    start_section = evidence.recipe["train"].get("start_from")
-    start = StartFrom.model_validate(start_section) if start_section else None
-    return None if start is None or start.checkpoint else start
-
-
-def _read_base(evidence: Evidence) -> dict[str, Any] | None:
-    model = evidence.json(evidence.source("Statistics")["S3Uri"])["model"]
-    base: dict[str, Any] | None = model.get(BASE)
-    return base
+def _read_base(evidence: Evidence) -> Any:
+    return evidence.json(evidence.source("Statistics")["S3Uri"])["model"].get(BASE)
 
 
 def _sha256(evidence: Evidence, uri: str) -> str:

@@ -1,6 +1,6 @@
 """Panels of a run's page that only our runs have: the gate, the test split, the training."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -18,7 +18,6 @@ from pipelines.run_report.run_pictures import (
     picture,
 )
 from pipelines.run_report.training_pace import (
-    describe_superiority,
     format_demand,
     format_value,
     read_evaluation,
@@ -151,7 +150,6 @@ TEMPLATES = templates(
     Path(__file__).parent,
     demanded=format_demand,
     measured=format_value,
-    against=describe_superiority,
     figure=figure,
     rounded=round_value,
 )
@@ -181,11 +179,6 @@ def _gate(data: PanelData) -> str:
     return _fill_template("gate", gate=gate, pictures=pictures)
 
 
-def _evaluation(data: PanelData) -> str:
-    evaluation = data["evaluation"]
-    return _fill_template("evaluation", evaluation=evaluation) if evaluation else ""
-
-
 def _search(data: PanelData) -> str:
     search = data["search"]
     if not search or not search["trials"]:
@@ -211,9 +204,9 @@ def _training(data: PanelData) -> str:
     return _fill_template("training", pictures=pictures) if pictures else ""
 
 
-def _pace(data: PanelData) -> str:
-    pace = data["pace"]
-    return _fill_template("pace", pace=pace) if pace else ""
+def _fill_if_read(name: str) -> Callable[[PanelData], str]:
+    """Return what fills the template ``name`` with the document of that name, if there is one."""
+    return lambda data: _fill_template(name, **{name: data[name]}) if data[name] else ""
 
 
 def _fill_template(name: str, **values: Any) -> str:
@@ -230,8 +223,11 @@ PANELS = (
         packages=True,
     ),
     Panel(
-        reads={"evaluation": read_evaluation}, html=_evaluation, steps=("Evaluate",), packages=True
+        reads={"evaluation": read_evaluation},
+        html=_fill_if_read("evaluation"),
+        steps=("Evaluate",),
+        packages=True,
     ),
-    Panel(reads={"pace": read_pace}, html=_pace, steps=("Train",)),
+    Panel(reads={"pace": read_pace}, html=_fill_if_read("pace"), steps=("Train",)),
 )
 """Panels in their order on the page."""

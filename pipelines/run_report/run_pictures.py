@@ -161,13 +161,9 @@ def _value(evaluation: Evaluation, name: str, metric: str) -> float | None:
 
 
 def _select_checks(gate: Gate, name: Picture) -> list[dict[str, Any]]:
-    """Return the checks that a picture shows, as far as they could be computed.
-
-    A gate.json of an early version names no kinds: it had thresholds alone.
-    """
+    """Return the checks that a picture shows, as far as they could be computed."""
     kinds = _kinds(name)
-    computed_checks = [check for check in gate["checks"] if check["value"] is not None]
-    return [check for check in computed_checks if check.get("kind", "threshold") in kinds]
+    return [c for c in gate["checks"] if c["value"] is not None and c["kind"] in kinds]
 
 
 def _kinds(name: Picture) -> list[str]:
@@ -305,32 +301,6 @@ def curves(metrics: Mapping[str, Sequence[float]]) -> str | None:
     return picture_of(draw, (7, 0.6 + 1.8 * len(metrics)))
 
 
-def inputs(history: History) -> str | None:
-    """Draw epochs of each input of a mixture, and its own validation loss, against the step."""
-    epochs, losses = _of_inputs(history, "epochs."), _of_inputs(history, "validation_loss.")
-    if not epochs:
-        return None
-
-    def draw(axes: Axes) -> None:
-        loss_axes = axes.twinx()
-        for number, (name, points) in enumerate(epochs.items()):
-            axes.plot(*zip(*points, strict=True), color=f"C{number}", label=name)
-            if name in losses:
-                loss_axes.plot(*zip(*losses[name], strict=True), "o--", color=f"C{number}", ms=3)
-        axes.set(xlabel="optimizer step", ylabel="epochs of each input (lines)")
-        loss_axes.set(ylabel="its validation loss (dashed)")
-        axes.set_ylim(bottom=0)
-        axes.legend(frameon=False)
-
-    return picture(draw, (7, 3.4))
-
-
-def _of_inputs(history: History, prefix: str) -> dict[str, list[tuple[float, float]]]:
-    """Return input → (step, value), of the metrics that begin with ``prefix``."""
-    names = {name for line in history for name in line if name.startswith(prefix)}
-    return {name.removeprefix(prefix): _series(history, name) for name in sorted(names)}
-
-
 def _series(history: History, metric: str) -> list[tuple[float, float]]:
     return [(line["step"], line[metric]) for line in history if metric in line]
 
@@ -338,7 +308,6 @@ def _series(history: History, metric: str) -> list[tuple[float, float]]:
 TRAINING_PICTURES: Mapping[str, Callable[[History], str | None]] = {
     "loss of training and validation against the optimizer step": loss_curve,
     "samples per second against the optimizer step": throughput,
-    "epochs of each input, and its validation loss, against the optimizer step": inputs,
 }
 """Description → picture, in their order on the page."""
 

@@ -177,32 +177,6 @@ def checks_table(gate: Gate) -> Table:
     return table
 
 
-def baselines_table(execution: Execution, steps: Steps) -> Table | None:
-    """Return a table on whether the model beats each baseline on the same rows; None without the
-    data.
-    """
-    if "Gate" not in steps or steps["Gate"].status != "Succeeded":
-        return None
-    gate = read_gate(execution, steps)
-    return against_table(gate) if gate and gate.get("against_baselines") else None
-
-
-def against_table(gate: Gate) -> Table:
-    """Return a table with a row for each baseline and metric in gate.json that has limits."""
-    table = Table(box=None, pad_edge=False)
-    table.add_column("beats, on the same rows")
-    for name in ("metric", "model", "baseline", "better by", "limits"):
-        table.add_column(name, justify="left" if name == "metric" else "right")
-    table.add_column("")
-    for row in gate["against_baselines"]:
-        numbers = (f"{row[name]:.4f}" for name in ("model", "other"))
-        improvement = (f"{row['value']:+.4f}", limits(row))
-        table.add_row(
-            row["baseline"], row["metric"], *numbers, *improvement, describe_superiority(row)
-        )
-    return table
-
-
 def script_table(execution: Execution, steps: Steps) -> Table | None:
     """Return a table of the latest metrics of a user's own script; None for our loop."""
     metrics = training_metrics(execution, steps)
@@ -221,7 +195,7 @@ def steps_done(job: Mapping[str, Any]) -> tuple[float, float] | None:
 PACES = Paces()
 DISPLAY = Display(
     watch="python -m pipelines.watch",
-    tables=(script_table, PACES.table, gate_table, baselines_table),
+    tables=(script_table, PACES.table, gate_table),
     progress=steps_done,
     warns=PACES.remark_on_job,
 )
@@ -321,13 +295,6 @@ def limits(row: Row) -> str:
     if _limit(row) == "high at most":  # it has no lower limit
         return f"at most {_number(high)}"
     return f"{'-∞' if low is None else _number(low)} to {'∞' if high is None else _number(high)}"
-
-
-def describe_superiority(row: Row) -> str:
-    """Return whether the model beats a baseline, as far as the rows tell (``AgainstBaseline``)."""
-    if row["low"] is not None and row["low"] > 0:
-        return "yes"
-    return "no, it is worse" if row["high"] is not None and row["high"] < 0 else "not shown"
 
 
 def _limit(row: Row) -> str | None:

@@ -52,8 +52,8 @@ class EvaluationScript(Section):
     """Metric that the script reports → which values are better; the first one is the primary."""
 
     baselines: tuple[str, ...] = ()
-    """Baselines that the script scores on the same rows as the model, in baseline.<name>.jsonl: the
-    gate reports the model's distance to each, and ``gate.below_baseline`` may name one."""
+    """Baselines that the script scores on the same rows as the model, in baseline.<name>.jsonl;
+    ``gate.below_baseline`` may name one."""
 
     request: str | None = None
     """Sample request, relative to the recipe, a file in the folder that is sent: for

@@ -88,11 +88,6 @@ class Latency(TypedDict):
     """Requests that were measured."""
     device: str
     threads: int
-    waited_share: float | None
-    """Share of the time in which the process wanted a core and had none; null: unknown."""
-    busy: bool
-    """True if that disturbed the measurement: then the figures are upper limits."""
-    rounds: int
 
 
 class Training(TypedDict):

@@ -13,10 +13,9 @@ import time
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from statistics import quantiles
 from typing import Any
 
-from steps.evaluate.latency import REQUESTS, WARM, quietest, time_round
+from steps.evaluate.latency import measure_latency
 from trainyard.common.process import cores
 
 
@@ -35,19 +34,7 @@ def measure(model: Path, request: bytes, content_type: str, accept: str) -> dict
         script.answer(body, content_type, accept)
         return time.perf_counter() - began
 
-    time_round(answer, WARM)
-    best, rounds = quietest(lambda: time_round(answer, REQUESTS))
-    shares = quantiles(best.seconds, n=100, method="inclusive")
-    return {
-        "p50_ms": shares[49] * 1000,
-        "p95_ms": shares[94] * 1000,
-        "samples": REQUESTS,
-        "device": "as inference.py chose",
-        "threads": cores(),
-        "waited_share": best.waited_share,
-        "busy": best.busy,
-        "rounds": rounds,
-    }
+    return measure_latency(answer, "as inference.py chose", cores())
 
 
 # Call an inference script as AWS's inference toolkits do, in a process that is the script's.
@@ -65,34 +52,30 @@ class ServedScript:
     Args:
         file: the script; its folder is put on Python's path.
         model: folder of the model's files.
-        needed: functions that it must have where it has no ``transform_fn``.
 
     Raises:
         AttributeError: the script lacks a function.
     """
 
-    def __init__(self, file: Path, model: Path, needed: tuple[str, ...] = PARTS) -> None:
+    def __init__(self, file: Path, model: Path) -> None:
         sys.path.insert(0, str(file.parent))
         self.script = import_module(file.stem)
-        parts = () if hasattr(self.script, "transform_fn") else needed
+        parts = () if hasattr(self.script, "transform_fn") else PARTS
         for name in ("model_fn", *parts):
             if not hasattr(self.script, name):
                 raise AttributeError(
                     f"{file} has no {name}; it needs model_fn and transform_fn, or model_fn, "
-                    f"{' and '.join(needed)}"
+                    f"{' and '.join(PARTS)}"
                 )
         self._model = call(self.script.model_fn, str(model))
 
     def answer(self, body: str | bytes, content_type: str, accept: str) -> Any:
-        """Return the script's answer; without ``input_fn`` the body goes to ``predict_fn`` as it
-        is, and without ``output_fn`` its result is the answer.
-        """
+        """Return the script's answer."""
         script = self.script
         if hasattr(script, "transform_fn"):
             return call(script.transform_fn, self._model, body, content_type, accept)
-        request = call(script.input_fn, body, content_type) if hasattr(script, "input_fn") else body
-        answer = call(script.predict_fn, request, self._model)
-        return call(script.output_fn, answer, accept) if hasattr(script, "output_fn") else answer
+        request = call(script.input_fn, body, content_type)
+        return call(script.output_fn, call(script.predict_fn, request, self._model), accept)
 
 
 def call(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -18,7 +18,7 @@ from torch import nn
 from conditions.no_champion import UNRESOLVED_ARN
 from steps.evaluate import evaluation_document
 from steps.evaluate.baseline_scores import TrainSplit, baselines, score_baseline
-from steps.evaluate.latency import REQUESTS, WARM, quietest, time_round
+from steps.evaluate.latency import REQUESTS, WARM, measure_latency
 from steps.evaluate.leaked_examples import leakage
 from steps.evaluate.score_rows import (
     Scoring,
@@ -204,40 +204,20 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def latency(workload: Workload, model: nn.Module, test: Dataset) -> dict[str, Any]:
-    """Return ``p50_ms`` and ``p95_ms`` of REQUESTS samples, one at a time, spread over the test
-    split.
+    """Return the latency of samples, one at a time, spread over the test split.
 
     Measured from stored arrays in memory to outputs in memory, on the model's device, with the
-    workload's ``prepare`` included: no network, no parsing. The first WARM requests do not count.
-
-    Other load on the machine makes it longer, never shorter. ``waited_share`` is the part
-    of the time in which the process wanted a core and had none, null where the kernel does not
-    report it; above BUSY all is measured again, and the quietest of ``rounds`` counts. ``busy``:
-    that round was disturbed too, so the figures are upper limits. Another process on the same GPU
-    is not noticed.
+    workload's ``prepare`` included: no network, no parsing.
     """
     device = next(model.parameters()).device
     indices = np.linspace(0, len(test) - 1, WARM + REQUESTS).astype(np.int64)
     preparation = Preparation.from_workload(workload, threads=1)
-    for index in indices[:WARM]:
-        _seconds(workload, model, test, index, preparation)
-
-    def request(number: int) -> float:
-        return _seconds(workload, model, test, indices[WARM + number], preparation)
-
-    best, rounds = quietest(lambda: time_round(request, len(indices) - WARM))
-    p50, p95 = (np.percentile(best.seconds, [50, 95]) * 1000).tolist()
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-    return {
-        "p50_ms": p50,
-        "p95_ms": p95,
-        "samples": REQUESTS,
-        "device": name,
-        "threads": torch.get_num_threads(),
-        "waited_share": best.waited_share,
-        "busy": best.busy,
-        "rounds": rounds,
-    }
+    return measure_latency(
+        lambda number: _seconds(workload, model, test, indices[number], preparation),
+        name,
+        torch.get_num_threads(),
+    )
 
 
 @torch.inference_mode()

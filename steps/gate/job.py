@@ -62,7 +62,6 @@ def judge(options: argparse.Namespace) -> Gate:
         groups=results.groups,
         slices=[asdict(part) for part in results.slices],
         champion_artifact_sha256=results.champion_artifact_sha256,
-        against_baselines=[asdict(comparison) for comparison in results.baselines],
     )
 
 

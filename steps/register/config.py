@@ -1,8 +1,8 @@
 """The register step's settings."""
 
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from steps.config import InstanceType, Section
 
@@ -62,17 +62,6 @@ class RegisterConfig(Section):
         """Return the region in the group's ARN; None where the group is given by its name."""
         group = self.model_package_group
         return group.split(":")[3] if group.startswith("arn:") else None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _no_status(cls, value: Any) -> Any:
-        if isinstance(value, dict) and "approval_status" in value:
-            raise ValueError(
-                f"approval_status is {value['approval_status']!r}; this field no longer exists:"
-                " no run registers a package as Approved. Leave it out, or write approval: "
-                "automatic, and the package is approved after the run, when it matches its record"
-            )
-        return value
 
     content_types: tuple[str, ...] = ("application/json",)
     """MIME types that the model accepts."""

@@ -45,48 +45,48 @@ class Data:
     test: Sequence[Value]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """Values of the run for the card: S3 URIs, ARNs and the like."""
-
-    artifact: Value
-    training_job: Value
-    training_data: Sequence[Value]
-    training_image: Value
-    evaluation_job: Value
-    test_data: Sequence[Value]
-    metrics: Mapping[str, PipelineVariable]
-    """Metric → its value on the test split, a number."""
-    details: Mapping[str, Value]
-    """Further details that a reader may want to look up."""
-
-
-def model_card(config: CardConfig, creator: str, run: Run) -> Join:
+def model_card(
+    config: CardConfig,
+    model: PipelineVariable,
+    train: TrainingStep,
+    evaluate: ProcessingStep,
+    data: Data,
+    metrics: Mapping[str, PipelineVariable],
+    details: Mapping[str, Value],
+) -> Join:
     """Return the card's content, in one line. Hyperparameters are in the training job, which it
     names.
+
+    Args:
+        metrics: metric → its value on the test split, a number.
+        details: the package's customer metadata.
     """
+    image = train.properties.AlgorithmSpecification.TrainingImage
     return join_json(
         {
-            "model_overview": {"model_creator": creator, "model_artifact": [run.artifact]},
+            "model_overview": {
+                "model_creator": f"pipeline {details['pipeline']}",
+                "model_artifact": [model],
+            },
             "intended_uses": config.model_dump(exclude={"caveats"}, exclude_none=True),
             "training_details": {
                 "training_job_details": {
-                    "training_arn": run.training_job,
-                    "training_datasets": list(run.training_data),
-                    "training_environment": {"container_image": [run.training_image]},
+                    "training_arn": train.properties.TrainingJobArn,
+                    "training_datasets": list(data.training),
+                    "training_environment": {"container_image": [image]},
                 }
             },
             "evaluation_details": [
                 {
                     "name": "held-out test split",
-                    "evaluation_job_arn": run.evaluation_job,
-                    "datasets": list(run.test_data),
+                    "evaluation_job_arn": evaluate.properties.ProcessingJobArn,
+                    "datasets": list(data.test),
                     "metric_groups": [
                         {
                             "name": "metrics",
                             "metric_data": [
                                 {"name": name, "type": "number", "value": Number(value)}
-                                for name, value in run.metrics.items()
+                                for name, value in metrics.items()
                             ],
                         }
                     ],
@@ -94,7 +94,7 @@ def model_card(config: CardConfig, creator: str, run: Run) -> Join:
             ],
             "additional_information": {
                 "caveats_and_recommendations": config.caveats,
-                "custom_details": dict(run.details),
+                "custom_details": dict(details),
             },
         }
     )
@@ -205,7 +205,12 @@ def register_step(
         sagemaker_session=context.session,
     )
     metric_values = {
-        metric: _get_evaluation_value(evaluate, f"metrics.{metric}.value") for metric in metrics
+        metric: JsonGet(
+            step_name=evaluate.name,
+            property_file="Evaluation",
+            json_path=f"metrics.{metric}.value",
+        )
+        for metric in metrics
     }
     if BASE in about:
         base_sha256 = JsonGet(
@@ -244,9 +249,7 @@ def register_step(
         | {metric: Join(on="", values=[value]) for metric, value in metric_values.items()},
         model_card=ModelPackageModelCard(
             model_card_content=model_card(
-                config.card,
-                f"pipeline {about['pipeline']}",
-                _card_values(model, train, evaluate, data, metric_values, metadata),
+                config.card, model, train, evaluate, data, metric_values, metadata
             ),
             model_card_status="Draft",
         ),
@@ -279,27 +282,6 @@ def _check_metadata(count: int, root_uri: str) -> None:
         )
 
 
-def _card_values(
-    model: PipelineVariable,
-    train: TrainingStep,
-    evaluate: ProcessingStep,
-    data: Data,
-    metric_values: Mapping[str, PipelineVariable],
-    details: Mapping[str, str | PipelineVariable],
-) -> Run:
-    """Return the card's values of the run; ``metrics`` are numbers there."""
-    return Run(
-        artifact=model,
-        training_job=train.properties.TrainingJobArn,
-        training_data=data.training,
-        training_image=train.properties.AlgorithmSpecification.TrainingImage,
-        evaluation_job=evaluate.properties.ProcessingJobArn,
-        test_data=data.test,
-        metrics=metric_values,
-        details=details,
-    )
-
-
 def _source(gate: ProcessingStep, evidence: str, uri: PipelineVariable) -> MetricsSource:
     """Return a file of evidence, with its hash."""
     evidence_sha256 = JsonGet(
@@ -310,10 +292,3 @@ def _source(gate: ProcessingStep, evidence: str, uri: PipelineVariable) -> Metri
 
 def _file(step: ProcessingStep, output: str, name: str) -> PipelineVariable:
     return Join(on="/", values=[output_uri(step, output), name])
-
-
-def _get_evaluation_value(evaluate: ProcessingStep, path: str) -> PipelineVariable:
-    """Return a number of evaluation.json; join it in customer metadata, which are strings and
-    refuse a bare number.
-    """
-    return JsonGet(step_name=evaluate.name, property_file="Evaluation", json_path=path)

@@ -52,9 +52,7 @@ def pack(unit: ShardObject, plan: Plan, advance: Callable[[int], None]) -> Calla
             parts |= split_summary.write_summary(
                 unit, plan, parts["train"], unit.bytes / max(total_bytes, 1)
             )
-        shard_progress.write(
-            PackedUnit(identity=unit.identity, splits=parts), unit.stem, plan.progress
-        )
+        shard_progress.write(PackedUnit(splits=parts), unit.stem, plan.progress)
 
     return finish
 
@@ -129,8 +127,8 @@ class _Outlet:
 def _survey(folder: Path, corpus: str) -> Survey:
     """Read the survey once in each process, not for each unit."""
     sorted_runs.open_run.cache_clear()
-    corpus_survey = shard_progress.read(Survey, STEM, {"corpus": corpus}, folder)
-    if corpus_survey is None:
+    corpus_survey = shard_progress.read(Survey, STEM, folder)
+    if corpus_survey is None or corpus_survey.corpus != corpus:
         raise TrainingError(f"{folder}: the survey was removed while units were packed; run again")
     return corpus_survey
 

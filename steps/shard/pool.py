@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from steps.installed import WorkerProcess
 from steps.shard import shard_progress
@@ -315,42 +315,39 @@ TaskKind = TypeVar("TaskKind", bound=Task)
 
 def read_objects(objects: Sequence[RawObject], plan: Plan, pool: Pool) -> list[Read]:
     """Read the raw objects. Raises as ``_work_off``."""
-    work = {raw: (raw.unit, shard_progress.identity(raw, plan)) for raw in objects}
-    return [*_work_off("raw objects", Read, work, plan, pool).values()]
+    stems = {raw: raw.unit for raw in objects}
+    return [*_work_off("raw objects", Read, stems, plan, pool).values()]
 
 
 def pack_units(
     units: Sequence[ShardObject], plan: Plan, pool: Pool
 ) -> dict[ShardObject, PackedUnit]:
     """Pack the units. Raises as ``_work_off``."""
-    work = {unit: (unit.stem, unit.identity) for unit in units}
-    return _work_off("units", PackedUnit, work, plan, pool)
+    return _work_off("units", PackedUnit, {unit: unit.stem for unit in units}, plan, pool)
 
 
 def _work_off(
-    task_word: str,
-    kind: type[Kind],
-    work: Mapping[TaskKind, tuple[str, Mapping[str, Any]]],
-    plan: Plan,
-    pool: Pool,
+    task_word: str, kind: type[Kind], stems: Mapping[TaskKind, str], plan: Plan, pool: Pool
 ) -> dict[TaskKind, Kind]:
-    """Return each task's record, of which ``work`` has the stem and the identity.
+    """Return each task's record, of which ``stems`` has the stem.
 
     Raises:
         DataError: some objects cannot be read, or values are out of range; it names up to NAMED.
         TrainyardError: a worker is done and its record is not there, or damaged.
     """
-    check_data(pool.work_off(task_word, [*work]) if work else [])
-    records = {}
-    for task, (stem, identity) in work.items():
-        record = shard_progress.read(kind, stem, identity, plan.progress)
-        if record is None:
-            raise TrainyardError(
-                f"{plan.progress / stem}.json: the record of finished work is missing or damaged; "
-                "look at the disk, and run the step again"
-            )
-        records[task] = record
-    return records
+    check_data(pool.work_off(task_word, [*stems]) if stems else [])
+    return {task: read_record(kind, stem, plan) for task, stem in stems.items()}
+
+
+def read_record(kind: type[Kind], stem: str, plan: Plan) -> Kind:
+    """Return the record of finished work. Raises: TrainyardError: it is missing, or damaged."""
+    record = shard_progress.read(kind, stem, plan.progress)
+    if record is None:
+        raise TrainyardError(
+            f"{plan.progress / stem}.json: the record of finished work is missing or damaged; "
+            "look at the disk, and run the step again"
+        )
+    return record
 
 
 def check_data(damaged: Sequence[str]) -> None:

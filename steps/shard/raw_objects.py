@@ -2,12 +2,11 @@
 
 import hashlib
 import logging
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from trainyard.common.errors import DataError
 
@@ -53,8 +52,6 @@ class RawObject:
     it."""
     files: tuple[str, ...] = field(default=(), compare=False, repr=False)
     """Names of several files below ``path``, or empty."""
-    places: tuple[int, ...] = field(default=(), compare=False, repr=False)
-    """Places of the files among all of the object, if this instance has a part of them only."""
 
     @property
     def folder(self) -> str:
@@ -176,8 +173,7 @@ def limit_to_files(
             yield raw
         elif names:
             unit = stem(f"{raw.name}\n{names[0]}", settings)  # no other instance has this file
-            part = _make_object(raw.path, [own_files[name] for name in names], raw.name, unit)
-            yield replace(part, places=tuple(bisect_left(raw.files, name) for name in names))
+            yield _make_object(raw.path, [own_files[name] for name in names], raw.name, unit)
 
 
 def divide_objects(all_objects: Iterable[RawObject], count: int) -> list[list[RawObject]]:
@@ -226,8 +222,3 @@ class ShardObject:
     """16 hex digits with which the names of all its files begin."""
     corpus: str
     """SHA-256 that identifies the raw objects."""
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """Return the identity that a progress record must have to count for this unit."""
-        return {"unit": self.name, "slots": self.slots, "corpus": self.corpus}

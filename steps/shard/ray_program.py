@@ -22,7 +22,6 @@ from steps.shard.pool import Pace, check_data
 from steps.shard.raw_objects import RawObject, ShardObject
 from steps.shard.ray_cluster import LOOK_SECONDS, Node, keep_loopback
 from steps.shard.ray_tasks import HostState, OwnRun, Place, Span
-from steps.shard.settings import COPIES
 from steps.shard.shard_plan import Plan
 from steps.shard.shard_progress import PackedUnit, Read
 from steps.shard.survey import Survey
@@ -31,6 +30,9 @@ from trainyard.common.errors import DataError, TrainyardError
 
 log = logging.getLogger(__name__)
 
+COPIES = 2
+"""Times an instance's share of the raw data that it holds as records: what it has read, and what it
+has pulled from the others."""
 WAVE_BYTES = 256 * 10**6
 """Content that each instance sends at once; two such waves are on the way."""
 LOST_LOOK_SECONDS = 5
@@ -218,7 +220,7 @@ class Program:
         for host, state in zip(self._hosts, states, strict=True):
             if state.identity != states[0].identity:
                 raise DataError(
-                    f"{host}: has other settings or code than {self._hosts[0]}, so they are not "
+                    f"{host}: has other settings than {self._hosts[0]}, so they are not "
                     "instances of one job; start all of them with the same ones"
                 )
         folder, settings = arguments.input_of(self._options), self._plan.settings

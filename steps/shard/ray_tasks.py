@@ -29,7 +29,7 @@ from steps.shard.shard_progress import PackedUnit, Read, RunFile
 from steps.shard.survey import Survey, ranges
 from steps.shard.survey_pass import Corpus
 from trainyard.common import atomic_file
-from trainyard.common.errors import DataError, TrainyardError
+from trainyard.common.errors import DataError
 
 GATHERED = "gathered"
 """Folder of the runs of an instance's own units, below those that it has read."""
@@ -71,7 +71,7 @@ class HostState:
 
     files: list[File]
     identity: str
-    """The same on all instances of a job: settings and code."""
+    """The same on all instances of a job: their settings."""
     room: int
     """Bytes that its output has room for."""
 
@@ -83,7 +83,7 @@ def list_raw_data(place: Place, hosts: Sequence[str]) -> HostState:
     with room_on(plan.output):
         manifests.prepare(plan, hosts)
         files = raw_objects.files(folder) if folder.is_dir() else []
-        identity = json.dumps([plan.settings, plan.code, plan.max_bad_share])
+        identity = json.dumps([plan.settings, plan.max_bad_share])
         return HostState(files, identity, shutil.disk_usage(plan.output).free)
 
 
@@ -93,28 +93,22 @@ def read(place: Place, raw: RawObject) -> Read | str:
     plan, folder = _job(place)
     # The path is the one that the task's own instance has.
     raw = replace(raw, path=folder if raw.files else folder / raw.name)
-    return _run_task(raw, Read, raw.unit, shard_progress.identity(raw, plan), plan)
+    return _run_task(raw, Read, raw.unit, plan)
 
 
 @ray.remote
 def pack(place: Place, unit: ShardObject) -> PackedUnit | str:
     """Pack a unit; return the record, or what is wrong with its data."""
-    return _run_task(unit, PackedUnit, unit.stem, unit.identity, _plan(place))
+    return _run_task(unit, PackedUnit, unit.stem, _plan(place))
 
 
-def _run_task(task: pool.Task, kind: type, stem: str, identity: dict[str, Any], plan: Plan) -> Any:
+def _run_task(task: pool.Task, kind: type, stem: str, plan: Plan) -> Any:
     try:
         with room_on(plan.output):
             pool.begin(task, plan, lambda size: None)()
     except DataError as error:
         return str(error)
-    record = shard_progress.read(kind, stem, identity, plan.progress)
-    if record is None:
-        raise TrainyardError(
-            f"{plan.progress / stem}.json: the record of finished work is missing or damaged; look "
-            "at the disk, and run the step again"
-        )
-    return record
+    return pool.read_record(kind, stem, plan)
 
 
 @ray.remote

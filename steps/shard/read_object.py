@@ -4,7 +4,6 @@ The result depends only on the object and the plan: not on the other objects,
 the number of processes or an earlier run that was killed.
 """
 
-import hashlib
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -56,14 +55,12 @@ def sort(raw: RawObject, plan: Plan, advance: Callable[[int], None]) -> Callable
     def finish() -> None:
         quarantine.close()
         progress_record = Read(
-            identity=shard_progress.identity(raw, plan),
+            source=raw.name,
             unit=raw.unit,
             records=records.count,
             duplicates=writer.duplicates,
             quarantined=quarantine.count,
             reasons=quarantine.reasons,
-            content=records.content,
-            ties=records.ties,
             runs=runs,
         )
         shard_progress.write(progress_record, raw.unit, plan.progress)
@@ -77,17 +74,7 @@ class Records:
     def __init__(self, raw: RawObject, plan: Plan, quarantine: Quarantine) -> None:
         self.count = 0
         """Number of records so far, good and bad."""
-        self.ties: list[tuple[int, int]] = []
-        """See ``Read.ties``."""
         self._raw, self._plan, self._quarantine = raw, plan, quarantine
-        self._content = hashlib.sha256()
-
-    @property
-    def content(self) -> str:
-        """Return the SHA-256 over the good records, in their order; a copy of the object has the
-        same.
-        """
-        return self._content.hexdigest()
 
     def __iter__(self) -> Iterator[tuple[Keys, pa.RecordBatch]]:
         """Yield (keys, columns of the packing with categories as plain strings)."""
@@ -97,12 +84,6 @@ class Records:
             self._quarantine.add(batch.bad, self.count)
             if len(batch.records):
                 keys = self._keys(batch.records)
-                self._content.update(np.ascontiguousarray(keys.tie, "<u8").data)
-                # Its parts lie on several instances: the hash of the whole needs the order of all
-                # files.
-                if self._raw.places and not self._plan.identity:
-                    places = [self._raw.places[line - 1] for line in batch.lines.tolist()]
-                    self.ties += zip(places, keys.tie.tolist(), strict=True)
                 records = batch.records.select(list(self._plan.packing.columns))
                 columns_ = [decode_dictionary(column) for column in records.columns]
                 yield keys, pa.RecordBatch.from_arrays(columns_, records.schema.names)

@@ -6,10 +6,6 @@ from pydantic import Field, model_validator
 
 from steps.job_arguments import Settings
 
-COPIES = 2
-"""Times an instance's share of the raw data that it holds as records, where there are several: what
-it has read, and what it has pulled from the others."""
-
 
 class ShardSettings(Settings):
     """Settings in the recipe's section ``shard``, each of which is an argument of the job."""
@@ -36,7 +32,7 @@ class ShardSettings(Settings):
 
     unique: tuple[str, ...] | None = None
     """Columns in which two duplicates are equal; one of them stays across all raw objects. None:
-    the workload's default. []: duplicates stay, but of a file under two names one is read."""
+    the workload's default. []: duplicates stay."""
 
     by_folder: bool = False
     """True if the first folder below data.input is a part of a record, so that no sample holds

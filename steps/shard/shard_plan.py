@@ -1,8 +1,6 @@
 """Plan of sharding the raw data, the only input of workers."""
 
-import hashlib
-import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -92,7 +90,7 @@ class Plan:
 
     @cached_property
     def settings(self) -> str:
-        """Return the SHA-256 over all settings that decide the output, except this step's code."""
+        """Return the SHA-256 over all settings that decide the output."""
         decides = {
             "format": FORMAT,
             "workload": [self.workload, self.config, self.packing.info],
@@ -110,32 +108,10 @@ class Plan:
         }
         return json_sha256(decides)
 
-    @cached_property
-    def code(self) -> str:
-        """Return the SHA-256 over the modules that turn raw data into shards.
-
-        A rerun with other code does not reuse what the previous code wrote.
-        """
-        package_folder = Path(__file__).resolve().parent
-        workload = Path(sys.modules[type(self.packing).__module__].__file__ or "").parent
-        training = package_folder.parents[1] / "training"
-        digest = hashlib.sha256()
-        for room in (package_folder, training / "data", workload):
-            _add(digest, room, room.rglob("*.py"))
-        _add(digest, training, (training / "workloads").glob("*.py"))
-        return digest.hexdigest()
-
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for a worker: with the hashes computed here, without the packing.
+        """Return the state for a worker: with the hash computed here, without the packing.
 
         A tokenizer is not sent between processes; every worker loads its own.
         """
-        state = self.__dict__ | {"settings": self.settings, "code": self.code}
+        state = self.__dict__ | {"settings": self.settings}
         return {name: value for name, value in state.items() if name != "packing"}
-
-
-def _add(digest: "hashlib._Hash", room: Path, files: Iterable[Path]) -> None:
-    """Add names below ``room``, and contents."""
-    for path in sorted(files):
-        digest.update(f"{path.relative_to(room).as_posix()}\n".encode())
-        digest.update(path.read_bytes())

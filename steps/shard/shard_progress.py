@@ -7,13 +7,11 @@ belong to one instance: on a file system that several share, each has a folder o
 import hashlib
 import logging
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from steps.shard.raw_objects import RawObject
 from steps.shard.shard_plan import Plan
 from training.data.manifest import Shards
 from trainyard.common import atomic_file
@@ -22,21 +20,16 @@ log = logging.getLogger(__name__)
 
 
 class Record(BaseModel):
-    """A record of any kind."""
+    """A record of any kind, or a part of one."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-
-    identity: dict[str, str | int | bool]
-    """Inputs of the recorded work: the record counts only for equal inputs."""
 
 
 Kind = TypeVar("Kind", bound=Record)
 
 
-class RunFile(BaseModel):
+class RunFile(Record):
     """A sorted run that was written."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
     records: int
@@ -47,6 +40,8 @@ class RunFile(BaseModel):
 class Read(Record):
     """Findings in one raw object, or in the part of it that this instance has."""
 
+    source: str
+    """Name of the raw object."""
     unit: str
     """``RawObject.unit``."""
     records: int
@@ -56,23 +51,11 @@ class Read(Record):
     quarantined: int
     reasons: list[str]
     """Reasons why the first bad records were quarantined."""
-    content: str
-    """SHA-256 over the good records, in their order."""
-    ties: list[tuple[int, int]] = []
-    """For a part of an object where equal records stay: place of each good file in the whole, and
-    the hash of its record. ``content`` of the whole follows from those of all parts."""
     runs: list[RunFile]
 
-    @property
-    def source(self) -> str:
-        """Return the name of the raw object."""
-        return str(self.identity["source"])
 
-
-class Part(BaseModel):
+class Part(Record):
     """Output of a unit to one split."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     records: int
     samples: int
@@ -86,41 +69,29 @@ class PackedUnit(Record):
     splits: dict[str, Part]
 
 
-def identity(raw: RawObject, plan: Plan) -> dict[str, str | int | bool]:
-    """Return the identity that a progress record must have to count for ``raw`` now."""
-    return {
-        "source": raw.name,
-        "bytes": raw.bytes,
-        "modified": raw.modified_ns,
-        "settings": plan.settings,
-        "code": plan.code,
-    }
-
-
 def write(record: Record, stem: str, folder: Path) -> None:
     """Write the record; all files that it names must have been written before."""
     body = record.model_dump_json().encode()
     atomic_file.write(folder / f"{stem}.json", _seal(body).encode() + b"\n" + body)
 
 
-def read(kind: type[Kind], stem: str, identity: Mapping[str, Any], folder: Path) -> Kind | None:
-    """Return the record; None unless it exists, is whole and has this identity."""
+def read(kind: type[Kind], stem: str, folder: Path) -> Kind | None:
+    """Return the record; None unless it exists and is whole."""
     try:
-        return parse_record(kind, (folder / f"{stem}.json").read_bytes(), identity)
+        return parse_record(kind, (folder / f"{stem}.json").read_bytes())
     except FileNotFoundError:
         return None
 
 
-def parse_record(kind: type[Kind], content: bytes, identity: Mapping[str, Any]) -> Kind | None:
-    """Return the record that a file holds; None unless it is whole and has this identity."""
+def parse_record(kind: type[Kind], content: bytes) -> Kind | None:
+    """Return the record that a file holds; None unless it is whole."""
     seal, _, body = content.partition(b"\n")
     if seal != _seal(body).encode():
         return None
     try:
-        record = kind.model_validate_json(body)
+        return kind.model_validate_json(body)
     except ValidationError:
         return None
-    return record if record.identity == identity else None
 
 
 def remove_remains(plan: Plan) -> None:

@@ -5,17 +5,13 @@ records alone, and so does the content of each: not on the layout in files, and 
 of instances, all of which come to the same result.
 """
 
-import hashlib
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
-
-from pydantic import BaseModel, ConfigDict
 
 from steps.shard.raw_objects import RawObject, ShardObject, stem
 from steps.shard.shard_plan import Plan
 from steps.shard.shard_progress import Record
+from trainyard.common.hashes import json_sha256
 
 STEM = "survey"
 END = 2**64  # end of the range of hashes
@@ -31,10 +27,8 @@ SLOT = 4 * 2**20
 """Average bytes of content that are packed at once."""
 
 
-class Counts(BaseModel):
+class Counts(Record):
     """Records of one raw object, wherever its parts were read."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
     records: int
@@ -56,6 +50,8 @@ class Survey(Record):
     runs: list[tuple[str, int]]
     """Sorted runs of this instance, each with the rank of its raw object, or of one in the same
     first folder."""
+    corpus: str
+    """SHA-256 that identifies the raw objects."""
     distinct: bool
     """True if no two records of the runs of all instances are equal any more."""
     bytes: dict[str, int]
@@ -78,17 +74,16 @@ class Survey(Record):
                         slots=slots,
                         bytes=size // count,
                         stem=stem(name, plan.settings),
-                        corpus=str(self.identity["corpus"]),
+                        corpus=self.corpus,
                     )
                 )
         return units
 
 
-def identity(objects: Sequence[RawObject], plan: Plan) -> dict[str, Any]:
-    """Return the identity that a survey must have to count now."""
+def corpus_sha256(objects: Sequence[RawObject], plan: Plan) -> str:
+    """Return a hash of the raw objects and the settings."""
     entries = sorted([raw.name, raw.bytes, raw.modified_ns] for raw in objects)
-    identity_json = json.dumps([plan.settings, plan.code, entries]).encode()
-    return {"corpus": hashlib.sha256(identity_json).hexdigest()}
+    return json_sha256([plan.settings, entries])
 
 
 def ranges(count: int, first: int = 0, last: int | None = None) -> Iterator[tuple[int, int]]:

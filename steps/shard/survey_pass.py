@@ -4,7 +4,6 @@ The hashes are cut into ranges. Several instances take the ranges of a part each
 instance sends the keys of its records.
 """
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from steps.shard.duplicate_records import firsts
 from steps.shard.raw_objects import RawObject
 from steps.shard.shard_plan import Plan
 from steps.shard.shard_progress import Read
-from steps.shard.survey import Counts, Survey, identity, ranges
+from steps.shard.survey import Counts, Survey, corpus_sha256, ranges
 
 ROWS = 2**21  # records that are processed together: about 100 MB
 
@@ -49,19 +48,18 @@ class Corpus:
         self._plan = plan
         rank = {raw.name: number for number, raw in enumerate(self.objects)}
         self._parts: list[list[Read]] = [[] for _ in self.objects]
-        for read in (read for own_reads in reads for read in own_reads):
-            self._parts[rank[read.source]].append(read)
-        self._copies = set() if plan.identity else self._find_copies()
+        for own_reads in reads:
+            for read in own_reads:
+                self._parts[rank[read.source]].append(read)
         self.runs = [
             [
                 (rank[read.source], run)
                 for read in sorted(own_reads, key=lambda read: rank[read.source])
-                if rank[read.source] not in self._copies
                 for run in read.runs
             ]
             for own_reads in reads
         ]
-        """For each instance (rank, run) of the runs whose records are not all left out."""
+        """For each instance (rank, run) of its runs."""
 
     def ranges(self, part: int = 0, parts: int = 1) -> list[tuple[int, int]]:
         """Return the ranges of hashes that are surveyed one after the other, of one of ``parts``
@@ -99,8 +97,7 @@ class Corpus:
         """Return the counts of all objects; ``records``: duplicates beyond those of one run."""
         out = []
         for number, (raw, parts) in enumerate(zip(self.objects, self._parts, strict=True)):
-            good = sum(read.records - read.quarantined - read.duplicates for read in parts)
-            duplicates = good if number in self._copies else (records or {}).get(number, 0)
+            duplicates = (records or {}).get(number, 0)
             out.append(
                 Counts(
                     name=raw.name,
@@ -122,32 +119,12 @@ class Corpus:
         for rank, run in (pair for runs in self.runs for pair in runs):
             total[self.objects[rank].folder if by_folder else ""] += run.bytes
         return Survey(
-            identity=identity(self.objects, self._plan),
+            corpus=corpus_sha256(self.objects, self._plan),
             objects=self.counts(records),
             runs=[(run.name, rank) for runs in self.runs for rank, run in runs],
             distinct=not self._plan.identity,
             bytes=dict(total),
         )
-
-    def _find_copies(self) -> set[int]:
-        """Return the ranks of the objects that hold exactly the records of one before them.
-
-        Needed where equal records may be two events or a repetition, which cannot be known; for
-        whole files it can.
-        """
-        contents: set[str] = set()
-        copies = set()
-        for number, parts in enumerate(self._parts):
-            if len(parts) == 1 and not parts[0].ties:
-                content = parts[0].content
-            else:
-                # ``Read.content`` of the whole: its files in their order, whoever has read them.
-                ties = [tie for _, tie in sorted(pair for read in parts for pair in read.ties)]
-                content = hashlib.sha256(np.array(ties, "<u8").data).hexdigest()
-            if any(read.runs for read in parts) and content in contents:
-                copies.add(number)
-            contents.add(content)
-        return copies
 
 
 def survey(corpus: Corpus, plan: Plan) -> Survey:

@@ -27,15 +27,12 @@ from training.weights.starting_weights import CHANNEL
 from trainyard.common.errors import DefinitionError
 
 
-def s3_channel(
-    name: str, uri: str | PipelineVariable, input_mode: str, content_type: str | None = None
-) -> Channel:
+def s3_channel(name: str, uri: str | PipelineVariable, input_mode: str) -> Channel:
     """Return a channel whose whole prefix goes to every node. ``Channel``, not ``InputData``: the
     latter forces File over FastFile.
     """
     return Channel(
         channel_name=name,
-        content_type=content_type,
         input_mode=input_mode,
         data_source=DataSource(
             s3_data_source=S3DataSource(
@@ -75,11 +72,9 @@ def _mounted_channel(
     system: str,
     kind: str,
     path: str | PipelineVariable,
-    content_type: str | None = None,
 ) -> Channel:
     return Channel(
         channel_name=name,
-        content_type=content_type,
         input_mode="File",
         data_source=DataSource(
             file_system_data_source=FileSystemDataSource(

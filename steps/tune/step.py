@@ -80,14 +80,14 @@ def tune_step(
     """Declare the search around ``train``, the train step with the recipe's own values.
 
     Args:
-        loop: the loop's settings; None for a script, or an algorithm of AWS's.
+        loop: the loop's settings; None for a script.
         extend_folder: (URI of a folder of the definition's, further files) → URI of a folder with
             both.
     """
     request = dict(train.arguments)
     hyperparameters = request["HyperParameters"]
     algorithm, objective = request["AlgorithmSpecification"], config.metric or OBJECTIVE
-    metric_definitions = algorithm.get("MetricDefinitions", ())  # AWS's algorithms have their own
+    metric_definitions = algorithm.get("MetricDefinitions", ())
     # A tuning job takes fewer of them than a training job: the objective comes first, and stays.
     metrics = sorted(metric_definitions, key=lambda metric: metric["Name"] != objective)
     metrics = metrics[:MOST_METRICS]
@@ -108,7 +108,7 @@ def tune_step(
         },
         "StaticHyperParameters": {
             **{name: value for name, value in hyperparameters.items() if name not in config.ranges},
-            **(toolkit if "ContainerEntrypoint" in algorithm else {}),
+            **toolkit,
         },
     }
     return TuneStep(

@@ -26,7 +26,6 @@ KEYS = {
     "metrics",
     "champion_metrics",
     "baselines",
-    "against_baselines",
     "dataset_fingerprint",
     "train_fingerprint",
     "test_fingerprint",

@@ -1,16 +1,12 @@
 """A process's share of the machine's cores."""
 
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import torch
 
-from training.cpu_cores import ThreadTimes, fit_threads
+from training.cpu_cores import fit_threads
 from trainyard.common.process import cores
 
 NO_QUOTA = Path("/nowhere/cpu.max")
@@ -53,41 +49,3 @@ def test_omp_num_threads_is_never_exceeded():
     torch.set_num_threads(1)
     fit_threads({})
     assert torch.get_num_threads() == 1
-
-
-def work(seconds: float) -> float:
-    """Use ``seconds`` of CPU time; return the share of the time spent waiting for it."""
-    before, end = ThreadTimes.now(), time.thread_time() + seconds
-    while time.thread_time() < end:
-        pass
-    return ThreadTimes.now().share_since(before)
-
-
-@contextmanager
-def neighbours(count: int) -> Iterator[None]:
-    """Run processes that want every core all the time."""
-    spin = "while True: pass"
-    processes = [subprocess.Popen([sys.executable, "-S", "-c", spin]) for _ in range(count)]
-    try:
-        yield
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-
-
-@pytest.mark.skipif(ThreadTimes.now() is None, reason="the kernel does not count the waiting")
-def test_neighbours_on_every_core_are_noticed():
-    """With five per core and a fair scheduler, a sixth of the time is ours."""
-    with neighbours(5 * ALL):
-        assert work(0.05) > 0.4
-
-
-def test_a_kernel_that_counts_nothing_says_nothing(tmp_path: Path):
-    assert ThreadTimes.now(tmp_path) is None
-
-
-def test_threads_that_began_meanwhile_count_and_ended_ones_do_not():
-    earlier = ThreadTimes({"1": 10, "2": 10}, {"1": 0, "2": 90})
-    assert ThreadTimes({"1": 20, "3": 20}, {"1": 0, "3": 10}).share_since(earlier) == 0.25
-    assert earlier.share_since(earlier) == 0

@@ -1,6 +1,6 @@
 """Check whether every byte of a dataset is what its manifests say."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,14 +20,8 @@ class Damage:
     reason: str
 
 
-def verify(
-    folder: Path, manifests: MergedManifests, advance: Callable[[int], None]
-) -> Iterator[Damage]:
-    """Hash every file of the split, and yield the damaged ones.
-
-    Args:
-        advance: called with the number of bytes that were just read.
-    """
+def verify(folder: Path, manifests: MergedManifests) -> Iterator[Damage]:
+    """Hash every file of the split, and yield the damaged ones."""
     entries = named_files(manifests)
 
     def check(entry: tuple[str, int, str]) -> str | None:
@@ -38,7 +32,7 @@ def verify(
             return "is missing"
         if path.stat().st_size != size:
             return f"has {path.stat().st_size} bytes, its manifest says {size}"
-        digest = file_sha256(path, advance)
+        digest = file_sha256(path)
         return None if digest == sha256 else f"its SHA-256 is {digest}, its manifest says {sha256}"
 
     with ThreadPoolExecutor(THREADS) as pool:

@@ -9,8 +9,8 @@ the text up to the next quote.
 
 import csv
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -51,7 +51,6 @@ from steps.shard.readers.raw_bytes import (
     LF,
     MAX_RECORD_BYTES,
     PIECE_BYTES,
-    Block,
     LineCount,
     Window,
     too_long,
@@ -193,17 +192,17 @@ class Table:
         the last window. Where they are refused, a smaller part is tried; one that is small
         already is read record by record.
         """
-        batches, size, is_whole = [], len(window), True
+        batches, size = [], len(window)
         while len(window):
             start, stop = window.start, min(window.start + size, window.stop)
             end = self.dialect.probable_end(window.data, start, stop)
             line = count.first(window.data, start)
-            batch = self.fast(window.data, start, end, line, skip=not is_whole)
+            batch = self.fast(window.data, start, end, line)
             if batch is not None:
                 count.add(window.data, start, end)
                 window.start, size = end, 2 * size
             elif size > PIECE_BYTES:
-                size, is_whole = max(size // FANOUT, PIECE_BYTES), False
+                size = max(size // FANOUT, PIECE_BYTES)
                 continue
             else:
                 batch = self.exact(window, count, stop)
@@ -214,21 +213,16 @@ class Table:
                 batches.append(batch)
         return merge_batches(batches) if batches else bad_batch([], self.columns)
 
-    def fast(
-        self, data: bytearray, start: int, stop: int, line: int, skip: bool = False
-    ) -> Batch | None:
+    def fast(self, data: bytearray, start: int, stop: int, line: int) -> Batch | None:
         """Return all records in this part, which begins in ``line``; None when one may be bad, or
         it does not end at ``stop``.
-
-        With ``skip``, records whose only defect is too few or too many fields are bad here.
         """
         if not 0 < stop - start <= MAX_RECORD_BYTES or data.find(b"\0", start, stop) >= 0:
             return None
         if data.startswith(BOM, start):  # a mark only at the file's start; elsewhere a character
             return None
-        skip = skip and Block(data, start, stop, line).is_text()
         try:
-            table, skipped_rows = self._parse(data, start, stop, 0 if skip else None)
+            table = self._parse(data, start, stop)
         except ValueError:  # pa.ArrowInvalid, or its message is not UTF-8
             return None
         arrays = []
@@ -248,40 +242,28 @@ class Table:
             return None
         # Where pyarrow found another number of records than the dialect, a quote may have swallowed
         # lines.
-        lines = self.dialect.places(data, start, stop, line, len(records) + len(skipped_rows))
-        if lines is None:
-            return None
-        bad = [replace(row, line=int(lines[row.line])) for row in skipped_rows]
-        return Batch(records, np.delete(lines, [row.line for row in skipped_rows]), bad)
+        lines = self.dialect.places(data, start, stop, line, len(records))
+        return None if lines is None else Batch(records, lines, [])
 
-    def _parse(
-        self, data: bytearray, start: int, stop: int, first: int | None
-    ) -> tuple[pa.Table, list[Bad]]:
-        """Parse with pyarrow; raise ``ValueError`` when anything is wrong.
-
-        With ``first``, the number that the first record gets, those with a wrong number of fields
-        are returned as bad.
-        """
+    def _parse(self, data: bytearray, start: int, stop: int) -> pa.Table:
+        """Parse with pyarrow; raise ``ValueError`` when anything is wrong."""
         plain, decimals = parsed_schema(self.columns), parsed_schema(self.columns, DECIMALS)
         if plain == decimals:
-            return self._parse_as(plain, data, start, stop, first)
+            return self._parse_as(plain, data, start, stop)
         try:
-            table = self._parse_as(plain, data, start, stop, first)
+            table = self._parse_as(plain, data, start, stop)
         except pa.ArrowInvalid:  # perhaps integers that are written as floats, such as 12.0
             if TINY.search(data, start, stop):
                 raise
-            return self._parse_as(decimals, data, start, stop, first)
+            return self._parse_as(decimals, data, start, stop)
         if HEXADECIMAL.search(data, start, stop):  # pyarrow takes 0x1F for an integer
-            self._parse_as(decimals, data, start, stop, first)
+            self._parse_as(decimals, data, start, stop)
         return table
 
-    def _parse_as(
-        self, fields: pa.Schema, data: bytearray, start: int, stop: int, first: int | None
-    ) -> tuple[pa.Table, list[Bad]]:
+    def _parse_as(self, fields: pa.Schema, data: bytearray, start: int, stop: int) -> pa.Table:
         """Parse as one block, in these types; else like ``_parse``."""
         part = memoryview(data)[start:stop]
         probe = self._probe if data.find(b'"', start, stop) >= 0 else b""
-        bad: list[Bad] = []
         table = pyarrow.csv.read_csv(
             pa.BufferReader(b"".join([part, probe]) if probe else part),
             pyarrow.csv.ReadOptions(
@@ -289,13 +271,10 @@ class Table:
                 block_size=stop - start + len(probe) + 1,
                 column_names=self._unique_names,
             ),
-            pyarrow.csv.ParseOptions(
-                delimiter=self.dialect.delimiter,
-                invalid_row_handler=None if first is None else _skipper(bad, first),
-            ),
+            pyarrow.csv.ParseOptions(delimiter=self.dialect.delimiter),
             pyarrow.csv.ConvertOptions(column_types=fields, include_columns=list(self.columns)),
         )
-        return (table.slice(0, len(table) - 1) if probe else table), bad
+        return table.slice(0, len(table) - 1) if probe else table
 
     @cached_property
     def _unique_names(self) -> list[str]:
@@ -347,7 +326,7 @@ class Table:
             raise BadRecord(too_long(0, raw).reason)
         fields = _fields(raw, self.dialect)
         if len(fields) != len(self.names):
-            reason = _wrong_length(len(fields), len(self.names))
+            reason = f"has {len(fields)} fields, the header has {len(self.names)}"
             if len(_first_line(raw)) < len(raw):
                 raise StrayQuote(f"{reason}; a quote in it goes on over line ends")
             raise BadRecord(reason)
@@ -357,26 +336,6 @@ class Table:
     @cached_property
     def _places(self) -> list[int]:
         return [self.names.index(name) for name in self.columns]
-
-
-def _wrong_length(length: int, expected_length: int) -> str:
-    return f"has {length} fields, the header has {expected_length}"
-
-
-def _skipper(bad: list[Bad], first: int) -> Callable[[pyarrow.csv.InvalidRow], str]:
-    """Return a handler that pyarrow calls for each record with a wrong number of fields.
-
-    Records with quotes are not skipped: they may have swallowed lines.
-    """
-
-    def skip(row: pyarrow.csv.InvalidRow) -> str:
-        if '"' in row.text:
-            return "error"
-        reason = _wrong_length(row.actual_columns, row.expected_columns)
-        bad.append(Bad(first + row.number - 1, reason, excerpt(row.text.encode())))
-        return "skip"
-
-    return skip
 
 
 def _first_line(raw: bytes) -> bytes:

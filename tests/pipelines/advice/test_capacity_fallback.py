@@ -7,15 +7,13 @@ import pytest
 import typer
 
 from pipelines import upsert
-from pipelines.advice.recipe_advice import TYPE, fallbacks, remarks
+from pipelines.advice.recipe_advice import TYPE, fallbacks
 from pipelines.recipe.read_recipe import load
 from pipelines.start import main
 from tests.pipelines.upserting import clean_aws
 from tests.trainyard.emulator.harness import pipeline, process_step, s3_input, train_step
 from tests.trainyard.plan.pictures import HERE
 from trainyard.common.errors import PlanError, RecipeError
-from trainyard.plan.cache_prediction import History, Outcome
-from trainyard.plan.prices import load as prices
 
 pytestmark = pytest.mark.long
 
@@ -113,16 +111,6 @@ def test_a_type_beyond_the_budget_is_not_started(deployed):
     with pytest.raises(PlanError, match="budget:"):
         main(pipeline="dear", parameter=[f"{TYPE}={SECOND}"], wait=True)
     assert tried() == []
-
-
-def test_a_plan_says_what_each_type_may_cost():
-    charged = Outcome(step="Train", type="Training", answer="runs", why="")
-    table, asked = prices("us-east-1"), [FIRST, THIRD, "ml.none.xlarge"]
-    found = list(remarks(document("exit 0"), {}, asked, [charged], History(None, None), table))
-    hour = table.hourly("training", FIRST).usd  # which is the time limit of the harness
-    assert found[0].startswith(f"without capacity, on {FIRST} (start --wait): at most ~$")
-    assert float(found[0].partition("$")[2].split()[0]) == pytest.approx(hour, abs=0.01)
-    assert "at most an unknown sum" in found[2]
 
 
 def test_a_recipe_without_other_types_has_none():

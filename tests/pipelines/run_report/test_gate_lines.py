@@ -1,6 +1,6 @@
 """Tests of the lines about our runs in a terminal beside the steps."""
 
-from pipelines.run_report.training_pace import against_table, checks_table, steps_done
+from pipelines.run_report.training_pace import checks_table, steps_done
 from trainyard.terminal import console
 
 CHECK = {"name": "max_loss", "direction": "lower", "value": 2.0, "threshold": 3.0, "passed": True}
@@ -37,16 +37,3 @@ def test_a_training_that_has_told_its_step_has_a_bar():
     assert steps_done(job) == (30, 300)
     assert steps_done(job | {"FinalMetricDataList": []}) is None
     assert steps_done(job | {"HyperParameters": {}}) is None
-
-
-def test_each_baseline_with_scores_has_a_line_that_says_whether_the_model_beats_it(monkeypatch):
-    monkeypatch.setattr(console, "_width", 120)  # a terminal of 80 breaks the lines
-    row = {"baseline": "boosted_trees", "metric": "loss", "model": 2.0, "other": 2.1, "value": 0.1}
-    limits = ({"low": 0.05, "high": 0.15}, {"low": -0.1, "high": 0.3}, {"low": -2, "high": -1})
-    with console.capture() as capture:
-        table = against_table({"against_baselines": [row | each for each in limits]})
-        console.print(table)
-    _, beaten, open_, lost = (line.split() for line in capture.get().splitlines())
-    numbers = ["boosted_trees", "loss", "2.0000", "2.1000", "+0.1000", "0.0500", "to", "0.1500"]
-    assert beaten == [*numbers, "yes"]
-    assert (open_[-2:], lost[-3:]) == (["not", "shown"], ["it", "is", "worse"])

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.long
 
 CHECK = {
     "name": "max_bits_per_byte",
+    "kind": "threshold",
     "metric": "bits_per_byte",
     "direction": "lower",
     "value": 2.5,
@@ -75,14 +76,6 @@ def test_the_standard_error_is_shown_where_there_is_one():
     }
     text = References(page(evaluation=evaluation)).text
     assert re.findall(r"([\d.]+) ± ([\d.]+)", text) == [("2.5000", "0.0123")]
-
-
-def test_the_page_says_whether_the_model_beats_each_baseline():
-    row = {"baseline": "boosted_trees", "metric": "log_loss", "model": 0.48, "other": 0.49,
-           "value": 0.01, "low": 0.002, "high": None}  # fmt: skip
-    gate = KNOWN["gate"] | {"against_baselines": [row], "confidence": 0.9}
-    text = References(page(gate=gate)).text
-    assert "boosted trees" in text and "0.0020 to ∞" in text and "yes" in text and "90 %" in text
 
 
 def test_the_same_run_gives_the_same_page():

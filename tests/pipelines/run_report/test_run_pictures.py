@@ -12,8 +12,6 @@ from pipelines.run_report.run_pictures import (
     _times_demanded,
     budgets_picture,
     champion_picture,
-    inputs,
-    loss_curve,
 )
 from steps.gate import job
 from tests.conditions.evidence import CHAMPION, Evidence
@@ -57,9 +55,7 @@ def test_left_of_one_passes_whichever_way_is_better(direction, value, threshold,
 
 def test_where_nothing_was_compared_there_is_no_picture(gate):
     without = verdict({}, [against_threshold({}, "loss", "lower", 1.0)])
-    old = {"checks": [{"name": "max_loss", "metric": "loss", "value": 1.0, "threshold": 2.0}]}
-    for found in (without, old):
-        assert champion_picture(found) is None and budgets_picture(found) is None
+    assert champion_picture(without) is None and budgets_picture(without) is None
 
 
 def test_a_limit_that_is_infinite_is_drawn_as_none(gate):
@@ -67,14 +63,3 @@ def test_a_limit_that_is_infinite_is_drawn_as_none(gate):
     for found in (*changed["checks"], *changed["slices"]):
         found["low"] = found["high"] = None
     assert champion_picture(changed) and budgets_picture(changed)
-
-
-def test_a_mixture_has_a_picture_of_its_inputs_and_other_data_have_none():
-    lines = [
-        {"step": 1, "loss": 2.0, "samples.web": 7, "epochs.web": 0.1, "epochs.tiny": 1.5},
-        {"step": 2, "validation_loss": 1.0, "validation_loss.web": 0.5},
-        {"step": 3, "loss": 1.0, "samples.web": 14, "epochs.web": 0.2, "epochs.tiny": 3.0},
-    ]
-    drawn = inputs(lines)
-    assert drawn and drawn != loss_curve(lines)
-    assert inputs([{"step": 1, "loss": 2.0}]) is None

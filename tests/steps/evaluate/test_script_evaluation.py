@@ -127,8 +127,6 @@ def test_both_models_are_scored_by_the_script_and_the_gate_compares_them(root):
     assert gate["verdict"] == "pass", gate["reason"]
     assert (gate["examples"], gate["groups"]) == (240, 60)
     assert {part["slice"] for part in gate["slices"]} == {"sign=+", "sign=-"}
-    beside = {(one["baseline"], one["metric"]): one for one in gate["against_baselines"]}
-    assert beside["coin", "log_loss"]["low"] is not None and len(beside) == 2
 
 
 def test_a_worse_model_does_not_pass_beside_the_champion(root):

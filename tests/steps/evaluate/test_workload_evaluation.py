@@ -12,18 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steps.evaluate import job as evaluate_job
-from steps.evaluate import latency as quiet
 from steps.evaluate import leaked_examples as leakage_module
 from steps.evaluate import score_table as scores_module
-from steps.evaluate import workload_evaluation as latency_module
 from steps.evaluate.evaluation_document import Evaluation
 from steps.evaluate.leaked_examples import leakage
-from steps.evaluate.score_rows import open_archive
 from steps.evaluate.score_table import Scores, write
 from tests.documents import keys_that_differ
 from tests.steps.test_jobs import RAGGED, TOYS, shard, train
-from tests.training.test_cpu_cores import ALL, neighbours
-from training.cpu_cores import ThreadTimes
 from training.data.dataset import Dataset
 from trainyard.common.errors import DataError
 from trainyard.common.safe_unpack import unpack
@@ -116,19 +111,7 @@ def test_the_artifact_and_the_latency_are_evidence(inputs, tmp_path):
     latency = evaluation["latency"]
     assert 0 < latency["p50_ms"] <= latency["p95_ms"] and latency["samples"] >= 100
     assert latency["device"] == "cpu" or "NVIDIA" in latency["device"]
-    assert latency["waited_share"] is None or 0 <= latency["waited_share"] <= 1
-    assert latency["threads"] == 1 and latency["rounds"] >= 1 and latency["busy"] in (True, False)
-
-
-@pytest.mark.sweep
-@pytest.mark.skipif(ThreadTimes.now() is None, reason="the kernel does not count the waiting")
-def test_a_latency_that_neighbours_disturb_says_so(inputs, monkeypatch):
-    monkeypatch.setattr(latency_module, "REQUESTS", 400)  # longer than a turn on a core
-    trained = open_archive(inputs / "model")
-    with neighbours(5 * ALL):
-        found = latency_module.latency(trained.workload, trained.model, Dataset(inputs / "test"))
-    assert found["busy"] and quiet.BUSY < found["waited_share"] <= 1
-    assert 1 < found["rounds"] <= quiet.ROUNDS
+    assert latency["threads"] == 1
 
 
 @pytest.mark.parametrize("arn", ["none", "unresolved"])

@@ -327,7 +327,6 @@ def test_neighbouring_groups_that_are_alike_show_less(tmp_path: Path):
     assert lows[0]["low"] > lows[1]["low"] + 0.03
     assert "neighbouring groups being alike" in lows[1]["reason"]
     assert "neighbouring groups being alike" not in lows[0]["reason"]
-    assert "declare workload.config.group_ordered: true" in lows[0]["reason"]
 
 
 @pytest.mark.parametrize("model", ["challenger", "champion"])
@@ -441,28 +440,6 @@ def test_values_beyond_the_declared_range_are_refused(root: Path):
     assert found["verdict"] == "reject" and "correct gate.range" in found["reason"]
 
 
-@pytest.mark.parametrize("champion", [CHAMPION, None])
-@pytest.mark.parametrize("ahead", [0.1, -0.1])
-def test_the_model_beside_a_baseline_has_the_limits_that_a_champion_would_have(
-    tmp_path: Path, champion: str | None, ahead: float
-):
-    evidence = Evidence(baseline=ahead, champion=champion)
-    arguments = ["--non_inferiority", "loss", "lower", "9", "--below_baseline", "bigram"]
-    found = gate(evidence.write(tmp_path / "it"), *arguments, champion=champion or "none")
-    [row] = found["against_baselines"]
-    assert (row["baseline"], row["metric"], row["direction"]) == ("trees", "loss", "lower")
-    assert row["model"] == pytest.approx(found["metrics"]["loss"])
-    assert row["other"] == pytest.approx(found["baselines"]["trees"]["loss"])
-    assert row["low"] < row["value"] < row["high"] and row["low"] * row["high"] > 0
-    evidence.sums["champion"], evidence.champion = evidence.sums["baseline-trees"], CHAMPION
-    root = evidence.write(tmp_path / "as a champion")
-    words = ["--non_inferiority", "loss", "lower", "9", "--confidence", str(1 - 0.05 / 0.9)]
-    [compared] = [c for c in gate(root, *words)["checks"] if c["kind"] == "non_inferiority"]
-    assert {n: row[n] for n in ("value", "low", "high")} == pytest.approx(
-        {n: compared[n] for n in ("value", "low", "high")}
-    )
-
-
 def spoilt_baseline(**changed) -> Evidence:
     return Evidence(baseline=0.1, changes={"baseline-trees": changed})
 
@@ -483,7 +460,6 @@ def test_a_baselines_bad_scores_are_rejected(tmp_path: Path, spoil, reason: str)
     spoil(evidence)
     found = gate(evidence.write(tmp_path), "--superiority", "loss", "lower", "0")
     assert found["verdict"] == "reject" and reason in found["reason"]
-    assert found["against_baselines"] == []
 
 
 def test_a_baseline_of_other_examples_or_of_other_values_is_rejected(tmp_path: Path):

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from matplotlib.image import imread
 
 from tests.conftest import called
 from tests.training.data.test_dataset import FIELDS, make
@@ -39,14 +38,6 @@ def test_counts_samples_and_fingerprints(run_python, folder):
         assert row.split()[-1] == f"{sizes.max() / sizes.mean():.2f}"
     last = Dataset(folder / "train").read([59])["tokens"][0]
     assert f"59  tokens  {np.array2string(last)}" in shown.stdout
-
-
-def test_one_split_alone_and_a_picture(folder, tmp_path):
-    shown = inspect(str(folder / "test"), "--plot", str(tmp_path / "p.png"))
-    assert shown.returncode == 0, shown.stderr
-    assert "train" not in shown.stdout
-    picture = imread(tmp_path / "p.png")
-    assert min(picture.shape[:2]) > 300 and picture[..., :3].std() > 0.05  # something is drawn
 
 
 def test_verify_tells_by_its_exit_status(folder):

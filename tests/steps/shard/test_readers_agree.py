@@ -308,15 +308,6 @@ def test_good_rows_take_the_vectorised_way(name: str):
     assert table.fast(bytearray(content), 0, len(content), 1) is not None
 
 
-def test_rows_of_another_length_take_the_vectorised_way():
-    content = b"a,1,b,z\n\nx\nc,2,d,z\n1,2,3,4,5\r\nx\n"
-    table = Table(Dialect(","), ("text", "size", "kind", "z"), MIXED)
-    assert table.fast(bytearray(content), 0, len(content), 1) is None
-    fast = table.fast(bytearray(content), 0, len(content), 2, skip=True)
-    assert shown(fast) == by_rows(table, content)
-    assert fast.lines.tolist() == [2, 5]
-
-
 @given(
     content=st.lists(
         st.text(max_size=5).map(lambda t: t.encode("utf-8", "surrogatepass"))

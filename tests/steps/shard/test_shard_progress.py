@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from steps.shard import job, shard_progress
 from steps.shard.shard_plan import SPLITS
-from steps.shard.shard_progress import Record
+from steps.shard.shard_progress import PackedUnit
 from tests.steps.shard.conftest import ARGUMENTS, container, five_objects
 
 pytestmark = pytest.mark.long
@@ -102,14 +102,12 @@ def test_files_of_other_instances_are_left_alone(sharded):
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
 @given(data=st.data())
 def test_a_changed_record_counts_for_nothing_or_says_the_same(tmp_path, data):
-    identity = {"source": "a.jsonl", "bytes": 3}
-    record = Record(identity=identity)
+    record = PackedUnit(splits={})
     shard_progress.write(record, "one", tmp_path)
     content = (tmp_path / "one.json").read_bytes()
-    assert json.loads(content.partition(b"\n")[2]) == {"identity": identity}
+    assert json.loads(content.partition(b"\n")[2]) == {"splits": {}}
     place = data.draw(st.integers(0, len(content) - 1))
     flipped = bytes([content[place] ^ data.draw(st.integers(1, 255))])
     changed = content[:place] + flipped + content[place + 1 :]
-    assert shard_progress.parse_record(Record, changed, identity) in (None, record)
-    assert shard_progress.parse_record(Record, content[:place], identity) is None
-    assert shard_progress.parse_record(Record, content, identity | {"bytes": 4}) is None
+    assert shard_progress.parse_record(PackedUnit, changed) in (None, record)
+    assert shard_progress.parse_record(PackedUnit, content[:place]) is None
