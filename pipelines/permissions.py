@@ -26,7 +26,6 @@ from pipelines.recipe.cli_options import (
     recipe_for,
 )
 from trainyard.commands import permissions
-from trainyard.commands.permissions import FILE_FACTS, output_need
 from trainyard.terminal import extend_verb, run
 
 HEAD = """\
@@ -64,8 +63,6 @@ main = extend_verb(
     recipe_subject,
     ONE_SUBJECT,
     recipe_for("overrides", "environment"),
-    *FILE_FACTS,
-    output_need("to_deploy"),
 )
 
 if __name__ == "__main__":

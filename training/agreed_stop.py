@@ -16,7 +16,6 @@ import logging
 import signal
 import threading
 import time
-from typing import Protocol
 
 import torch.distributed as dist
 
@@ -39,16 +38,6 @@ GO_ON = -1
 SIGTERM = "SIGTERM"
 
 
-class Store(Protocol):
-    """The methods of torch's stores that are used here."""
-
-    def set(self, key: str, value: str) -> None: ...
-    def check(self, keys: list[str]) -> bool: ...
-    def get(self, key: str) -> bytes: ...
-    def multi_get(self, keys: list[str]) -> list[bytes]: ...
-    def compare_set(self, key: str, expected_value: str, desired_value: str, /) -> bytes: ...
-
-
 class Agreement:
     """One rank's part in the agreement; ``poll_store`` and ``may_begin`` may run in different
     threads.
@@ -57,7 +46,7 @@ class Agreement:
         begun: the last step that this rank has begun or finished.
     """
 
-    def __init__(self, store: Store, rank: int, world: int, last_step: int) -> None:
+    def __init__(self, store: dist.Store, rank: int, world: int, last_step: int) -> None:
         self._store, self._rank, self._world = store, rank, world
         self._last_step, self._is_holding = last_step, False
         self._until: int | None = None

@@ -1,11 +1,14 @@
 """The training loop's settings. No torch here: a recipe is checked without it."""
 
-from typing import Literal, Self
+from typing import Literal, Self, TypeVar
 
-from pydantic import Field, FiniteFloat, model_validator
+from pydantic import BaseModel, Field, FiniteFloat, ValidationError, model_validator
 
 from training.layout import Layout
 from training.strategy_table import STRATEGIES
+from trainyard.common.errors import TrainingError
+
+Model = TypeVar("Model", bound=BaseModel)
 
 # Settings that change neither the weights nor their order; any other makes another training.
 IMMATERIAL = {
@@ -271,3 +274,17 @@ class TrainConfig(Layout):
                 "default, always or never"
             )
         return None
+
+
+def parse_hyperparameter(kind: type[Model], name: str, text: str) -> Model:
+    """Parse a job's hyperparameter of this name, JSON.
+
+    Raises:
+        TrainingError: it is malformed; names the field.
+    """
+    try:
+        return kind.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, (name, *first["loc"])))
+        raise TrainingError(f"hyperparameter {field}: {first['msg']}: {first['input']!r}") from None

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
-from trainyard.common.errors import TrainingError
+from training.config import parse_hyperparameter
 
 PARTS = 1 << 16
 """Largest sum of the whole numbers that weights are turned into: the length of their table."""
@@ -111,19 +111,8 @@ def _exact(weights: Mapping[str, float]) -> dict[str, Fraction]:
 
 
 def read_mixture(text: str) -> Mixture | None:
-    """Parse the hyperparameter ``mixture``, JSON; empty for a training on one input.
-
-    Raises:
-        TrainingError: it is malformed; names the field.
-    """
-    if not text:
-        return None
-    try:
-        return Mixture.model_validate_json(text)
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(map(str, ("mixture", *first["loc"])))
-        raise TrainingError(f"hyperparameter {field}: {first['msg']}: {first['input']!r}") from None
+    """Parse the hyperparameter ``mixture``; empty for a training on one input."""
+    return parse_hyperparameter(Mixture, "mixture", text) if text else None
 
 
 def identity_shares(mixture: Mixture | None) -> list[dict[str, Any]] | None:

@@ -4,12 +4,11 @@ Without a verb it lists the verbs. Each is a module of :mod:`trainyard.commands`
 only the requested one is imported.
 """
 
-import re
 import sys
 import tomllib
 from difflib import get_close_matches
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from pkgutil import iter_modules
 
@@ -29,39 +28,13 @@ def main() -> None:
         folder = commands.__path__[0]
         list_verbs(f"{program} VERB", {name: Path(folder, f"{name}.py") for name in verbs()})
     elif verb in verbs():
-        try:
-            module = import_module(f"{commands.__name__}.{verb}")
-            run(module.main, f"{program} {verb}", rest, getattr(module, "SETTINGS", {}))
-        except ModuleNotFoundError as missing:
-            sys.exit(_name_extra(verb, missing))
+        module = import_module(f"{commands.__name__}.{verb}")
+        run(module.main, f"{program} {verb}", rest, getattr(module, "SETTINGS", {}))
     else:
         close = get_close_matches(verb, verbs(), n=1)
         hint = f"did you mean {close[0]}?" if close else f"{program} lists them"
         errors.print(f"error: there is no verb {verb!r}; {hint}", markup=False, highlight=False)
         sys.exit(2)
-
-
-def _name_extra(verb: str, missing: ModuleNotFoundError) -> str:
-    """Return what to install for a verb whose packages are not in the base installation.
-
-    Raises:
-        ModuleNotFoundError: no extra of ours brings the module.
-    """
-    module = (missing.name or "").partition(".")[0]
-    pattern = re.compile(rf"{re.escape(module)}\b.*extra == ['\"](?P<extra>\w+)")
-    try:
-        matches = [pattern.match(line) for line in requires(DISTRIBUTION) or ()]
-    except PackageNotFoundError:
-        # A checkout that is not installed.
-        matches = []
-    extras = [match["extra"] for match in matches if match]
-    if not extras:
-        raise missing
-    return (
-        f"error: trainyard {verb} needs {module}, which is not installed: "
-        f"pip install '{DISTRIBUTION}[{extras[0]}]', or of a checkout "
-        f"pip install 'path/to/this/checkout[{extras[0]}]'"
-    )
 
 
 def _version() -> str:

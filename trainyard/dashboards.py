@@ -8,7 +8,6 @@ is JSON in CloudWatch's form (API reference, "Dashboard body structure").
 """
 
 import json
-import re
 from typing import Any
 
 from trainyard.common.measures import OF_SERVICE, OF_TRAINING, PIPELINES, TRAINING, Measure
@@ -36,28 +35,6 @@ def cloudwatch_template() -> dict[str, Any]:
         },
         "Resources": {"Dashboard": _dashboard(), **_alarms()},
     }
-
-
-def cloudwatch_metrics(template_body: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return (namespace, name) of every metric that the template's dashboard and alarms use."""
-    body = json.loads(
-        template_body["Resources"]["Dashboard"]["Properties"]["DashboardBody"]["Fn::Sub"]
-    )
-    of_widgets = [
-        tuple(metric[:2])
-        for w in body["widgets"]
-        for metric in w["properties"]["metrics"]
-        if isinstance(metric[0], str)
-    ]
-    search_metrics = [
-        (expression.split("{")[1].split(",")[0], expression.split('MetricName="')[1].split('"')[0])
-        for widget in body["widgets"]
-        for metric in widget["properties"]["metrics"]
-        if isinstance(metric[0], dict)
-        for expression in [metric[0]["expression"]]
-    ]
-    alarms = [r["Properties"] for r in template_body["Resources"].values() if "Alarm" in r["Type"]]
-    return [*of_widgets, *search_metrics, *((a["Namespace"], a["MetricName"]) for a in alarms)]
 
 
 def _dashboard() -> dict[str, Any]:
@@ -176,16 +153,6 @@ def grafana_dashboard() -> dict[str, Any]:
         "refresh": "30s",
         "panels": [_panel(measure, place) for place, measure in enumerate(OF_SERVICE)],
     }
-
-
-def expressions(board: dict[str, Any]) -> list[str]:
-    """Return every expression of a dashboard."""
-    return [target["expr"] for panel in board["panels"] for target in panel.get("targets", ())]
-
-
-def find_series(expression: str) -> set[str]:
-    """Return the names of the series in an expression."""
-    return set(re.findall(r"trainyard_\w+", expression))
 
 
 def _panel(measure: Measure, place: int) -> dict[str, Any]:

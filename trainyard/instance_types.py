@@ -1,7 +1,7 @@
 """The instance types that training and processing jobs can have, and their hardware.
 
 ``instance_types.csv`` holds one line for each name in botocore 1.44.5's TrainingInstanceType, which
-includes all of ProcessingInstanceType (column ``processing``). The figures are those of EC2's
+includes all of ProcessingInstanceType. The figures are those of EC2's
 DescribeInstanceTypes as karpenter-provider-aws publishes them (website, reference/
 instance-types.md: commit 1d92708 of 2026-08-21; p2 and p3 in its v1.0). Two come from
 memory of AWS's product pages instead: all of p6e-gb200, and the memory of a Trainium chip.
@@ -45,9 +45,6 @@ class Machine:
     network_gbps: float
     """Baseline of the network, not the "up to"; 0 where AWS states none."""
 
-    processing: bool
-    """True if processing jobs may have it; training jobs may have all."""
-
     @property
     def kind(self) -> Literal["cpu", "gpu", "neuron"]:
         """Hardware that the image must be built for."""
@@ -69,7 +66,6 @@ def _read(path: Path) -> dict[str, Machine]:
                 efa=row["efa"] == "yes",
                 local_storage_gb=int(row["local_storage_gb"]),
                 network_gbps=float(row["network_gbps"]),
-                processing=row["processing"] == "yes",
             )
             for row in csv.DictReader(file)
         }

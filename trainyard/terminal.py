@@ -45,9 +45,6 @@ class Need:
 
     options: tuple[str, ...]
     condition: Callable[[Values], bool] = lambda values: True
-    example: Callable[[Values], str] = lambda values: ""
-    """Return a value that is likely meant; empty without one."""
-
     exclusive: bool = True
     """True if no two of them go together."""
 
@@ -197,9 +194,7 @@ def _missing_line(need: Need, values: Values, options: Mapping[str, Parameter]) 
     if entries:
         return f"only one of {', '.join(forms)} can be given"
     purpose = (_declaration(options[need.options[0]]).help or "") if len(forms) == 1 else ""
-    example = need.example(values)
-    hint = f", such as {forms[0].partition(' ')[0]} {example}" if example else ""
-    return f"{' or '.join(forms)} is missing{purpose and f' ({purpose})'}{hint}"
+    return f"{' or '.join(forms)} is missing{purpose and f' ({purpose})'}"
 
 
 def _declaration(option: Parameter) -> Any:

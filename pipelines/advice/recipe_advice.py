@@ -33,8 +33,8 @@ from trainyard.common.errors import ForesightError
 from trainyard.foresight import model_shapes
 from trainyard.foresight.advice import Candidate
 from trainyard.foresight.layouts import Space
-from trainyard.foresight.model_shapes import Shapes
 from trainyard.foresight.setting import Setting
+from trainyard.foresight.transformer_formulas import Shapes
 from trainyard.language.expressions import values
 from trainyard.language.retries import CAPACITY
 from trainyard.runs.execution import Execution

@@ -16,7 +16,7 @@ from typing import Any
 from trainyard.common import atomic_file
 from trainyard.common.errors import ForesightError, TrainingError
 from trainyard.foresight import model_shapes
-from trainyard.foresight.model_shapes import Shapes
+from trainyard.foresight.transformer_formulas import Shapes
 
 FOLDER = Path("recipes/shapes")
 """Folder of the files, below the working directory; to be committed with the recipes."""

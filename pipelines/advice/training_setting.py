@@ -20,9 +20,10 @@ from training.workloads.language_model.config import LanguageModelConfig
 from trainyard.common.errors import ForesightError, TrainingError
 from trainyard.foresight.cloud_machines import device_of
 from trainyard.foresight.layouts import BEFORE_AMPERE
-from trainyard.foresight.memory import Memory, Remedy, remedies
-from trainyard.foresight.model_shapes import Shapes, widths
+from trainyard.foresight.memory import Memory
+from trainyard.foresight.model_shapes import widths
 from trainyard.foresight.setting import Setting
+from trainyard.foresight.transformer_formulas import Shapes
 from trainyard.instance_types import MACHINES
 from trainyard.language.evaluation import unknowns
 from trainyard.validate.rules.job_view import PROCESSES, Job
@@ -357,13 +358,11 @@ WHEN = {
     "step": "in the optimizer's step",
     "save": "while it saves",
 }
-SAME = {
-    "micro_batch": "micro_batch",
-    "recompute": "activation_checkpointing",
-    "tensor": "tensor_parallel",
-    "shard_degree": "shard_degree",
-}
-"""Field of a setting → field of train.loop, with the same values."""
+FIT = (
+    "python -m pipelines.advise --recipe FILE finds a layout that fits, or says what would; "
+    "--apply writes it"
+)
+"""What to do where a training does not fit."""
 
 
 def describe_memory_need(training: LoopTraining, memory: Memory) -> str:
@@ -375,41 +374,3 @@ def describe_memory_need(training: LoopTraining, memory: Memory) -> str:
         f"needs {peak.p50:.1f} GiB (8 of 10 times {peak.p10:.1f} – {peak.p90:.1f}) of the "
         f"{memory.usable_gib:.1f} of its {device.name}, most {WHEN[memory.when]}"
     )
-
-
-def remedy(training: LoopTraining) -> str:
-    """Return the one change of the recipe that makes the training fit."""
-    for candidate in remedies(training.setting, training.shapes):
-        for field, value in _in_recipe(candidate, training.loop).items():
-            if _is_possible(training, {field: value}):
-                peak = candidate.memory.peak
-                # As YAML writes it: true, not True.
-                text = str(value).lower() if isinstance(value, bool) else str(value)
-                return f"set train.loop.{field} to {text}: {peak.p50:.1f} GiB"
-    return "no single change of train.loop is enough; take more machines, or some with more memory"
-
-
-def _in_recipe(candidate: Remedy, loop: TrainConfig) -> Mapping[str, Any]:
-    """Return the field of train.loop with its value; empty where the recipe has no such change."""
-    field, value = candidate.field, candidate.changes[candidate.field]
-    if field in SAME:
-        return {SAME[field]: value}
-    if field == "offload":
-        return {"cpu_offload": True} if loop.strategy == "fsdp" else {}
-    if loop.strategy == "deepspeed":
-        return {"zero_stage": next(stage for stage, shard in ZERO.items() if shard == value)}
-    if value != "full":
-        return {}
-    return {"reshard_after_forward": "always"} if loop.strategy == "fsdp" else {"strategy": "fsdp"}
-
-
-def _is_possible(training: LoopTraining, change: Mapping[str, Any]) -> bool:
-    """Return whether the loop accepts the change, and still has enough samples for each rank."""
-    if training.setting.lora_rank and "tensor_parallel" in change:
-        return False
-    try:
-        changed_loop = TrainConfig.model_validate({**training.loop.model_dump(), **change})
-        changed_loop.micro_batches(training.setting.gpus)
-    except (ValidationError, ValueError):
-        return False
-    return True

@@ -14,7 +14,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from pipelines.advice.training_setting import LoopTraining, describe_memory_need, of_request, remedy
+from pipelines.advice.training_setting import FIT, LoopTraining, describe_memory_need, of_request
 from pipelines.compile.compilation import CompiledPipeline
 from pipelines.compile.training_inputs import starting_models
 from pipelines.delivery import upsert_lock
@@ -340,7 +340,7 @@ def _foresee(job: Job, calibration: Calibration, region: str) -> Foreseen | NotF
     warnings = [*_warn(job, run, seconds)]
     if memory_need.fits != "yes":
         prospect = "will run" if memory_need.fits == "no" else "may run"
-        warnings.append(f"{prospect} out of memory: {need}; {remedy(training)}")
+        warnings.append(f"{prospect} out of memory: {need}; {FIT}")
     return Foreseen(
         seconds=seconds,
         grounds=_estimate_grounds(training, time, calibration.count(training.setting.gpu)),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from pipelines.advice.traced_shapes import StaleShapes
-from pipelines.advice.training_setting import describe_memory_need, of_request, remedy
+from pipelines.advice.training_setting import FIT, describe_memory_need, of_request
 from pipelines.rules.trainyard_jobs import our_training
 from trainyard.common.errors import ForesightError
 from trainyard.foresight.memory import foresee
@@ -64,5 +64,5 @@ def _short(job: Job, fits: Literal["no", "unsure"]) -> Iterator[Violation]:
     memory = foresee(training.setting, training.shapes)
     if memory.fits == fits:
         yield job.make_violation(
-            job.resource("InstanceType"), describe_memory_need(training, memory), remedy(training)
+            job.resource("InstanceType"), describe_memory_need(training, memory), FIT
         )

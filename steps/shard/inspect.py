@@ -11,11 +11,12 @@ from typing import Annotated
 import numpy as np
 import typer
 from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 from rich.table import Table
 
 from training.command_line import run
 from training.data.dataset import Dataset
-from training.data.verify import litter, verify
+from training.data.verify import verify
 from trainyard.common.errors import DataError
 
 console = Console(soft_wrap=True)
@@ -88,14 +89,17 @@ def show_samples(dataset: Dataset, count: int) -> None:
 
 
 def verify_split(name: str, dataset: Dataset) -> bool:
-    """Hash every file of the split; return False when one has changed."""
+    """Hash every file of the split with a progress bar; return False when one has changed."""
     folder = dataset.folder
     assert isinstance(folder, Path)  # open_splits gave it
-    damages = list(verify(folder, dataset.manifests))
+    columns = (
+        TextColumn(f"verifying {name}"), BarColumn(), DownloadColumn(), TransferSpeedColumn()
+    )  # fmt: skip
+    with Progress(*columns, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(name, total=int(dataset.manifests.bytes.sum()))
+        damages = list(verify(folder, dataset.manifests, lambda size: progress.advance(task, size)))
     for damage in damages:
         console.print(f"[red]damaged[/] {damage.file}: {damage.reason}")
-    for file in litter(folder, dataset.manifests):
-        console.print(f"[yellow]not part of the dataset[/] {file}: no manifest names it")
     if not damages:
         console.print(f"{name}: {dataset.manifests.bytes.size:,} files, every hash is right")
     return not damages

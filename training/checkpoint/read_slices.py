@@ -10,7 +10,6 @@ import math
 import mmap
 import operator
 import os
-import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
@@ -32,9 +31,9 @@ from training.checkpoint.tensor_table import (
     Table,
     Torn,
     VerifiedReader,
-    file_header,
     hashes_path,
     parse_header,
+    part_header,
 )
 from training.weights.initial.initial_values import local_part
 from trainyard.common.errors import TrainingError
@@ -278,13 +277,9 @@ class Image:
         """Allocate the file; ``parts``: name → the part of that tensor that this rank writes."""
         # Wide elements first, as safetensors has them: so each tensor is aligned.
         order = sorted(parts, key=lambda name: (-WIDTHS[parts[name].dtype], name))
-        beginning, places = file_header(parts, order)
+        beginning, places = part_header(parts, order)
         self.size = len(beginning) + sum(parts[name].bytes for name in order)
-        if hasattr(os, "memfd_create"):
-            self.descriptor = os.memfd_create("checkpoint")
-        else:
-            with tempfile.TemporaryFile() as file:
-                self.descriptor = os.dup(file.fileno())
+        self.descriptor = os.memfd_create("checkpoint")
         os.ftruncate(self.descriptor, max(self.size, 1))
         self._memory = mmap.mmap(self.descriptor, self.size)
         self._memory[: len(beginning)] = beginning

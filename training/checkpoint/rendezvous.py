@@ -12,7 +12,7 @@ patience counts from the last sign of any rank, so a hang is noticed once all ot
 import json
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any
 
@@ -195,30 +195,11 @@ class Meeting:
                 )
 
     def _missing(self, name: str) -> str:
-        """Return which ranks do not come; the first rank that asks finds out for the others."""
-        key = f"{name}/missing"
-        if self._store.add(f"{name}/asked", 1) > 1:
-            end = time.monotonic() + self._poll_seconds
-            while time.monotonic() < end:
-                if self._store.check([key]):
-                    return self._store.get(key).decode()
-                time.sleep(FIRST_PAUSE)
-        absent = [*islice(self._absent(name, range(self.world)), MOST_NAMED)]
-        names = "rank 0"  # all have come to the round, and it has not answered
-        if absent:
-            more = self.world - self._store.add(f"{name}/count", 0) - len(absent)
-            others = f" and {more} others" if more > 0 else ""
-            names = f"rank {', '.join(map(str, absent))}{others}"
-        self._store.set(key, names)
-        return names
-
-    def _absent(self, name: str, ranks: range) -> Iterator[int]:
-        """Yield the ranks that have said nothing, searched for by bisection."""
-        if self._store.check([f"{name}/{rank}" for rank in ranks]):
-            return
-        if len(ranks) == 1:
-            yield ranks[0]
-            return
-        half = len(ranks) // 2
-        yield from self._absent(name, ranks[:half])
-        yield from self._absent(name, ranks[half:])
+        """Return which ranks do not come."""
+        keys = ((rank, f"{name}/{rank}") for rank in range(self.world))
+        absent = [*islice((rank for rank, key in keys if not self._store.check([key])), MOST_NAMED)]
+        if not absent:
+            return "rank 0"  # all have come to the round, and it has not answered
+        more = self.world - self._store.add(f"{name}/count", 0) - len(absent)
+        others = f" and {more} others" if more > 0 else ""
+        return f"rank {', '.join(map(str, absent))}{others}"

@@ -79,11 +79,6 @@ class Table(BaseModel):
         ]
         return Table(layouts=tuple(layouts), tensors=self.tensors)
 
-    @property
-    def files(self) -> list[int]:
-        """Numbers of the files that hold a part of a tensor."""
-        return sorted({number for layout in self.layouts for number, _, _ in layout.pieces})
-
 
 @dataclass(frozen=True, slots=True)
 class RankReport:
@@ -167,10 +162,8 @@ def _share(
     shares = Shares(Table(layouts=(), tensors={}))
     layouts: dict[tuple, int] = {}
     tensors: dict[str, tuple[str, int]] = {}
-    pieces_by_key: dict[tuple, tuple] = {}
     for name, holding in holders.items():
-        key = tuple(holding)
-        shape, spread = spreads[key]
+        shape, spread = spreads[tuple(holding)]
         held_count = sum(math.prod(sizes) for _, sizes, _ in spread)
         expected_count = math.prod(shape)
         if held_count != expected_count:
@@ -178,12 +171,7 @@ def _share(
                 f"{name}: the ranks hold {held_count} elements of it, its shape {list(shape)} has "
                 f"{expected_count}; a checkpoint of it cannot be written"
             )
-        if any(len(ranks) > 1 for _, _, ranks in spread):
-            pieces = _assign_pieces(name, WIDTHS[types[name]], spread, loads, shares.not_written)
-        else:  # nothing to decide: computed once for all tensors with this layout
-            pieces = pieces_by_key.setdefault(
-                key, tuple((ranks[0], o, s) for o, s, ranks in spread)
-            )
+        pieces = _assign_pieces(name, WIDTHS[types[name]], spread, loads, shares.not_written)
         number = layouts.setdefault((shape, pieces), len(layouts))
         tensors[name] = types[name], number
     final_layouts = [Layout(shape=shape, pieces=pieces) for shape, pieces in layouts]
@@ -215,22 +203,28 @@ files."""
 LONGEST = 2**30  # bytes; more than any file of tensors begins with
 
 
-def file_header(parts: Mapping[str, Part], order: Sequence[str]) -> tuple[bytes, dict[str, int]]:
-    """Return the header of a safetensors file, and where each tensor lies behind it."""
+def part_header(parts: Mapping[str, Part], order: Sequence[str]) -> tuple[bytes, dict[str, int]]:
+    """Return the header of a checkpoint's file, and where each tensor lies behind it."""
     offsets = {name: {"saved_offsets": parts[name].offsets} for name in order}
-    header: dict[str, object] = {
-        "__metadata__": {"format": "pt", "DCP_VERSION": "1.0", OFFSETS: json.dumps(offsets)}
-    }
+    metadata = {"format": "pt", "DCP_VERSION": "1.0", OFFSETS: json.dumps(offsets)}
+    rows = [(name, parts[name].dtype, parts[name].sizes, parts[name].bytes) for name in order]
+    return file_header(metadata, rows)
+
+
+def file_header(
+    metadata: Mapping[str, str], rows: Iterable[tuple[str, str, Sequence[int], int]]
+) -> tuple[bytes, dict[str, int]]:
+    """Return the header of a safetensors file, and where each tensor lies behind it.
+
+    Args:
+        rows: name, type, shape and bytes of each tensor, in the order of the file.
+    """
+    header: dict[str, object] = {"__metadata__": metadata}
     places, end = {}, 0
-    for name in order:
-        part = parts[name]
-        places[name], end = end, end + part.bytes
-        header[name] = {
-            "dtype": part.dtype,
-            "shape": part.sizes,
-            "data_offsets": [places[name], end],
-        }
-    text = json.dumps(header, separators=(",", ":")).encode()
+    for name, dtype, shape, size in rows:
+        places[name], end = end, end + size
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [places[name], end]}
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     # Padded, so that the tensors behind it begin at a multiple of 8 bytes.
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text, places

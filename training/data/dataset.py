@@ -9,7 +9,7 @@ fast as from one map, however many shards there are.
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,14 +19,10 @@ import numpy as np
 from training.data.manifest import Samples, row_dtype
 from training.data.manifest_columns import parse_manifest
 from training.data.merged_manifests import merge
-from training.data.open_shards import Tables
+from training.data.open_shards import OpenShards, Tables
 from training.data.shard_storage import Place, place
 from training.data.shard_writer import variable
 from trainyard.common.errors import DataError
-
-Pieces = Callable[[int, np.ndarray, np.ndarray, np.ndarray], np.ndarray]
-"""(file of a shard as in ``Tables.dtypes``, shards, first elements, stops) → these elements, one
-piece after the other, in new memory."""
 
 RUN = 8  # rows; runs that are this long on average are copied as slices
 
@@ -156,11 +152,8 @@ class Dataset:
         """The workload's statistics of each unit, in the order of the units' names."""
         return [source.statistics for source in self.manifests.sources]
 
-    def read(self, indices: Sequence[int] | np.ndarray, pieces: Pieces | None = None) -> Samples:
+    def read(self, indices: Sequence[int] | np.ndarray) -> Samples:
         """Read samples by global index, in the given order, into new memory.
-
-        Args:
-            pieces: reads pieces of the shards' files; None: they are copied from the open shards.
 
         Raises:
             IndexError: a sample does not exist.
@@ -170,17 +163,12 @@ class Dataset:
         if len(indices) and indices.view(np.uint64).max() >= len(self):  # a negative one is huge
             raise IndexError(f"{self.folder}: holds samples 0 to {len(self) - 1}, not {indices}")
         shards = np.searchsorted(self.starts, indices, side="right") - 1
-        if pieces is None:
-            open_shards = self.tables.open_shards(shards)
-            rows = gather(open_shards.origins[shards] + indices * self._dtype.itemsize, self._dtype)
-            pieces = open_shards.pieces
-        else:
-            row_numbers = indices - self.starts[shards]
-            rows = pieces(0, *_neighbours(shards, row_numbers, row_numbers + 1))
+        open_shards = self.tables.open_shards(shards)
+        rows = gather(open_shards.origins[shards] + indices * self._dtype.itemsize, self._dtype)
         samples: Samples = {}
         for name, field in self.fields.items():
             if field.shape is None:
-                self._add_values(samples, name, rows[name], shards, pieces)
+                self._add_values(samples, name, rows[name], shards, open_shards)
             else:
                 # A row with one field is that field; from a row with several, each is extracted.
                 samples[name] = rows[name] if len(self.fields) == 1 else rows[name].copy()
@@ -257,7 +245,12 @@ class Dataset:
         self.tables.hold(np.arange(len(self.manifests.names)) if shards is None else shards)
 
     def _add_values(
-        self, samples: Samples, name: str, bounds: np.ndarray, shards: np.ndarray, pieces: Pieces
+        self,
+        samples: Samples,
+        name: str,
+        bounds: np.ndarray,
+        shards: np.ndarray,
+        open_shards: OpenShards,
     ) -> None:
         """Add the values of one variable-width field to ``samples``. ``bounds``: (start, stop) of
         each sample, shape (n, 2).
@@ -268,7 +261,8 @@ class Dataset:
         offsets = np.concatenate(([0], np.cumsum(stops - starts)))
         # A slice would silently shorten what a damaged bound asks for beyond the file.
         inside = ((starts >= 0) & (starts <= stops) & (stops <= ends)).all()
-        values = pieces(column, *_neighbours(shards, starts, stops)) if inside else None
+        pieces = _neighbours(shards, starts, stops)
+        values = open_shards.pieces(column, *pieces) if inside else None
         if values is None or len(values) != offsets[-1]:
             raise DataError(
                 f"{self.folder}: a sample's {name} lies outside its file; "

@@ -2,9 +2,8 @@
 
 One thread, no worker processes: a copy between processes costs more than the read (with two
 DataLoader workers every library falls to a tenth or less; see benchmarks/shards). The thread
-gathers chunks of some megabytes; meanwhile the interpreter is free. Batches are views of them. If
-storage answers late, further threads read a chunk's samples at the same time (``reads_in_flight``).
-If a workload prepares its samples (``preparation``), a chunk has some for each of its threads.
+gathers chunks of some megabytes; meanwhile the interpreter is free. Batches are views of them. If a
+workload prepares its samples (``preparation``), a chunk has some for each of its threads.
 """
 
 import hashlib
@@ -13,7 +12,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -25,7 +23,6 @@ from training.data.bit_mixing import ODD, mix_bits
 from training.data.chunks import CHUNK, cut
 from training.data.dataset import Dataset
 from training.data.manifest import Samples
-from training.data.reads_in_flight import ReadsInFlight
 from training.data.sample_order import Order, rank_positions
 from trainyard.common.errors import TrainingError
 
@@ -194,9 +191,6 @@ SAMPLES_PER_THREAD = 4
 PREFETCH_CHUNKS = 3
 """Number of chunks read before they are requested."""
 
-PACE_DECAY = 0.9
-"""Weight of what was known of the consumer's pace before the last chunk."""
-
 INDICES = 1 << 14
 """Samples whose place in the order is computed at once: costs less than 20 ns each instead of 2
 µs."""
@@ -242,8 +236,6 @@ class Loader:
         self._chunks = _Chunks(
             dataset, order, position, global_batch, rank, world, pin_memory, preparation
         )
-        # Samples, and seconds between them, lately.
-        self._recent_samples, self._recent_seconds = 0.0, 0.0
         size = max(1, int(dataset.manifests.bytes.sum()) // len(dataset) * micro_batch)
         threads = preparation.threads if preparation else 0
         # The largest power of two of micro-batches that fits into CHUNK, but at least one.
@@ -284,18 +276,12 @@ class Loader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
         """Stop the thread after its current chunk. Garbage collection does the same."""
         self._pool.shutdown(wait=True, cancel_futures=True)
-        self._chunks.reads.close()
 
     def _take(self) -> dict[str, Tensor]:
         """Return the next chunk; after a failure, the next call tries the same one again."""
@@ -316,11 +302,6 @@ class Loader:
             self._coming.popleft()
         else:
             self._plan()
-        # Before the second chunk nothing is known of the consumer's pace.
-        if self._recent_samples:
-            self._recent_seconds = PACE_DECAY * self._recent_seconds + working
-            self._chunks.reads.rate = self._recent_samples / max(self._recent_seconds, 1e-9)
-        self._recent_samples = PACE_DECAY * self._recent_samples + size
         while len(self._coming) < self._count_ahead(working):
             start, count = self._plan()
             self._coming.append((start, count, self._pool.submit(self._chunks.read, start, count)))
@@ -335,19 +316,14 @@ class Loader:
         measured against a raw loop in order, 0.57 with the thread and 0.75 without (two cores, both
         busy).
         """
-        always = self._chunks.busy or self._chunks.reads.late
-        return PREFETCH_CHUNKS if always or working * 2 > self._chunks.seconds else 0
+        ahead = self._chunks.busy or working * 2 > self._chunks.seconds
+        return PREFETCH_CHUNKS if ahead else 0
 
     def _plan(self) -> tuple[int, int]:
         """Return the next chunk as (first sample of this rank, number of samples)."""
         chunk = self._planned_count, self._next
         self._planned_count += self._next
-        most, in_flight = self._most, self._chunks.reads.count
-        if in_flight and not self._chunks.busy:
-            # A whole chunk must arrive before it is used: no more than a step takes, or is read at
-            # once.
-            most = min(most, -(-max(in_flight, self._share) // self._micro) * self._micro)
-        self._next = min(2 * self._next, most)
+        self._next = min(2 * self._next, self._most)
         return chunk
 
 
@@ -373,7 +349,6 @@ class _Chunks:
         """True if there is always work to do in parallel with the consumer."""
         self._dataset, self._order = dataset, order
         self._begin, self._pin_memory = position, pin_memory
-        self.reads = ReadsInFlight(dataset)
         self._part = {"global_batch": global_batch, "rank": rank, "world": world}
         self._block = (0, np.empty(0, np.int64))
         self.seconds = math.inf  # that the last chunk took
@@ -393,7 +368,7 @@ class _Chunks:
             positions = rank_positions(self._begin, first, count, **self._part)
         if positions is not None and self._dataset.in_memory:
             self._dataset.hold(self._order.shards_from(int(positions[0])))
-        samples = self.reads.read(indices)
+        samples = self._dataset.read(indices)
         tensors = self._preparation.batch(samples, positions, pin_memory=self._pin_memory)
         self.seconds = time.perf_counter() - began
         return tensors

@@ -8,10 +8,10 @@ it; manifest_columns.py reads it.
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict
 from pydantic import Field as Constraint
 from pydantic_core import to_json
 
@@ -26,7 +26,6 @@ BLANK = " "
 """Separator between file names."""
 
 NAME = re.compile(r"[!-.0-\[\]-~]+\.npy")  # ASCII without blanks, slashes and backslashes
-HASH = re.compile("[0-9a-f]{64}")
 
 Samples = dict[str, np.ndarray]
 """n samples by field, shape (n, *shape). A variable-width field has its values one after the other,
@@ -101,22 +100,6 @@ class Shards(Files):
     def __len__(self) -> int:
         return len(self.file)
 
-    @model_validator(mode="after")
-    def _columns_fit(self) -> Self:
-        tables: list[Files] = [self, *self.values.values()]
-        hashes, sizes = [table.sha256 for table in tables], [table.bytes for table in tables]
-        numbers = [self.samples, self.source, *sizes]
-        if len({len(self), *map(len, hashes), *map(len, numbers)}) > 1:
-            raise ValueError("the columns are of different lengths")
-        if any(column and min(column) < 0 for column in numbers):
-            raise ValueError("a number is below 0")
-        if not all(HASH.fullmatch(sha256) for column in hashes for sha256 in column):
-            raise ValueError("a sha256 has not 64 hexadecimal digits")
-        # A name must point to a file beside the manifest, nowhere else.
-        if not all(map(NAME.fullmatch, self.file)):
-            raise ValueError("a file is not a shard's name: <name>.npy, without a folder or blank")
-        return self
-
 
 class Head(Frozen):
     """A manifest parsed from JSON, its tables not yet checked."""
@@ -144,12 +127,6 @@ class Manifest(Head):
     @property
     def samples(self) -> int:
         return sum(self.shards.samples)
-
-    @model_validator(mode="after")
-    def _shards_name_a_source(self) -> Self:
-        if self.shards.source and max(self.shards.source) >= len(self.sources):
-            raise ValueError("shards.source names a source that is not there")
-        return self
 
 
 def no_samples(fields: Mapping[str, Field]) -> Samples:

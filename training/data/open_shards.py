@@ -1,9 +1,7 @@
 """The shards that are open: memory maps of their files, or the files in memory."""
 
-import functools
 import io
 import os
-import re
 import resource
 import threading
 from collections.abc import Sequence
@@ -15,8 +13,8 @@ import numpy as np
 
 from training.data.manifest import row_dtype
 from training.data.merged_manifests import MergedManifests
-from training.data.shard_storage import Folder, Place, missing
-from training.data.shard_writer import npy, variable
+from training.data.shard_storage import Place, missing
+from training.data.shard_writer import variable
 from trainyard.common.errors import DataError
 
 MAPS = 16_384
@@ -28,9 +26,6 @@ MEMORY = 1 << 30
 
 READERS = 4
 """Shards read into memory concurrently: one stream from S3 does not fill a network."""
-
-SHAPE = b"'shape': ("
-END = re.compile(rb"\d+,\), } *\n")  # of a header, after SHAPE
 
 NOT_OPEN = np.iinfo(np.int64).min
 
@@ -71,8 +66,6 @@ class Tables:
         """Type of the elements of a shard's files: its rows, then each variable-width field."""
         for name in self._variable:
             self.dtypes.append(np.dtype(manifests.fields[name].dtype).newbyteorder("<"))
-        self.folder = storage if isinstance(storage, Folder) and not storage.in_memory else None
-        """Folder in which the shards are mapped; None: they are read into memory."""
         # The limit counts bytes in memory, or maps.
         self._weights = (
             manifests.bytes.sum(axis=1)
@@ -179,31 +172,29 @@ class Tables:
         arrays = []
         for column, dtype in enumerate(self.dtypes):
             content = self._place.open(self.names(shard)[column])
-            offset = self.offset(shard, column, len(content), content)
+            offset = self._check(shard, column, content)
             arrays.append(content[offset:].view(dtype))
         return arrays[0], arrays[1:]
 
-    def offset(self, shard: int, column: int, size: int, content: np.ndarray) -> int:
+    def _check(self, shard: int, column: int, content: np.ndarray) -> int:
         """Check a file; return the offset of its elements in bytes.
 
         Args:
             column: number of the shard's file, as in ``dtypes``.
-            content: uint8, the file's first bytes, as many as its header has or more.
+            content: uint8, the file.
 
         Raises:
             DataError: the file is not what its manifest says.
         """
         name, dtype = self.names(shard)[column], self.dtypes[column]
-        self._check_size(name, size, int(self._manifests.bytes[shard, column]))
+        self._check_size(name, len(content), int(self._manifests.bytes[shard, column]))
         try:
             # Ten bytes: magic string, version, and the length of the header that follows.
             header = content[: 10 + int(content[8:10].view("<u2")[0])].tobytes()
-            begin, offset = _header_start(dtype), len(header)
-            if not (header.startswith(begin) and END.fullmatch(header, len(begin))):
-                stored_dtype, offset = _parse_header(header)
-                if stored_dtype != dtype:
-                    raise ValueError(f"it holds {stored_dtype}, its manifest says {dtype}")
-            count, remainder = divmod(size - offset, dtype.itemsize)
+            stored_dtype, offset = _parse_header(header)
+            if stored_dtype != dtype:
+                raise ValueError(f"it holds {stored_dtype}, its manifest says {dtype}")
+            count, remainder = divmod(len(content) - offset, dtype.itemsize)
             if remainder:
                 raise ValueError(f"{remainder} bytes are left behind its elements")
         except (ValueError, IndexError, TokenError) as error:  # numpy lets the last one through
@@ -241,21 +232,6 @@ class Tables:
         file = self._manifests.names[shard].decode()
         stem = file.removesuffix(".npy")
         return [file, *(f"{stem}.{name}.npy" for name in self._variable)]
-
-
-@functools.cache
-def _header_start(dtype: np.dtype) -> bytes:
-    """Return the start of a one-dimensional array's file, up to the number of elements, as the
-    writer writes it. A file that begins so need not be parsed, which takes 0.1 ms. The length of
-    the header is part of it; with another length (numbers of one digit) the header is parsed.
-    """
-    header = bytes(npy([np.empty(0, dtype)])[0])
-    return header[: header.index(SHAPE) + len(SHAPE)]
-
-
-def header_room(dtype: np.dtype) -> int:
-    """Return a number of bytes that holds the header of such an array's file."""
-    return 2 * len(npy([np.empty(0, dtype)])[0])
 
 
 def _parse_header(content: bytes) -> tuple[np.dtype, int]:

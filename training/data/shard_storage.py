@@ -7,8 +7,7 @@ embedded AWS over loopback at 1,060 MB/s, obstore 0.12.1 at 670 and s3torchconne
 
 import mmap
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -75,31 +74,18 @@ class Folder:
             return {entry.name: entry.stat().st_size for entry in entries}
 
     def open(self, name: str) -> np.ndarray:
-        with self.naming(name):
-            return self._read(name)
-
-    def descriptor(self, name: str) -> int:
-        """Open a file for reading."""
-        return os.open(f"{self._path}/{name}", os.O_RDONLY | os.O_CLOEXEC)
-
-    @contextmanager
-    def naming(self, name: str) -> Iterator[None]:
-        """Turn an OSError inside into a DataError that names the file."""
         try:
-            yield
+            return self._read(name)
         except FileNotFoundError:
             raise missing(self, name) from None
         except OSError as error:
             raise DataError(f"{self}/{name}: cannot be read: {error}") from error
 
     def _read(self, name: str) -> np.ndarray:
-        descriptor = self.descriptor(name)
-        try:
-            if not os.fstat(descriptor).st_size:  # an empty file cannot be mapped
+        with (self._path / name).open("rb") as file:
+            if not os.fstat(file.fileno()).st_size:  # an empty file cannot be mapped
                 return np.empty(0, np.uint8)
-            return np.frombuffer(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ), np.uint8)
-        finally:
-            os.close(descriptor)
+            return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
 
 
 class LoadedFolder(Folder):

@@ -5,8 +5,8 @@ Their samplers count upwards, each rank through its part of the numbers. So item
 workers: a sampler that does not shuffle gives each optimizer step the samples that the native loop
 gives it.
 
-A batch is read with those that follow it, in one go, and PyTorch's ``default_collate`` takes it as
-it was read: going through its samples takes several times as long as reading them.
+A batch is read with those that follow it, in one go, and ``collate`` takes it as it was read: going
+through its samples takes several times as long as reading them.
 """
 
 import os
@@ -21,20 +21,14 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, default_collate
 from torch.utils.data import Dataset as TorchDataset
-from torch.utils.data._utils.collate import default_collate_fn_map  # its documented registry
 
 from training.data.chunks import CHUNK, cut
 from training.data.dataset import Dataset
-from training.data.reads_in_flight import ReadsInFlight
 from training.data.sample_order import Order, create_uniform_order, create_windowed_order
 from trainyard.common.errors import DataError
 
 Sample = dict[str, Tensor]
 """Field → tensor, of one sample or of several (``Batch.tensors``)."""
-
-
-class Item(Sample):
-    """One sample of a batch; by this type ``default_collate`` finds ``collate``."""
 
 
 class Batch(Sequence[Sample]):
@@ -55,7 +49,7 @@ class Batch(Sequence[Sample]):
             return [self[i] for i in range(*index.indices(len(self)))]
         if not -len(self) <= index < len(self):
             raise IndexError(index)
-        item = Item()
+        item: Sample = {}
         for name, values in self.tensors.items():
             if name.endswith("_offsets") and name.removesuffix("_offsets") in self.tensors:
                 continue  # the bounds of another field's values
@@ -79,7 +73,7 @@ class ReadAhead:
         most: samples read at once, at most.
     """
 
-    def __init__(self, read: Callable[[np.ndarray], Sample], most: Callable[[], int]) -> None:
+    def __init__(self, read: Callable[[np.ndarray], Sample], most: int) -> None:
         self._read, self._most = read, most
         self._lock = threading.Lock()
         self._coming: deque[tuple[bytes, np.ndarray, Sample]] = deque()
@@ -95,7 +89,7 @@ class ReadAhead:
                 _, self._last, batch = self._coming.popleft()
                 return batch
             step, self._last = _step(self._last, positions), positions
-            most = min(2 * self._count, self._most() // len(positions)) if step else 1
+            most = min(2 * self._count, self._most // len(positions)) if step else 1
             remaining = (end - 1 - int(positions[-1])) // step + 1 if step else 1
             self._count = count = max(1, min(most, remaining))
         # Reading takes long, so others need not wait for it; the queue is then replaced as a whole.
@@ -260,9 +254,9 @@ class OpenSplit:
 
     def __init__(self, data: Dataset, order: Order | None) -> None:
         self.process, self.data = os.getpid(), data
-        self._order, self._reads = order, ReadsInFlight(data)
-        self._chunk = max(1, CHUNK * len(data) // data.bytes)  # samples
-        self.read_ahead = ReadAhead(self._read, self._most)
+        self._order = order
+        chunk = max(1, CHUNK * len(data) // data.bytes)  # samples
+        self.read_ahead = ReadAhead(self._read, chunk)
 
     def _read(self, positions: np.ndarray) -> Sample:
         if self._order is None:
@@ -277,12 +271,8 @@ class OpenSplit:
                 )
             if self.data.in_memory:
                 self.data.hold(self._order.shards_from(int(positions[0])))
-            arrays = self._reads.read(self._order.indices_at(positions))
+            arrays = self.data.read(self._order.indices_at(positions))
         return {name: torch.from_numpy(array) for name, array in arrays.items()}
-
-    def _most(self) -> int:
-        """Return how many samples to read at once: where storage answers late, those in flight."""
-        return self._reads.count if self._reads.late else self._chunk
 
 
 class ShardLoader(DataLoader[Sample]):
@@ -301,11 +291,4 @@ def collate(samples: Sequence[Sample]) -> Sample:
     """Return a batch as it was read; samples not read together are collated by PyTorch."""
     if isinstance(samples, Batch):
         return samples.tensors
-    return default_collate([dict(sample) for sample in samples])
-
-
-def _collate_items(samples: Sequence[Sample], *, collate_fn_map: Any) -> Sample:
-    return collate(samples)
-
-
-default_collate_fn_map[Item] = _collate_items
+    return default_collate(list(samples))

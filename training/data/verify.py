@@ -1,6 +1,6 @@
 """Check whether every byte of a dataset is what its manifests say."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +20,14 @@ class Damage:
     reason: str
 
 
-def verify(folder: Path, manifests: MergedManifests) -> Iterator[Damage]:
-    """Hash every file of the split, and yield the damaged ones."""
+def verify(
+    folder: Path, manifests: MergedManifests, advance: Callable[[int], None] = lambda size: None
+) -> Iterator[Damage]:
+    """Hash every file of the split, and yield the damaged ones.
+
+    Args:
+        advance: called with the number of bytes that were just read.
+    """
     entries = named_files(manifests)
 
     def check(entry: tuple[str, int, str]) -> str | None:
@@ -32,7 +38,7 @@ def verify(folder: Path, manifests: MergedManifests) -> Iterator[Damage]:
             return "is missing"
         if path.stat().st_size != size:
             return f"has {path.stat().st_size} bytes, its manifest says {size}"
-        digest = file_sha256(path)
+        digest = file_sha256(path, advance)
         return None if digest == sha256 else f"its SHA-256 is {digest}, its manifest says {sha256}"
 
     with ThreadPoolExecutor(THREADS) as pool:
@@ -40,12 +46,6 @@ def verify(folder: Path, manifests: MergedManifests) -> Iterator[Damage]:
         for (name, _, _), reason in zip(entries, reasons, strict=True):
             if reason:
                 yield Damage(name, reason)
-
-
-def litter(folder: Path, manifests: MergedManifests) -> list[str]:
-    """Return shards in the folder that no manifest names: left by a killed or an earlier run."""
-    names = {name for name, _, _ in named_files(manifests)}
-    return sorted(path.name for path in folder.glob("*.npy") if path.name not in names)
 
 
 def named_files(merged: MergedManifests) -> list[tuple[str, int, str]]:

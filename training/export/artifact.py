@@ -192,7 +192,7 @@ def _fill_adapted(
             f"{folder}: holds adapters alone; their base {base_record['uri']} has to be in a "
             f"folder that the environment variable {BASE} names, or train with train.adapters.merge"
         )
-    if (digest := base_model.sha256(base)) != base_record["sha256"]:
+    if (digest := hugging_face_folder.model_files_sha256(base)) != base_record["sha256"]:
         raise DataError(
             f"the adapters belong to base {base_record['sha256']} ({base_record['uri']}), and the "
             f"one that is given is {digest}: give that one, or train with train.adapters.merge"

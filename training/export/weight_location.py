@@ -1,7 +1,5 @@
 """Location of the weights to export: spread over many ranks, or in one process."""
 
-import json
-import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from training.checkpoint.tensor_table import file_header
 from training.strategies.ranks import Ranks
 from training.weights.initial.build_model import changing
 from training.workloads import Workload
@@ -223,23 +222,13 @@ class SafeFile:
 
 def header(meta_tensors: Mapping[str, Tensor]) -> tuple[bytes, dict[str, int]]:
     """Return (the file's header, name → offset in the file at which its tensor begins)."""
-    places = {kind: place for place, kind in enumerate(TYPES)}
-    order = sorted(
-        meta_tensors, key=lambda name: (places[_kind(meta_tensors[name])], name.encode())
+    ranks = {kind: rank for rank, kind in enumerate(TYPES)}
+    order = sorted(meta_tensors, key=lambda name: (ranks[_kind(meta_tensors[name])], name.encode()))
+    tensors = [(name, meta_tensors[name]) for name in order]
+    head, places = file_header(
+        METADATA, [(n, TYPES[_kind(t)], list(t.shape), size(t)) for n, t in tensors]
     )
-    entries: dict[str, object] = {"__metadata__": METADATA}
-    begins, end = {}, 0
-    for name in order:
-        meta_tensor = meta_tensors[name]
-        begins[name], end = end, end + size(meta_tensor)
-        entries[name] = {
-            "dtype": TYPES[_kind(meta_tensor)],
-            "shape": list(meta_tensor.shape),
-            "data_offsets": [begins[name], end],
-        }
-    text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
-    text += b" " * (-len(text) % 8)
-    return struct.pack("<Q", len(text)) + text, {n: 8 + len(text) + b for n, b in begins.items()}
+    return head, {name: len(head) + place for name, place in places.items()}
 
 
 def size(tensor: Tensor) -> int:

@@ -18,7 +18,6 @@ from torch.distributed.tensor.parallel import loss_parallel
 from training.config import TrainConfig
 from training.microbatches import RecomputeContext
 from training.workloads import Workload
-from trainyard.common.errors import TrainingError
 
 PRODUCTS = ("aten.mm.default", "aten.addmm.default", "aten._scaled_mm.default")
 """Matrix products, of which every second one is kept, starting with the first."""
@@ -38,19 +37,8 @@ KEPT_OPERATORS = (
 
 
 def contexts() -> tuple[AbstractContextManager, AbstractContextManager]:
-    """Return the contexts of a block's first pass and of its recomputation.
-
-    Raises:
-        TrainingError: torch is older than 2.4.
-    """
-    try:
-        from torch.utils.checkpoint import create_selective_checkpoint_contexts
-    except ImportError:
-        raise TrainingError(
-            f"activation_checkpointing selective needs torch 2.4, this is {torch.__version__}; set "
-            "it to full"
-        ) from None
-    from torch.utils.checkpoint import CheckpointPolicy
+    """Return the contexts of a block's first pass and of its recomputation."""
+    from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
     products, kept_operators = _operators(PRODUCTS), _operators(KEPT_OPERATORS)
     counts = {False: 0, True: 0}

@@ -33,9 +33,6 @@ class Ranks:
     local_rank: int
     world: int
     device: torch.device
-    subgroups: bool = True
-    """True if further process groups can be created beside the one of all ranks (needed by health
-    checks)."""
 
     def sum(self, values: Tensor) -> Tensor:
         """Return the elementwise sum over all ranks, computed in place."""
@@ -119,7 +116,7 @@ def join_group(timeout_seconds: int, backend: str | None = None) -> Iterator[Ran
     if cuda:
         torch.cuda.set_device(local_rank % torch.cuda.device_count())
     device = torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
-    ranks = Ranks(rank, local_rank, world, device, subgroups=backend is None)
+    ranks = Ranks(rank, local_rank, world, device)
     if world == 1 and "RANK" not in os.environ:
         yield ranks
         return
@@ -208,10 +205,7 @@ def is_lost_peer(error: BaseException | None) -> bool:
         if isinstance(error, dist.DistError):
             return True
         lost = "gloo" in str(error).lower() or "pair closure" in str(error)
-        # torch.distributed.checkpoint wraps a rank's error in that class, which is no RuntimeError.
-        if lost and (
-            isinstance(error, RuntimeError) or type(error).__name__ == "CheckpointException"
-        ):
+        if lost and isinstance(error, RuntimeError):
             return True
         error = error.__cause__
     return False

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 from unittest.mock import patch
 
 import torch
@@ -20,7 +20,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
+from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 
 from training.config import TrainConfig
 from training.strategies import block_wrapping
@@ -29,8 +29,6 @@ from training.strategies.ranks import Ranks
 from training.weights.initial import initial_values
 from training.weights.initial.build_model import build_on_meta
 from training.workloads import Workload
-
-Kind = Literal["product", "attention", "optimizer", "collective", "free", "other"]
 
 ATTENTION = ("scaled_dot_product", "flash_attention", "efficient_attention", "flex_attention")
 BATCHED_PRODUCTS = ("aten::bmm", "aten::baddbmm")
@@ -46,69 +44,18 @@ FREE_OPERATORS = (
 )
 """Operators, or prefixes of their names, that touch no element; views are recognised separately."""
 
-Flops = Callable[..., int]
 
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """One call of an operator.
-
-    Attributes:
-        dtype: type of the result, such as ``float32``; empty if there is no result.
-        flops: of products and attention, as torch's FlopCounterMode counts them: two for a
-            multiplication and an addition, none left out for being causal.
-        bytes: bytes read and written; 0 for a view.
-    """
-
-    name: str
-    kind: Kind
-    dtype: str
-    flops: int
-    bytes: int
-
-
-def describe_call(
-    operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any
-) -> Operation:
-    """Describe a call by its arguments and its result."""
-    name = operator.name()
-    flops = _flops(operator, args, kwargs, result)
-    kind = _kind(operator, name, flops)
-    results = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
-    dtype = str(results[0].dtype).removeprefix("torch.") if results else ""
-    if kind == "free":
-        return Operation(name, kind, dtype, 0, 0)
-    read = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-    if name == LOOKED_UP:
-        read = results  # the requested rows, not the table
-    byte_count = sum(map(_size, (*read, *results)))
-    return Operation(name, kind, dtype, flops, byte_count)
-
-
-def _kind(operator: Any, name: str, flops: int) -> Kind:
-    if name.startswith(("_c10d_functional::", "c10d::", "c10d_functional::")):
-        return "collective"
-    if "_fused_adam" in name:
-        return "optimizer"
-    # Before the products: attention has flops, too.
-    if any(part in name for part in (*ATTENTION, *BATCHED_PRODUCTS)):
-        return "attention"
-    if flops:
-        return "product"
-    if getattr(operator, "is_view", False) or name.startswith(FREE_OPERATORS):
-        return "free"
-    return "other"
+def _is_free(operator: Any) -> bool:
+    """Return whether a call touches no element."""
+    return getattr(operator, "is_view", False) or operator.name().startswith(FREE_OPERATORS)
 
 
 def _flops(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> int:
     packet = getattr(operator, "overloadpacket", None)
     if packet in flop_registry:
         return int(flop_registry[packet](*args, **kwargs, out_val=result))
-    name = operator.name()
-    if "_flash_attention_for_cpu" in name:  # not among those that torch counts
+    if "_flash_attention_for_cpu" in operator.name():  # not among those that torch counts
         shapes = [tensor.shape for tensor in args if isinstance(tensor, Tensor)]
-        if name.endswith("_backward"):
-            return int(sdpa_backward_flop_count(*shapes[:4]))
         return int(sdpa_flop_count(*shapes[:3]))
     return 0
 
@@ -124,31 +71,6 @@ def _size(tensor: Tensor) -> int:
 
 FLOAT8 = "torchao.float8."
 """Module prefix of tensors that consist of two: 8-bit numbers, and their scales."""
-
-
-class EachCall(TorchDispatchMode):
-    """Context in which ``handle_call`` is called for each operator; a call on DTensors arrives as
-    calls on this rank's parts, one on float8 tensors as calls on the numbers and their scales.
-    """
-
-    def __torch_dispatch__(
-        self,
-        operator: Callable,
-        types: Sequence[type],
-        args: tuple = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        if any(kind is DTensor or kind.__module__.startswith(FLOAT8) for kind in types):
-            return NotImplemented  # is called again, part by part
-        result = operator(*args, **(kwargs or {}))
-        self.handle_call(operator, args, kwargs or {}, result)
-        return result
-
-    def handle_call(
-        self, operator: Any, args: tuple, kwargs: Mapping[str, Any], result: Any
-    ) -> None:
-        """Handle a call of ``operator`` whose result is ``result``."""
-        raise NotImplementedError
 
 
 @dataclass(slots=True)
@@ -172,14 +94,27 @@ class Part:
     kept_bytes: int = 0
     output: int = 0
 
-    def add(self, operation: Operation) -> None:
-        """Count a call."""
-        if operation.kind == "product":
-            self.matmul_flops += operation.flops
-        elif operation.kind == "attention":
-            self.attention_flops += operation.flops
-        else:
-            self.elementwise_bytes += operation.bytes
+    def add(
+        self, operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any
+    ) -> None:
+        """Count a call: the operations of a product or of attention, the bytes of any other.
+
+        Operations are as torch's FlopCounterMode counts them: two for a multiplication and an
+        addition, none left out for being causal.
+        """
+        name, flops = operator.name(), _flops(operator, args, kwargs, result)
+        # Before the products: attention has flops, too.
+        if any(part in name for part in (*ATTENTION, *BATCHED_PRODUCTS)):
+            self.attention_flops += flops
+        elif flops:
+            self.matmul_flops += flops
+        elif not _is_free(operator):
+            # Of a table the requested rows are read, not all of it.
+            read = result if name == LOOKED_UP else (args, kwargs)
+            leaves = tree_leaves((read, result))
+            self.elementwise_bytes += sum(
+                _size(leaf) for leaf in leaves if isinstance(leaf, Tensor)
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +132,10 @@ class ForwardTrace:
     tied: bool
 
 
-class Parts(EachCall):
-    """Context in which every call counts for the part of the model that is running.
+class Parts(TorchDispatchMode):
+    """Context in which every call counts for the part of the model that is running; a call on
+    DTensors arrives as calls on this rank's parts, one on float8 tensors as calls on the numbers
+    and their scales.
 
     Args:
         count: number of parts; the first one runs at the beginning.
@@ -215,10 +152,21 @@ class Parts(EachCall):
         self._owners: dict[int, int] = {}  # a weight's storage → the part that read it first
         self._alive: dict[int, list[int]] = {}  # a storage → its part, its bytes
 
-    def handle_call(
-        self, operator: Any, args: tuple, kwargs: Mapping[str, Any], result: Any
-    ) -> None:
-        self.parts[self.current].add(describe_call(operator, args, kwargs, result))
+    def __torch_dispatch__(
+        self,
+        operator: Any,
+        types: Sequence[type],
+        args: tuple = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        if any(kind is DTensor or kind.__module__.startswith(FLOAT8) for kind in types):
+            return NotImplemented  # is called again, part by part
+        result = operator(*args, **(kwargs or {}))
+        self._count(operator, args, kwargs or {}, result)
+        return result
+
+    def _count(self, operator: Any, args: tuple, kwargs: Mapping[str, Any], result: Any) -> None:
+        self.parts[self.current].add(operator, args, kwargs, result)
         read = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
         for tensor in read:
             if self._is_weight(tensor):
@@ -423,7 +371,7 @@ def _empty(tensor: Tensor) -> Tensor:
 
 
 @contextmanager
-def standing_for(rank: int, world: int, per_node: int = 8) -> Iterator[Ranks]:
+def standing_for(rank: int, world: int) -> Iterator[Ranks]:
     """Context in which this process acts as ``rank`` of ``world``; no other process is needed.
 
     torch's ``fake`` backend answers each collective at once and leaves the tensors as they are.
@@ -432,7 +380,7 @@ def standing_for(rank: int, world: int, per_node: int = 8) -> Iterator[Ranks]:
 
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world)
     try:
-        yield Ranks(rank, rank % per_node, world, torch.device("cpu"))
+        yield Ranks(rank, rank, world, torch.device("cpu"))
     finally:
         dist.destroy_process_group()
 

@@ -11,14 +11,12 @@ several.
 """
 
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
 import typer
-from rich.console import Console
 from torch import Tensor
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
@@ -26,11 +24,12 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.distributed.device_mesh import init_device_mesh
 
+from training.command_line import run
 from training.data.dataset import Dataset
 from training.data.loader import Preparation
 from training.tools.forward_trace import ForwardTrace, standing_for, trace_forward
 from training.workloads import Workload, load, read_settings
-from trainyard.common.errors import TrainingError, TrainyardError
+from trainyard.common.errors import TrainingError
 
 POLICIES = ("none", "selective", "full")
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -167,10 +166,4 @@ def _halves(
 
 
 if __name__ == "__main__":
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command()(main)
-    try:
-        app()
-    except TrainyardError as error:
-        Console(stderr=True).print(f"error: {error}", style="red", highlight=False, markup=False)
-        sys.exit(1)
+    run(main)

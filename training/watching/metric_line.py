@@ -5,7 +5,7 @@ step=200 validation_loss=2.1234
 
 If several ranks do the same work, each one's own seconds in a step follow in the line, as
 own_seconds.rank0=0.12 own_seconds.rank1=0.14 ...: these are not metrics of CloudWatch, which allows
-at most 40, but the console draws each rank's curve from them.
+at most 40.
 """
 
 from collections.abc import Mapping

@@ -6,7 +6,6 @@ import socket
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import gcd, isfinite
 from pathlib import Path
 from statistics import median, median_low
@@ -51,19 +50,6 @@ Table = Sequence[Sequence[float]]
 """Each rank's seconds in each of ``PARTS``, over the steps of a metric line."""
 
 
-@dataclass(frozen=True, slots=True)
-class Straggler:
-    """A rank that keeps the others waiting."""
-
-    rank: int
-    ratio: float
-    """The rank's own work time divided by the median's."""
-    part: str
-    """The part, one of ``OWN_PARTS``, in which it loses most time."""
-    seconds: float
-    """Seconds that its own work took longer than the median, over the steps of the line."""
-
-
 def own_seconds(table: Table) -> list[float]:
     """Return the seconds of each rank's own work."""
     return [sum(_select_own(row)) for row in table]
@@ -87,15 +73,6 @@ def ratios(table: Table, stages: int = 1) -> list[float]:
     ]
 
 
-def straggler(table: Table, rank: int, stages: int = 1) -> Straggler:
-    """Compare this rank with its stage's median, and find the part in which it is slow."""
-    parts = list(zip(*map(_select_own, table), strict=True))
-    more = [column[rank] - _medians(column, stages)[rank] for column in parts]
-    own_times = own_seconds(table)
-    late = own_times[rank] - _medians(own_times, stages)[rank]
-    return Straggler(rank, ratios(table, stages)[rank], OWN_PARTS[more.index(max(more))], late)
-
-
 class Stragglers:
     """Remembers the last metric lines, and names a rank once it is persistently slow."""
 
@@ -103,7 +80,7 @@ class Stragglers:
         self._stages, self._named_ranks = stages, set[int]()
         self._slow: deque[set[int]] = deque(maxlen=RECENT_LINES)
 
-    def add(self, table: Table) -> list[Straggler]:
+    def add(self, table: Table) -> list[int]:
         """Add a line; return the ranks that are now persistently slow. A rank is named again only
         after ``OF`` lines in which it was not slow.
         """
@@ -113,20 +90,25 @@ class Stragglers:
         late = {rank for rank in recent_ranks if sum(rank in line for line in self._slow) >= LINES}
         new = sorted(late - self._named_ranks)
         self._named_ranks = (self._named_ranks | late) & recent_ranks
-        return [straggler(table, rank, self._stages) for rank in new]
+        return new
 
 
-def straggler_line(straggler: Straggler, host: str, steps: int) -> str:
-    """Return the log line.
+def straggler_line(table: Table, rank: int, host: str, steps: int, stages: int = 1) -> str:
+    """Return the log line: the rank beside its stage's median, and the part in which it is slow.
 
     Args:
         steps: number of steps in the metric line that names it.
     """
+    own_parts = list(zip(*map(_select_own, table), strict=True))
+    more = [column[rank] - _medians(column, stages)[rank] for column in own_parts]
+    own_times = own_seconds(table)
+    late = own_times[rank] - _medians(own_times, stages)[rank]
+    part = OWN_PARTS[more.index(max(more))]
     return (
-        f"rank {straggler.rank} on {host} is slower than the others in {LINES} of the last "
-        f"{RECENT_LINES} metric lines: its own work takes {straggler.ratio:.2f} times the "
-        f"median's, and they wait {straggler.seconds / steps:.3g} s a step for it, most of all in "
-        f"its {straggler.part}: {ADVICE[straggler.part]}"
+        f"rank {rank} on {host} is slower than the others in {LINES} of the last "
+        f"{RECENT_LINES} metric lines: its own work takes {ratios(table, stages)[rank]:.2f} times "
+        f"the median's, and they wait {late / steps:.3g} s a step for it, most of all in its "
+        f"{part}: {ADVICE[part]}"
     )
 
 
@@ -236,9 +218,9 @@ class Progress:
         # Each rank is a stage by itself, and there is none to compare it with.
         if self._ranks.world == stages:
             return {}
-        for straggler in self._stragglers.add(table):
+        for rank in self._stragglers.add(table):
             if self._ranks.rank == 0:
-                log.warning("%s", straggler_line(straggler, self._hosts[straggler.rank], steps))
+                log.warning("%s", straggler_line(table, rank, self._hosts[rank], steps, stages))
         own_times, rank_ratios = own_seconds(table)[:RANKS], ratios(table, stages)
         rank_seconds = {
             f"own_seconds.rank{rank}": seconds / steps for rank, seconds in enumerate(own_times)

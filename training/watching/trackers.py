@@ -7,7 +7,6 @@ import time
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Protocol
 
 from training.config import TrainConfig
@@ -36,8 +35,8 @@ def tag(key: str) -> str:
 class Tracker(Protocol):
     """Receives metric lines."""
 
-    def begin(self, step: int, history: Sequence[Mapping[str, float]]) -> None:
-        """Start after ``step`` steps, whose lines are ``history``."""
+    def begin(self, history: Sequence[Mapping[str, float]]) -> None:
+        """Start after the steps whose lines are ``history``."""
 
     def log(self, metrics: Mapping[str, float]) -> None: ...
 
@@ -69,7 +68,7 @@ def trackers(config: TrainConfig, root: Path, name: str, job: Mapping[str, Any])
 
     Args:
         root: /opt/ml.
-        name: the training's identity: a resumed training continues its MLflow run.
+        name: the training's identity, a tag of its MLflow runs.
         job: further parameters of the MLflow run.
 
     Raises:
@@ -101,7 +100,7 @@ class TensorBoard:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def begin(self, step: int, history: Sequence[Mapping[str, float]]) -> None:
+    def begin(self, history: Sequence[Mapping[str, float]]) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
         # Files of an earlier process are obsolete: everything is written again.
@@ -130,8 +129,8 @@ class MLflow:
         self._uri, self._name, self._parameters = uri, name, parameters
         self._operations: list[Any] = []
 
-    def begin(self, step: int, history: Sequence[Mapping[str, float]]) -> None:
-        """Continue the run of a resumed training, or begin one.
+    def begin(self, history: Sequence[Mapping[str, float]]) -> None:
+        """Begin a run, which has the training's earlier lines, too.
 
         Raises:
             TrainingError: the server does not answer, or refuses.
@@ -145,13 +144,9 @@ class MLflow:
 
         try:
             self._client = MlflowClient(tracking_uri=self._uri)
-            # A training that begins anew has a run of its own, though its identity is the same.
-            run = self._find_run() if step else None
-            self._run: str = run or self._create_run()
-            if run is None:
-                for line in history:
-                    self.log(line)
-            self._client.update_run(self._run, status="RUNNING")
+            self._run = self._create_run()
+            for line in history:
+                self.log(line)
         except MlflowException as error:
             raise TrainingError(
                 f"MLflow at {self._uri}: {error}; look at the URI, the network and the role's "
@@ -197,13 +192,6 @@ class MLflow:
         client.log_batch(run.info.run_id, params=parameters)
         return run.info.run_id
 
-    def _find_run(self) -> str | None:
-        """Return the newest run of this training, from whichever job."""
-        experiments = [experiment.experiment_id for experiment in self._client.search_experiments()]
-        query = f"tags.`trainyard.training` = '{self._name}'"
-        runs = self._client.search_runs(experiments, query, max_results=1)
-        return runs[0].info.run_id if runs else None
-
 
 # Output of a training: metric lines, their history, and the trackers that receive them.
 
@@ -227,12 +215,7 @@ class Reports:
     def __enter__(self) -> "Reports":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         for tracker in self._open_trackers:
             tracker.close(has_failed=kind is not None)
 
@@ -246,7 +229,7 @@ class Reports:
             return
         self.history = read_history(self._path, step)
         for tracker in self._trackers:
-            tracker.begin(step, self.history)
+            tracker.begin(self.history)
             self._open_trackers.append(tracker)
 
     def line(self, metrics: Mapping[str, float]) -> None:

@@ -1,6 +1,6 @@
 """Decides when a rule reports: once when its problem begins, and again after a long absence."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -144,9 +144,3 @@ class Watcher:
                 new.append((name, finding))
             self._quiet_runs[name] = 0
         return new
-
-
-def all_events(lines: Iterable[Line], settings: Any, plan: Plan) -> list[Event]:
-    """Return the events of a whole training's lines."""
-    watcher = Watcher(settings, plan)
-    return [event for line in lines for event in watcher.add(line)]

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from training.checkpoint import marker
 from training.checkpoint.marker import DamagedMarkerError, Lineage, Marker
-from training.config import TrainConfig
+from training.config import TrainConfig, parse_hyperparameter
 from training.identity import Parts
 from training.weights.finetuning import hugging_face_folder
 from training.weights.finetuning.hugging_face_folder import ARCHIVE
@@ -164,19 +164,8 @@ class Start:
 
 
 def read_start(text: str) -> StartFrom | None:
-    """Parse the hyperparameter ``start_from``, JSON; empty for fresh weights.
-
-    Raises:
-        TrainingError: it is malformed; names the field.
-    """
-    if not text:
-        return None
-    try:
-        return StartFrom.model_validate_json(text)
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(map(str, ("start_from", *first["loc"])))
-        raise TrainingError(f"hyperparameter {field}: {first['msg']}: {first['input']!r}") from None
+    """Parse the hyperparameter ``start_from``; empty for fresh weights."""
+    return parse_hyperparameter(StartFrom, "start_from", text) if text else None
 
 
 def open_start(start_from: StartFrom, channel: Path) -> Start:

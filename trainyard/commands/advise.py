@@ -26,14 +26,7 @@ from trainyard.foresight import advice_display, measured_corrections, model_shap
 from trainyard.foresight.advice import Advice, advise
 from trainyard.foresight.advice_display import picture
 from trainyard.foresight.layouts import Space
-from trainyard.foresight.model_shapes import (
-    ADAPTED_BATCH,
-    MODELS,
-    TUNED_BATCH,
-    Model,
-    Shapes,
-    get_model,
-)
+from trainyard.foresight.model_shapes import ADAPTED_BATCH, MODELS, TUNED_BATCH, Model, get_model
 from trainyard.foresight.question import (
     Offer,
     Question,
@@ -45,6 +38,7 @@ from trainyard.foresight.question import (
     number,
 )
 from trainyard.foresight.setting import ENDS, Setting
+from trainyard.foresight.transformer_formulas import Shapes
 from trainyard.terminal import Need, console, needs, pairs
 from trainyard.validate.all_checks import JsonOption
 
@@ -96,7 +90,7 @@ def needs_tokens(values: Mapping[str, Any]) -> bool:
 @needs(
     Need(("layers", "model", "shapes"), needs_shape, exclusive=False),
     Need(("hidden",), needs_shape),
-    Need(("tokens",), needs_tokens, lambda values: "300B"),
+    Need(("tokens",), needs_tokens),
     Need(("setting",), lambda values: values["learn_from"] is not None),
 )
 def main(

@@ -7,6 +7,7 @@ see: the emulator when its lines are in the environment, else AWS, where it chan
 --write. Where no AWS is configured it shows what trainyard run left in this folder.
 """
 
+import secrets
 import signal
 import threading
 from typing import Annotated
@@ -15,7 +16,7 @@ import typer
 
 from trainyard.console.account_cache import Account
 from trainyard.console.app_hooks import NONE, Application
-from trainyard.console.web_server import key_of_emulator, serving
+from trainyard.console.web_server import serving
 from trainyard.local_state import serve_local_state
 from trainyard.terminal import console
 
@@ -41,6 +42,6 @@ def main(
         signal.signal(number, lambda *_: stop_event.set())
     account = Account(region)
     account.may_write = write or account.is_emulator
-    with serving(account, key_of_emulator(), port, application) as address:
+    with serving(account, secrets.token_urlsafe(24), port, application) as address:
         console.print(f"console on {address}", highlight=False)
         stop_event.wait()

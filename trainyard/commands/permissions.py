@@ -11,9 +11,8 @@ to be filled by hand: the exit status is then 2. It is 1 where --check finds a s
 gaps, an excess.
 """
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import Annotated
 
 import typer
 
@@ -24,12 +23,7 @@ from trainyard.definition_source import (
     RegionOption,
     deployed_pipeline,
 )
-from trainyard.permissions.pipeline_subject import (
-    Subject,
-    from_definition,
-    from_file,
-    missing_facts,
-)
+from trainyard.permissions.pipeline_subject import Subject, from_definition, from_file
 from trainyard.permissions.policy_answer import (
     CheckOption,
     EndpointsOption,
@@ -38,8 +32,7 @@ from trainyard.permissions.policy_answer import (
     TemplateOption,
     answer,
 )
-from trainyard.permissions.role_template import roles
-from trainyard.terminal import Need, needs
+from trainyard.terminal import needs
 
 HEAD = """\
 # The roles around the pipeline {name}, derived from its definition. Do not edit; make it again with
@@ -47,36 +40,7 @@ HEAD = """\
 """
 
 
-def _facts_to_name(values: Mapping[str, Any]) -> Mapping[str, str]:
-    """Return what the definition's file does not say → an example; empty without a file."""
-    try:
-        body = Path(values["definition"]).read_text(encoding="utf-8")
-    except (TypeError, OSError, UnicodeDecodeError):
-        # There is no file, or one that is refused later.
-        return {}
-    return missing_facts(body, values["role"])
-
-
-FILE_FACTS = tuple(
-    Need(
-        (fact,),
-        # fact=fact: else each of these functions would see the last one.
-        lambda values, fact=fact: fact in _facts_to_name(values),
-        lambda values, fact=fact: _facts_to_name(values)[fact],
-    )
-    for fact in ("name", "region", "pipeline_role")
-)
-"""What a definition's file does not say."""
-
-
-def output_need(*alternatives: str) -> Need:
-    """Return the need of something to print, or one of ``alternatives``."""
-    options = ("role", "as_template", "check", "as_endpoints", *alternatives)
-    names = lambda values: "|".join(role.name for role in roles())  # noqa: E731
-    return Need(options, example=names, exclusive=False)
-
-
-@needs(ONE_DEFINITION, *FILE_FACTS, output_need())
+@needs(ONE_DEFINITION)
 def main(
     definition: DefinitionArgument = None,
     pipeline: PipelineOption = None,

@@ -3,18 +3,14 @@
 trainyard why [EXECUTION ARN] [--pipeline NAME] [--json]
 trainyard why --text FILE     # a log, or a failure reason, from elsewhere; - for standard input
 
-In a job of GitHub Actions the cause is also on its summary page.
-
 Exit status 0: a cause is named, or nothing failed; 2: no known cause matches; 1: an error.
 """
 
 import json
-import os
 import sys
-from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -23,7 +19,7 @@ from trainyard.common.errors import TrainyardError
 from trainyard.language.definition_document import END_STATUSES
 from trainyard.local_state import serve_local_state
 from trainyard.runs.execution import Execution, latest_execution
-from trainyard.runs.why.cause_display import add_to_summary, print_cause
+from trainyard.runs.run_display import print_cause
 from trainyard.runs.why.diagnosis import Cause, diagnose
 from trainyard.runs.why.logged_exceptions import Evidence, of_text
 from trainyard.runs.why.read_evidence import causes_of
@@ -58,7 +54,6 @@ def main(
             print(json.dumps(asdict(cause)))
         else:
             print_cause(cause)
-    add_to_summary(causes)
     raise typer.Exit(0 if any(cause.certainty != "unknown" for cause in causes) else UNKNOWN)
 
 
@@ -81,28 +76,11 @@ def _causes(execution: str | None, pipeline: str | None, out: Console) -> list[C
 def _read(path: Path) -> str:
     """Return the file's text; of a long file only the end, with a note on standard error."""
     try:
-        with nullcontext(sys.stdin.buffer) if str(path) == "-" else path.open("rb") as file:
-            end, is_cut = _end(file)
+        text = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
     except OSError as error:
         raise TrainyardError(f"--text {path}: {error.strerror}") from None
-    # The first line that is left is a piece of one.
-    if is_cut:
-        first, newline, rest = end.partition(b"\n")
-        end = rest if newline else first
+    if len(text) > LONGEST:
+        # The first line that is left is a piece of one.
+        text = text[-LONGEST:].partition(b"\n")[2]
         print(f"--text {path}: only its last {LONGEST >> 20} MiB are looked at", file=sys.stderr)
-    return end.decode("utf-8", "backslashreplace")
-
-
-def _end(file: BinaryIO) -> tuple[bytes, bool]:
-    """Return (the last ``LONGEST`` bytes, whether others come before them)."""
-    if file.seekable():
-        before = max(0, file.seek(0, os.SEEK_END) - LONGEST)
-        file.seek(before)
-        return file.read(), before > 0
-    # Standard input cannot be sought: its end is found by reading all of it.
-    tail = b""
-    is_cut = False
-    while read := file.read(LONGEST):
-        is_cut = is_cut or len(tail) + len(read) > LONGEST
-        tail = (tail + read)[-LONGEST:]
-    return tail, is_cut
+    return text.decode("utf-8", "backslashreplace")

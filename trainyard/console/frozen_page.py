@@ -1,7 +1,9 @@
-"""The page of a run as a single file, which needs no server, script or network."""
+"""The page of a run as a single file, which needs no server, script or network.
+
+Apart: it builds an app, which imports every page.
+"""
 
 import re
-from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 
@@ -14,16 +16,12 @@ from trainyard.console.account_cache import A_DAY, Account
 from trainyard.console.app_hooks import METRICS, Panels
 from trainyard.console.pages.run import Overview, fragments, place, read_run
 from trainyard.console.web_server import create
-from trainyard.runs.run_display import LOG_TAIL, last_words
 
 _NOT_THERE = re.compile(
     r' href="/[^"]*"|<button\b.*?</button>|<ul class="actions">.*?</ul>', re.DOTALL
 )
 """Elements that a file cannot have: links to the console's other pages, and the script's buttons.
 Texts contain no quotes or angle brackets: they are escaped."""
-
-Logs = Mapping[str, Mapping[str, Sequence[str]]]
-"""Title of a failed step → host → last lines of the job's log there."""
 
 
 def write(arn: str, out: Path, panels: Panels = (METRICS,), region: str | None = None) -> None:
@@ -38,21 +36,12 @@ def page(arn: str, panels: Panels = (METRICS,), region: str | None = None) -> st
         raise ServiceError(f"{arn}: expected arn:…:pipeline/<name>/execution/<id>")
     account = Account(region or arn.split(":")[3], patient=True)
     # Put under the key of ``Account.execution``, which would ask for the pipeline's ARN first.
-    execution = account.read_cached(
-        ("execution", *address.values()), lambda: account.execution_of(arn), A_DAY
-    )
+    account.read_cached(("execution", *address.values()), lambda: account.execution_of(arn), A_DAY)
     run = read_run(account, **address, panels=panels)
-    logs = {
-        step.title: {
-            h: last_words(lines) for h, lines in execution.last_lines(step, LOG_TAIL).items()
-        }
-        for step in run.snapshot.steps
-        if step.status == "Failed"
-    }
-    return render(run, logs, account)
+    return render(run, account)
 
 
-def render(run: Overview, logs: Logs, account: Account) -> str:
+def render(run: Overview, account: Account) -> str:
     """Return the run as one HTML document."""
     app = create(account, "")
     style = (files("trainyard.console") / "static/console.css").read_text(encoding="utf-8")
@@ -64,6 +53,5 @@ def render(run: Overview, logs: Logs, account: Account) -> str:
             frozen=Markup(style),
             pipeline=run.pipeline,
             execution=run.execution,
-            logs=logs,
         )
     return _NOT_THERE.sub("", html)

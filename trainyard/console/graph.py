@@ -3,7 +3,6 @@ timeline, as drawn.
 """
 
 import math
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -26,12 +25,6 @@ WORDS: Mapping[str, str] = {
     "Waiting": "waits for an answer",
 }
 """Status that the service does not have → its words on the pages."""
-
-
-ORDER = """
-Failed Waiting Executing Starting Stopping Stopped Succeeded NotStarted NotTaken NotRun
-""".split()
-"""Statuses in the order in which pages count them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,13 +63,6 @@ class Flow:
 
     nodes: Mapping[str, Node]
     edges: tuple[Edge, ...]
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """Status → number of steps: first those that need attention, last those that never ran."""
-        counts = Counter(node.status for node in self.nodes.values())
-        order = {status: place for place, status in enumerate(ORDER)}
-        return dict(sorted(counts.items(), key=lambda item: order.get(item[0], 0)))
 
     def before(self, name: str) -> Iterator[str]:
         """Iterate over the steps that it waits for."""

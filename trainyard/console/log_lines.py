@@ -160,7 +160,6 @@ def _number(stream: Stream) -> tuple[int, str]:
 LINE_LIMIT = 500  # lines on a page of a log when it is opened
 CUT = 2_000  # most characters shown of a line; the rest is behind a link
 PAGES = 40  # most requests for one page of the console: CloudWatch may answer with empty pages
-LONGEST = 200  # most characters of a search; a pattern of CloudWatch's has at most 1,024
 _ID = re.compile(r"(\d{1,15})-([0-9a-f]{8})")
 
 
@@ -172,21 +171,15 @@ class Line:
     id: str
     text: str  # text as a terminal would show it, at most ``CUT`` characters
     length: int  # number of characters of the whole message
-    overwritten: int  # number of carriage returns that overwrote it, as progress bars do
 
     @classmethod
     def from_event(cls, event: dict[str, Any]) -> "Line":
         """Return the line of an event of CloudWatch."""
         timestamp, message = event.get("timestamp", 0), event.get("message", "")
-        parts = message.rstrip("\r\n").rsplit("\r", 1)
-        overwrite_count = message.rstrip("\r\n").count("\r")
-        text = plain(parts[-1][: CUT * 2])[:CUT]
-        return cls(timestamp, event_id(event), text, len(message), overwrite_count)
-
-    @property
-    def is_whole(self) -> bool:
-        """True if the text is the whole message."""
-        return self.length <= CUT and not self.overwritten
+        # A progress bar writes its line again after each carriage return: the last one counts.
+        last = message.rstrip("\r\n").rpartition("\r")[2]
+        text = plain(last[: CUT * 2])[:CUT]
+        return cls(timestamp, event_id(event), text, len(message))
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,32 +250,6 @@ def event(account: Account, stream: Stream, line: str) -> dict[str, Any]:
         if Line.from_event(item).id == line:
             return item
     raise ServiceError(f"line {line} is not in log stream {stream.name}: it may have expired")
-
-
-def search(
-    account: Account, stream: Stream, words: str, count: int, token: str = ""
-) -> tuple[tuple[Line, ...], str]:
-    """Return the first lines that contain the words literally, and the token to continue with;
-    empty at the end.
-    """
-    phrase = "".join(c for c in words[:LONGEST] if c.isprintable())
-    # In quotes, CloudWatch takes the words literally.
-    pattern = '"' + phrase.replace("\\", "\\\\").replace('"', '\\"') + '"'
-    matches: list[dict[str, Any]] = []
-    for _ in range(PAGES):
-        with service_errors(f"searching log stream {stream.name}"):
-            page = account.logs.filter_log_events(
-                logGroupName=stream.group,
-                logStreamNames=[stream.name],
-                filterPattern=pattern,
-                limit=count - len(matches),
-                **({"nextToken": token} if token else {}),
-            )
-        matches += page.get("events", [])
-        token = page.get("nextToken", "")
-        if not token or len(matches) >= count:
-            break
-    return tuple(Line.from_event(event) for event in matches), token
 
 
 def _read(

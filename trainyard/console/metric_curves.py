@@ -31,7 +31,6 @@ from trainyard.runs.metric_lines import (
 
 MOST = 64 << 20  # most characters of a log that are read
 SECONDS = 0.25  # approximate seconds of reading per call
-RANKS = 64  # most ranks with a curve of their own
 END_STATUSES = ("Completed", "Failed", "Stopped")
 
 
@@ -73,8 +72,6 @@ class Metrics:
 
     samples: dict[str, Samples] = field(default_factory=lambda: defaultdict(Samples))
     """Name → values."""
-    by_rank: dict[str, dict[int, Samples]] = field(default_factory=lambda: defaultdict(dict))
-    """Name → rank → values."""
     counter: str = ""  # name of the counter in the samples' ``step``; empty if lines have none
     source: str = "log"  # source of the values: ``log``, ``CloudWatch`` or ``last values``
     until: float | None = None
@@ -96,10 +93,6 @@ class Metrics:
         step = line_metrics.step if line_metrics.counter == self.counter else None
         for name, value in line_metrics.values.items():
             self.samples[name].add(Sample(timestamp, step, value))
-        for name, rank, value in line_metrics.by_rank:
-            ranks = self.by_rank[name]
-            if rank in ranks or len(ranks) < RANKS:
-                ranks.setdefault(rank, Samples()).add(Sample(timestamp, step, value))
 
 
 class Reader:

@@ -261,9 +261,8 @@ def _judge_training(jobs: Jobs) -> Outcome:
     return Outcome(metric=name, value=values.get(name))
 
 
-# Filters of the console's templates for times, durations, sizes and sums.
+# Filters of the console's templates for times, durations and sums.
 
-_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?", re.DOTALL)
 _UNSEEN = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
@@ -291,17 +290,6 @@ def lasting(start_time: datetime | None, end_time: datetime | None) -> Markup:
         text = duration((now - start_time).total_seconds())
         return Markup('<span data-since="{}">{}</span>').format(start_time.isoformat(), text)
     return Markup("<span>{}</span>").format(duration((end_time - start_time).total_seconds()))
-
-
-def size(count: float | None) -> str:
-    """Return bytes as ``4.2 MB``, in powers of 1,000; empty for None."""
-    if count is None:
-        return ""
-    for unit in _UNITS:
-        if abs(count) < 1000 or unit == _UNITS[-1]:
-            break
-        count /= 1000
-    return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3g} {unit}"
 
 
 def usd(amount: float | None) -> str:
@@ -354,7 +342,6 @@ def plain(text: Any) -> str:
 FILTERS: dict[str, Callable[..., Any]] = {
     "moment": moment,
     "duration": duration,
-    "size": size,
     "usd": usd,
     "figure": figure,
     "plain": plain,

@@ -12,19 +12,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from itertools import islice
 from typing import Any, Literal
 
 from botocore import xform_name
 from botocore.exceptions import BotoCoreError, ClientError
 
 from trainyard.common.errors import ServiceError
-from trainyard.console.account_cache import A_DAY, Account, Snapshot, read_items
+from trainyard.console.account_cache import A_DAY, Account, Snapshot
 from trainyard.language import definition_document as language
 from trainyard.language.definition_document import JOB_ENDED, find_step
 from trainyard.language.definition_document import Step as StepDefinition
 from trainyard.language.evaluation import Unknown, evaluate
 from trainyard.language.expressions import values
-from trainyard.plan.cache_prediction import list_objects
 from trainyard.plan.definition_diff import HIDDEN, flat, label
 from trainyard.runs.execution import Execution, Step
 from trainyard.runs.run_values import (
@@ -285,10 +285,8 @@ def _attempt(account: Account, step: Step, resource: Resource) -> Attempt:
 
 
 PLACES = 40  # most places listed; the others are in the arguments
-KEYS = 1_000  # most objects counted
-SECONDS = 10.0  # seconds for which a listing is reused, since jobs write continuously
 
-Use = Literal["input", "output", "named"]
+Use = Literal["input", "output"]
 
 _SAYS = re.compile(
     r"(?P<input>Input|ModelData|Supplied)|Output|Artifacts|Checkpoint|Calculated|Viol"
@@ -305,29 +303,20 @@ class Place:
     name: str  # path in the arguments: ``InputDataConfig[train].S3Uri``
     use: Use
     uri: str
-    sizes: Sequence[int] | None = None
-    """Bytes of each of the first ``KEYS`` objects; None if they could not be listed."""
-
-    error: str = ""  # why it could not be listed
 
 
-def places(account: Account, description: Mapping[str, Any], job: str = "") -> list[Place]:
-    """Return every S3 URI in a step's description, inputs first, each with its objects' sizes.
+def places(description: Mapping[str, Any], job: str = "") -> list[Place]:
+    """Return every S3 URI in a step's description, inputs first.
 
     Args:
         description: the job's own description, or the step's arguments.
         job: its name: a training job writes into a folder of that name.
     """
-    entries = list(_uris(description, job))[:PLACES]
-    order = {"input": 0, "output": 1, "named": 2}
-    return sorted(
-        read_items(lambda entry: _place(account, *entry), entries),
-        key=lambda place: order[place.use],
-    )
+    return sorted(islice(_uris(description, job), PLACES), key=lambda place: place.use)
 
 
-def _uris(description: Mapping[str, Any], job: str) -> Iterator[tuple[str, Use, str]]:
-    """Iterate over (name, use, URI), each URI once for each use."""
+def _uris(description: Mapping[str, Any], job: str) -> Iterator[Place]:
+    """Iterate over the places, each URI once for each use."""
     pairs = set()
     # ``flat`` takes JSON's types; times have no URI, so their text will do.
     texts = json.loads(json.dumps(description, default=str))
@@ -338,22 +327,13 @@ def _uris(description: Mapping[str, Any], job: str) -> Iterator[tuple[str, Use, 
         if path.endswith("OutputDataConfig.S3OutputPath") and job:
             # A training job writes into a folder of its own name there.
             uri = f"{uri.rstrip('/')}/{job}/"
-        says = None if _NAMED_FIELDS.search(path) else _SAYS.search(path)
-        use: Use = "named" if says is None else "input" if says["input"] else "output"
+        says = _SAYS.search(path)
+        if says is None or _NAMED_FIELDS.search(path):
+            continue
+        use: Use = "input" if says["input"] else "output"
         if (use, uri) not in pairs:
             pairs.add((use, uri))
-            yield label(path), use, uri
-
-
-def _place(account: Account, name: str, use: Use, uri: str) -> Place:
-    def read() -> list[int]:
-        return [item.get("Size", 0) for item in list_objects(account.s3, uri, KEYS)]
-
-    try:
-        sizes = account.read_cached(("step: listing", uri), read, SECONDS)
-    except (ClientError, BotoCoreError) as error:
-        return Place(name=name, use=use, uri=uri, error=str(error))
-    return Place(name=name, use=use, uri=uri, sizes=sizes)
+            yield Place(name=label(path), use=use, uri=uri)
 
 
 TRAININGS = 100  # training jobs shown: as many as AWS lists at once

@@ -9,8 +9,6 @@ import contextlib
 import hashlib
 import hmac
 import logging
-import os
-import secrets
 import threading
 from collections.abc import Iterator
 from importlib import import_module
@@ -39,18 +37,6 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-
-
-def key_of_emulator() -> str:
-    """Return the key of a console beside an emulator, made from its secret, so that bookmarks last.
-
-    Against AWS it is random, and new at every start.
-    """
-    host = urlsplit(os.environ.get("AWS_ENDPOINT_URL", "")).hostname
-    secret = os.environ.get("AWS_SECRET_ACCESS_KEY", "")
-    if host not in HOSTS or not secret:
-        return secrets.token_urlsafe(24)
-    return hmac.new(secret.encode(), b"trainyard console", hashlib.sha256).hexdigest()[:40]
 
 
 def guard(app: Flask, key: str) -> None:

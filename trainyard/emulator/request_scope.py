@@ -142,6 +142,11 @@ class ApiError(Exception):
         return "InternalServerError" if self.status >= 500 else "ClientError"
 
 
+def invalid(message: str) -> ApiError:
+    """Return a ``ValidationException`` with that message."""
+    return ApiError("ValidationException", message)
+
+
 class S3Error(ApiError):
     """An error of S3 with elements in its document besides the message, or with headers."""
 
@@ -175,6 +180,17 @@ def sort_items(
     descending = request.get("SortOrder", order) == "Descending"
     result = sorted(items, key=lambda item: item[keys[sort_key]])
     return result[::-1] if descending else result
+
+
+def is_listed(request: dict, name: str, creation_time: float, modification_time: float) -> bool:
+    """Return whether an item passes a List... request's filters by its name and its times."""
+    return (
+        request.get("NameContains", "").lower() in name.lower()
+        and request.get("CreationTimeAfter", creation_time) <= creation_time
+        and request.get("CreationTimeBefore", creation_time) >= creation_time
+        and request.get("LastModifiedTimeAfter", modification_time) <= modification_time
+        and request.get("LastModifiedTimeBefore", modification_time) >= modification_time
+    )
 
 
 def page(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
 
 from botocore.loaders import Loader
-from botocore.model import ListShape, ServiceModel, Shape, StructureShape
+from botocore.model import ListShape, OperationModel, ServiceModel, Shape, StructureShape
 from botocore.validate import ParamValidator
 
 from trainyard.emulator.request_scope import ApiError
@@ -26,7 +26,15 @@ def check(operation: str, request: dict) -> None:
     in a string field, such as an Integer parameter in HyperParameters, is refused as on AWS
     (aws/sagemaker-python-sdk#2631). Raises ``ValidationException``.
     """
-    shape = model().operation_model(operation).input_shape
+    check_shape(model().operation_model(operation), request)
+
+
+def check_shape(operation: OperationModel, request: dict) -> None:
+    """Refuse a request that the operation's shape does not allow, in AWS's words.
+
+    Raises ``ValidationException``.
+    """
+    shape = operation.input_shape
     if shape is None:
         return
     if broken := list(_violations(shape, request, "")):
@@ -34,7 +42,7 @@ def check(operation: str, request: dict) -> None:
         message = f"{len(broken)} validation {many} detected: {'; '.join(broken)}"
         raise ApiError("ValidationException", message)
     if reason := report(shape, request):
-        raise ApiError("ValidationException", f"{operation}: {reason}")
+        raise ApiError("ValidationException", f"{operation.name}: {reason}")
 
 
 def select_members(operation: str, record: dict) -> dict:

@@ -3,39 +3,43 @@
 import base64
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
 from botocore.loaders import Loader
 from botocore.model import OperationModel, ServiceModel, Shape
-from botocore.validate import ParamValidator
 from werkzeug import Request, Response
 
 from trainyard.emulator.request_scope import ApiError
+from trainyard.emulator.request_shapes import check_shape
 
 _GREEDY, _PLAIN = r"(?P<{}>.+)", r"(?P<{}>[^/]+)"
 
 
 class Rest:
-    """The protocol of one service: ``read`` a request, ``write`` its answer."""
+    """The protocol of one service."""
 
     def __init__(self, service: str) -> None:
         self._service = service
 
-    def read(self, request: Request) -> tuple[str, dict]:
-        """Return the operation and its parameters, as boto3 has them.
-
-        Raises:
-            ApiError: the path is not an operation's, or a parameter is missing or mistyped.
-        """
-        operation, path = self.find(request)
-        if operation is None:
-            message = f"{self._service} has no operation {request.method} {request.path}"
-            raise ApiError("UnknownOperationException", message, 404)
-        parameters = _parameters(operation, request, path)
-        check(operation, parameters)
-        return operation.name, parameters
+    def answer(
+        self, request: Request, operations: Mapping[str, Callable[[dict], dict]]
+    ) -> Response:
+        """Return the answer of one of ``operations``; another is refused by name."""
+        try:
+            operation, path = self.find(request)
+            if operation is None:
+                message = f"{self._service} has no operation {request.method} {request.path}"
+                raise ApiError("UnknownOperationException", message, 404)
+            if operation.name not in operations:
+                message = f"The emulator does not implement {operation.name} of {self._service}."
+                raise ApiError("UnknownOperationException", message)
+            parameters = _parameters(operation, request, path)
+            check_shape(operation, parameters)
+            return self._write(operation, operations[operation.name](parameters))
+        except ApiError as failure:
+            return _error(failure)
 
     def find(self, request: Request) -> tuple[OperationModel | None, dict[str, str]]:
         """Return the operation with the request's method and path, or None, and the path's
@@ -47,11 +51,10 @@ class Rest:
                 return operation, match.groupdict()
         return None, {}
 
-    def write(self, operation: str, answer: dict) -> Response:
+    def _write(self, model: OperationModel, answer: dict) -> Response:
         """Return the answer's members where the model puts them: headers, status, payload or
         JSON.
         """
-        model = self._model.operation_model(operation)
         status, headers, body = model.http.get("responseCode", 200), {}, {}
         shape = model.output_shape
         payload = shape.serialization.get("payload") if shape else None
@@ -88,7 +91,7 @@ def json_object(data: bytes) -> dict:
     return document
 
 
-def error(failure: ApiError) -> Response:
+def _error(failure: ApiError) -> Response:
     """Return the error in the protocol's form."""
     body = {"Type": "User" if failure.status < 500 else "Service", "Message": failure.message}
     headers = {"x-amzn-ErrorType": failure.code}
@@ -166,12 +169,3 @@ def parse_list(form: Mapping[str, str], name: str) -> list[Any]:
             number, member = int(match[1]), match[2]
             items[number] = value if member is None else {**items.get(number, {}), member: value}
     return [items[number] for number in sorted(items)]
-
-
-def check(model: OperationModel, parameters: dict) -> None:
-    """Raise ``ValidationException`` for missing, unknown or mistyped parameters."""
-    if model.input_shape is not None:
-        report = ParamValidator().validate(parameters, model.input_shape)
-        if report.has_errors():
-            lines = "; ".join(report.generate_report().splitlines())
-            raise ApiError("ValidationException", f"{model.name}: {lines}")

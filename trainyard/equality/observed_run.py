@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from botocore import xform_name
 from botocore.exceptions import ClientError
 
 from trainyard.common.hashes import file_sha256, json_sha256
@@ -211,7 +212,7 @@ class _Reader:
         assert step.job is not None
         kind, name = step.job
         sagemaker = self._app.aws.client("sagemaker")
-        ask = getattr(sagemaker, "describe_" + re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind).lower())
+        ask = getattr(sagemaker, xform_name(f"Describe{kind}"))
         answer = ask(**{f"{kind}Name": name})
         members = answer if arguments is None else arguments
         return {k: v for k, v in answer.items() if k in members and k != f"{kind}Name"}

@@ -4,7 +4,7 @@ Every layout that fits gets a predicted time. How much longer interruptions make
 once for each type and number of machines, with the fastest layout on them.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import isfinite, log
 from typing import Any
@@ -57,16 +57,6 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Nearest:
-    """The layout that lacks the least memory."""
-
-    offer: Offer
-    nodes: int
-    setting: Setting
-    memory: Memory
-
-
-@dataclass(frozen=True, slots=True)
 class Advice:
     """The answer to a question."""
 
@@ -75,9 +65,6 @@ class Advice:
     """Layouts that fit or may fit, the best first."""
 
     count: Count
-    nearest: Nearest | None
-    """Layout that lacks the least memory, where nothing fits."""
-
     remedies: tuple[str, ...]
     """Single changes with which something would fit, where nothing does."""
 
@@ -85,27 +72,13 @@ class Advice:
 def advise(question: Question) -> Advice:
     """Predict and rank all layouts that fit."""
     count, all_candidates = Count(), list[Candidate]()
-    nearest: Nearest | None = None
-
-    # It reads ``offer`` and ``nodes`` of the loops below, as they are when it is called.
-    def ask(setting: Setting) -> Memory:
-        nonlocal nearest
-        needs = question.ask(setting)
-        if needs.fits == "no" and (nearest is None or _lacks(needs) < _lacks(nearest.memory)):
-            nearest = Nearest(offer, nodes, setting, needs)
-        return needs
-
     for offer in question.offers:
         for nodes in node_counts(question.max_nodes):
-            layouts = _fitting(question, offer, nodes, ask, count)
+            layouts = _fitting(question, offer, nodes, count)
             all_candidates += candidates(question, offer, nodes, layouts)
     ranking = _rank_candidates(all_candidates, question)
     change = () if all_candidates else tuple(remedies(question))
-    return Advice(question, ranking, count, None if all_candidates else nearest, change)
-
-
-def _lacks(needs: Memory) -> float:
-    return needs.peak.p50 / needs.usable_gib
+    return Advice(question, ranking, count, change)
 
 
 def candidates(
@@ -232,16 +205,12 @@ def _fits(question: Question, offer: Offer, counts: Iterable[int]) -> bool:
     return any(
         needs.fits == "yes"
         for nodes in counts
-        for _, needs in _fitting(question, offer, nodes, question.ask, Count())
+        for _, needs in _fitting(question, offer, nodes, Count())
     )
 
 
 def _fitting(
-    question: Question,
-    offer: Offer,
-    nodes: int,
-    ask: Callable[[Setting], Memory],
-    count: Count,
+    question: Question, offer: Offer, nodes: int, count: Count
 ) -> Iterator[tuple[Setting, Memory]]:
-    batch = question.global_batch
+    batch, ask = question.global_batch, question.ask
     return fitting(question.model, offer.machine, nodes, batch, question.space, ask, count)

@@ -132,12 +132,6 @@ def running(candidate: Candidate) -> str:
 
 def _nothing(advice: Advice) -> Iterator[Text]:
     yield Text("No layout fits.", "bold red")
-    if (near := advice.nearest) is not None:
-        it = near.setting
-        yield Text(
-            f"The nearest: {near.nodes} × {near.offer.name}, {layout(it)}, micro-batch "
-            f"{it.micro_batch}, recompute {it.recompute}: {fills(near.memory)}"
-        )
     for line in advice.remedies:
         yield Text(f"It would with {line}", "bold")
 
@@ -273,7 +267,6 @@ def as_json(advice: Advice) -> dict[str, Any]:
     """Return an advice as a JSON object."""
     question, count, best = advice.question, advice.count, select_layouts(advice)
     others = [candidate for candidate in advice.ranking[:RANK_LIMIT] if candidate not in best]
-    near = advice.nearest
     return _plain(
         {
             "question": _format_question(question),
@@ -284,13 +277,6 @@ def as_json(advice: Advice) -> dict[str, Any]:
             },
             "advised": [_layout(candidate, best[0], question) for candidate in best],
             "ranked": [_layout(candidate, best[0], question) for candidate in others],
-            "nearest": near
-            and {
-                "instance_type": near.offer.name,
-                "instances": near.nodes,
-                "setting": near.setting.model_dump(exclude_defaults=True),
-                "memory_gib": _memory(near.memory),
-            },
             "remedies": advice.remedies,
         }
     )

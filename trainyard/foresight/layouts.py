@@ -38,10 +38,6 @@ class Machine:
     """The instance's network, in 10⁹ bits per second."""
 
 
-def _anything(_: Setting) -> str | None:
-    return None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
     """The values that a layout's fields may take."""
@@ -67,7 +63,7 @@ class Space:
     """Kinds of recomputation, from the most memory to the least."""
 
     precision: Sequence[str] = ("bf16",)
-    refuse: Callable[[Setting], str | None] = _anything
+    refuse: Callable[[Setting], str | None] = lambda setting: None
     """Return why a layout is refused, None if it is not; called for each that the rest allows."""
 
 

@@ -26,9 +26,9 @@ from pydantic import ConfigDict, Field, TypeAdapter
 from trainyard.common import atomic_file
 from trainyard.common.errors import ForesightError
 from trainyard.foresight.interval import DECILE, Spread
-from trainyard.foresight.model_shapes import Shapes
 from trainyard.foresight.setting import Setting
 from trainyard.foresight.step_time import Time, foresee
+from trainyard.foresight.transformer_formulas import Shapes
 
 PLACE = Path(".trainyard/calibration.json")
 """File of the measured trainings, in the working directory."""

@@ -7,10 +7,10 @@ print; the allocated one is less by the category ``reserve``.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from trainyard.foresight import model_shapes
 from trainyard.foresight.interval import Spread
@@ -366,84 +366,6 @@ def _verdict(
 
 def _usable(setting: Setting) -> float:
     return setting.device.memory_gib - CONTEXT_GIB
-
-
-SHARDS = ("none", "optimizer", "gradients", "full")
-RECOMPUTES = ("none", "selective", "full")
-
-
-@dataclass(frozen=True, slots=True)
-class Remedy:
-    """A change of a setting that makes it fit."""
-
-    changes: Mapping[str, Any]
-    """Fields of the setting → their new values; a global batch is kept by a second field."""
-
-    memory: Memory
-    """Memory after the changes."""
-
-    @property
-    def field(self) -> str:
-        """Name of the field that is changed; the others only follow."""
-        return next(iter(self.changes))
-
-
-def remedies(setting: Setting, shapes: Shapes | None = None) -> Iterator[Remedy]:
-    """Iterate over single changes with which the training fits for sure, the cheapest first.
-
-    Args:
-        shapes: the model's, where it is not the one that the setting's fields describe.
-    """
-    policies = RECOMPUTES[RECOMPUTES.index(setting.recompute) + 1 :]
-    has_offload = setting.offload == "none" and setting.shard == "full"
-    all_changes: list[dict[str, Any]] = [
-        *_smaller(setting),
-        *({"recompute": policy} for policy in policies),
-        *_raise_sharding(setting),
-        *_split(setting),
-        *([{"offload": "all"}] if has_offload else []),
-    ]
-    for changes in all_changes:
-        variant = Setting.model_validate(setting.model_dump() | changes)
-        memory = foresee(variant, shapes)
-        if memory.fits == "yes":
-            yield Remedy(changes, memory)
-
-
-def _smaller(setting: Setting) -> Iterator[dict[str, Any]]:
-    """Iterate over changes to fewer samples at a time, more often."""
-    samples = setting.micro_batch * setting.accumulation
-    for micro_batch in range(setting.micro_batch - 1, 0, -1):
-        if samples % micro_batch == 0:
-            yield {"micro_batch": micro_batch, "accumulation": samples // micro_batch}
-
-
-def _raise_sharding(setting: Setting) -> Iterator[dict[str, Any]]:
-    """Iterate over changes from copying to sharing, then to sharing by all data ranks."""
-    if setting.sharded_over > 1:
-        for shard in SHARDS[SHARDS.index(setting.shard) + 1 :]:
-            yield {"shard": shard}
-    if setting.shard != "none" and 0 < setting.shard_degree < setting.data_parallel:
-        yield {"shard_degree": 0}
-
-
-def _split(setting: Setting) -> Iterator[dict[str, Any]]:
-    """Iterate over twice, four times … the tensor-parallel ranks, within a node."""
-    heads = setting.heads or max(1, setting.hidden // 128)
-    head_count, times = setting.kv_heads or heads, 2
-    while setting.tensor * times <= setting.node_size:
-        tensor, accumulation = setting.tensor * times, setting.accumulation * times
-        if head_count % tensor == 0 and setting.data_parallel % times == 0:
-            degree = setting.shard_degree
-            is_divisible = degree and setting.data_parallel // times % degree == 0
-            yield {
-                "tensor": tensor,
-                "accumulation": accumulation,
-                "sequence_parallel": True,
-                "data": 0,
-                "shard_degree": degree if is_divisible else 0,
-            }
-        times *= 2
 
 
 LOSS = {"float": 14.0, "parallel": 18.0, "fused": 6.0, "chunked": 5.0}

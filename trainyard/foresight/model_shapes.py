@@ -16,18 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from trainyard.common.errors import RecipeError, TrainingError, nearest
 from trainyard.foresight import transformer_formulas
 from trainyard.foresight.setting import Setting
-from trainyard.foresight.transformer_formulas import WIDTH, ActivationBytes, Shapes, Unit
-
-__all__ = [
-    "WIDTH",
-    "ActivationBytes",
-    "Shapes",
-    "Unit",
-    "megatron",
-    "from_setting",
-    "read",
-    "widths",
-]
+from trainyard.foresight.transformer_formulas import WIDTH, Shapes
 
 _TREE = TypeAdapter(Shapes)
 

@@ -13,14 +13,14 @@ from typing import Any, TextIO
 from pydantic import ValidationError
 
 from trainyard.common.errors import RecipeError, nearest
-from trainyard.foresight import field_aliases, memory, model_shapes, step_time
+from trainyard.foresight import memory, model_shapes, step_time
 from trainyard.foresight.cloud_machines import GPUS, How, device_of, price
 from trainyard.foresight.interval import Spread
 from trainyard.foresight.layouts import Machine, Space
 from trainyard.foresight.memory import Memory
-from trainyard.foresight.model_shapes import Shapes
 from trainyard.foresight.setting import Setting
 from trainyard.foresight.step_time import Time
+from trainyard.foresight.transformer_formulas import Shapes
 from trainyard.instance_types import MACHINES
 from trainyard.plan.prices import load
 
@@ -246,7 +246,7 @@ def _amount(
 # ``micro_batch`` is cut into as many micro-batches as there are stages' ranks, as torchtitan cuts a
 # local batch, where that divides it; the answer says so under ``assumed``.
 
-KNOWN_FIELDS = {*Setting.model_fields, *field_aliases.NAMES}
+KNOWN_FIELDS = {*Setting.model_fields}
 CLOSENESS = 0.8
 """How alike a name must be to one of ours to count as a misspelling (difflib's ratio)."""
 

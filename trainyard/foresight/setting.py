@@ -1,21 +1,23 @@
 """The setting of a training: the model's shape, the machines, and the layout of the work on them.
 
 A setting is a row of ``trainyard advise --rows``; fields that a row leaves out have their default.
-Other words for fields and values are in ``field_aliases.py``.
 """
 
 from collections.abc import Mapping
+from math import prod
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from trainyard.common.errors import nearest
-from trainyard.foresight import field_aliases
 from trainyard.foresight.cloud_machines import GPUS, Gpu
 
 Optimizer = Literal["adamw", "adamw_8bit", "sgd", "momentum", "none"]
 
 
+USUAL_MEMORY = {"A100": "A100-80", "H100": "H100-80", "V100": "V100-16"}
+"""Name of a device without its memory → the device of that name's usual instances: the larger A100,
+the H100 of p5, the V100 of p3."""
 BEFORE_AMPERE = frozenset({"T4", "V100-16", "V100-32"})
 """Devices without bfloat16 (NVIDIA A100 Tensor Core GPU Architecture, 2020, table 4)."""
 ENDS = 2
@@ -40,7 +42,7 @@ class Setting(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     gpu: str
-    """Name of the device in ``gpus.csv``; also "H100", "A100 40GB", "NVIDIA A10G", "RTX 4090"."""
+    """Name of the device in ``gpus.csv``; also "H100", "A100", "V100"."""
 
     gpus: int = Field(default=1, ge=1, le=1_000_000)
     """Devices of the whole training: its world size; left out, what the degrees multiply to."""
@@ -77,8 +79,7 @@ class Setting(BaseModel):
     """True if the head shares the embedding's weights."""
 
     positions: Literal["learned", "rotary"] = "rotary"
-    """Position encoding; rotary also stands for none at all and for all without parameters ("rope",
-    "alibi")."""
+    """Position encoding; rotary also stands for none at all and for all without parameters."""
 
     dropout: float = Field(default=0.0, ge=0, lt=1)
     sequence: int = Field(default=2048, ge=1, le=1_000_000_000)
@@ -102,8 +103,7 @@ class Setting(BaseModel):
     """Data-parallel ranks; 0 for gpus / (tensor × pipeline × context)."""
 
     shard: Literal["none", "optimizer", "gradients", "full"] = "none"
-    """State that data-parallel ranks share instead of copying: ZeRO 0, 1, 2, 3 (FSDP is full);
-    also "ddp", "zero1" to "zero3", "fsdp", 0 to 3."""
+    """State that data-parallel ranks share instead of copying: ZeRO 0, 1, 2, 3 (FSDP is full)."""
 
     deepspeed: bool = False
     """True if DeepSpeed shares. Its ZeRO-2 holds each rank's whole gradients in 16 bits beside the
@@ -115,17 +115,15 @@ class Setting(BaseModel):
 
     recompute: Literal["none", "selective", "full"] = "none"
     """Results that are recomputed in the backward pass. selective, with attention full: the scores
-    (Korthikanti et al. 2022); with flash: torchtitan's choice of operators. Also
-    false and true (full), "sac"."""
+    (Korthikanti et al. 2022); with flash: torchtitan's choice of operators."""
 
     attention: Literal["flash", "flash1", "flash2", "cudnn", "full"] = "flash"
     """Attention kernel. full keeps the scores, sequence × sequence, in memory. The others differ in
     time alone: the kernels of before mid-2023, FlashAttention 2, cuDNN's; flash: the likely one of
-    them. Also "sdpa" (flash), "flash_attention_2", "eager" (full)."""
+    them."""
 
     precision: Literal["fp32", "bf16", "fp16", "fp8"] = "bf16"
-    """Precision of the matrix products; also "bfloat16", "float8" … Default on a device before
-    Ampere: fp16."""
+    """Precision of the matrix products. Default on a device before Ampere: fp16."""
 
     float8_gather: bool = False
     """True if FSDP gathers the blocks' weights in 8 bits (torchao's float8 all-gather). It needs
@@ -136,43 +134,45 @@ class Setting(BaseModel):
     16 bits."""
 
     master: bool = True
-    """True if weights are kept in float32 beside, or instead of, 16 bits; also "fp32" (true) and
-    "bf16", "none" (false)."""
+    """True if weights are kept in float32 beside, or instead of, 16 bits."""
 
     optimizer: Optimizer = "adamw"
-    """Optimizer: adamw for all with two states ("adam"), adamw_8bit for bitsandbytes'
-    ("paged_adamw_8bit"), momentum for those with one ("lion")."""
+    """Optimizer: adamw for all with two states, adamw_8bit for bitsandbytes', momentum for those
+    with one."""
 
     optimizer_in_backward: bool = False
     """True if each weight is updated, and its gradient freed, once that is computed."""
 
     offload: Literal["none", "optimizer", "all"] = "none"
     """State that lies in the host's memory between its uses; optimizer includes the gradients. A
-    paged optimizer (bitsandbytes) is an offloaded one. true and "cpu" are "optimizer"."""
+    paged optimizer (bitsandbytes) is an offloaded one."""
 
     compile: bool = False
     lora_rank: int = Field(default=0, ge=0, le=1_000_000)
     """Rank of LoRA adapters on queries and values (Hu et al. 2021); 0 trains all weights."""
 
     quantization: Literal["none", "nf4", "int8"] = "none"
-    """Quantization of frozen weights, with lora_rank; also "4bit" and "8bit"."""
+    """Quantization of frozen weights, with lora_rank."""
 
     @model_validator(mode="before")
     @classmethod
-    def _in_our_words(cls, fields: Any) -> Any:
+    def _complete(cls, fields: Any) -> Any:
+        """Add what follows from other fields."""
         if not isinstance(fields, Mapping):
             return fields
-        own_fields = field_aliases.translate_fields(fields)
-        if own_fields.get("gpu") in BEFORE_AMPERE and "precision" not in own_fields:
-            return {**own_fields, "precision": "fp16"}
+        own_fields = {**fields, "gpu": USUAL_MEMORY.get(str(fields.get("gpu")), fields.get("gpu"))}
+        if own_fields["gpu"] in BEFORE_AMPERE:
+            own_fields.setdefault("precision", "fp16")
+        degrees = [fields.get(name) or 1 for name in ("tensor", "pipeline", "context", "data")]
+        if all(isinstance(degree, int) for degree in degrees):
+            own_fields.setdefault("gpus", prod(degrees))
         return own_fields
 
     @field_validator("gpu")
     @classmethod
     def _check_gpu(cls, name: str) -> str:
         if name not in GPUS:
-            names = dict.fromkeys((*GPUS, *(gpu.partition("-")[0] for gpu in GPUS)))
-            raise ValueError(f"no such device; {nearest(name, [*names])}")
+            raise ValueError(f"no such device; {nearest(name, [*GPUS, *USUAL_MEMORY])}")
         return name
 
     @model_validator(mode="after")

@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 from trainyard.foresight import model_shapes
 from trainyard.foresight.interval import Spread
-from trainyard.foresight.model_shapes import WIDTH, Shapes, Unit
 from trainyard.foresight.setting import Setting
+from trainyard.foresight.transformer_formulas import WIDTH, Shapes, Unit
 
 # Compute one rank's work in an optimizer step, in seconds of an ideal device.
 #

@@ -129,12 +129,15 @@ def from_file(
         DefinitionError: the file cannot be read or is not valid, or a value is missing.
     """
     body, source = read_definition(path), str(path)
-    facts, options = read_facts(body), {"name": name, "region": region, "pipeline_role": role}
-    if missing := [fact for fact in missing_facts(body, policy_name) if not options[fact]]:
+    is_of_steps = policy_name in STEP_ROLES
+    facts = read_facts(body)
+    region = region or facts["region"]
+    role = role or (facts["pipeline_role"] if is_of_steps else "")
+    options = {"--name": name or is_of_steps, "--region": region, "--pipeline-role": role}
+    if missing := [option for option, value in options.items() if not value]:
         raise DefinitionError(
             f"{path}: the definition does not say whose it is and where: give {', '.join(missing)}"
         )
-    region, role = region or facts["region"], role or facts["pipeline_role"]
     return from_definition(body, source, name=name, region=region, role=role, root=root)
 
 
@@ -145,20 +148,6 @@ def read_facts(body: str) -> dict[str, str]:
     regions, roles = set(_REGION_IN_TEXT.findall(body)), sorted({*_ROLE_IN_TEXT.findall(body)})
     region = regions.pop() if len(regions) == 1 else ""
     return {"region": region, "pipeline_role": roles[0] if roles else ""}
-
-
-def missing_facts(body: str, role_name: str | None) -> dict[str, str]:
-    """Return what a definition does not say, of what the policies of a role (None: of all) need → a
-    value that is likely meant.
-    """
-    facts, examples = read_facts(body), {"name": "demo", "region": "us-east-1"}
-    if role_name in STEP_ROLES:
-        examples.pop("name")
-    if facts["region"]:
-        examples.pop("region")
-    if not (role_name in STEP_ROLES and facts["pipeline_role"]):
-        examples["pipeline_role"] = facts["pipeline_role"] or "arn:aws:iam::111122223333:role/demo"
-    return examples
 
 
 # Resources that requests name: S3 places, keys, images, networks; unknown ones are gaps.

@@ -286,17 +286,6 @@ ENDPOINTS = {
 }
 """Service of an action → names of its endpoints, for a region. S3's is a gateway, the others are
 interfaces."""
-NOT_CALLED = {
-    "ec2": "SageMaker attaches a job's interfaces",
-    "ecr": "SageMaker pulls a job's image",
-    "elasticfilesystem": "SageMaker mounts a file system, which has an address in the VPC",
-    "fsx": "SageMaker mounts a file system, which has an interface in the VPC",
-    "iam": "a role is passed within another request",
-    "kms": "S3 and SageMaker call it for whom they serve",
-    "logs": "SageMaker writes a job's logs",
-    "sts": "CodeArtifact asks for its token",
-}
-"""Service of an action → who calls it in place of the role's holder."""
 IDENTITY = "com.amazonaws.{}.sts"
 """For GetCallerIdentity, which needs no permission: the verbs ask whose credentials they have."""
 

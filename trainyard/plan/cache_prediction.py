@@ -31,6 +31,7 @@ from trainyard.plan.definition_diff import (
     reference,
     steps,
 )
+from trainyard.runs.execution import Execution
 
 # Earlier executions of a pipeline, newest first, read no further back than a plan needs.
 
@@ -149,18 +150,9 @@ class History:
     def _load(self, arn: str, start_time: datetime) -> Run:
         if arn in self._by_arn:
             return self._by_arn[arn]
-        answer = self._sagemaker.describe_pipeline_definition_for_execution(
-            PipelineExecutionArn=arn
-        )
-        document = json.loads(answer.get("PipelineDefinition") or '{"Steps": []}')
-        parameter_pages = self._sagemaker.get_paginator("list_pipeline_parameters_for_execution")
-        texts = {
-            parameter["Name"]: parameter["Value"]
-            for page in parameter_pages.paginate(PipelineExecutionArn=arn)
-            for parameter in page.get("PipelineParameters", [])
-            if "Name" in parameter and "Value" in parameter
-        }
-        parameters = values(document, texts)
+        execution = Execution(arn, make=lambda service, region: self._sagemaker)
+        document = execution.definition() or {"Steps": []}
+        parameters = values(document, execution.parameters())
         step_pages = self._sagemaker.get_paginator("list_pipeline_execution_steps")
         entries = (
             entry

@@ -14,6 +14,7 @@ from trainyard.plan.pipeline_plan import Drift, Plan
 from trainyard.plan.run_cost import Cost, Foreseen, Range
 from trainyard.runs.run_display import duration
 from trainyard.terminal import console
+from trainyard.validate.all_checks import count
 
 COLOURS = {"+": "green", "-": "red", "~": "yellow", "!": "bold magenta"}
 LONGEST = 60  # characters of a value
@@ -49,23 +50,15 @@ def show(plan: Plan) -> None:
 def headline(plan: Plan) -> str:
     """Return the plan in one line."""
     if plan.current is None:
-        return f"is new, with {_steps(len(plan.outcomes))}"
+        return f"is new, with {count(len(plan.outcomes), 'step')}"
     if not plan.diff:
         return "no change"
     counts = {sign: [s for s in plan.diff.steps if s.sign == sign] for sign in "+~-"}
     words = {"+": "added", "~": "changed", "-": "removed"}
-    phrases = [f"{_steps(len(counts[s]))} {words[s]}" for s in words if counts[s]]
+    phrases = [f"{count(len(counts[s]), 'step')} {words[s]}" for s in words if counts[s]]
     for noun, changes in (("parameter", plan.diff.parameters), ("setting", plan.diff.pipeline)):
-        phrases += [f"{_count(len(changes), noun)} changed"] if changes else []
+        phrases += [f"{count(len(changes), noun)} changed"] if changes else []
     return ", ".join(phrases)
-
-
-def _steps(count: int) -> str:
-    return _count(count, "step")
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 # what changes
@@ -198,8 +191,8 @@ def _in_all(plan: Plan) -> list[Cell]:
         ("in all", "bold"),
         ("", ""),
         ("", ""),
-        (_foreseen(_times(total.expected), any(cost.is_foreseen for cost in run)), ""),
-        (_money(total.usd_expected, some), ""),
+        (_foreseen(times(total.expected), any(cost.is_foreseen for cost in run)), ""),
+        (money(total.usd_expected, some), ""),
         (_time_limit(total.limit), ""),
         (dollars(total.usd_limit, some), "bold"),
         (f"at most {without} without the cache" if has_cached else "", "dim"),
@@ -233,8 +226,8 @@ def _row(outcome: Outcome, cost: Cost, although: str) -> list[Cell]:
         (outcome.step, ""),
         (timing, "yellow"),
         (machines, ""),
-        (_foreseen(_times(cost.expected_seconds), cost.is_foreseen), ""),
-        (_money(cost.usd_expected, cost.estimated), ""),
+        (_foreseen(times(cost.expected_seconds), cost.is_foreseen), ""),
+        (money(cost.usd_expected, cost.estimated), ""),
         (_time_limit(cost.limit), ""),
         (dollars(cost.usd_limit, cost.estimated), ""),
         (f"{outcome.why}{no_price}", "yellow"),
@@ -255,7 +248,8 @@ def _time_limit(seconds: float | None) -> str:
     return f"{minutes // 60} h"
 
 
-def _times(seconds: Range) -> str:
+def times(seconds: Range) -> str:
+    """Return ``3 min 10 s – 4 min 00 s``; – where it is not known, empty for none."""
     if seconds.low is None or seconds.high is None:
         return "–"
     if seconds.high == 0:
@@ -264,11 +258,12 @@ def _times(seconds: Range) -> str:
     return low if low == high else f"{low} – {high}"
 
 
-def _foreseen(times: str, is_foreseen: bool) -> str:
-    return f"foreseen {times}" if is_foreseen and times != "–" else times
+def _foreseen(text: str, is_foreseen: bool) -> str:
+    return f"foreseen {text}" if is_foreseen and text != "–" else text
 
 
-def _money(usd: Range, is_estimate: bool) -> str:
+def money(usd: Range, is_estimate: bool) -> str:
+    """Return ``~$1.20 – $2.00``; empty where it is not known, or nothing."""
     if usd.low is None or not usd.high:
         return ""
     # The mark of a derived price stands once, before the range.

@@ -3,7 +3,7 @@
 import contextlib
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -24,7 +24,6 @@ _COUNTER = re.compile(
     re.IGNORECASE,
 )
 _XGBOOST = re.compile(r"^\s*\[(\d+)\](?:\s|#011)")
-_BY_RANK = re.compile(r"(?:^|\s)(\w+)\.rank(\d{1,5})=(\S+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +123,6 @@ class LineMetrics:
     counter: str
     """Name of the counter ``step``: ``step``, ``epoch``, …; empty without one."""
     step: float | None
-    by_rank: Sequence[tuple[str, int, float]]
-    """Name, rank and value of each ``<name>.rank<rank>=<number>`` beside the metrics."""
 
 
 def metrics_in(metrics: Iterable[Definition], message: str) -> LineMetrics | None:
@@ -137,12 +134,7 @@ def metrics_in(metrics: Iterable[Definition], message: str) -> LineMetrics | Non
     if not values:
         return None
     counter, step = _find_counter(values, line)
-    by_rank = []
-    for name, rank, text in _BY_RANK.findall(line) if ".rank" in line else ():
-        # What stands there may be no number.
-        with contextlib.suppress(ValueError):
-            by_rank.append((name, int(rank), float(text)))
-    return LineMetrics(values, counter, step, by_rank)
+    return LineMetrics(values, counter, step)
 
 
 def _find_counter(values: Mapping[str, float], line: str) -> tuple[str, float | None]:

@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from trainyard.language.definition_document import Step
 from trainyard.language.evaluation import Start, evaluate
-from trainyard.language.expressions import as_given, index_parameters, values
+from trainyard.language.expressions import as_given
 from trainyard.plan.definition_diff import (
     Field,
     Fields,
@@ -79,23 +79,6 @@ def key(value: Any, stand_ins: Mapping[str, str]) -> str:
     for name in sorted(stand_ins, key=len, reverse=True):
         result = result.replace(name, stand_ins[name])
     return STAMP.sub("{time}", result)
-
-
-def parameters(document: Mapping[str, Any], given_values: Mapping[str, str]) -> dict[str, Any]:
-    """Return parameter → its value in the run; ``given_values`` are those that the service
-    lists.
-    """
-    try:
-        return values(document, given_values)
-    except ValueError:
-        # The service reads the type otherwise: then the value counts as it is listed.
-        return {
-            name: entry.get("DefaultValue") for name, entry in index_parameters(document).items()
-        } | {
-            name: value
-            for name, value in given_values.items()
-            if name in index_parameters(document)
-        }
 
 
 @dataclass(frozen=True, slots=True)

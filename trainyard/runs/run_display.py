@@ -10,7 +10,6 @@ from rich.table import Table
 from rich.text import Text
 
 from trainyard.runs.execution import Execution, Step
-from trainyard.runs.why.cause_display import add_to_summary, print_cause
 from trainyard.runs.why.diagnosis import Cause
 from trainyard.runs.why.read_evidence import cause_of
 from trainyard.terminal import console
@@ -63,14 +62,6 @@ Steps = Mapping[str, Step]
 """The steps of an execution that have begun, by name."""
 
 
-def _unknown(job: Mapping[str, Any]) -> tuple[float, float] | None:
-    return None
-
-
-def _nothing(execution: Execution, job: Mapping[str, Any]) -> str:
-    return ""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Display:
     """Additions to the terminal's steps, times, failures and model package."""
@@ -79,9 +70,9 @@ class Display:
     """Command that watches such a run."""
     tables: tuple[Callable[[Execution, Steps], RenderableType | None], ...] = (metrics_table,)
     """Tables of the summary, below the steps; None for an empty one."""
-    progress: Callable[[Mapping[str, Any]], tuple[float, float] | None] = _unknown
+    progress: Callable[[Mapping[str, Any]], tuple[float, float] | None] = lambda job: None
     """DescribeTrainingJob's answer → (steps done, all steps); None: not known."""
-    warns: Callable[[Execution, Mapping[str, Any]], str] = _nothing
+    warns: Callable[[Execution, Mapping[str, Any]], str] = lambda execution, job: ""
     """A running training job → a warning about its progress; empty if all is well."""
 
 
@@ -144,9 +135,7 @@ LAUNCHER = re.compile(r"E\d{4} .*torch/distributed/elastic|Command failed with e
 
 
 def print_summary(execution: Execution, display: Display) -> None:
-    """Print steps and times, the display's tables, the model package; or why the run failed, which
-    a job of GitHub Actions also shows on its summary page.
-    """
+    """Print steps and times, the display's tables, the model package; or why the run failed."""
     description = execution.describe()
     status = description["PipelineExecutionStatus"]
     steps = execution.steps()
@@ -156,8 +145,9 @@ def print_summary(execution: Execution, display: Display) -> None:
     for table in display.tables:
         if (panel := table(execution, by_name)) is not None:
             console.print(panel)
-    failed_steps = [step for step in steps if step.status == "Failed"]
-    add_to_summary([_print_failure(execution, step) for step in failed_steps])
+    for step in steps:
+        if step.status == "Failed":
+            _print_failure(execution, step)
     reason = f": {note}" if (note := description.get("PipelineExecutionDescription")) else ""
     total = (description["LastModifiedTime"] - description["CreationTime"]).total_seconds()
     console.print(
@@ -167,12 +157,6 @@ def print_summary(execution: Execution, display: Display) -> None:
     )
     if arn := model_package(steps):
         console.print(f"model package {arn}", highlight=False)
-        if registered_again(steps):
-            console.print(
-                "the model of an earlier run, registered again: every job was answered from the "
-                "cache, which AWS has for jobs, not for registrations",
-                highlight=False,
-            )
 
 
 def model_package(steps: list[Step]) -> str | None:
@@ -183,13 +167,7 @@ def model_package(steps: list[Step]) -> str | None:
     return None
 
 
-def registered_again(steps: Sequence[Step]) -> bool:
-    """Return whether the run registered a model that an earlier run had created."""
-    jobs = [step for step in steps if step.job]
-    return bool(jobs) and all(step.cached for step in jobs) and bool(model_package(list(steps)))
-
-
-def _print_failure(execution: Execution, step: Step) -> Cause:
+def _print_failure(execution: Execution, step: Step) -> None:
     console.print(Text.assemble((f"{step.name} failed: ", "bold red"), step.reason))
     logs = execution.last_lines(step, LOG_TAIL)
     for host in _worth_showing(logs, step.reason):
@@ -200,7 +178,6 @@ def _print_failure(execution: Execution, step: Step) -> Cause:
     # Both have been printed: the reason as such, the unknown as the log's last lines.
     if cause.name not in ("reason", "unknown"):
         print_cause(cause)
-    return cause
 
 
 def _worth_showing(hosts: Iterable[str], reason: str) -> list[str]:
@@ -214,3 +191,33 @@ def last_words(lines: Sequence[str]) -> Sequence[str]:
     """Return the last lines that the job itself wrote to a log, before its launchers failed."""
     end = next((n for n, line in enumerate(lines) if LAUNCHER.match(line)), len(lines))
     return lines[max(0, end - LAST_LINES) : end]
+
+
+# A cause of a failure.
+
+STYLES = {"certain": "bold red", "likely": "bold yellow", "unknown": "bold"}
+
+
+def print_cause(cause: Cause) -> None:
+    """Print the sentence first, then the lines that show it, then what to do."""
+    mark = {"certain": "", "likely": "likely: ", "unknown": ""}[cause.certainty]
+    prefix = f"{cause.step} failed: " if cause.step else ""
+    if cause.source and (cause.host or cause.rank is not None):
+        prefix += f"{_name_process(cause)}: "
+    console.print(Text.assemble((f"{prefix}{mark}", STYLES[cause.certainty]), cause.sentence))
+    if cause.lines:
+        heading = _name_process(cause) or ("because" if cause.name == "condition" else "it says")
+        console.print(Text(f"  {heading}:", style="dim"))
+    for line in cause.lines:
+        # A terminal would take control characters of a log for commands.
+        safe_line = "".join(c if c.isprintable() or c == "\t" else repr(c)[1:-1] for c in line)
+        console.print(Text(f"    {safe_line}", style="dim"))
+    if cause.fix:
+        console.print(Text.assemble(("  fix: ", "bold"), cause.fix))
+    if cause.source:
+        console.print(Text(f"  known from: {cause.source}", style="dim"))
+
+
+def _name_process(cause: Cause) -> str:
+    rank = "" if cause.rank is None else f"rank {cause.rank}"
+    return " on ".join(filter(None, (rank, cause.host)))

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
+from botocore import xform_name
 from botocore.exceptions import ClientError, ParamValidationError
 
 from trainyard.aws_clients import service_errors
@@ -67,9 +68,7 @@ def describe_resource(sagemaker: Any, resource: Resource) -> dict[str, Any]:
     # Only a package is described by its ARN: a version of a group has no name.
     name = resource.arn if required_names[0] == "ModelPackageName" else resource.name
     with service_errors(f"describing {resource.kind} {resource.name}"):
-        methods = sagemaker.meta.method_to_api_mapping
-        method = next(name for name, api in methods.items() if api == resource.operation)
-        answer = getattr(sagemaker, method)(**{required_names[0]: name})
+        answer = getattr(sagemaker, xform_name(resource.operation))(**{required_names[0]: name})
     return {key: value for key, value in answer.items() if key != "ResponseMetadata"}
 
 

@@ -82,9 +82,10 @@ def plan(
     if step not in steps:
         message = f"--from {step}: pipeline {name} has no such step outside of loops"
         raise RecipeError(f"{message}; {nearest(step, list(steps))}")
-    runs = _runs(step, steps)
-    reused_steps = _find_reused(step, runs, steps, Execution(source, region))
-    parameters = _parameters(source, definition, region)
+    runs, earlier_run = _runs(step, steps), Execution(source, region)
+    reused_steps = _find_reused(step, runs, steps, earlier_run)
+    declarations = index_parameters(definition)
+    parameters = {n: value for n, value in earlier_run.parameters().items() if n in declarations}
     references = {r.name for n in reused_steps for r in known_references(steps[n].document)}
     return RerunPlan(
         pipeline=name,
@@ -155,14 +156,3 @@ def _find_reused(
                 )
             todo.append(other)
     return {name: reasons[name] for name in steps if name in reasons}
-
-
-def _parameters(source: str, definition: Mapping[str, Any], region: str | None) -> dict[str, str]:
-    with service_errors(f"reading the parameters of {source}"):
-        sagemaker = client("sagemaker", region)
-        pages = sagemaker.get_paginator("list_pipeline_parameters_for_execution").paginate(
-            PipelineExecutionArn=source
-        )
-        items = [item for page in pages for item in page["PipelineParameters"]]
-    declarations = index_parameters(definition)
-    return {item["Name"]: item["Value"] for item in items if item["Name"] in declarations}

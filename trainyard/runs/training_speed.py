@@ -14,7 +14,7 @@ from rich.table import Table
 
 from trainyard.common.errors import ForesightError
 from trainyard.foresight import measured_corrections
-from trainyard.foresight.measured_corrections import PLACE, Calibration, Measurement
+from trainyard.foresight.measured_corrections import PLACE, Measurement
 from trainyard.foresight.setting import Setting
 from trainyard.foresight.step_time import foresee
 from trainyard.runs.execution import Execution, Step, all_executions
@@ -180,7 +180,6 @@ def calibrate(
         ForesightError: no training counts; says why not.
         ServiceError: the execution does not exist, or AWS cannot be reached.
     """
-    before = measured_corrections.read(place)
     arns = all_executions(region) if which == ALL else [which]
     outcomes = [
         line for arn in arns for line in measure_trainings(Execution(arn, region), setting_of)
@@ -190,18 +189,7 @@ def calibrate(
     if not measurements:
         reason = "; ".join(left_out) or "it has no training that succeeded"
         raise ForesightError(f"--calibrate {which}: nothing to learn from: {reason}")
-    after = before.with_trainings(measurements)
-    after.write(place)
-    yield from _report(measurements, left_out, before, after)
-    yield f"kept in {place}, which plan, advise, watch and report read"
-
-
-def _report(
-    measurements: Sequence[Measurement],
-    left_out: Sequence[str],
-    before: Calibration,
-    after: Calibration,
-) -> Iterator[str]:
+    measured_corrections.read(place).with_trainings(measurements).write(place)
     for measurement in {item.job: item for item in measurements}.values():
         baseline = foresee(measurement.setting).step_seconds
         yield (
@@ -210,15 +198,4 @@ def _report(
             f"{measurement.step_seconds / baseline.p50:.2f} times the shipped {baseline.p50:.3g} s"
         )
     yield from (f"left out: {line}" for line in left_out)
-    for gpu in dict.fromkeys(item.setting.gpu for item in measurements):
-        example = next(item.setting for item in measurements if item.setting.gpu == gpu)
-        baseline = foresee(example).step_seconds
-        factors = []
-        for calibration in (before, after):
-            step = calibration.adjust_time(example, baseline)
-            p10, p50, p90 = (value / baseline.p50 for value in (step.p10, step.p50, step.p90))
-            factors.append(f"{p50:.2f} ({p10:.2f} – {p90:.2f})")
-        yield (
-            f"{gpu}, {after.count(gpu)} trainings: foreseen times {factors[0]} before, "
-            f"{factors[1]} now"
-        )
+    yield f"kept in {place}, which plan, advise, watch and report read"

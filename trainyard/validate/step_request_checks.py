@@ -10,7 +10,6 @@ from trainyard.language.definition_document import Document, Step, duration
 from trainyard.language.expressions import GET, JOIN, JSON_GET, is_expression
 from trainyard.language.retries import GUIDE, MAX_ATTEMPTS
 from trainyard.language.step_types import STEP_TYPES
-from trainyard.language.step_types.job_steps import PROCESSING_JOB
 from trainyard.language.step_types.step_type import ANYTHING, Choice, structure
 from trainyard.validate.expression_checks import ANY, ExpressionType, infer_type
 from trainyard.validate.location import (
@@ -77,7 +76,6 @@ def findings(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
         yield from _duplicates(
             step.document.get("OutputParameters"), place.join("OutputParameters")
         )
-        yield from _folders(step, inside)
         yield from _cache(step, place.join("CacheConfig"))
         yield from _retries(step, place.join("RetryPolicies"))
 
@@ -209,24 +207,6 @@ def _equal_names(items: Any, place: Place) -> Iterator[Finding]:
                 reason="they are identified by their names; the request is refused",
                 fix="rename or remove one of them",
                 source="SageMaker API reference: names in a list are unique",
-            )
-
-
-def _folders(step: Step, place: Place) -> Iterator[Finding]:
-    """Check a processing input's folder."""
-    # Of an output's folder, the API's page only says that it is absolute.
-    if STEP_TYPES[step.type].job is not PROCESSING_JOB:
-        return
-    for value, child in _find_values(
-        step.arguments, ("ProcessingInputs", 0, "S3Input", "LocalPath"), place
-    ):
-        if isinstance(value, str) and not value.startswith("/opt/ml/processing/"):
-            yield child.error(
-                "local-path",
-                f"{brief(value)} does not begin with /opt/ml/processing/",
-                reason=REFUSED_WHY,
-                fix="/opt/ml/processing/input/<name>",
-                source="botocore: ProcessingS3Input.LocalPath (documentation)",
             )
 
 

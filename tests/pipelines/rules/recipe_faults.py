@@ -110,7 +110,7 @@ RECIPE_FAULTS = (
         PROD,
         "ClusterConfig.InstanceType",
         "evaluate.instance_type=ml.p4d.24xlarge",
-        rule="not-a-processing-type",
+        rule="enum",
     ),
     _of(
         PROD,

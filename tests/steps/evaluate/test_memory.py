@@ -34,7 +34,8 @@ path = Path(sys.argv[1]) / "challenger.parquet"
 for test in (few, many):
     scores.write(path, workload.scores(model, test), {"metrics": {}})
     workload.metrics(scores.Scores(path))
-    workload.baselines(few, test, 1000)
+    for blocks in workload.baseline_scores(few, test, 1000).values():
+        scores.write(path, blocks, {"metrics": {}})
     leaks.leakage(workload.examples(few), workload.examples(test))
     # Not getrusage: its peak is the parent's where that was higher when the process was made.
     status = Path("/proc/self/status").read_text()

@@ -20,7 +20,7 @@ def test_torchs_own_reader_puts_the_parts_of_a_tensor_together(tmp_path: Path):
             parts["n"] = Part("I64", (2,), (0,), (2,))
             contents["n"] = other.numpy().tobytes()
         order = sorted(parts)
-        beginning, _ = tensor_table.file_header(parts, order)
+        beginning, _ = tensor_table.part_header(parts, order)
         name = f"shard-{rank:05d}-model-00001-of-00001.safetensors"
         (tmp_path / name).write_bytes(beginning + b"".join(contents[one] for one in order))
     state = {"w": torch.zeros(4, 3), "n": torch.zeros(2, dtype=torch.int64)}

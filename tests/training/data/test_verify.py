@@ -7,7 +7,7 @@ import pytest
 from tests.training.data.test_dataset import FIELDS, make
 from tests.training.trainings import write_dataset
 from training.data.dataset import Dataset
-from training.data.verify import litter, verify
+from training.data.verify import verify
 
 pytestmark = pytest.mark.long
 
@@ -45,8 +45,3 @@ def test_missing_and_cut_files_are_found(dataset: Dataset):
     missing, cut = sorted(damaged(dataset))
     assert missing == "algo-1-00000.npy: is missing"
     assert cut.startswith("algo-1-00002.text.npy: has 0 bytes, its manifest says 1")
-
-
-def test_what_no_manifest_names_is_litter(dataset: Dataset):
-    (dataset.folder / "other-00000.npy").write_bytes(b"")
-    assert litter(dataset.folder, dataset.manifests) == ["other-00000.npy"]

@@ -1,9 +1,13 @@
 """Histories of invented trainings: healthy ones, and ones with a fault."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
+
+from training.watching.watch_rule import Line, Plan
+from training.watching.watcher import Event, Watcher
 
 Lines = list[dict[str, float]]
 
@@ -64,3 +68,9 @@ WRONG: dict[str, Callable[[], Lines]] = {
     "cost_beyond_plan": lambda: changed(healthy(), 1, _times("step_seconds", 30)),
 }
 """Rule → a history with the fault that it detects."""
+
+
+def all_events(lines: Iterable[Line], settings: Any, plan: Plan) -> list[Event]:
+    """Return the events of a whole training's lines."""
+    watcher = Watcher(settings, plan)
+    return [event for line in lines for event in watcher.add(line)]

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.training.watching.histories import Lines, healthy
+from tests.training.watching.histories import Lines, all_events, healthy
 from training.watching.watch_rule import Plan
-from training.watching.watcher import all_events, read_watching
+from training.watching.watcher import read_watching
 
 pytestmark = pytest.mark.long
 

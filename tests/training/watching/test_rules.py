@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from steps.train.config import TrainStepConfig
 from tests.training.trainings import SETTINGS
-from tests.training.watching.histories import WRONG, Lines, healthy
+from tests.training.watching.histories import WRONG, Lines, all_events, healthy
 from training.watching.__main__ import parse_metrics
 from training.watching.metric_line import METRICS
 from training.watching.rules import RULES
 from training.watching.rules.loss_not_falling import falls_steadily, underway
 from training.watching.watch_rule import Plan
-from training.watching.watcher import Watcher, all_events, read_watching
+from training.watching.watcher import Watcher, read_watching
 from trainyard.common.errors import TrainingError
 
 pytestmark = pytest.mark.long

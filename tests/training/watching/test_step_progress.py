@@ -20,7 +20,6 @@ from training.watching.step_progress import (
     RECENT_LINES,
     Stragglers,
     ratios,
-    straggler,
     straggler_line,
 )
 
@@ -65,11 +64,15 @@ def test_the_rank_that_is_slow_is_named_once_with_its_part_and_no_other(data):
         table *= np.repeat(1.0 + np.arange(stages), ranks)[:, None]  # stages have unequal work
         if line >= begins:
             table[slow, PARTS.index(part)] += (factor - 1) * own * (1 + slow // ranks)
-        named += [(line, one) for one in found.add(table.tolist())]
-    [(line, one)] = named
-    assert (one.rank, one.part) == (slow, part)
+        rows = table.tolist()
+        named += [
+            (line, one, straggler_line(rows, one, "here", 1, stages)) for one in found.add(rows)
+        ]
+    [(line, rank, text)] = named
+    assert rank == slow and f"in its {part}:" in text
     assert begins + LINES - 1 <= line < begins + RECENT_LINES + 2
-    assert one.ratio == pytest.approx(factor, rel=0.4)
+    [ratio] = re.findall(r"takes (\S+) times", text)
+    assert float(ratio) == pytest.approx(factor, rel=0.4)
 
 
 @given(st.integers(2, 20), st.integers(0, 2**32 - 1), st.floats(1e-3, 1e3))
@@ -86,9 +89,7 @@ def test_ratios_know_neither_the_unit_nor_the_order_nor_what_is_waited(ranks, se
 def test_of_two_ranks_the_slower_is_compared_with_the_other():
     table = [[0.1, 0.2, 0.5, 0.1, 0], [0.5, 0.2, 0.1, 0.1, 0]]
     assert ratios(table) == pytest.approx([1, 2])
-    one = straggler(table, 1)
-    assert (one.part, one.seconds) == ("data", pytest.approx(0.4))
-    text = straggler_line(one, "algo-2", 10)
+    text = straggler_line(table, 1, "algo-2", 10)
     assert "rank 1 on algo-2" in text and "2.00 times" in text and "0.04 s a step" in text
     assert ADVICE["data"] in text and ADVICE.keys() == set(OWN_PARTS)
 

@@ -61,8 +61,6 @@ def test_mlflow_goes_on_with_the_run_of_a_resumed_training(root, train):
     from mlflow.tracking import MlflowClient
 
     train(root, mlflow_tracking_uri="local")
-    forget(root)
-    train(root, mlflow_tracking_uri="local")
     client = MlflowClient(tracking_uri=f"sqlite:///{root}/output/data/mlflow.db")
     experiment = client.get_experiment_by_name("trainyard")
 
@@ -76,19 +74,13 @@ def test_mlflow_goes_on_with_the_run_of_a_resumed_training(root, train):
     sent = client.get_metric_history(found().info.run_id, "train/loss")
     assert {metric.step: metric.value for metric in sent} == losses(root)
 
-    [name] = [path.name for path in (root / "checkpoints").iterdir()]
     config = CONFIG.model_copy(update={"mlflow_tracking_uri": "local"})
-    [tracker] = trackers.trackers(config, root, name, {})
-    tracker.begin(10, [])
-    assert found().info.status == "RUNNING"
-    tracker.close(has_failed=True)
-    assert found().info.status == "FAILED"
-
-    [lost] = trackers.trackers(config, root, "its run is gone", {})
-    lost.begin(10, [line for line in history(root) if "loss" in line])
-    lost.close(has_failed=False)
-    newest = client.search_runs([experiment.experiment_id], max_results=1)[0].info.run_id
-    sent = client.get_metric_history(newest, "train/loss")
+    [resumed] = trackers.trackers(config, root, "identity", {})
+    resumed.begin([line for line in history(root) if "loss" in line])
+    resumed.close(has_failed=True)
+    [newest] = client.search_runs([experiment.experiment_id], max_results=1)
+    assert newest.info.status == "FAILED"
+    sent = client.get_metric_history(newest.info.run_id, "train/loss")
     assert {metric.step: metric.value for metric in sent} == losses(root)
 
 
@@ -107,7 +99,7 @@ def test_a_server_that_does_not_answer_ends_the_job_before_its_first_step(tmp_pa
     config = CONFIG.model_copy(update={"mlflow_tracking_uri": "http://127.0.0.1:9"})
     [tracker] = trackers.trackers(config, tmp_path, "identity", {})
     with pytest.raises(TrainingError, match="MLflow at http://127.0.0.1:9: .* to off"):
-        tracker.begin(0, [])
+        tracker.begin([])
 
 
 @pytest.mark.parametrize(

@@ -33,10 +33,10 @@ def test_a_files_policies_need_no_aws(run_python, tmp_path: Path, body: str):
               if "iam:PassRole" in s["Action"]]  # fmt: skip
     assert passed == [[JOB_ROLE]]
     for options, said in (
-        ((), "--name TEXT is missing"),
-        (("--role", "events"), "2 things are missing"),
+        ((), "give --name, --pipeline-role"),
+        (("--role", "events"), "give --name, --pipeline-role"),
         (("--pipeline", "demo"), "only one of DEFINITION, --pipeline NAME can be given"),
-        (names, "--endpoints is missing, such as --role job|pipeline|events"),
+        (names, "give --role job|pipeline|events, --template or --endpoints"),
         ((*names, "--role", "jobs"), "--role jobs: is not a role; nearest valid name: job"),
     ):
         done = run_python(*verb, *options)

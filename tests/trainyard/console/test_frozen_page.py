@@ -53,7 +53,7 @@ def render(
     known = RunData(panels=[Markup(panel) for panel in panels])
     snapshot = Snapshot(described, (*steps, *made))
     run = overview("demo", "abc", snapshot, known, START + timedelta(seconds=90))
-    return frozen_page.render(run, {}, Account("us-east-1"))
+    return frozen_page.render(run, Account("us-east-1"))
 
 
 PICTURE = "data:image/svg+xml;base64,"
@@ -110,7 +110,7 @@ def test_a_run_that_did_not_get_far_has_a_page_too(missing: dict):
 def test_what_aws_leaves_out_is_left_out():
     bare = step("Train", "Executing", started=None, ended=None)
     run = overview("demo", "abc", Snapshot({}, (bare,)), RunData(), START)
-    assert "Train" in References(frozen_page.render(run, {}, Account("us-east-1"))).text
+    assert "Train" in References(frozen_page.render(run, Account("us-east-1"))).text
 
 
 def test_a_reason_cannot_smuggle_markup_into_the_page():

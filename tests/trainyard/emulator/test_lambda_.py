@@ -169,7 +169,10 @@ def test_a_dry_run_runs_nothing_and_an_event_is_run_later(aws: Cloud) -> None:
     ("request_", "said"),
     [
         ({"Runtime": "nodejs20.x"}, "Runtime 'nodejs20.x' is not run by this emulator"),
-        ({"Layers": [f"{ARN}layer:1"]}, "Layers is not run by this emulator: layers are not"),
+        (
+            {"Layers": ["arn:aws:lambda:us-east-1:123456789012:layer:x:1"]},
+            "Layers is not run by this emulator: layers are not",
+        ),
         ({"PackageType": "Image", "Code": {"ImageUri": "x"}}, "PackageType Image is not run"),
         ({"Code": {"ZipFile": b"no zip"}}, "Could not unzip uploaded file"),
         ({"Code": {"S3Bucket": "bkt", "S3Key": "none"}}, "S3 Error Code: NoSuchKey"),

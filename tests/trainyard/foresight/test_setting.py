@@ -11,6 +11,10 @@ def test_what_is_left_out_follows_from_the_rest():
     assert (setting.data_parallel, setting.nodes, setting.tokens) == (8, 8, 8 * 3 * 2048)
 
 
+def test_devices_follow_from_the_degrees():
+    assert Setting(**LLAMA, tensor=2, pipeline=2, data=4).gpus == 16
+
+
 def test_a_single_device_is_a_node():
     assert Setting.model_validate(LLAMA).node_size == 1
 
@@ -27,7 +31,7 @@ def test_a_single_device_is_a_node():
         ({"gpu": "V100-16", "precision": "bf16"}, "precision bf16: V100-16 .* take fp16"),
         ({"gpu": "T4", "precision": "fp8"}, "precision fp8: T4 .* take fp16"),
         ({"gpu": "V100-16", "attention": "flash2"}, "attention flash2: does not run on V100-16"),
-        ({"gpu": "T4", "attention": "flash_attention_2"}, "attention flash2: .* on T4"),
+        ({"gpu": "T4", "attention": "flash2"}, "attention flash2: .* on T4"),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused(given: dict, error: str):
@@ -36,6 +40,6 @@ def test_a_setting_that_cannot_be_is_refused(given: dict, error: str):
 
 
 def test_before_ampere_a_training_is_in_float16():
-    found = Setting.model_validate(LLAMA | {"gpu": "NVIDIA V100 16GB"})
+    found = Setting.model_validate(LLAMA | {"gpu": "V100"})
     assert (found.gpu, found.precision) == ("V100-16", "fp16")
     assert Setting.model_validate(LLAMA | {"gpu": "T4", "attention": "flash1"}).precision == "fp16"

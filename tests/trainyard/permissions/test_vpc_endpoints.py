@@ -7,10 +7,21 @@ import pytest
 from tests.conftest import called
 from tests.trainyard.permissions.conftest import RECIPES
 from trainyard.common.errors import DefinitionError
-from trainyard.permissions.policy_answer import ENDPOINTS, NOT_CALLED, endpoints
+from trainyard.permissions.policy_answer import ENDPOINTS, endpoints
 from trainyard.permissions.role_template import derive, roles
 
 pytestmark = pytest.mark.long
+NOT_CALLED = {
+    "ec2": "SageMaker attaches a job's interfaces",
+    "ecr": "SageMaker pulls a job's image",
+    "elasticfilesystem": "SageMaker mounts a file system, which has an address in the VPC",
+    "fsx": "SageMaker mounts a file system, which has an interface in the VPC",
+    "iam": "a role is passed within another request",
+    "kms": "S3 and SageMaker call it for whom they serve",
+    "logs": "SageMaker writes a job's logs",
+    "sts": "CodeArtifact asks for its token",
+}
+"""Service of an action → who calls it in place of the role's holder."""
 S3 = "com.amazonaws.us-east-1.s3"
 
 

@@ -32,15 +32,13 @@ def test_an_execution_moves_what_is_foreseen_towards_what_it_took(tmp_path: Path
     corrected = measured_corrections.read(place).time(SETTING).step_seconds.p50
     assert min(shipped, 1.52) < corrected < max(shipped, 1.52)
     assert "1.52 s a step on 8 × H100-80 (3 lines)" in said[0]
-    assert said[1].startswith("H100-80, 1 trainings: foreseen times 1.00")
-    assert f"{corrected / shipped:.2f} (" in said[1].partition("before, ")[2]
     assert str(place) in said[-1]
 
 
 def test_all_counts_a_job_once_and_says_what_it_left_out(tmp_path: Path):
     """Both executions have the same job: the second was answered from the cache."""
     said = learn("all", tmp_path / "calibration.json")
-    assert any("1 trainings" in line for line in said)
+    assert sum("a step on" in line for line in said) == 1
     assert [line for line in said if line.startswith("left out: job-1: it logged 1 times")]
 
 

@@ -73,10 +73,3 @@ def test_a_stranger_s_line_is_read(regexes, line: str, values, counter: str, ste
         return
     assert one is not None and (one.counter, one.step) == (counter, step)
     assert one.values == pytest.approx(values, nan_ok=True)
-
-
-def test_values_of_each_rank_stand_on_a_metric_line():
-    line = "step=3 loss=1 own_seconds.rank0=0.1 own_seconds.rank12=nan own_seconds.rank1=x"
-    one = read({"loss": r"loss=(\S+)"}, line)
-    assert one is not None
-    assert [rank for name, rank, _ in one.by_rank if name == "own_seconds"] == [0, 12]

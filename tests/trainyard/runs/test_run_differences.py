@@ -3,7 +3,8 @@
 from typing import Any
 
 from trainyard.language.definition_document import steps_of
-from trainyard.runs.run_differences import key, parameter_fields, parameters, step_inputs
+from trainyard.language.expressions import values
+from trainyard.runs.run_differences import key, parameter_fields, step_inputs
 
 
 def test_names_of_the_run_say_nothing():
@@ -18,9 +19,9 @@ def test_names_of_the_run_say_nothing():
     assert key("2026-11-22", mine) != key("2026-11-23", yours)
 
 
-def _given(document: dict[str, Any], values: dict[str, str], job: dict[str, Any]):
+def _given(document: dict[str, Any], texts: dict[str, str], job: dict[str, Any]):
     step = next(steps_of(document["Steps"]))
-    return step_inputs(step, parameters(document, values), job)
+    return step_inputs(step, values(document, texts), job)
 
 
 def test_a_step_is_told_with_its_runs_values_and_what_others_made_by_name():

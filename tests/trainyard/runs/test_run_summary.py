@@ -1,11 +1,9 @@
 """What is shown of a failing step's log."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainyard.runs.execution import Step
-from trainyard.runs.run_display import LAST_LINES, _worth_showing, last_words, registered_again
+from trainyard.runs.run_display import LAST_LINES, _worth_showing, last_words
 
 LAUNCHER_LINES = [
     "E1121 12:05:54.117000 74 torch/distributed/elastic/multiprocessing/api.py:1002] failed",
@@ -29,27 +27,3 @@ def test_the_host_that_the_reason_names_is_shown_not_every_one_of_many():
     hosts = [f"algo-{n}" for n in range(1, 65)]
     assert _worth_showing(hosts, "algo-12 was killed by signal 9 (SIGKILL)") == ["algo-12"]
     assert len(_worth_showing(hosts, "ValueError: mine")) == 2
-
-
-def step(metadata: dict, cached: bool = False) -> Step:
-    about = {"name": "S", "title": "S", "status": "Succeeded", "reason": ""}
-    return Step(**about, started=None, ended=None, cached=cached, metadata=metadata)
-
-
-JOB = {"TrainingJob": {"Arn": "arn:aws:sagemaker:us-east-1:1:training-job/j"}}
-PACKAGE = {"RegisterModel": {"Arn": "arn:aws:sagemaker:us-east-1:1:model-package/g/2"}}
-VERDICT = {"Condition": {"Outcome": "True"}}
-
-
-@pytest.mark.parametrize(
-    "steps, again",
-    [
-        ([step(JOB, cached=True), step(VERDICT), step(PACKAGE)], True),
-        ([step(JOB, cached=True), step(JOB), step(PACKAGE)], False),
-        ([step(JOB, cached=True)], False),
-        ([step(PACKAGE)], False),
-        ([], False),
-    ],
-)
-def test_a_model_whose_jobs_were_all_cached_is_registered_again(steps: list[Step], again: bool):
-    assert registered_again(steps) == again

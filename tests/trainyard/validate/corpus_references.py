@@ -130,7 +130,7 @@ REFERENCES = [
         "input's folder elsewhere",
         "processing",
         put("Steps/0/Arguments/ProcessingInputs/0/S3Input/LocalPath", "/opt/ml/input"),
-        "local-path",
+        "folder-outside-processing",
         "$.Steps[0].Arguments.ProcessingInputs[0].S3Input.LocalPath",
     ),
     Fault(

@@ -38,9 +38,6 @@ class Trial:
     folder: Path
     """Folder with ``train``, ``validation`` and ``test``."""
 
-    raw: Path | None = None
-    """Folder of the raw sample data, if known."""
-
     @cached_property
     def spec(self) -> WorkloadSpec:
         return spec(self.name)

@@ -13,7 +13,7 @@ from typing import Any
 from training.microbatches import by_batch
 from training.tools.contract_tests.contract import Fault, NotChecked, Trial, place, rule
 from training.tools.contract_tests.packing_rules import environment
-from training.tools.contract_tests.trial_rank import Case, Plan
+from training.tools.contract_tests.trial_rank import Case
 
 STEPS, SAVED_STEP = 6, 3
 SETTINGS: dict[str, Any] = {
@@ -173,10 +173,10 @@ def _run(
 ) -> Results:
     """Run the cases; return rank 0's results, or another rank's error if rank 0 raised none."""
     out = _work(trial) / f"{name}.json"
-    settings = dict(trial.settings)
-    plan = Plan(trial.name, settings, str(trial.folder), cases, str(out))
+    plan = {"workload": trial.name, "settings": dict(trial.settings), "data": str(trial.folder),
+            "cases": [asdict(case) for case in cases], "out": str(out)}  # fmt: skip
     path = _work(trial) / f"{name}-plan.json"
-    path.write_text(json.dumps(asdict(plan)))
+    path.write_text(json.dumps(plan))
     command = [sys.executable, "-m", "training.tools.contract_tests.trial_rank", str(path)]
     log = _work(trial) / f"{name}.log"
     with log.open("w") as output:

@@ -1,12 +1,12 @@
 """Rules of one forward and backward pass."""
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import combinations
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from training.microbatches import MicroBatches, by_batch
 from training.tools.contract_tests.contract import (
@@ -48,18 +48,7 @@ def _check_batch(trial: Trial, count: int) -> Iterator[Fault]:
             "return (tensor,), with the comma, also for one",
         )
         return
-    try:
-        outputs = model(*inputs)
-    except RuntimeError:
-        if not (types := _types(model, inputs)):
-            raise
-        yield Fault(
-            types,
-            place(workload, "model", "inputs"),
-            "give all one type: leave out double(); the recipe's precision: float64 makes weights "
-            "and samples wider together",
-        )
-        return
+    outputs = model(*inputs)
     for label, tensor, method in [
         *(("an input", value, "inputs") for value in inputs),
         ("the outputs", outputs, "model"),
@@ -76,19 +65,6 @@ def _check_batch(trial: Trial, count: int) -> Iterator[Fault]:
     yield from _loss(trial, loss)
     if count == SAMPLES:  # one sample may have no units
         yield from _units(trial, workload.units(batch))
-
-
-def _types(model: nn.Module, inputs: Sequence[Tensor]) -> str:
-    """Return which weights or inputs are float64 beside narrower ones; "" if none are."""
-    labelled = [(f"weight {name}", parameter) for name, parameter in model.named_parameters()]
-    labelled += [("an input", tensor) for tensor in inputs]
-    # Reversed: of each type the first is named.
-    kinds = {
-        tensor.dtype: label for label, tensor in reversed(labelled) if tensor.is_floating_point()
-    }
-    if torch.float64 not in kinds or len(kinds) == 1:
-        return ""
-    return " and ".join(f"{label} is {str(kind)[6:]}" for kind, label in kinds.items())
 
 
 def _first_dimension(

@@ -1,6 +1,8 @@
 """One training process: ``python -m training.tools.contract_tests.trial_rank PLAN``, a JSON file.
 
-One process is started per rank that the plan's cases need, with the launcher's variables.
+One process is started per rank that the plan's cases need, with the launcher's variables. The plan
+has ``workload``, its ``settings``, the folder of its ``data``, the ``cases``, and ``out``: a JSON
+file that each rank writes (the rank's number is appended to the name), ``Result`` by case.
 """
 
 import hashlib
@@ -37,19 +39,6 @@ class Case:
     port: int = 0
 
 
-@dataclass(frozen=True)
-class Plan:
-    """The trainings that a process has to run."""
-
-    workload: str
-    settings: dict[str, Any]
-    data: str
-    cases: list[Case]
-    out: str
-    """JSON file that a rank writes (the rank's number is appended to the name): ``Result`` by
-    case."""
-
-
 @dataclass
 class Result:
     """Outcome of a training."""
@@ -77,13 +66,12 @@ class _TrainingInterrupt(Exception):
 
 
 def main() -> None:
-    tree = json.loads(Path(sys.argv[1]).read_text())
-    plan = Plan(**tree | {"cases": [Case(**case) for case in tree["cases"]]})
+    plan = json.loads(Path(sys.argv[1]).read_text())
     logging.disable(logging.WARNING)
-    trial = Trial(plan.workload, plan.settings, Path(plan.data))
+    trial = Trial(plan["workload"], plan["settings"], Path(plan["data"]))
     results: dict[str, Result] = {}
     try:
-        for case in plan.cases:
+        for case in (Case(**fields) for fields in plan["cases"]):
             if case.port:
                 os.environ["MASTER_PORT"] = str(case.port)
             results[case.name] = Result()
@@ -97,7 +85,7 @@ def main() -> None:
                 raise
     finally:
         summary = {name: asdict(result) for name, result in results.items()}
-        Path(plan.out + os.environ.get("RANK", "0")).write_text(json.dumps(summary))
+        Path(plan["out"] + os.environ.get("RANK", "0")).write_text(json.dumps(summary))
 
 
 def _train(trial: Trial, case: Case, result: Result) -> None:

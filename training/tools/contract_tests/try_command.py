@@ -66,7 +66,7 @@ def attempt(
     config = spec(name).config.model_validate(read_settings(settings))
     imports = [rule for rule in select_rules(only) if rule.name == "imports"]
     other_rules = [rule for rule in select_rules(only) if rule not in imports]
-    trial = Trial(name, config.model_dump(mode="json"), work / TWICE[0], raw)
+    trial = Trial(name, config.model_dump(mode="json"), work / TWICE[0])
     yield from judge(trial, imports)
     needs_second = any(rule.check is packing_rules.check_packing for rule in other_rules)
     folders = TWICE if needs_second else TWICE[:1]

@@ -4,11 +4,10 @@ recipes are checked with it.
 
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
-from training.config import TrainConfig
+from training.config import TrainConfig, parse_hyperparameter
 from training.strategy_table import STRATEGIES
-from trainyard.common.errors import TrainingError
 
 PACKAGES = ("peft",)
 """Packages that a training with adapters needs in addition."""
@@ -95,14 +94,5 @@ def refuse_adapters(config: TrainConfig) -> str | None:
 
 
 def read_tuning(text: str) -> Tuning:
-    """Parse the hyperparameter ``tuning``, JSON; empty for a training of all weights.
-
-    Raises:
-        TrainingError: it is malformed; names the field.
-    """
-    try:
-        return Tuning.model_validate_json(text) if text else Tuning()
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(map(str, ("tuning", *first["loc"])))
-        raise TrainingError(f"hyperparameter {field}: {first['msg']}: {first['input']!r}") from None
+    """Parse the hyperparameter ``tuning``; empty for a training of all weights."""
+    return parse_hyperparameter(Tuning, "tuning", text or "{}")

@@ -27,15 +27,6 @@ IGNORED_WEIGHTS = ("lm_head.weight", "rotary_emb.inv_freq")
 config."""
 
 
-def sha256(folder: Path) -> str:
-    """Return the base's identity.
-
-    Raises:
-        DataError: the folder holds no model.
-    """
-    return hugging_face_folder.model_files_sha256(folder)
-
-
 def fill(
     model: nn.Module,
     workload: Workload,

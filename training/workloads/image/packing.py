@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from training.data.dataset import Dataset
-from training.data.manifest import Field, Samples
+from training.data.manifest import Field, Samples, no_samples
 from training.data.shard_writer import sample_hashes
 from training.workloads import Column
 from training.workloads.column_packing import Codes
@@ -23,6 +23,7 @@ READ = 64  # images at a time where no model sees them
 
 IMAGE = {"image": Field(dtype="uint8", shape=None)}
 """The field that identifies an image, whatever its label is."""
+FIELDS = IMAGE | {"label": Field(dtype="int64")}
 
 
 class Packing:
@@ -40,10 +41,7 @@ class Packing:
             config.image: Column("bytes", refuse=refuse),
             config.label: Column("category"),
         }
-        self.fields: Mapping[str, Field] = {
-            "image": Field(dtype="uint8", shape=None),
-            "label": Field(dtype="int64"),
-        }
+        self.fields: Mapping[str, Field] = FIELDS
         # Without the columns' names: the same images are the same dataset, whatever the columns'
         # names.
         self.info: dict[str, Any] = {}
@@ -88,11 +86,7 @@ class ImagePacker:
 
     def flush(self) -> Samples:
         """Return no samples."""
-        return {
-            "image": np.empty(0, np.uint8),
-            "image_offsets": np.zeros(1, np.int64),
-            "label": np.empty(0, np.int64),
-        }
+        return no_samples(FIELDS)
 
     def statistics(self) -> dict[str, Any]:
         """Return the number of images of each label."""

@@ -7,13 +7,13 @@ import logging
 from base64 import b64decode
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import torch
+from pydantic import BaseModel, ValidationError
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -45,8 +45,7 @@ def labels(parts: Iterable[Mapping[str, Any]]) -> Counter[str]:
     return total
 
 
-@dataclass(frozen=True)
-class Classes:
+class Classes(BaseModel):
     """The labels, in the order of the model's logits."""
 
     names: tuple[str, ...]
@@ -68,21 +67,21 @@ class Classes:
             )
         digits = all(name.isascii() and name.isdigit() for name in counts)
         names = sorted(counts, key=lambda name: (int(name) if digits else 0, name))
-        return cls(tuple(names), tuple(counts[name] for name in names))
+        return cls(names=tuple(names), counts=tuple(counts[name] for name in names))
 
     @classmethod
     def read(cls, path: Path) -> Self:
         """Read the classes from a file. Raises: DataError: the file is damaged."""
         try:
-            tree = json.loads(path.read_bytes())
-            return cls(tuple(map(str, tree["names"])), tuple(map(int, tree["counts"])))
-        except (ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{path}: is damaged ({error!r}); train the model again") from None
+            return cls.model_validate_json(path.read_bytes())
+        except ValidationError as error:
+            raise DataError(
+                f"{path}: is damaged ({error.errors()[0]['msg']}); train the model again"
+            ) from None
 
     def content(self) -> bytes:
         """Return the content of classes.json."""
-        tree = {"names": self.names, "counts": self.counts}
-        return json.dumps(tree, indent=1, ensure_ascii=False).encode()
+        return json.dumps(self.model_dump(mode="json"), indent=1, ensure_ascii=False).encode()
 
     @cached_property
     def numbers(self) -> dict[int, int]:
@@ -218,17 +217,6 @@ class Workload(Simple):
         fitted_logits = fit_baselines(self.config, self.classes, train, limit)
         return {
             name: self._score_images(logits, test, ()) for name, logits in fitted_logits.items()
-        }
-
-    def baselines(self, train: Dataset, test: Dataset, limit: int) -> dict[str, dict[str, float]]:
-        """Return the baselines' metrics over all images."""
-        results = {
-            name: self.metrics(blocks)
-            for name, blocks in self.baseline_scores(train, test, limit).items()
-        }
-        return {
-            name: {metric: entry["value"] for metric, entry in metrics.items()}
-            for name, metrics in results.items()
         }
 
     def examples(self, dataset: Dataset) -> Iterator[Block]:

@@ -6,12 +6,12 @@ Merging in a fixed order gives the same bits, whichever process counted which pa
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
+from pydantic import BaseModel, ValidationError
 
 from training.workloads.tabular.config import TabularConfig
 from trainyard.common.errors import DataError
@@ -76,50 +76,6 @@ class Values:
             self.hashes[value] = code
 
 
-class Tally:
-    """Counts a category's values as rows arrive; keeps hashes sorted for fast lookup."""
-
-    def __init__(self) -> None:
-        self._hashes = np.empty(0, np.int64)
-        self._counts = np.empty(0, np.int64)
-        self._order = np.empty(0, np.int64)
-        """Number of values seen before each hash."""
-        self._values: list[str | None] = []
-        """Values in the order in which they were first seen."""
-
-    def add(self, values: pa.Array, hashes: np.ndarray, counts: np.ndarray) -> None:
-        """Add rows: the values, the hash of each (int64), and how many rows have it (may be 0)."""
-        used = np.flatnonzero(counts)
-        hashes, counts = hashes[used], counts[used]
-        places = np.searchsorted(self._hashes, hashes)
-        is_known = places < len(self._hashes)
-        is_known[is_known] = self._hashes[places[is_known]] == hashes[is_known]
-        if not is_known.all():
-            self._learn(values.take(used[~is_known]).to_pylist(), hashes[~is_known])
-            places = np.searchsorted(self._hashes, hashes)
-        np.add.at(self._counts, places, counts)
-
-    def _learn(self, values: list[str | None], hashes: np.ndarray) -> None:
-        fresh, first = np.unique(hashes, return_index=True)
-        places = np.searchsorted(self._hashes, fresh)
-        # New values are numbered in the order of the first row of each.
-        ranks = np.empty_like(first)
-        ranks[np.argsort(first)] = np.arange(len(first))
-        self._order = np.insert(self._order, places, len(self._values) + ranks)
-        self._counts = np.insert(self._counts, places, 0)
-        self._hashes = np.insert(self._hashes, places, fresh)
-        self._values += [values[index] for index in np.sort(first)]
-
-    def values(self) -> Values:
-        """Return the counts, with values in the order in which they were first seen."""
-        by_age = np.argsort(self._order)
-        hashes, counts = self._hashes[by_age].tolist(), self._counts[by_age].tolist()
-        return Values(
-            dict(zip(self._values, counts, strict=True)),
-            dict(zip(self._values, hashes, strict=True)),
-        )
-
-
 @dataclass
 class Statistics:
     """Statistics of the rows of one unit in one split, or of several merged."""
@@ -168,16 +124,14 @@ class Statistics:
 FILE = "features.json"
 
 
-@dataclass(frozen=True)
-class Number:
+class Number(BaseModel):
     """How a column of numbers is normalised, in the column's unit."""
 
     mean: float
     standard_deviation: float
 
 
-@dataclass(frozen=True)
-class Category:
+class Category(BaseModel):
     """Values that have their own embedding, ordered by hash: id 1, 2, …; id 0 is for all others."""
 
     hashes: tuple[int, ...]
@@ -185,12 +139,11 @@ class Category:
     """The values as in the raw data, for people; None is a missing value."""
 
 
-@dataclass(frozen=True)
-class Features:
+class Features(BaseModel):
     """Normalisation and vocabulary of every column, in the order of the settings."""
 
-    numbers: Mapping[str, Number]
-    categories: Mapping[str, Category]
+    numbers: dict[str, Number]
+    categories: dict[str, Category]
 
     @classmethod
     def from_statistics(
@@ -203,33 +156,27 @@ class Features:
         moments = total.moments
         variance = moments.m2 / np.maximum(moments.count - 1, 1)
         rows = zip(config.numbers, moments.mean.tolist(), variance.tolist(), strict=True)
-        return cls(
-            # A constant column has no information: it becomes 0 instead of a division by 0.
-            {name: Number(mean, math.sqrt(spread) or 1.0) for name, mean, spread in rows},
-            {name: _category(v, config.min_count) for name, v in total.categories.items()},
-        )
+        # A constant column has no information: it becomes 0 instead of a division by 0.
+        numbers = {
+            name: Number(mean=mean, standard_deviation=math.sqrt(spread) or 1.0)
+            for name, mean, spread in rows
+        }
+        categories = {n: _category(v, config.min_count) for n, v in total.categories.items()}
+        return cls(numbers=numbers, categories=categories)
 
     @classmethod
     def read(cls, path: Path) -> "Features":
         """Read them from a file. Raises: DataError: the file is damaged."""
         try:
-            tree = json.loads(path.read_bytes())
-            numbers = {name: Number(**fields) for name, fields in tree["numbers"].items()}
-            categories = {
-                name: Category(tuple(fields["hashes"]), tuple(fields["values"]))
-                for name, fields in tree["categories"].items()
-            }
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise DataError(f"{path}: is damaged ({error!r}); train the model again") from None
-        return cls(numbers, categories)
+            return cls.model_validate_json(path.read_bytes())
+        except ValidationError as error:
+            raise DataError(
+                f"{path}: is damaged ({error.errors()[0]['msg']}); train the model again"
+            ) from None
 
     def content(self) -> bytes:
         """Return the content of features.json."""
-        tree = {
-            "numbers": {name: asdict(number) for name, number in self.numbers.items()},
-            "categories": {name: asdict(category) for name, category in self.categories.items()},
-        }
-        return json.dumps(tree, indent=1, ensure_ascii=False).encode()
+        return json.dumps(self.model_dump(mode="json"), indent=1, ensure_ascii=False).encode()
 
 
 def _category(values: Values, min_count: int) -> Category:
@@ -238,4 +185,6 @@ def _category(values: Values, min_count: int) -> Category:
         for value, count in values.counts.items()
         if count >= min_count
     )
-    return Category(tuple(code for code, _ in pairs), tuple(value for _, value in pairs))
+    return Category(
+        hashes=tuple(code for code, _ in pairs), values=tuple(value for _, value in pairs)
+    )

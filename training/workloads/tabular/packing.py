@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 
 from training.data.dataset import Dataset
-from training.data.manifest import Field, Samples
+from training.data.manifest import Field, Samples, no_samples
 from training.data.shard_writer import sample_hashes
 from training.workloads import Column
 from training.workloads.column_packing import TOO_LARGE, Codes
-from training.workloads.tabular.column_statistics import Moments, Statistics, Tally
+from training.workloads.tabular.column_statistics import Moments, Statistics, Values
 from training.workloads.tabular.config import TabularConfig
 from trainyard.common.errors import DataError
 
@@ -95,7 +95,7 @@ class RowPacker:
         self._config, self._fields = config, fields
         self._codes, self._groups = codes, groups
         self._moments = Moments.none(len(config.numbers))
-        self._tallies = {name: Tally() for name in config.categories}
+        self._values = {name: Values() for name in config.categories}
 
     def add(self, records: pa.RecordBatch) -> Samples:
         """Return one sample per row.
@@ -107,7 +107,9 @@ class RowPacker:
         for row, name in zip(categories, self._config.categories, strict=True):
             encoding = self._codes.encode_column(name, records.column(name))
             counts = np.bincount(encoding.index, minlength=len(encoding.codes))
-            self._tallies[name].add(encoding.values, encoding.codes, counts)
+            used = np.flatnonzero(counts)
+            values, codes = encoding.values.take(used).to_pylist(), encoding.codes[used].tolist()
+            self._values[name].add(values, codes, counts[used].tolist())
             np.take(encoding.codes, encoding.index, out=row, mode="clip")  # "raise" would copy
         positive = _floats(records.column(self._config.label)) > self._config.label_above
         samples = {
@@ -123,12 +125,11 @@ class RowPacker:
 
     def flush(self) -> Samples:
         """Return no samples."""
-        return {name: np.empty((0, *(f.shape or ())), f.dtype) for name, f in self._fields.items()}
+        return no_samples(self._fields)
 
     def statistics(self) -> dict[str, Any]:
         """Return each number's count, mean and M2; each category's values, hashes and counts."""
-        categories = {name: tally.values() for name, tally in self._tallies.items()}
-        return Statistics(self._config.numbers, self._moments, categories).as_json()
+        return Statistics(self._config.numbers, self._moments, self._values).as_json()
 
     def _pack_numbers(self, records: pa.RecordBatch) -> np.ndarray:
         """Return the numbers, float32 (rows, columns)."""

@@ -45,13 +45,6 @@ def metrics(blocks: Iterable[Block]) -> Metrics:
     return {name: results[name] for name in ("log_loss", "accuracy", "brier")} | {"auc": auc}
 
 
-def values(blocks: Iterable[Block]) -> dict[str, float]:
-    """Return the metrics without standard errors; reads the blocks once."""
-    ranks = Ranks()
-    results = ratios(_feed_ranks(blocks, ranks))
-    return {name: entry["value"] for name, entry in results.items()} | {"auc": ranks.auc()}
-
-
 class Ranks:
     """The area under the ROC curve from counts of probabilities in at most two million bins.
 

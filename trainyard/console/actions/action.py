@@ -15,13 +15,12 @@ from werkzeug.exceptions import Forbidden
 
 from trainyard.aws_clients import service_errors
 from trainyard.console.account_cache import Account
-from trainyard.console.outcomes import usd
 from trainyard.permissions.statements import Statement, policy
 from trainyard.plan.cache_prediction import History, predict
 from trainyard.plan.pipeline_plan import started_with
+from trainyard.plan.plan_display import dollars, money, times
 from trainyard.plan.prices import load
-from trainyard.plan.run_cost import Range, estimate, total
-from trainyard.runs.run_display import duration
+from trainyard.plan.run_cost import estimate, total
 
 
 def told_by(field: str) -> str:
@@ -235,24 +234,14 @@ def foreseen(
     for outcome, cost in zip(outcomes, costs, strict=True):
         answer = "be answered from the cache" if outcome.answer == "cached" else "run"
         reason = "; ".join(filter(None, [outcome.why, outcome.when]))
-        expected = _between(cost.expected_seconds, duration), _between(cost.usd_expected, usd)
-        rows.append((outcome.step, answer, reason, *expected, _most(cost.usd_limit)))
-    total_cost = total(document, costs)
+        expected = times(cost.expected_seconds), money(cost.usd_expected, cost.estimated)
+        limit = dollars(cost.usd_limit, cost.estimated)
+        rows.append((outcome.step, answer, reason, *expected, limit))
+    total_cost, some = total(document, costs), any(cost.estimated for cost in costs)
     sums = (
-        _between(total_cost.expected, duration),
-        _between(total_cost.usd_expected, usd),
-        _most(total_cost.usd_limit),
+        times(total_cost.expected),
+        money(total_cost.usd_expected, some),
+        dollars(total_cost.usd_limit, some),
     )
     rows.append(("together", "", "if every branch of a condition ran", *sums))
     return [Table(title="Steps that would run, and possible cost", head=HEAD, rows=rows)]
-
-
-def _between(interval: Range, format_value: Callable[[float], str]) -> str:
-    if interval.low is None or interval.high is None:
-        return "not known"
-    low, high = format_value(interval.low), format_value(interval.high)
-    return low if low == high else f"{low} – {high}"
-
-
-def _most(amount: float | None) -> str:
-    return "not known" if amount is None else usd(amount)

@@ -24,9 +24,7 @@ def start(account: Account, about: Mapping[str, str], form: Mapping[str, str]) -
     pipeline_description = account.ask("describe_pipeline", PipelineName=pipeline)
     body = str(pipeline_description.get("PipelineDefinition", ""))
     document = json.loads(body or "{}")
-    like = about.get("like")
-    earlier = account.execution(pipeline, like).parameters() if like else {}
-    fields = parameter_fields(document, form, earlier)
+    fields = parameter_fields(document, form)
     wrong = wrong_values(document, fields)
     parameters = {} if wrong else find_changes(document, fields)
     name_fields = [
@@ -88,12 +86,10 @@ def start(account: Account, about: Mapping[str, str], form: Mapping[str, str]) -
     )
 
 
-def parameter_fields(
-    document: Mapping[str, Any], form: Mapping[str, str], earlier: Mapping[str, str]
-) -> list[Field]:
-    """Return a field per parameter: the typed value, else an earlier run's, else the default."""
+def parameter_fields(document: Mapping[str, Any], form: Mapping[str, str]) -> list[Field]:
+    """Return a field per parameter: the typed value, else the default."""
     return [
-        _field(name, entry, form.get(PREFIX + name, earlier.get(name)))
+        _field(name, entry, form.get(PREFIX + name))
         for name, entry in index_parameters(document).items()
     ]
 

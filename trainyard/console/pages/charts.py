@@ -55,20 +55,17 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A metric of a training job, or of one of its ranks."""
+    """A metric of a training job."""
 
     label: str
     job: str
     name: str
     metrics: Metrics = field(compare=False)
-    rank: int | None = None
 
     @property
     def samples(self) -> Samples:
         """Its values."""
-        if self.rank is None:
-            return self.metrics.samples.get(self.name, Samples())
-        return self.metrics.by_rank.get(self.name, {}).get(self.rank, Samples())
+        return self.metrics.samples.get(self.name, Samples())
 
     def words(self) -> str:
         """Describe its last, lowest and highest value."""
@@ -115,7 +112,6 @@ def curve_chart(key: str, title: str, curves: Sequence[Curve]) -> Markup:
     query = {
         "job": [curve.job for curve in curves],
         "name": [curve.name for curve in curves],
-        "rank": ["" if curve.rank is None else curve.rank for curve in curves],
     }
     lines = [{"label": curve.label} for curve in curves]
     words = [curve.words() for curve in curves[:DESCRIBED_CURVES]]
@@ -167,27 +163,28 @@ def _encode_values(values: Iterable[float]) -> list[float | str]:
 
 @page.get("/curves")
 def points() -> Response:
-    """Return the points of the curves ``job``, ``name``, ``rank`` that are new ``after`` so many.
+    """Return the points of the curves ``job``, ``name`` that are new ``after`` so many.
 
     Raises:
         BadRequest: these arguments are not of equal number, or not numbers.
     """
     args = request.args
     after = args.get("after", "").split(",")
-    arguments = [args.getlist(name) for name in ("job", "name", "rank")]
     try:
         # strict: lists of unequal lengths are a ValueError, as is a text that is no number.
         every = [
-            (job, name, int(rank) if rank else None, int(count or 0))
-            for job, name, rank, count in zip(*arguments, after, strict=True)
+            (job, name, int(count or 0))
+            for job, name, count in zip(
+                args.getlist("job"), args.getlist("name"), after, strict=True
+            )
         ]
     except ValueError:
-        raise BadRequest("job, name, rank and after: expected one of each for a curve") from None
+        raise BadRequest("job, name and after: expected one of each for a curve") from None
     aws = account()
-    curves = [Curve("", job, name, read(aws, job), rank) for job, name, rank, _ in every]
+    curves = [Curve("", job, name, read(aws, job)) for job, name, _ in every]
     x, across = axis(curves)
     lines = []
-    for curve, place, count in zip(curves, across, (entry[3] for entry in every), strict=True):
+    for curve, place, count in zip(curves, across, (entry[2] for entry in every), strict=True):
         some = curve.samples
         # Read once: the samples may grow meanwhile.
         end = some.count
@@ -237,17 +234,12 @@ def groups(names: Iterable[str]) -> list[tuple[str, list[str]]]:
     return sorted(named_groups, key=lambda group: "loss" not in group[0].lower())
 
 
-def training_charts(
-    aws: Account, job: str, most: int, rank_count: int = 0
-) -> tuple[list[Markup], int]:
-    """Return charts of a job's metrics, ``rank_count`` of them by rank; and the number left out."""
+def training_charts(aws: Account, job: str, most: int) -> tuple[list[Markup], int]:
+    """Return charts of a job's metrics, and the number left out."""
     metrics = read(aws, job)
     plots = groups(list(metrics.samples))
     charts = [
         curve_chart(f"curve-{job}-{i}", title, [Curve(n, job, n, metrics) for n in names])
         for i, (title, names) in enumerate(plots[:most])
     ]
-    for i, (name, ranks) in enumerate(list(metrics.by_rank.items())[:rank_count]):
-        every = [Curve(f"rank {rank}", job, name, metrics, rank) for rank in sorted(ranks)]
-        charts.append(curve_chart(f"ranks-{job}-{i}", f"{name} of each rank", every))
     return charts, max(0, len(plots) - most)

@@ -12,7 +12,15 @@ from markupsafe import Markup
 from trainyard.common.errors import ServiceError
 from trainyard.console import account_cache, log_lines
 from trainyard.console.account_cache import Account, Fragments, account
-from trainyard.console.log_lines import LINE_LIMIT, Line, Stream, choose_stream, labels, streams
+from trainyard.console.log_lines import (
+    CUT,
+    LINE_LIMIT,
+    Line,
+    Stream,
+    choose_stream,
+    labels,
+    streams,
+)
 from trainyard.runs.execution import Step
 
 FEW = 12  # number of lines on the page of a step
@@ -21,9 +29,7 @@ _LINE = Markup(
     '<span class="day">{day} </span>{time}</time></a> <span class="said">{text}{more}'
     "</span></div>"
 )
-_MORE = Markup(
-    ' <a class="more" href="{whole}line={line}">whole line, {length:,} characters{again}</a>'
-)
+_MORE = Markup(' <a class="more" href="{whole}line={line}">whole line, {length:,} characters</a>')
 
 
 class Rows:
@@ -46,8 +52,7 @@ class Rows:
         is_first = line.id not in self._line_ids
         self._line_ids.add(line.id)
         when = datetime.fromtimestamp(line.timestamp / 1000).astimezone()
-        note = f", begun anew {line.overwritten:,} times" if line.overwritten else ""
-        more = _MORE.format(whole=self.whole, line=line.id, length=line.length, again=note)
+        more = _MORE.format(whole=self.whole, line=line.id, length=line.length)
         return _LINE.format(
             kind=" marked" * (line.id == marked_id),
             id=Markup(' id="{}"').format(line.id) if is_first else "",
@@ -57,7 +62,7 @@ class Rows:
             day=when.strftime("%Y-%m-%d"),
             time=when.strftime("%H:%M:%S.") + f"{line.timestamp % 1000:03d}",
             text=line.text,
-            more="" if line.is_whole else more,
+            more="" if line.length <= CUT else more,
         )
 
 
@@ -79,8 +84,7 @@ def last_lines(account: Account, address: Mapping[str, str], step: Step) -> Mark
 page = Blueprint("log", __name__)
 
 LATE = timedelta(minutes=2)  # time after a step's end in which lines of its job may still arrive
-MATCH_LIMIT = 200  # most lines shown by a search
-PARTS = ("line", "before", "after", "from", "q")
+PARTS = ("line", "before", "after", "from")
 """Parameters that ask for another part than the log's end."""
 
 
@@ -121,17 +125,9 @@ def log(pipeline: str, execution: str, step: str) -> Response:
         asked=log_request,
         labels=labels(log_request.streams),
         row=row,
-        words=args.get("q", ""),
     )
     parts: Fragments = {"about": "", "lines": ""}
-    if log_request.stream and row and args.get("q", "").strip():
-        words = args["q"].strip()
-        lines, token = log_lines.search(
-            log_request.account, log_request.stream, words, MATCH_LIMIT, args.get("from", "")
-        )
-        values = {"page": row.page, "count": len(lines), "words": words, "token": token}
-        parts = {"about": render_template("log/found.html.j2", **values), "lines": row.html(lines)}
-    elif log_request.stream and row:
+    if log_request.stream and row:
         parts = _part(log_request.account, log_request.stream, row, is_end)
     return account_cache.answer(
         "log.html.j2",

@@ -1,6 +1,6 @@
 """The registry: groups of model packages, their versions, and the runs that created them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from flask import Blueprint, Response, render_template, request
 
@@ -11,12 +11,12 @@ from trainyard.console.app_hooks import application, read_panels
 from trainyard.console.outcomes import (
     AT_ONCE,
     arn_of,
+    by_importance,
     champion,
     describe_package,
     find_decision,
     find_execution,
     groups,
-    importance,
     metrics,
     place_of,
     versions,
@@ -59,7 +59,7 @@ def group(group: str) -> Response:
     arns = [summary["ModelPackageArn"] for summary in everyone[:AT_ONCE]]
     packages = read_items(lambda arn: describe_package(aws, arn), arns)
     measurements = read_items(lambda package: metrics(aws, package), packages)
-    names = _rank_metrics(measurements)
+    names = by_importance(dict.fromkeys(name for values in measurements for name in values))
     numbers = [place_of(package["ModelPackageArn"])[1] for package in packages]
     choice = request.args.get("metric", "")
     metric = choice if choice in names else next(iter(names), "")
@@ -140,18 +140,3 @@ def _panels(aws: Account, execution: tuple[str, str] | None) -> str:
     except ServiceError:
         # The run was deleted, or belongs to another account.
         return ""
-
-
-def _rank_metrics(measurements: Sequence[Mapping[str, float]]) -> list[str]:
-    """Return names of metrics, first those that differ among the versions, the most important
-    first, and of these those that most versions have.
-    """
-    counts: dict[str, list[float]] = {}
-    for values in measurements:
-        for name, value in values.items():
-            counts.setdefault(name, []).append(value)
-
-    def order(name: str) -> tuple[bool, tuple[int, bool, int], int]:
-        return len(set(counts[name])) < 2, importance(name), -len(counts[name])
-
-    return sorted(counts, key=order)

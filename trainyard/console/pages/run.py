@@ -80,8 +80,7 @@ class Overview:
     def offered(self) -> list[tuple[str, str, dict[str, str]]]:
         """Possible actions: (label, action, variables)."""
         about = {"pipeline": self.pipeline, "execution": self.execution}
-        like = {"pipeline": self.pipeline, "like": self.execution}
-        actions = [("Start one like this", "start", like)]
+        actions = [("Start another", "start", {"pipeline": self.pipeline})]
         if self.snapshot.status in ("Failed", "Stopped"):
             actions.append(("Retry", "retry", about))
         return (

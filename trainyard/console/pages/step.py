@@ -15,11 +15,10 @@ from trainyard.console.app_hooks import application, read_panels
 from trainyard.console.log_lines import streams
 from trainyard.console.metric_curves import read
 from trainyard.console.outcomes import place_of
-from trainyard.console.pages.charts import Curve, Line, chart, training_charts
+from trainyard.console.pages.charts import Curve, training_charts
 from trainyard.console.pages.log import last_lines
 from trainyard.console.shown_step import (
     StepView,
-    Trials,
     attempts,
     places,
     public,
@@ -37,7 +36,6 @@ page = Blueprint("step", __name__)
 
 PACKAGE = "RegisterModel"  # key in the Metadata of a step that registered a model package
 MOST = 24  # most plots drawn; other metrics have their values in the table
-RANK_LIMIT = 4  # most plots with a curve per rank
 
 
 @page.get("/runs/<pipeline>/<execution>/<step>")
@@ -97,29 +95,7 @@ def _attempts(view: StepView) -> Mapping[str, Any]:
 def _trials(view: StepView) -> Mapping[str, Any]:
     is_tuning = view.resource is not None and view.resource.kind == "TuningJob"
     job_trials = trials(view.account, view.resource.name) if view.resource and is_tuning else None
-    return {"trials": job_trials, "plot": _plot(job_trials) if job_trials else ""}
-
-
-def _plot(job_trials: Trials) -> Markup | str:
-    """Draw the objective of every trial in the order of their start, with the best one marked."""
-    points = [
-        (job["CreationTime"], metric["Value"], metric.get("MetricName", "objective"))
-        for job in job_trials.jobs
-        if (metric := job.get("FinalHyperParameterTuningJobObjectiveMetric") or {}).get("Value")
-        is not None
-        and "CreationTime" in job
-    ]
-    if len(points) < 2:
-        return ""
-    best, name = points[0][1], points[0][2]
-    values = [value for _, value, _ in sorted(points)]
-    numbers = range(1, len(values) + 1)
-    position = values.index(best) + 1
-    lines = [
-        Line(name, numbers, values, marks=True),
-        Line(f"best: trial {position}", [position], [best], marks=True),
-    ]
-    return chart("trials-chart", f"{name} of each trial", lines, x="trial")
+    return {"trials": job_trials}
 
 
 def _time(view: StepView) -> Mapping[str, Any]:
@@ -149,7 +125,7 @@ def _places(view: StepView) -> Mapping[str, Any]:
     source = view.description or _resolve_step(view) or {}
     job = view.resource.name if view.resource and view.resource.kind in JOBS else ""
     metadata = view.step.metadata if view.step else {}
-    return {"places": places(view.account, {**source, "Metadata": metadata}, job)}
+    return {"places": places({**source, "Metadata": metadata}, job)}
 
 
 def _arguments(view: StepView) -> Mapping[str, Any]:
@@ -195,7 +171,7 @@ def curves(account: Account, step: Step) -> Markup:
     metrics = read(account, job)
     if not metrics.samples and not metrics.slow:
         return Markup()
-    plots, more = training_charts(account, job, MOST, RANK_LIMIT)
+    plots, more = training_charts(account, job, MOST)
     rows = [Curve(name, job, name, metrics) for name in list(metrics.samples)]
     until = None if metrics.until is None else datetime.fromtimestamp(metrics.until / 1000, UTC)
     html = render_template(

@@ -174,7 +174,6 @@ def base_environment(
     The user's environment is not passed on: no credentials, no HOME, no virtual environment but the
     interpreter ``python``, whose folder is first on PATH; only the variables in PROCESSOR. None: an
     image has its own PATH. ``interface``: the network's, on which the nodes reach each other.
-    image has its own PATH. ``interface``: the network's, on which the nodes reach each other.
     """
     path = {"PATH": f"{python.parent}:{SYSTEM_PATH}"} if python else {}
     return (

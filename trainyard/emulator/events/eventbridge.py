@@ -6,7 +6,6 @@ import functools
 import json
 import logging
 import queue
-import re
 import threading
 import time
 from collections.abc import Callable
@@ -22,8 +21,15 @@ from trainyard.emulator.events.event_rules import Deliverer, Event, Rules, Targe
 from trainyard.emulator.events.schedule_expressions import WrongExpression, iso, parse
 from trainyard.emulator.internal_client import Aws
 from trainyard.emulator.json_documents import DocumentStore
-from trainyard.emulator.request_scope import ApiError, Thread, make_arn, page
-from trainyard.emulator.rest_requests import Rest, check, error, json_object
+from trainyard.emulator.request_scope import (
+    ApiError,
+    Thread,
+    invalid,
+    make_arn,
+    page,
+)
+from trainyard.emulator.request_shapes import check_shape
+from trainyard.emulator.rest_requests import Rest, json_object
 from trainyard.language.definition_document import END_STATUSES
 
 TICK = 0.5  # seconds between checks for due rules and schedules
@@ -66,7 +72,9 @@ class Events:
 
     def answer(self, service: str, request: Request) -> Response:
         """Return the answer to a request to ``events`` or ``scheduler``."""
-        return self._scheduler(request) if service == "scheduler" else self._events(request)
+        if service == "scheduler":
+            return self._rest.answer(request, self._schedules.operations())
+        return self._events(request)
 
     def _events(self, request: Request) -> Response:
         operation = request.headers.get("X-Amz-Target", "").rpartition(".")[2]
@@ -76,23 +84,12 @@ class Events:
                 text = f"The emulator does not implement {operation} of EventBridge."
                 raise ApiError("UnknownOperationException", text)
             parameters = json_object(request.get_data())
-            check(_model().operation_model(operation), parameters)
+            check_shape(_model().operation_model(operation), parameters)
             answer = operations[operation](parameters)
         except ApiError as failure:
             body = {"__type": failure.code, "message": failure.message}
             return Response(json.dumps(body), failure.status, content_type=_JSON)
         return Response(json.dumps(answer), content_type=_JSON)
-
-    def _scheduler(self, request: Request) -> Response:
-        operations = self._schedules.operations()
-        try:
-            operation, parameters = self._rest.read(request)
-            if operation not in operations:
-                text = f"The emulator does not implement {operation} of EventBridge Scheduler."
-                raise ApiError("UnknownOperationException", text)
-            return self._rest.write(operation, operations[operation](parameters))
-        except ApiError as failure:
-            return error(failure)
 
     def _deliver(self) -> None:
         while (entry := self._queue.get()) is not None:
@@ -254,7 +251,6 @@ def _milliseconds(name: str, value: Any) -> Any:
 # and universal targets (``aws-sdk``).
 
 DEFAULT = "default"
-_NAME = re.compile(r"[0-9a-zA-Z\-_.]{1,64}")
 _REQUEST_MEMBERS = (
     *("Description", "EndDate", "FlexibleTimeWindow", "KmsKeyArn", "ScheduleExpression"),
     *("ScheduleExpressionTimezone", "StartDate", "State", "Target", "ActionAfterCompletion"),
@@ -338,13 +334,11 @@ class Schedules:
 
     def _put(self, request: dict, creation_time: float | None = None) -> dict:
         name, group = request["Name"], request.get("GroupName", DEFAULT)
-        if not _NAME.fullmatch(name):
-            raise _invalid(f"Name {name!r} must match {_NAME.pattern}")
         if group != DEFAULT:
             text = f"Schedule group {group} does not exist: only {DEFAULT} exists here."
             raise ApiError("ResourceNotFoundException", text, 404)
         if reason := event_rules.refusal(request["Target"]["Arn"]):
-            raise _invalid(reason)
+            raise invalid(reason)
         now = time.time()
         schedule = {
             key: _plain(request[key]) for key in _REQUEST_MEMBERS if request.get(key) is not None
@@ -404,7 +398,7 @@ def _next(schedule: dict, now: float) -> float | None:
     try:
         expression = parse(text, schedule["ScheduleExpressionTimezone"])
     except WrongExpression as wrong:
-        raise _invalid(f"Invalid Schedule Expression {text}. {wrong}") from None
+        raise invalid(f"Invalid Schedule Expression {text}. {wrong}") from None
     anchor = start or schedule["LastModificationDate"]
     if text.startswith("at("):  # StartDate and EndDate do not apply to it
         return expression.next(now, anchor)
@@ -421,7 +415,3 @@ def _plain(value: Any) -> Any:
 
 def _arn(group: str, name: str) -> str:
     return make_arn("scheduler", f"schedule/{group}/{name}")
-
-
-def _invalid(message: str) -> ApiError:
-    return ApiError("ValidationException", message)

@@ -1,7 +1,7 @@
 """Schedule expressions: ``at(…)``, ``rate(…)`` and ``cron(…)`` as EventBridge reads them.
 
-The parser is our own, because EventBridge's cron is Quartz's: six fields with a year, ``?``, ``L``,
-``W`` and ``#``, and weekdays from Sunday = 1. Libraries for crontab read another syntax.
+The parser is our own, because EventBridge's cron is Quartz's: six fields with a year, ``?``, ``L``
+and ``#``, and weekdays from Sunday = 1. Libraries for crontab read another syntax.
 Sources: EventBridge user guide, "Cron expressions reference" and "Rate expressions"; EventBridge
 Scheduler user guide, "Schedule types".
 """
@@ -146,7 +146,7 @@ class Cron:
     def _days(self, year: int, month: int) -> set[int]:
         last = calendar.monthrange(year, month)[1]
         if self.week_day == "?":
-            return _month_days(self.month_day, year, month, last)
+            return _month_days(self.month_day, last)
         return _week_days(self.week_day, year, month, last)
 
 
@@ -175,22 +175,12 @@ def _number(text: str, names: list[str] | None) -> int:
     return names.index(text) if names and text in names[1:] else int(text)
 
 
-def _month_days(text: str, year: int, month: int, last: int) -> set[int]:
+def _month_days(text: str, last: int) -> set[int]:
     if text == "L":
         return {last}
-    if text.endswith("W"):  # the nearest weekday in the same month
-        target_day = last if text == "LW" else min(*_numbers(text[:-1], range(1, 32), "day"), last)
-        return {_nearest_weekday(year, month, target_day, last)}
+    if text.endswith("W"):
+        raise WrongExpression(f"day-of-month {text}: W is not supported here: name a day, or L")
     return {day for day in _numbers(text, range(1, 32), "day-of-month") if day <= last}
-
-
-def _nearest_weekday(year: int, month: int, day: int, last: int) -> int:
-    weekday = calendar.weekday(year, month, day)  # 5 is Saturday
-    if weekday == 5:
-        return day - 1 if day > 1 else day + 2
-    if weekday == 6:
-        return day + 1 if day < last else day - 2
-    return day
 
 
 def _week_days(text: str, year: int, month: int, last: int) -> set[int]:

@@ -39,7 +39,7 @@ class Context:
         self.log_group_name = os.environ["AWS_LAMBDA_LOG_GROUP_NAME"]
         self.log_stream_name = os.environ["AWS_LAMBDA_LOG_STREAM_NAME"]
         self.identity = SimpleNamespace(cognito_identity_id=None, cognito_identity_pool_id=None)
-        self.client_context = call["client_context"]
+        self.client_context = None
         self._deadline = time.monotonic() + call["seconds"]
 
     def get_remaining_time_in_millis(self) -> int:

@@ -56,7 +56,6 @@ class Invocation:
     code: Path
     directory: Path
     request: str = field(default_factory=lambda: str(uuid.uuid4()))
-    client_context: Any = None
     _cluster: Cluster | None = None
     _timer: threading.Timer | None = None
     _timed_out: bool = False
@@ -97,7 +96,6 @@ class Invocation:
             "request": self.request,
             "arn": self.configuration["FunctionArn"],
             "seconds": self.configuration["Timeout"],
-            "client_context": self.client_context,
         }
         write_json(node.home / "event.json", values)
         now = time.strftime("%Y/%m/%d", time.gmtime())

@@ -29,7 +29,7 @@ from trainyard.common.errors import EmulatorError
 from trainyard.emulator.json_documents import read_json, write_json
 from trainyard.emulator.lambda_.function_invocation import LARGEST, Invocation, Result
 from trainyard.emulator.request_scope import ApiError, Thread, make_arn, page
-from trainyard.emulator.rest_requests import Rest, error
+from trainyard.emulator.rest_requests import Rest
 from trainyard.emulator.s3.object_store import ObjectStore
 from trainyard.emulator.sagemaker.jobs.job import Place
 
@@ -113,7 +113,6 @@ SETTINGS = (
 )
 """Members of a request that belong to the configuration. MemorySize, EphemeralStorage,
 Architectures, VpcConfig, TracingConfig, KMSKeyArn and SnapStart have no effect here."""
-_ROLE = r"arn:(aws[a-zA-Z-]*)?:iam::\d{12}:role/?[a-zA-Z_0-9+=,.@\-_/]+"
 RESERVED_NAMES = re.compile(
     r"_HANDLER|_X_AMZN_TRACE_ID|AWS_(DEFAULT_REGION|REGION|EXECUTION_ENV|LAMBDA_.*|ACCESS_KEY"
     r"|ACCESS_KEY_ID|SECRET_ACCESS_KEY|SESSION_TOKEN)|LAMBDA_(TASK_ROOT|RUNTIME_DIR)"
@@ -130,12 +129,6 @@ def read_configuration(request: dict) -> dict[str, Any]:
         parts = list(value.values()) if isinstance(value, dict) else [value]
         if value and any(parts):
             raise invalid(f"{member} is not run by this emulator: {reason}")
-    if "Role" in request and not re.fullmatch(_ROLE, request["Role"]):
-        message = (
-            f"1 validation error detected: Value '{request['Role']}' at 'role' failed to satisfy "
-            f"constraint: Member must satisfy regular expression pattern: {_ROLE}"
-        )
-        raise ApiError("ValidationException", message)
     if "Runtime" in request and not re.fullmatch(r"python3\.\d+", request["Runtime"]):
         message = f"Runtime {request['Runtime']!r} is not run by this emulator, which has"
         raise invalid(f"{message} only Python: expected python3.x")
@@ -186,9 +179,6 @@ class Functions:
             "UpdateFunctionConfiguration": self.update_configuration,
             "DeleteFunction": self.delete,
             "Invoke": self.invoke,
-            "TagResource": self.tag,
-            "UntagResource": self.untag,
-            "ListTags": lambda request: {"Tags": self._find(request, "Resource")["tags"]},
         }
         root.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(self._runs, ignore_errors=True)  # of an emulator that was killed
@@ -208,14 +198,7 @@ class Functions:
 
     def answer(self, request: Request) -> Response:
         """Return the answer to a request to Lambda."""
-        try:
-            operation, parameters = self._rest.read(request)
-            if operation not in self._operations:
-                message = f"The emulator does not implement {operation} of Lambda."
-                raise ApiError("UnknownOperationException", message)
-            return self._rest.write(operation, self._operations[operation](parameters))
-        except ApiError as failure:
-            return error(failure)
+        return self._rest.answer(request, self._operations)
 
     # operations
 
@@ -230,7 +213,7 @@ class Functions:
             message = "Runtime and Handler are mandatory parameters for functions created with"
             raise invalid(f"{message} deployment packages.")
         new_settings = read_configuration(request)
-        _check_unpublished(request)
+        _check_members(request)
         with self._lock:
             if self._path(name).exists():
                 raise ApiError("ResourceConflictException", f"Function already exist: {name}", 409)
@@ -274,22 +257,18 @@ class Functions:
     def update_code(self, request: dict) -> dict:
         if "ImageUri" in request:
             raise invalid("ImageUri is not run by this emulator, which has no containers")
-        _check_unpublished(request)
+        _check_members(request)
         with self._lock:
             record = self._find(request)
             folder = self._path(record["configuration"]["FunctionName"]).parent
-            _check_revision(record, request)
             unpacked_files = unzip(read_zip(request, self._place.objects), folder)
-            if request.get("DryRun"):
-                shutil.rmtree(folder / unpacked_files.folder)
-                return record["configuration"]
             return self._store(record, unpacked_files)
 
     def update_configuration(self, request: dict) -> dict:
         new_settings = read_configuration(request)
+        _check_members(request)
         with self._lock:
             record = self._find(request)
-            _check_revision(record, request)
             cleared_names = {k for k in ("Environment", "VpcConfig") if request.get(k) == {}}
             old_settings = {
                 k: v for k, v in record["configuration"].items() if k not in cleared_names
@@ -303,21 +282,8 @@ class Functions:
             shutil.rmtree(self._path(record["configuration"]["FunctionName"]).parent)
         return {"StatusCode": 204}
 
-    def tag(self, request: dict) -> dict:
-        with self._lock:
-            record = self._find(request, "Resource")
-            record["tags"] |= request["Tags"]
-            self._write(record)
-        return {}
-
-    def untag(self, request: dict) -> dict:
-        with self._lock:
-            record = self._find(request, "Resource")
-            tags = {k: v for k, v in record["tags"].items() if k not in request["TagKeys"]}
-            self._write(record | {"tags": tags})
-        return {}
-
     def invoke(self, request: dict) -> dict:
+        _check_members(request)
         kind = request.get("InvocationType", "RequestResponse")
         if kind not in ("RequestResponse", "Event", "DryRun"):
             raise invalid(f"InvocationType {kind!r}: expected RequestResponse, Event or DryRun")
@@ -398,10 +364,10 @@ class Functions:
     def _path(self, name: str) -> Path:
         return self._root / name / "function.json"
 
-    def _find(self, request: dict, key: str = "FunctionName") -> dict:
+    def _find(self, request: dict) -> dict:
         """Return the function's record. Raises ``ResourceNotFoundException``."""
-        name = _name(request[key])
-        own_qualifier = request[key].rpartition("function:")[2].partition(":")[2]
+        name = _name(request["FunctionName"])
+        own_qualifier = request["FunctionName"].rpartition("function:")[2].partition(":")[2]
         qualifier = request.get("Qualifier") or own_qualifier
         if qualifier not in ("", "$LATEST") or not self._path(name).exists():
             arn = make_arn("lambda", f"function:{name}") + (qualifier and f":{qualifier}")
@@ -419,16 +385,13 @@ class Functions:
         if code:
             configuration |= {"CodeSha256": code.sha256, "CodeSize": code.size}
             record["code"] = code.folder
-        self._write(record)
+        write_json(self._path(configuration["FunctionName"]), record)
         folder = self._path(configuration["FunctionName"]).parent
         used = {run.code for run in self._running} | {folder / record["code"]}
         for old in folder.glob("code-*"):
             if old not in used:
                 shutil.rmtree(old, ignore_errors=True)
         return configuration
-
-    def _write(self, record: dict) -> None:
-        write_json(self._path(record["configuration"]["FunctionName"]), record)
 
 
 def _name(reference: str) -> str:
@@ -440,9 +403,18 @@ def _name(reference: str) -> str:
     return name
 
 
-def _check_unpublished(request: dict) -> None:
-    if request.get("Publish"):
-        raise invalid("Publish: versions are not kept by this emulator, which has only $LATEST")
+_NOT_KEPT = {
+    "Publish": "versions are not kept by this emulator, which has only $LATEST",
+    "DryRun": "this emulator checks a function's code when it keeps it: leave it out",
+    "RevisionId": "revisions are not compared by this emulator: leave it out",
+    "ClientContext": "it is not passed to the handler here: put it into the event",
+}
+
+
+def _check_members(request: dict) -> None:
+    for member, reason in _NOT_KEPT.items():
+        if request.get(member):
+            raise invalid(f"{member}: {reason}")
 
 
 def _event(payload: bytes) -> Any:
@@ -454,11 +426,3 @@ def _event(payload: bytes) -> Any:
     except ValueError as wrong:
         message = f"Could not parse request body into json: {wrong}"
         raise ApiError("InvalidRequestContentException", message) from None
-
-
-def _check_revision(record: dict, request: dict) -> None:
-    revision = record["configuration"]["RevisionId"]
-    if request.get("RevisionId", revision) != revision:
-        message = "The RevisionId provided does not match the latest RevisionId. Call the"
-        message += " GetFunction/GetAlias API to retrieve the latest RevisionId"
-        raise ApiError("PreconditionFailedException", message, 412)

@@ -1,16 +1,12 @@
 """CloudWatch Logs: one append-only file of JSON lines per stream.
 
     <root>/<group>.group/<stream>.jsonl     names percent-encoded
-    <root>/<group>.group/settings.json      retentionInDays, tags, …; missing if nothing is set
 
 The first line describes the stream, each later one is an event. A token is a byte offset into
 the file, so a poll reads only new events. Events come back in the order in which they were
-ingested (AWS sorts by timestamp, which differs only when a client back-dates events). A time is
-found by binary search. If a client has back-dated events, marked by a file ``.unordered`` beside
-the stream's, all of the file is read.
+ingested (AWS sorts by timestamp, which differs only when a client back-dates events).
 """
 
-import contextlib
 import json
 import mmap
 import os
@@ -24,11 +20,9 @@ from typing import Any, BinaryIO
 from urllib.parse import quote, unquote
 
 from trainyard.common import atomic_file
-from trainyard.emulator.json_documents import read_json, write_json
 from trainyard.emulator.request_scope import ApiError, make_arn
 
-_GROUP, _STREAM, _UNORDERED_SUFFIX = ".group", ".jsonl", ".unordered"
-_SETTINGS = "settings.json"
+_GROUP, _STREAM = ".group", ".jsonl"
 _LONGEST = 255  # bytes of a file name
 
 
@@ -53,14 +47,6 @@ class Stream:
     @property
     def arn(self) -> str:
         return f"{group_arn(self.group)}:log-stream:{self.name}"
-
-    def span(self, data: mmap.mmap, since: int | None, until: int | None) -> tuple[int, int]:
-        """Return offsets that enclose all events with ``since`` ≤ time < ``until`` (ms)."""
-        bounds = data.find(b"\n") + 1, data.rfind(b"\n") + 1
-        if self.path.with_suffix(_UNORDERED_SUFFIX).exists():
-            return bounds
-        first = bounds[0] if since is None else _find_offset(data, *bounds, since)
-        return first, bounds[1] if until is None else _find_offset(data, first, bounds[1], until)
 
 
 class LogStore:
@@ -92,16 +78,11 @@ class LogStore:
                 self._create(group, stream)
             elif not path.exists():
                 raise _missing(f"The specified log stream {stream!r} does not exist.")
-            # Only a client back-dates events: the emulator's own are of this moment.
-            last = None if create else next(read_backward(path), None)
-            if last is not None and any(t < last.timestamp for t, _ in events):
-                path.with_suffix(_UNORDERED_SUFFIX).touch()
             with path.open("r+b") as file:
                 _end_torn_line(file)
                 file.write("".join(f"{line}\n" for line in lines).encode("utf-8", "replace"))
 
-    def create_group(self, group: str, settings: dict[str, Any] | None = None) -> None:
-        """Create a group. ``settings``: the answer of :meth:`settings` from now on."""
+    def create_group(self, group: str) -> None:
         with self._lock:
             folder = self._folder(group)
             if folder.exists():
@@ -109,8 +90,6 @@ class LogStore:
                     "ResourceAlreadyExistsException", "The specified log group already exists"
                 )
             folder.mkdir(parents=True)
-        if settings:
-            self.change(group, settings)
 
     def delete_group(self, group: str) -> None:
         with self._lock:
@@ -120,21 +99,7 @@ class LogStore:
     def delete_stream(self, group: str, stream: str) -> None:
         path = self.stream(group, stream).path
         with self._lock:
-            path.with_suffix(_UNORDERED_SUFFIX).unlink(missing_ok=True)
             path.unlink(missing_ok=True)
-
-    def settings(self, group: str) -> dict[str, Any]:
-        """Return the group's settings: retentionInDays, tags and so on."""
-        self._need_group(group)
-        path = self._folder(group) / _SETTINGS
-        return read_json(path) if path.exists() else {}
-
-    def change(self, group: str, settings: dict[str, Any]) -> None:
-        """Change some settings; None removes one."""
-        with self._lock:
-            merged_settings = self.settings(group) | settings
-            values = {name: value for name, value in merged_settings.items() if value is not None}
-            write_json(self._folder(group) / _SETTINGS, values)
 
     def create_stream(self, group: str, stream: str) -> None:
         with self._lock:
@@ -193,7 +158,7 @@ class LogStore:
             raise _missing("The specified log group does not exist.")
 
 
-def read_forward(path: Path, start: int, stop: int | None = None) -> Iterator[Event]:
+def read_forward(path: Path, start: int) -> Iterator[Event]:
     """Iterate over whole events from offset ``start`` on; a line still being written is left
     out.
     """
@@ -203,7 +168,7 @@ def read_forward(path: Path, start: int, stop: int | None = None) -> Iterator[Ev
         file.seek(start)
         for line in file:
             end = start + len(line)
-            if not line.endswith(b"\n") or (stop is not None and end > stop):
+            if not line.endswith(b"\n"):
                 return
             yield _event(line, start)
             start = end
@@ -211,37 +176,13 @@ def read_forward(path: Path, start: int, stop: int | None = None) -> Iterator[Ev
 
 def read_backward(path: Path, stop: int | None = None) -> Iterator[Event]:
     """Iterate over whole events before offset ``stop`` (default: the end), latest first."""
-    with map_file(path) as data:
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         first = data.find(b"\n") + 1
         position = data.rfind(b"\n") + 1 if stop is None else min(stop, len(data))
         while position > first:
             start = data.rfind(b"\n", 0, position - 1) + 1
             yield _event(data[start:position], start)
             position = start
-
-
-@contextlib.contextmanager
-def map_file(path: Path) -> Iterator[mmap.mmap]:
-    """Map a stream's file into memory; the kernel may drop pages after use."""
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        yield data
-
-
-def event_at(data: mmap.mmap, start: int) -> Event:
-    """Return the event whose line starts at offset ``start``."""
-    return _event(data[start : data.find(b"\n", start) + 1], start)
-
-
-def _find_offset(data: mmap.mmap, first: int, stop: int, timestamp: int) -> int:
-    """Return the offset of the first event at or after that time, for events in order of time."""
-    while first < stop:
-        middle = data.rfind(b"\n", first, (first + stop) // 2) + 1 or first
-        event = event_at(data, middle)
-        if event.timestamp < timestamp:
-            first = event.stop
-        else:
-            stop = middle
-    return first
 
 
 def group_arn(group: str) -> str:

@@ -1,14 +1,11 @@
 """The CloudWatch Logs operations, JSON in and JSON out, over the store of ``emulator.logs``."""
 
 import base64
-import contextlib
 import heapq
 import itertools
 import json
-import mmap
 import re
 import shlex
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,9 +14,7 @@ from trainyard.emulator.logs.log_store import (
     Event,
     LogStore,
     Stream,
-    event_at,
     group_arn,
-    map_file,
     read_backward,
     read_forward,
 )
@@ -28,11 +23,6 @@ from trainyard.emulator.request_scope import ApiError
 _PAGE = 50  # most groups or streams per page (AWS's limit and default)
 _EVENTS = 10_000  # most events per page (AWS's limit and default)
 _BYTES = 1 << 20  # most bytes of events per page: AWS returns up to 1 MB
-
-_SETTINGS = ("kmsKeyId", "logGroupClass", "tags")
-"""Settings that CreateLogGroup accepts."""
-_DAYS: tuple[int, ...] = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096)
-_DAYS += (1827, 2192, 2557, 2922, 3288, 3653)  # the API reference's list
 
 
 class Logs:
@@ -50,17 +40,9 @@ class Logs:
             "DescribeLogStreams": self._describe_streams,
             "DeleteLogGroup": self._delete_group,
             "DeleteLogStream": self._delete_stream,
-            "DeleteRetentionPolicy": lambda request: self._retain(request, None),
             "FilterLogEvents": self._filter,
             "GetLogEvents": self._get,
-            "ListTagsForResource": self._tags,
-            "ListTagsLogGroup": self._tags,
             "PutLogEvents": self._put,
-            "PutRetentionPolicy": lambda request: self._retain(request, _days(request)),
-            "TagLogGroup": self._tag,
-            "TagResource": self._tag,
-            "UntagLogGroup": self._untag,
-            "UntagResource": self._untag,
         }
 
     def handle(self, operation: str, request: dict) -> dict:
@@ -71,11 +53,10 @@ class Logs:
         return answer(request)
 
     def _create_group(self, request: dict) -> dict:
-        if request.get("deletionProtectionEnabled"):
-            message = "The emulator does not implement deletionProtectionEnabled of a log group."
+        if more := sorted(name for name in request if request[name] and name != "logGroupName"):
+            message = f"The emulator does not implement {more[0]} of a log group: leave it out."
             raise ApiError("InvalidParameterException", message)
-        settings = {key: request[key] for key in _SETTINGS if request.get(key)}
-        self._store.create_group(_need(request, "logGroupName"), settings)
+        self._store.create_group(_need(request, "logGroupName"))
         return {}
 
     def _delete_group(self, request: dict) -> dict:
@@ -85,33 +66,6 @@ class Logs:
     def _delete_stream(self, request: dict) -> dict:
         self._store.delete_stream(_group(request), _need(request, "logStreamName"))
         return {}
-
-    def _retain(self, request: dict, days: int | None) -> dict:
-        self._store.change(_group(request), {"retentionInDays": days})
-        return {}
-
-    def _tags(self, request: dict) -> dict:
-        return {"tags": self._store.settings(_group(request)).get("tags", {})}
-
-    def _tag(self, request: dict) -> dict:
-        tags = self._tags(request)["tags"] | _need(request, "tags")
-        self._store.change(_group(request), {"tags": tags})
-        return {}
-
-    def _untag(self, request: dict) -> dict:
-        removed_keys = request.get("tagKeys") or request.get("tags") or []
-        tags = self._tags(request)["tags"]
-        remaining_tags = {k: v for k, v in tags.items() if k not in removed_keys}
-        self._store.change(_group(request), {"tags": remaining_tags})
-        return {}
-
-    def _limit_to_retention(self, request: dict) -> dict:
-        """Return the request, limited to events within the group's retention."""
-        days = self._store.settings(_group(request)).get("retentionInDays")
-        if days is None:
-            return request
-        oldest = int((time.time() - days * 86400) * 1000)
-        return request | {"startTime": max(request.get("startTime") or 0, oldest)}
 
     def _create_stream(self, request: dict) -> dict:
         self._store.create_stream(_group(request), _need(request, "logStreamName"))
@@ -141,7 +95,6 @@ class Logs:
                 "metricFilterCount": 0,
                 "storedBytes": 0,
                 "logGroupClass": "STANDARD",
-                **{k: v for k, v in self._store.settings(name).items() if k != "tags"},
             }
             for name, creation_time in self._store.groups()
             if name.startswith(prefix) and part.lower() in name.lower()
@@ -165,19 +118,15 @@ class Logs:
 
     def _get(self, request: dict) -> dict:
         stream = self._store.stream(_group(request), _need(request, "logStreamName"))
-        request = self._limit_to_retention(request)
         limit = _limit(request)
         forward, offset = _start(request)
-        with map_file(stream.path) as data:
-            low, high = stream.span(data, request.get("startTime"), request.get("endTime"))
         if forward and offset is not None:
-            events = read_forward(stream.path, max(offset, low), high)
-            page_events = _take(events, request, limit)
+            page_events = _take(read_forward(stream.path, offset), request, limit)
             first, last = offset, page_events[-1].stop if page_events else offset
         else:
-            end = high if offset is None else min(offset, high)
-            before = itertools.takewhile(lambda e: e.start >= low, read_backward(stream.path, end))
-            page_events = _take(before, request, limit)[::-1]
+            latest = next(read_backward(stream.path, offset), None)
+            end = offset or 0 if latest is None else latest.stop
+            page_events = _take(read_backward(stream.path, end), request, limit)[::-1]
             first, last = page_events[0].start if page_events else end, end
         return {
             "events": [_event(e) for e in page_events],
@@ -193,7 +142,6 @@ class Logs:
         else:
             streams = self._store.streams(group, request.get("logStreamNamePrefix", ""))
         limit = _limit(request)
-        request = self._limit_to_retention(request)
         matches, token = search(streams, pattern, request, limit, _BYTES)
         events = [
             {"logStreamName": s.name, "eventId": f"{s.creation_time}{e.start:020d}", **_event(e)}
@@ -275,19 +223,11 @@ def _page(request: dict, name: str, items: list) -> dict:
 
 def _group(request: dict) -> str:
     """Return the group's name, from its name, or from its ARN as newer clients send it."""
-    members = ("logGroupName", "logGroupIdentifier", "resourceArn")
+    members = ("logGroupName", "logGroupIdentifier")
     group = next((request[name] for name in members if request.get(name)), None)
     if not group:
         raise ApiError("InvalidParameterException", "logGroupName is missing.")
     return re.sub(r"^arn:[^:]*:logs:[^:]*:\d+:log-group:", "", group).removesuffix(":*")
-
-
-def _days(request: dict) -> int:
-    days = request.get("retentionInDays")
-    if days is None or days not in _DAYS:
-        message = f"Invalid retention value {days!r}. Valid values are: {list(_DAYS)}"
-        raise ApiError("InvalidParameterException", message)
-    return days
 
 
 def _need(request: dict, name: str) -> Any:
@@ -338,15 +278,6 @@ class Pattern:
             )
         )
 
-    @property
-    def needle(self) -> bytes:
-        """Bytes that the line of every matching event contains: most other lines need not be
-        parsed.
-        """
-        return json.dumps(max(self.required_terms, key=len, default=""), ensure_ascii=False)[
-            1:-1
-        ].encode("utf-8", "replace")
-
 
 @dataclass(frozen=True, slots=True)
 class Times:
@@ -374,32 +305,20 @@ def search(
     """
     times, offsets = Times.from_request(request), _read_token(request.get("nextToken"))
     matches: list[tuple[Stream, Event]] = []
-    with contextlib.ExitStack() as open_files:
-        readers = []
-        for stream in streams:
-            data = open_files.enter_context(map_file(stream.path))
-            first, stop = stream.span(data, times.start, times.end)
-            begin = offsets.setdefault(stream.name, first)
-            events = _iterate_matches(data, pattern.needle, begin, stop)
-            readers.append(zip(itertools.repeat(stream), events))
-        for stream, event in heapq.merge(*readers, key=lambda pair: pair[1].timestamp):
-            if not (times.has(event) and pattern.matches(event.message)):
-                continue
-            if len(matches) == most or size <= 0:
-                # The token says where each stream goes on.
-                return matches, base64.urlsafe_b64encode(json.dumps(offsets).encode()).decode()
-            offsets[stream.name] = event.stop
-            matches.append((stream, event))
-            size -= len(event.message)
+    readers = [
+        zip(itertools.repeat(stream), read_forward(stream.path, offsets.setdefault(stream.name, 0)))
+        for stream in streams
+    ]
+    for stream, event in heapq.merge(*readers, key=lambda pair: pair[1].timestamp):
+        if not (times.has(event) and pattern.matches(event.message)):
+            continue
+        if len(matches) == most or size <= 0:
+            # The token says where each stream goes on.
+            return matches, base64.urlsafe_b64encode(json.dumps(offsets).encode()).decode()
+        offsets[stream.name] = event.stop
+        matches.append((stream, event))
+        size -= len(event.message)
     return matches, None
-
-
-def _iterate_matches(data: mmap.mmap, needle: bytes, start: int, stop: int) -> Iterator[Event]:
-    """Iterate over the events whose lines contain the needle, in the order of the file."""
-    while start < stop and (position := data.find(needle, start, stop)) >= 0:
-        event = event_at(data, max(start, data.rfind(b"\n", start, position) + 1))
-        yield event
-        start = event.stop
 
 
 def _read_token(token: str | None) -> dict[str, int]:

@@ -1,12 +1,10 @@
 """S3 over HTTP, in front of :class:`trainyard.emulator.s3.object_store.ObjectStore`.
 
-``s3_dispatch`` finds a request's operation by botocore's model (``s3_operations``) and the method
-registered for it (``operation_routes``). The registration lists the parts of a request that the
-method respects; a request with other parts is refused. The methods are in ``object_requests``,
-``part_requests``, ``buckets``, ``versions`` and ``bucket_settings``. ``multipart`` holds uploads in
-progress, ``list_objects`` pages through keys, ``object_headers`` has the headers stored with an
-object, ``preconditions`` a request's conditions, ``upload_body`` decodes and verifies bodies, with
-``checksums``, and ``s3_xml`` writes and reads documents.
+``s3_dispatch`` finds a request's operation by botocore's model and the method registered for it
+(``operation_routes``). The registration lists the parts of a request that the method respects; a
+request with other parts is refused. The methods are in ``object_requests``, ``buckets`` and
+``s3_dispatch``. ``multipart`` holds uploads in progress, ``list_objects`` pages through keys, and
+``upload_body`` decodes and verifies bodies.
 """
 
 from trainyard.emulator.s3.s3_dispatch import S3

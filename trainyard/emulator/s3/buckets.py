@@ -3,30 +3,26 @@
 import json
 import re
 from dataclasses import dataclass
-from xml.etree.ElementTree import Element, SubElement
+from xml.etree.ElementTree import Element
 
 from werkzeug import Request
-from werkzeug.http import http_date
 
 from trainyard.emulator.request_scope import REGION, ApiError, S3Error
 from trainyard.emulator.s3 import list_objects, operation_routes
 from trainyard.emulator.s3.multipart import Uploads
 from trainyard.emulator.s3.object_requests import (
     ACL,
-    STORAGE,
     check_acl,
     check_of_delete,
     check_tags,
-    elements,
     number,
-    sums,
     tags_of,
     version_header,
     with_tags,
 )
 from trainyard.emulator.s3.object_store import ObjectInfo, ObjectStore
-from trainyard.emulator.s3.operation_routes import Response, operation, operation_of
-from trainyard.emulator.s3.upload_body import PREFIX, TYPE, document
+from trainyard.emulator.s3.operation_routes import Response, operation
+from trainyard.emulator.s3.upload_body import PREFIX, document
 from trainyard.permissions.policy_documents import MalformedPolicy, read_policy
 
 _LISTING = "prefix delimiter max-keys encoding-type"
@@ -36,46 +32,6 @@ _MOST_DELETED = 1000  # objects that one DeleteObjects names (S3's limit)
 MAY_DELETE = "trainyard.may_delete"
 """Key of the WSGI environment: called with bucket, key and version (or None) of each object that
 DeleteObjects names; raises ApiError if the caller may not delete it."""
-_UNSET = {  # settings that buckets here never have: operation → S3's error code and message
-    "GetBucketLifecycleConfiguration": (
-        "NoSuchLifecycleConfiguration",
-        "The lifecycle configuration does not exist",
-    ),
-    "GetBucketCors": ("NoSuchCORSConfiguration", "The CORS configuration does not exist"),
-    "GetBucketWebsite": (
-        "NoSuchWebsiteConfiguration",
-        "The specified bucket does not have a website configuration",
-    ),
-    "GetBucketOwnershipControls": (
-        "OwnershipControlsNotFoundError",
-        "The bucket ownership controls were not found",
-    ),
-    "GetBucketEncryption": (
-        "ServerSideEncryptionConfigurationNotFoundError",
-        "The server side encryption configuration was not found",
-    ),
-    "GetBucketReplication": (
-        "ReplicationConfigurationNotFoundError",
-        "The replication configuration was not found",
-    ),
-    "GetObjectLockConfiguration": (
-        "ObjectLockConfigurationNotFoundError",
-        "Object Lock configuration does not exist for this bucket",
-    ),
-}
-_EMPTY = {  # settings whose "off" is an empty document
-    "GetBucketLogging": "BucketLoggingStatus",
-    "GetBucketNotificationConfiguration": "NotificationConfiguration",
-    "GetBucketAccelerateConfiguration": "AccelerateConfiguration",
-}
-_REMOVALS = (  # of settings that no bucket has: they always succeed
-    "DeleteBucketCors",
-    "DeleteBucketWebsite",
-    "DeleteBucketLifecycle",
-    "DeleteBucketEncryption",
-    "DeleteBucketReplication",
-    "DeleteBucketOwnershipControls",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,27 +115,6 @@ class Buckets:
             "LocationConstraint", self.store.setting(bucket, _PLACE) or ""
         )
 
-    @operation(*_UNSET)
-    def unset(self, request: Request, bucket: str, key: str) -> Response:
-        self.store.need_bucket(bucket)
-        code, message = _UNSET[_name(request)]
-        raise S3Error(code, message, 404, fields={"BucketName": bucket})
-
-    @operation(*_EMPTY)
-    def empty(self, request: Request, bucket: str, key: str) -> Response:
-        self.store.need_bucket(bucket)
-        return operation_routes.document(_EMPTY[_name(request)], [])
-
-    @operation("GetBucketRequestPayment")
-    def payer(self, request: Request, bucket: str, key: str) -> Response:
-        self.store.need_bucket(bucket)
-        return operation_routes.document("RequestPaymentConfiguration", [("Payer", "BucketOwner")])
-
-    @operation(*_REMOVALS)
-    def remove(self, request: Request, bucket: str, key: str) -> Response:
-        self.store.need_bucket(bucket)
-        return Response(status=204)
-
     @operation("DeleteObjects", heeds=f"x-amz-bypass-governance-retention {PREFIX}*")
     def delete_objects(self, request: Request, bucket: str, key: str) -> Response:
         self.store.need_bucket(bucket)
@@ -202,11 +137,10 @@ class Buckets:
         try:
             if may_delete := request.environ.get(MAY_DELETE):
                 may_delete(bucket, key, version)
-            check = check_of_delete(
-                element.findtext("ETag"),
-                element.findtext("LastModifiedTime"),
-                element.findtext("Size"),
-            )
+            if more := {child.tag for child in element} - {"Key", "VersionId", "ETag"}:
+                message = f"The emulator's S3 does not implement {min(more)} of DeleteObjects."
+                raise ApiError("NotImplemented", message, 501)
+            check = check_of_delete(element.findtext("ETag"))
             result = self.store.delete(bucket, key, version or None, check=check)
         # One refused object is an entry of the answer; the others are deleted nevertheless.
         except ApiError as failure:
@@ -215,19 +149,6 @@ class Buckets:
             entry.append(("DeleteMarker", "true"))
             entry.append(("DeleteMarkerVersionId", result.version))
         return "Deleted", entry
-
-    @operation(
-        "ListMultipartUploads",
-        heeds="prefix delimiter encoding-type key-marker upload-id-marker max-uploads",
-    )
-    def list_uploads(self, request: Request, bucket: str, key: str) -> Response:
-        self.store.need_bucket(bucket)
-        return list_objects.uploads(self.uploads.of_bucket(bucket), bucket, request)
-
-
-def _name(request: Request) -> str:
-    s3_operation = operation_of("bucket", request)
-    return s3_operation.name if s3_operation else ""
 
 
 def _location(configuration: Element | None, region: str) -> str:
@@ -259,7 +180,6 @@ def _location(configuration: Element | None, region: str) -> str:
 _BLOCK = "public-access-block"
 POLICY = "policy"
 """Name of the bucket setting that holds the bucket's policy."""
-_XSI = "http://www.w3.org/2001/XMLSchema-instance"
 _SWITCHES = ("BlockPublicAcls", "IgnorePublicAcls", "BlockPublicPolicy", "RestrictPublicBuckets")
 
 
@@ -321,39 +241,6 @@ class Settings:
     def delete_policy(self, request: Request, bucket: str, key: str) -> Response:
         self.store.set(bucket, POLICY, None)
         return Response(status=204)
-
-    @operation("GetBucketAcl")
-    def acl(self, request: Request, bucket: str, key: str) -> Response:
-        self.store.need_bucket(bucket)
-        return _owners()
-
-    @operation("GetObjectAcl", heeds="versionId")
-    def object_acl(self, request: Request, bucket: str, key: str) -> Response:
-        info = self.store.head(bucket, key, request.args.get("versionId"))
-        response = _owners()
-        response.headers.extend(version_header(info))
-        return response
-
-    @operation("PutBucketAcl", "PutObjectAcl", heeds=f"versionId {ACL} {PREFIX}*")
-    def put_acl(self, request: Request, bucket: str, key: str) -> Response:
-        """Accept only the access control list that exists anyway; change nothing."""
-        self.store.need_bucket(bucket)
-        if document(request).strip() or ACL not in request.headers:
-            message = "The emulator's S3 does not implement grants: the owner has full control."
-            raise ApiError("NotImplemented", message, 501)
-        check_acl(request.headers)
-        info = self.store.head(bucket, key, request.args.get("versionId")) if key else None
-        return Response(headers=version_header(info) if info else {})
-
-
-def _owners() -> Response:
-    """Return the access control list of everything here: its owner has full control."""
-    grantee = Element("Grantee", {f"{{{_XSI}}}type": "CanonicalUser"})
-    for tag, value in operation_routes.OWNER:
-        SubElement(grantee, tag).text = value
-    grant = ("Grant", [grantee, ("Permission", "FULL_CONTROL")])
-    tree: list = [("Owner", operation_routes.OWNER), ("AccessControlList", [grant])]
-    return operation_routes.document("AccessControlPolicy", tree)
 
 
 SETTING = "tagging"
@@ -421,70 +308,3 @@ def _answer(tags: list[tuple[str, str]], headers: dict[str, str]) -> Response:
     response = operation_routes.document("Tagging", [("TagSet", tree)])
     response.headers.extend(headers)
     return response
-
-
-_ATTRIBUTES_HEADER = "x-amz-object-attributes"
-_ATTRIBUTE_NAMES = ("ETag", "Checksum", "ObjectParts", "StorageClass", "ObjectSize")
-_PAGE = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Attributes:
-    store: ObjectStore
-
-    @operation(
-        "GetObjectAttributes",
-        heeds=f"versionId {_ATTRIBUTES_HEADER} x-amz-max-parts x-amz-part-number-marker",
-    )
-    def get(self, request: Request, bucket: str, key: str) -> Response:
-        info = self.store.head(bucket, key, request.args.get("versionId"))
-        names = [
-            entry.strip()
-            for entry in ",".join(request.headers.getlist(_ATTRIBUTES_HEADER)).split(",")
-        ]
-        if not set(names) <= set(_ATTRIBUTE_NAMES):
-            raise ApiError("InvalidArgument", "Invalid attribute name specified.")
-        tree = []
-        for name in _ATTRIBUTE_NAMES:
-            value = _value(name, request, info) if name in names else None
-            if value is not None:
-                tree.append((name, value))
-        headers = {"Last-Modified": http_date(info.last_modified), **version_header(info)}
-        response = operation_routes.document("GetObjectAttributesResponse", tree)
-        response.headers.extend(headers)
-        return response
-
-
-def _value(name: str, request: Request, info: ObjectInfo) -> str | int | list | None:
-    if name == "ETag":
-        return info.etag
-    if name == "StorageClass":
-        return info.headers.get(STORAGE, "STANDARD")
-    if name == "ObjectSize":
-        return info.size
-    if name == "Checksum":
-        checksums = sums(info)
-        if not checksums:
-            return None
-        # The number of parts after a composite checksum is HeadObject's, not GetObjectAttributes'.
-        object_checksums = {
-            k: v if k == TYPE else v.partition("-")[0] for k, v in checksums.items()
-        }
-        return elements(object_checksums | ({} if TYPE in checksums else {TYPE: "FULL_OBJECT"}))
-    return _parts(request, info) if info.parts else None
-
-
-def _parts(request: Request, info: ObjectInfo) -> list:
-    """Return the parts; S3 lists them only if they have checksums, here they always are."""
-    headers = request.headers
-    after = number(headers.get("x-amz-part-number-marker"), "part-number-marker", 0)
-    limit = min(number(headers.get("x-amz-max-parts"), "max-parts", _PAGE), _PAGE)
-    parts = list(enumerate(info.parts, 1))[after : after + limit]
-    tree: list = [("PartsCount", len(info.parts)), ("PartNumberMarker", after)]
-    if parts:
-        tree.append(("NextPartNumberMarker", parts[-1][0]))
-    tree += [("MaxParts", limit), ("IsTruncated", after + len(parts) < len(info.parts))]
-    for place, part in parts:
-        checksums = {k: v for k, v in part.items() if k.startswith(PREFIX)}
-        tree.append(("Part", [*elements(checksums), ("PartNumber", place), ("Size", part["size"])]))
-    return tree

@@ -2,6 +2,7 @@
 
 import base64
 import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
@@ -9,7 +10,6 @@ from werkzeug import Request
 
 from trainyard.emulator.request_scope import S3Error
 from trainyard.emulator.s3 import operation_routes
-from trainyard.emulator.s3.multipart import Upload
 from trainyard.emulator.s3.object_requests import STORAGE, number, sums
 from trainyard.emulator.s3.object_store import ObjectInfo, ObjectStore, successor
 from trainyard.emulator.s3.operation_routes import Response
@@ -25,6 +25,8 @@ class Page:
     prefixes: list[str] = field(default_factory=list)
     last: str = ""
     """The last entry of this page: the next page starts after it."""
+    version: str = ""
+    """Version of the last entry; empty for a prefix."""
     is_truncated: bool = False
 
     def __len__(self) -> int:
@@ -32,25 +34,27 @@ class Page:
 
 
 def read_page(
-    store: ObjectStore, bucket: str, prefix: str, delimiter: str, after: str, limit: int
+    infos: Callable[[bytes], Iterable[ObjectInfo]], request: Request, after: str, limit: int
 ) -> Page:
-    """Return the page of entries (keys, or common prefixes once each) above ``after`` in UTF-8 byte
-    order.
+    """Return the page of entries (keys, or common prefixes once each) after ``after``.
+
+    ``infos``: iterates over objects or versions in UTF-8 byte order, from a key on; from an empty
+    key: after ``after``.
     """
-    page, floor = Page(), after.encode()
-    # The least key after the marker, which is not listed again.
-    start = floor + b"\0" if after else b""
+    prefix, delimiter = read_prefixes(request)
+    page, start = Page(), b""
     while limit:
         common_prefix = None
-        for info in store.list(bucket, prefix, start=start):
+        for info in infos(start):
             common_prefix = roll_up(info.key, prefix, delimiter)
-            entry = common_prefix or info.key
-            if entry.encode() <= floor:  # the rest of a prefix that an earlier page reported
+            # The rest of a prefix that an earlier page reported.
+            if common_prefix and common_prefix.encode() <= after.encode():
                 break
             if len(page) == limit:
                 page.is_truncated = True
                 return page
-            page.last = entry
+            page.last = common_prefix or info.key
+            page.version = "" if common_prefix else info.version
             if common_prefix:
                 page.prefixes.append(common_prefix)
                 break
@@ -61,12 +65,22 @@ def read_page(
     return page
 
 
+def _read_objects(
+    store: ObjectStore, bucket: str, request: Request, after: str, limit: int
+) -> Page:
+    first = after.encode() + b"\0" if after else b""  # the marker itself is not listed again
+    prefix = read_prefixes(request)[0]
+    return read_page(
+        lambda start: store.list(bucket, prefix, start=start or first), request, after, limit
+    )
+
+
 def objects_v2(store: ObjectStore, bucket: str, request: Request) -> Response:
     args = request.args
     page_token = args.get("continuation-token")
     after = untoken(page_token) if page_token is not None else args.get("start-after", "")
-    limit, prefix, delimiter = _limit(args.get("max-keys")), *_read_prefixes(request)
-    page = read_page(store, bucket, prefix, delimiter, after, limit)
+    limit = _limit(args.get("max-keys"))
+    page = _read_objects(store, bucket, request, after, limit)
     owner = args.get("fetch-owner") == "true"
     tree: list = [*_common(request, bucket, limit, page), ("KeyCount", len(page))]
     if page_token is not None:
@@ -82,8 +96,8 @@ def objects_v2(store: ObjectStore, bucket: str, request: Request) -> Response:
 
 def objects_v1(store: ObjectStore, bucket: str, request: Request) -> Response:
     marker = request.args.get("marker", "")
-    limit, prefix, delimiter = _limit(request.args.get("max-keys")), *_read_prefixes(request)
-    page = read_page(store, bucket, prefix, delimiter, marker, limit)
+    limit, (prefix, delimiter) = _limit(request.args.get("max-keys")), read_prefixes(request)
+    page = _read_objects(store, bucket, request, marker, limit)
     tree: list = [*_common(request, bucket, limit, page), ("Marker", encode(request, marker))]
     if not operation_routes.ILLEGAL.search(prefix):  # botocore decodes it only in version 2
         tree[1] = ("Prefix", prefix)
@@ -92,60 +106,13 @@ def objects_v1(store: ObjectStore, bucket: str, request: Request) -> Response:
     return operation_routes.document("ListBucketResult", tree + _entries(request, page, owner=True))
 
 
-def uploads(pending_uploads: list[Upload], bucket: str, request: Request) -> Response:
-    """List multipart uploads in progress, which are sorted by key and then by start."""
-    args, (prefix, delimiter) = request.args, _read_prefixes(request)
-    after, upload_id = args.get("key-marker", ""), args.get("upload-id-marker", "")
-    limit = min(number(args.get("max-uploads"), "max-uploads", LIMIT), LIMIT)
-    if upload_id and after:
-        ids = [upload.id for upload in pending_uploads]
-        pending_uploads = pending_uploads[ids.index(upload_id) + 1 :] if upload_id in ids else []
-    elif after:
-        pending_uploads = [
-            upload for upload in pending_uploads if upload.key.encode() > after.encode()
-        ]
-    entries: dict[str, Upload | None] = {}  # by what is listed, None for a common prefix
-    for upload in pending_uploads:
-        if upload.key.startswith(prefix):
-            common_prefix = roll_up(upload.key, prefix, delimiter)
-            if not common_prefix or common_prefix > after:
-                entries[common_prefix or upload.id] = None if common_prefix else upload
-    page_entries = list(entries.items())[:limit]
-    tree: list = [("Bucket", bucket), ("KeyMarker", encode(request, after))]
-    tree += [("UploadIdMarker", upload_id), ("Prefix", encode(request, prefix))]
-    if len(entries) > len(page_entries) and page_entries:
-        name, last = page_entries[-1]
-        tree.append(("NextKeyMarker", encode(request, last.key if last else name)))
-        tree.append(("NextUploadIdMarker", last.id if last else ""))
-    tree += [("Delimiter", encode(request, delimiter))] if delimiter else []
-    tree += [("EncodingType", "url")] if args.get("encoding-type") == "url" else []
-    tree += [
-        ("MaxUploads", limit),
-        ("IsTruncated", bool(limit) and len(entries) > len(page_entries)),
-    ]
-    for name, entry in page_entries:
-        prefixes = ("CommonPrefixes", [("Prefix", encode(request, name))])
-        tree.append(("Upload", _upload(request, entry)) if entry else prefixes)
-    return operation_routes.document("ListMultipartUploadsResult", tree)
-
-
-def _upload(request: Request, upload: Upload) -> list:
-    entry: list = [("Key", encode(request, upload.key)), ("UploadId", upload.id)]
-    entry += [("Initiator", operation_routes.OWNER), ("Owner", operation_routes.OWNER)]
-    entry.append(("StorageClass", upload.headers.get(STORAGE, "STANDARD")))
-    if upload.algorithm:
-        entry.append(("ChecksumAlgorithm", upload.algorithm.upper()))
-        entry.append(("ChecksumType", upload.kind))
-    return [*entry, ("Initiated", operation_routes.timestamp(upload.start_time))]
-
-
 def roll_up(key: str, prefix: str, delimiter: str) -> str | None:
     position = key.find(delimiter, len(prefix)) if delimiter else -1
     return key[: position + len(delimiter)] if position >= 0 else None
 
 
 def _common(request: Request, bucket: str, limit: int, page: Page) -> list:
-    prefix, delimiter = _read_prefixes(request)
+    prefix, delimiter = read_prefixes(request)
     tree: list = [("Name", bucket), ("Prefix", encode(request, prefix)), ("MaxKeys", limit)]
     if delimiter:
         tree.append(("Delimiter", encode(request, delimiter)))
@@ -171,7 +138,7 @@ def _entries(request: Request, page: Page, *, owner: bool) -> list:
     return tree
 
 
-def _read_prefixes(request: Request) -> tuple[str, str]:
+def read_prefixes(request: Request) -> tuple[str, str]:
     return request.args.get("prefix", ""), request.args.get("delimiter", "")
 
 

@@ -46,7 +46,6 @@ class Upload:
     """Algorithm of each part's checksum, in lower case; empty if the client does not want one."""
     kind: str
     """Type of the checksum, ``COMPOSITE`` or ``FULL_OBJECT``."""
-    start_time: datetime
     parts: dict[int, Part] = field(default_factory=dict)
     ending: threading.Lock = field(default_factory=threading.Lock)
     """Locked while the upload is completed, so that two simultaneous requests give one object."""
@@ -63,8 +62,7 @@ class Uploads:
     def create(
         self, bucket: str, key: str, headers: dict, metadata: dict, algorithm: str, kind: str
     ) -> Upload:
-        now, name = datetime.now(UTC), uuid.uuid4().hex
-        upload = Upload(name, bucket, key, headers, metadata, algorithm, kind, now)
+        upload = Upload(uuid.uuid4().hex, bucket, key, headers, metadata, algorithm, kind)
         with self._lock:
             self._uploads[upload.id] = upload
         return upload
@@ -78,11 +76,9 @@ class Uploads:
             raise S3Error("NoSuchUpload", NO_UPLOAD, 404, fields=fields)
         return upload
 
-    def of_bucket(self, bucket: str, prefix: str = "") -> list[Upload]:
+    def of_bucket(self, bucket: str) -> list[Upload]:
         with self._lock:
-            uploads = [u for u in self._uploads.values() if u.bucket == bucket]
-        uploads = [u for u in uploads if u.key.startswith(prefix)]
-        return sorted(uploads, key=lambda u: (u.key.encode(), u.start_time))
+            return [u for u in self._uploads.values() if u.bucket == bucket]
 
     def add(self, upload: Upload, number: int, blob: Blob, checksums: dict[str, str]) -> Part:
         """Store ``blob`` as part ``number``, replacing an earlier part of that number."""

@@ -96,17 +96,8 @@ def check_of_write(headers: Headers) -> Check:
     return check
 
 
-def check_of_delete(
-    match: str | None, modification_time: str | None = None, size: str | None = None
-) -> Check:
-    """Return the check of a delete's conditions on the object: its ETag, time and size.
-
-    Raises ``NotImplemented`` for time and size, which are only for directory buckets.
-    """
-    for name, value in (("last modified time", modification_time), ("size", size)):
-        if value is not None:
-            message = f"A condition on the {name} is for directory buckets, which are not here."
-            raise ApiError("NotImplemented", message, 501)
+def check_of_delete(match: str | None) -> Check:
+    """Return the check of a delete's If-Match on the object."""
 
     def check(info: ObjectInfo | None) -> None:
         if match is not None:
@@ -237,7 +228,6 @@ WRITING = {
     *(n.lower() for n in (*_PLAIN, *_SPECIAL)),
 }
 """Headers of a write that :func:`kept` respects."""
-_HIDDEN = (TAGS, ACL)  # ACL: of objects that an emulator before 2026-11-24 wrote
 
 _FRAMING = re.compile(r"(^|,)\s*aws-chunked\s*(?=,|$)")
 _CLASSES = "STANDARD REDUCED_REDUNDANCY STANDARD_IA ONEZONE_IA INTELLIGENT_TIERING GLACIER_IR"
@@ -296,8 +286,7 @@ def sums(info: ObjectInfo) -> dict[str, str]:
 
 def response_headers(info: ObjectInfo) -> dict[str, str]:
     """Return the stored headers for the answer to GET or HEAD, without checksums."""
-    headers = {k: v for k, v in info.headers.items() if not k.startswith(PREFIX)}
-    headers = {k: v for k, v in headers.items() if k not in _HIDDEN}
+    headers = {k: v for k, v in info.headers.items() if k != TAGS and not k.startswith(PREFIX)}
     if tags := tags_of(info.headers):
         headers["x-amz-tagging-count"] = str(len(tags))
     return headers
@@ -471,18 +460,9 @@ class Objects:
             response.headers["x-amz-copy-source-version-id"] = source.version
         return response
 
-    @operation(
-        "DeleteObject",
-        heeds="versionId if-match x-amz-if-match-last-modified-time x-amz-if-match-size "
-        "x-amz-bypass-governance-retention",
-    )
+    @operation("DeleteObject", heeds="versionId if-match x-amz-bypass-governance-retention")
     def delete(self, request: Request, bucket: str, key: str) -> Response:
-        headers = request.headers
-        check = check_of_delete(
-            headers.get("If-Match"),
-            headers.get("x-amz-if-match-last-modified-time"),
-            headers.get("x-amz-if-match-size"),
-        )
+        check = check_of_delete(request.headers.get("If-Match"))
         result = self.store.delete(bucket, key, request.args.get("versionId"), check=check)
         version = {"x-amz-version-id": result.version} if result.version else {}
         marker = {"x-amz-delete-marker": "true"} if result.marker else {}
@@ -567,13 +547,14 @@ def written_version(info: ObjectInfo) -> dict[str, str]:
 
 
 def _of_write(info: ObjectInfo, *, checksums: bool = True) -> dict[str, str]:
-    encryption_headers = {
-        k: v for k, v in info.headers.items() if k.startswith("x-amz-server-side-")
-    }
     checksum_headers = sums(info) if checksums else {}
     if checksum_headers:
         checksum_headers.setdefault(TYPE, "FULL_OBJECT")
-    return encryption_headers | checksum_headers | written_version(info)
+    return encryption_headers(info.headers) | checksum_headers | written_version(info)
+
+
+def encryption_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    return {k: v for k, v in headers.items() if k.startswith("x-amz-server-side-")}
 
 
 def _describe(request: Request, info: ObjectInfo) -> tuple[Response, int, int]:

@@ -22,7 +22,6 @@ from trainyard.emulator.request_scope import ApiError, S3Error
 
 # S3's XML, written and read.
 
-ElementTree.register_namespace("xsi", "http://www.w3.org/2001/XMLSchema-instance")
 NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 _PREFIX = f"{{{NAMESPACE}}}"
 ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -38,8 +37,8 @@ class Response(AnyResponse):
 OWNER = [("ID", "emulator"), ("DisplayName", "emulator")]
 """Owner of every bucket and object."""
 
-Tree: TypeAlias = "Iterable[tuple[str, str | int | bool | Tree] | ElementTree.Element]"
-"""Children in order: (tag, text) or (tag, children), or a finished element."""
+Tree: TypeAlias = "Iterable[tuple[str, str | int | bool | Tree]]"
+"""Children in order: (tag, text) or (tag, children)."""
 
 
 def document(tag: str, children: "Tree | str", status: int = 200) -> Response:
@@ -97,11 +96,7 @@ def timestamp(moment: datetime) -> str:
 
 
 def _fill(parent: ElementTree.Element, children: Tree) -> None:
-    for entry in children:
-        if isinstance(entry, ElementTree.Element):
-            parent.append(entry)
-            continue
-        tag, value = entry
+    for tag, value in children:
         child = ElementTree.SubElement(parent, tag)
         if isinstance(value, bool):
             child.text = "true" if value else "false"

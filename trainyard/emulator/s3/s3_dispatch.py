@@ -3,7 +3,8 @@
 import logging
 import re
 import uuid
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
 from xml.etree.ElementTree import Element
 
@@ -11,8 +12,15 @@ from werkzeug import Request
 
 from trainyard.emulator.request_scope import ApiError, S3Error
 from trainyard.emulator.s3 import operation_routes
-from trainyard.emulator.s3.buckets import Attributes, Buckets, Settings, Tagging
-from trainyard.emulator.s3.list_objects import LIMIT, encode, of_checksums, roll_up
+from trainyard.emulator.s3.buckets import Buckets, Settings, Tagging
+from trainyard.emulator.s3.list_objects import (
+    LIMIT,
+    Page,
+    encode,
+    of_checksums,
+    read_page,
+    read_prefixes,
+)
 from trainyard.emulator.s3.multipart import MAX_PARTS, Upload, Uploads
 from trainyard.emulator.s3.object_index import seq_of
 from trainyard.emulator.s3.object_requests import (
@@ -24,6 +32,7 @@ from trainyard.emulator.s3.object_requests import (
     check_target,
     copy_elements,
     elements,
+    encryption_headers,
     number,
     open_source,
     receive,
@@ -67,7 +76,6 @@ class S3:
             Buckets(store, uploads),
             Versions(store),
             Tagging(store),
-            Attributes(store),
             Settings(store),
         )
         self._rooms: dict[str, object] = {type(room).__name__: room for room in rooms}
@@ -144,10 +152,7 @@ class Parts:
         response = operation_routes.document("InitiateMultipartUploadResult", tree)
         if algorithm:
             response.headers.extend({_ALGORITHM: algorithm.upper(), TYPE: kind})
-        encryption_headers = {
-            k: v for k, v in upload.headers.items() if k.startswith("x-amz-server-side-")
-        }
-        response.headers.extend(encryption_headers)
+        response.headers.extend(encryption_headers(upload.headers))
         return response
 
     @operation("UploadPart", heeds=["uploadId", "partNumber", f"{PREFIX}*"])
@@ -204,10 +209,7 @@ class Parts:
             *elements(sums(info)),
         ]
         response = operation_routes.document("CompleteMultipartUploadResult", tree)
-        encryption_headers = {
-            k: v for k, v in info.headers.items() if k.startswith("x-amz-server-side-")
-        }
-        response.headers.extend(encryption_headers | written_version(info))
+        response.headers.extend(encryption_headers(info.headers) | written_version(info))
         return response
 
     def _complete_upload(
@@ -316,16 +318,6 @@ def _need_algorithm(upload: Upload, request: Request) -> None:
 # A bucket's versioning: its setting, and the listing of all versions.
 
 
-@dataclass(slots=True)
-class _Page:
-    entries: list[ObjectInfo] = field(default_factory=list)
-    prefixes: list[str] = field(default_factory=list)
-    key: str = ""
-    """Key of the last entry: the next page starts after it."""
-    version: str = ""
-    is_truncated: bool = False
-
-
 @dataclass(frozen=True, slots=True)
 class Versions:
     store: ObjectStore
@@ -350,9 +342,6 @@ class Versions:
                 raise ApiError("MalformedXML", operation_routes.MALFORMED_XML)
             message = "The Versioning element must be specified"
             raise ApiError("IllegalVersioningConfigurationException", message)
-        if status == "Suspended" and self.store.setting(bucket, "object-lock"):
-            message = "An Object Lock configuration is present on this bucket, so the versioning "
-            raise ApiError("InvalidBucketState", message + "state cannot be changed.", 409)
         self.store.set(bucket, VERSIONING, status)
         return Response()
 
@@ -373,44 +362,28 @@ class Versions:
         tree: list = [("Name", bucket), ("Prefix", encode(request, args.get("prefix", "")))]
         tree += [("KeyMarker", encode(request, marker)), ("VersionIdMarker", version)]
         if page.is_truncated:
-            tree.append(("NextKeyMarker", encode(request, page.key)))
+            tree.append(("NextKeyMarker", encode(request, page.last)))
             tree += [("NextVersionIdMarker", page.version)] if page.version else []
         tree += [("MaxKeys", limit), ("IsTruncated", page.is_truncated)]
         if delimiter := args.get("delimiter"):
             tree.append(("Delimiter", encode(request, delimiter)))
         if args.get("encoding-type") == "url":
             tree.append(("EncodingType", "url"))
-        tree += [self._entry(request, bucket, info) for info in page.entries]
+        tree += [self._entry(request, bucket, info) for info in page.contents]
         for prefix in page.prefixes:
             tree.append(("CommonPrefixes", [("Prefix", encode(request, prefix))]))
         return operation_routes.document("ListVersionsResult", tree)
 
-    def _read(self, request: Request, bucket: str, limit: int, marker: str, version: str) -> _Page:
-        prefix, delimiter = request.args.get("prefix", ""), request.args.get("delimiter", "")
-        page, end = _Page(), successor(prefix.encode())
-        low, below = self._start(bucket, marker, version)
-        if delimiter and marker and (common_prefix := roll_up(marker, prefix, delimiter)):
-            low = max(low, successor(common_prefix.encode()))  # an earlier page had that prefix
-        low = max(low, prefix.encode())
-        while limit:
-            common_prefix = None
-            for info in self.store.index.versions(bucket, low, end, below):
-                common_prefix = roll_up(info.key, prefix, delimiter)
-                if len(page.entries) + len(page.prefixes) == limit:
-                    page.is_truncated = True
-                    return page
-                page.key, page.version = (
-                    common_prefix or info.key,
-                    "" if common_prefix else info.version,
-                )
-                if common_prefix:
-                    page.prefixes.append(common_prefix)
-                    break
-                page.entries.append(info)
-            if common_prefix is None:
-                return page
-            low, below = successor(common_prefix.encode()), 2**63 - 1
-        return page
+    def _read(self, request: Request, bucket: str, limit: int, marker: str, version: str) -> Page:
+        prefix = read_prefixes(request)[0].encode()
+        first, below = self._start(bucket, marker, version)
+
+        def versions(start: bytes) -> Iterator[ObjectInfo]:
+            low = max(start or first, prefix)
+            bound = below if low == first else 2**63 - 1
+            return self.store.index.versions(bucket, low, successor(prefix), bound)
+
+        return read_page(versions, request, marker, limit)
 
     def _start(self, bucket: str, marker: str, version: str) -> tuple[bytes, int]:
         """Return where a listing starts: after all of the marker's versions, or after the named

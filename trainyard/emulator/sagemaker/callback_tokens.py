@@ -7,11 +7,9 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from trainyard.emulator.request_scope import ApiError
+from trainyard.emulator.request_scope import ApiError, invalid
 
 _LETTERS = string.ascii_letters + string.digits
-MOST = 50  # output parameters
-LONGEST = {"Value": 1024, "FailureReason": 256}  # characters, by botocore's model
 
 
 @dataclass(slots=True)
@@ -65,16 +63,10 @@ class Callbacks:
         """Raise ``ValidationException`` if a declared output is missing; the step then waits on."""
         outputs = request.get("OutputParameters", [])
         values = {output["Name"]: output["Value"] for output in outputs}
-        if len(outputs) > MOST:
-            raise _invalid(f"OutputParameters has {len(outputs)} members; {MOST} are allowed")
-        for value in values.values():
-            _check_length("Value", value)
         return self._take(request, {"outputs": values})
 
     def fail(self, request: dict) -> dict:
-        reason = request.get("FailureReason", "")
-        _check_length("FailureReason", reason)
-        return self._take(request, {"failure": reason})
+        return self._take(request, {"failure": request.get("FailureReason", "")})
 
     def close(self) -> None:
         """End all waiting."""
@@ -91,24 +83,15 @@ class Callbacks:
             waiting = self._all[token]
             # The same call again, by its ClientRequestToken, gets the same answer.
             if waiting.answer_event.is_set() and not (id_ and waiting.request == id_):
-                raise _invalid(f"Callback token '{token}' was answered already.")
+                raise invalid(f"Callback token '{token}' was answered already.")
             if "outputs" in answer:
                 missing = set(waiting.output_parameters) - answer["outputs"].keys()
                 if missing:
                     message = (
                         f"the step declares OutputParameters {sorted(waiting.output_parameters)}"
                     )
-                    raise _invalid(f"{message}; not given: {sorted(missing)}")
+                    raise invalid(f"{message}; not given: {sorted(missing)}")
             if not waiting.answer_event.is_set():
                 waiting.answer, waiting.request = answer, id_
                 waiting.answer_event.set()
         return {"PipelineExecutionArn": waiting.execution}
-
-
-def _check_length(name: str, value: str) -> None:
-    if len(value) > LONGEST[name]:
-        raise _invalid(f"{name} has {len(value)} characters; {LONGEST[name]} are allowed")
-
-
-def _invalid(message: str) -> ApiError:
-    return ApiError("ValidationException", message)

@@ -21,11 +21,11 @@ from trainyard.emulator.request_scope import (
     ApiError,
     account_of,
     caller,
+    invalid,
     region,
     region_of,
 )
-from trainyard.emulator.request_shapes import model
-from trainyard.emulator.sagemaker.resources import Kind, Operation, Store, summary
+from trainyard.emulator.sagemaker.resources import Kind, Operation, Store
 from trainyard.permissions.policy_documents import MalformedPolicy, read_policy
 
 _TAGGING = frozenset({"AddTags", "ListTags", "DeleteTags"})
@@ -44,10 +44,10 @@ class _RegistryKind(Kind):
     """A kind of the registry, with SageMaker's other words for what is missing or there."""
 
     def missing(self, arn: str, verb: str = "Describe") -> ApiError:
-        return _invalid(f"{self._words().title()} {arn} does not exist.")
+        return invalid(f"{self._words().title()} {arn} does not exist.")
 
     def existing(self, arn: str) -> ApiError:
-        return _invalid(f"{self._words().title()} already exists: {arn}")
+        return invalid(f"{self._words().title()} already exists: {arn}")
 
 
 # the largest page, and the oldest first: API reference
@@ -77,7 +77,6 @@ class Registry(Store):
             "GetModelPackageGroupPolicy": self._get_policy,
             "DeleteModelPackageGroupPolicy": self._delete_policy,
             "CreateModelPackage": self._create_package,
-            "BatchDescribeModelPackage": self._batch_describe,
             "UpdateModelPackage": self._update_package,
         }
 
@@ -102,14 +101,14 @@ class Registry(Store):
         try:
             read_policy("the resource policy", request["ResourcePolicy"])
         except MalformedPolicy as wrong:
-            raise _invalid(f"Invalid resource policy: {wrong}") from None
+            raise invalid(f"Invalid resource policy: {wrong}") from None
         self._save(GROUP, group | {"_policy": request["ResourcePolicy"]})
         return {"ModelPackageGroupArn": group["ModelPackageGroupArn"]}
 
     def _get_policy(self, request: dict) -> dict:
         group = self._find(GROUP, request)
         if "_policy" not in group:
-            raise _invalid(f"Cannot find resource policy for: {group['ModelPackageGroupArn']}")
+            raise invalid(f"Cannot find resource policy for: {group['ModelPackageGroupArn']}")
         return {"ResourcePolicy": group["_policy"]}
 
     def _delete_policy(self, request: dict) -> dict:
@@ -128,9 +127,9 @@ class Registry(Store):
         group_name, name = request.get("ModelPackageGroupName"), request.get("ModelPackageName")
         if group_name and name:
             message = "Both ModelPackageName and ModelPackageGroupName are provided in the input. "
-            raise _invalid(message + "Cannot determine which one to use.")
+            raise invalid(message + "Cannot determine which one to use.")
         if not group_name and not name:
-            raise _invalid("Missing ARN.")
+            raise invalid("Missing ARN.")
         package = {
             **request,
             "CreatedBy": _user(),
@@ -152,19 +151,6 @@ class Registry(Store):
     def _notify_change(self, answer: dict) -> None:
         request = {"ModelPackageName": answer["ModelPackageArn"]}
         self._on_change(self._describe(PACKAGE, request))
-
-    def _batch_describe(self, request: dict) -> dict:
-        answer = model().operation_model("BatchDescribeModelPackage").output_shape.members
-        members = frozenset(answer["ModelPackageSummaries"].value.members)
-        summaries, errors = {}, {}
-        for arn in request["ModelPackageArnList"]:
-            try:
-                package = self._find(PACKAGE, {"ModelPackageName": arn})
-            except ApiError as failure:
-                errors[arn] = {"ErrorCode": failure.code, "ErrorResponse": failure.message}
-                continue
-            summaries[arn] = {"InferenceSpecification": {}} | summary(PACKAGE, package, members)
-        return {"ModelPackageSummaries": summaries, "BatchDescribeModelPackageErrorMap": errors}
 
     def _update_package(self, request: dict) -> dict:
         """Change only the members that the call names."""
@@ -222,18 +208,14 @@ def find_arn(operation: str, request: dict) -> str:
 def refuse_foreign(group: str) -> None:
     """Refuse the ARN of a group in another region, or in an account that does not exist here."""
     if group.startswith("arn:") and region_of(group) != region():
-        raise _invalid(f"{group} is in another region than the request's, {region()}.")
+        raise invalid(f"{group} is in another region than the request's, {region()}.")
     if group.startswith("arn:") and account_of(group) not in EXISTING:
-        raise _invalid(f"{group} is in an account that does not exist here (docs/emulator.md).")
+        raise invalid(f"{group} is in an account that does not exist here (docs/emulator.md).")
 
 
 def _user() -> dict:
     """Return who makes the request, as UserContext."""
     return {"IamIdentity": {"Arn": caller()}} if caller() else {}
-
-
-def _invalid(message: str) -> ApiError:
-    return ApiError("ValidationException", message)
 
 
 # Tags on pipelines, executions and jobs.

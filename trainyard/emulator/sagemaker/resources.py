@@ -17,7 +17,7 @@ from pathlib import Path
 from botocore.model import OperationModel, Shape
 
 from trainyard.emulator.json_documents import read_json, write_json
-from trainyard.emulator.request_scope import ApiError, make_arn, page, sort_items
+from trainyard.emulator.request_scope import ApiError, is_listed, make_arn, page, sort_items
 from trainyard.emulator.request_shapes import check, model
 
 # Kinds of resources that SageMaker only stores, with the facts of botocore's model.
@@ -131,6 +131,8 @@ _NEEDS = (
     (("Feature",), "a feature store, online and offline"),
     (("Cluster", "ComputeQuota", "TrainingPlan", "ReservedCapacity"), "HyperPod's instances"),
     (("Domain", "UserProfile", "Space", "App", "Studio"), "SageMaker Studio"),
+    (("BatchDescribe",), "nothing: DescribeModelPackage describes each"),
+    (("WeightsAndCapacities",), "weights that change: UpdateEndpoint shifts requests"),
     (("InferenceRecommendations",), "load tests on instances of every type"),
     (("InferenceComponent", "InferenceExperiment"), "endpoints with shadow or shared models"),
     (("OptimizationJob", "AIBenchmark", "AIRecommendation", "AIWorkload"), "model compilers"),
@@ -322,13 +324,9 @@ class Store:
         modification_time = record.get("LastModifiedTime", creation_time)
         name = record[kind.arn_key].partition(f":{kind.resource}/")[2]
         return (
-            request.get("NameContains", "").lower() in name
-            and request.get("CreationTimeAfter", creation_time) <= creation_time
-            and request.get("CreationTimeBefore", creation_time) >= creation_time
+            is_listed(request, name, creation_time, modification_time)
             and request.get("CreatedAfter", creation_time) <= creation_time
             and request.get("CreatedBefore", creation_time) >= creation_time
-            and request.get("LastModifiedTimeAfter", modification_time) <= modification_time
-            and request.get("LastModifiedTimeBefore", modification_time) >= modification_time
         )
 
 

@@ -1,7 +1,7 @@
 """Find why a run failed: its first cause, the lines that show it, and what to do.
 
 ``read_evidence`` gathers what the service keeps, ``diagnosis`` tries ``known_causes``,
-``logged_exceptions`` and ``failed_conditions`` in order, ``cause_display`` shows it. To add a
+``logged_exceptions`` and ``failed_conditions`` in order, ``run_display`` shows it. To add a
 cause: a row of ``known_causes`` and a real failure in ``benchmarks.why``. What nothing shows is
 called unknown.
 """

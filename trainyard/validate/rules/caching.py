@@ -1,4 +1,4 @@
-"""Check the step cache: can a step be cached at all, does it ever hit?"""
+"""Check the step cache: does it ever hit?"""
 
 import re
 from collections.abc import Iterator
@@ -6,48 +6,15 @@ from typing import Any
 
 from trainyard.language.definition_document import Step, key_arguments
 from trainyard.language.expressions import GET
-from trainyard.language.step_types import step_type
 from trainyard.validate.rules.job_view import Job, strings, training
 from trainyard.validate.rules.rule import Violation, rule, steps
 
-GUIDE = "developer guide, pipelines-caching"
 EVER_NEW = ("PipelineExecutionId", "PipelineExecutionArn", "StartDateTime", "CurrentDateTime")
 """Execution variables that no two runs share."""
 TIMESTAMP = re.compile(
     r"(?<!\d)20\d\d-?[01]\d-?[0-3]\d[-T_]?[0-2]\d[-:]?[0-5]\d[-:]?[0-5]\d(?!\d{4})"
 )
 """A date with a time, as at the end of the SDK's job names."""
-
-
-def _config(step: Step) -> dict[str, Any]:
-    config = step.document.get("CacheConfig")
-    return config if isinstance(config, dict) else {}
-
-
-@rule(
-    "warning",
-    select=steps,
-    reason="the step runs each time",
-    fix="leave CacheConfig out",
-    source=f"{GUIDE}: step types that can be cached; SDK 3.27, the steps with cache_config",
-)
-def cache_on_uncached_type(step: Step) -> Iterator[Violation]:
-    if _config(step).get("Enabled") and not step_type(step.type).is_cached:
-        problem = f"steps of type {step.type} are not cached"
-        yield Violation(step=step, path=f"{step.path}.CacheConfig", problem=problem)
-
-
-@rule(
-    "warning",
-    select=steps,
-    reason="AWS wants a timeout with it: without one, the service decides how old a result may be",
-    fix="set ExpireAfter: P30D",
-    source=f"{GUIDE}: you must also define a timeout",
-)
-def cache_without_expiry(step: Step) -> Iterator[Violation]:
-    if _config(step).get("Enabled") and not _config(step).get("ExpireAfter"):
-        problem = "Enabled without ExpireAfter"
-        yield Violation(step=step, path=f"{step.path}.CacheConfig", problem=problem)
 
 
 def _key(step: Step) -> Iterator[tuple[str, Any]]:

@@ -34,23 +34,6 @@ def _from_file_system(job: Job) -> Iterator[tuple[str, str, dict[str, Any]]]:
 
 @rule(
     "error",
-    select=processing,
-    reason="the service refuses it, although the processing guide mentions it",
-    fix="set S3InputMode to File",
-    source="#4711 #3962; API reference, ProcessingS3Input.S3InputMode",
-)
-def fastfile_on_processing(job: Job) -> Iterator[Violation]:
-    for index, item in job.items("ProcessingInputs"):
-        s3 = job.document.value(item.get("S3Input"))
-        if isinstance(s3, dict) and s3.get("S3InputMode") == "FastFile":
-            field = f"ProcessingInputs[{index}].S3Input.S3InputMode"
-            yield job.make_violation(
-                field, f"input {item.get('InputName')!r} has FastFile, a training mode"
-            )
-
-
-@rule(
-    "error",
     select=training,
     reason="the service refuses the job: FastFile takes S3 prefixes only",
     fix="set S3DataType to S3Prefix, or InputMode to File",

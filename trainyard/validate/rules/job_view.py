@@ -13,7 +13,6 @@ from typing import Any, Literal
 from trainyard.emulator.algorithms.xgboost import facts
 from trainyard.instance_types import MACHINES, Machine
 from trainyard.language.definition_document import Document, Step
-from trainyard.language.evaluation import Unknown
 from trainyard.language.step_types import step_type
 from trainyard.language.step_types.job_steps import PROCESSING_JOB, TRAINING_JOB, TRANSFORM_JOB
 from trainyard.validate.rules.rule import Violation
@@ -197,11 +196,6 @@ def as_list(value: Any) -> list[Any]:
 def known_text(value: Any) -> str | None:
     """Return ``value`` if it is a string, else None."""
     return value if isinstance(value, str) else None
-
-
-def is_known(value: Any) -> bool:
-    """Return whether there is a value, and it is known before the run."""
-    return value is not None and not isinstance(value, Unknown)
 
 
 def member(path: str, key: str) -> str:

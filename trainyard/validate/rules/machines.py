@@ -3,38 +3,15 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from trainyard.common.errors import nearest
-from trainyard.instance_types import MACHINES, Machine
+from trainyard.instance_types import Machine
 from trainyard.validate.rules.job_view import (
     PROCESSES,
     Job,
     as_list,
-    containers,
     processing,
     training,
 )
 from trainyard.validate.rules.rule import Violation, rule
-
-
-@rule(
-    "error",
-    select=containers,
-    reason="the service refuses the job, minutes after the pipeline was started",
-    fix="name an instance type that SageMaker has",
-    source="botocore 1.44.5, TrainingInstanceType and ProcessingInstanceType",
-)
-def unknown_instance_type(job: Job) -> Iterator[Violation]:
-    name = job.instance_type
-    if name is None or name in MACHINES:
-        return
-    if name.count(".") == 2:
-        fix = nearest(name, [*MACHINES])
-    else:
-        # EC2's own names lack the prefix.
-        fix = f"write ml.{name}" if f"ml.{name}" in MACHINES else "write ml.<family>.<size>"
-    problem = f"{name!r} is not an instance type of SageMaker"
-    yield job.make_violation(job.resource("InstanceType"), problem, fix)
-
 
 GROUPS = "ResourceConfig.InstanceGroups"
 
@@ -78,19 +55,6 @@ def unknown_instance_group(job: Job) -> Iterator[Violation]:
                     f"InputDataConfig[{index}].{field}[{position}]",
                     f"there is no group {name!r}; there are {choices}",
                 )
-
-
-@rule(
-    "error",
-    select=processing,
-    reason="the service refuses the job, minutes after the pipeline was started",
-    fix="choose a type that processing has (ml.g5, ml.g6e, ml.p5.4xlarge …), or a training step",
-    source="botocore 1.44.5, ProcessingInstanceType",
-)
-def not_a_processing_type(job: Job) -> Iterator[Violation]:
-    if job.machine and not job.machine.processing:
-        problem = f"{job.machine.name} is for training jobs only"
-        yield job.make_violation(job.resource("InstanceType"), problem)
 
 
 @rule(

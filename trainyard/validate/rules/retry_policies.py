@@ -1,12 +1,13 @@
-"""Check RetryPolicies: step types, causes and limits that the service accepts."""
+"""Check RetryPolicies: do they have an effect, and does it come in time?
+
+What the service refuses in them, the shape of a step says (step_request_checks).
+"""
 
 from collections.abc import Iterator
 from typing import Any
 
-from trainyard.common.errors import nearest
 from trainyard.language.definition_document import Step
-from trainyard.language.retries import CAPACITY, CAUSES, GUIDE, INTERVAL_SECONDS, LIMITS
-from trainyard.language.step_types import step_type
+from trainyard.language.retries import CAPACITY, CAUSES, GUIDE, INTERVAL_SECONDS
 from trainyard.validate.rules.job_view import as_list
 from trainyard.validate.rules.rule import Violation, rule, steps
 
@@ -19,66 +20,6 @@ def _policies(step: Step) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _causes(policy: dict[str, Any]) -> list[Any]:
     return as_list(policy.get("ExceptionType"))
-
-
-@rule(
-    "error",
-    select=steps,
-    reason="the service refuses the definition",
-    fix="leave RetryPolicies out; a Lambda step's function retries by itself",
-    source=f"{GUIDE}: the step types that can be retried; #3922",
-)
-def retries_on_unsupported_step(step: Step) -> Iterator[Violation]:
-    if step.document.get("RetryPolicies") and not step_type(step.type).is_retried:
-        problem = f"steps of type {step.type} are not retried"
-        yield Violation(step=step, path=f"{step.path}.RetryPolicies", problem=problem)
-
-
-@rule(
-    "error",
-    select=steps,
-    reason="the service refuses the definition",
-    fix="name one of " + ", ".join(CAUSES),
-    source=f"{GUIDE}: supported exception types",
-)
-def unknown_retry_cause(step: Step) -> Iterator[Violation]:
-    for path, policy in _policies(step):
-        for index, cause in enumerate(_causes(policy)):
-            # A list, unlike a dict, also compares values that have no hash.
-            if cause not in list(CAUSES):
-                field = f"{path}.ExceptionType[{index}]"
-                problem = f"{cause!r} is not an exception type"
-                fix = nearest(str(cause), list(CAUSES))
-                yield Violation(step=step, path=field, problem=problem, fix=fix)
-
-
-@rule(
-    "error",
-    select=steps,
-    reason="the service refuses the definition",
-    fix="leave one of them out",
-    source=f"{GUIDE}: only one of MaxAttempts or ExpireAfterMin",
-)
-def two_retry_limits(step: Step) -> Iterator[Violation]:
-    for path, policy in _policies(step):
-        if policy.get("MaxAttempts") is not None and policy.get("ExpireAfterMin") is not None:
-            yield Violation(step=step, path=path, problem="has MaxAttempts and ExpireAfterMin")
-
-
-@rule(
-    "error",
-    select=steps,
-    reason="the service refuses the definition",
-    fix="keep it within the limits",
-    source=f"{GUIDE}: JSON schema",
-)
-def retry_limit_too_large(step: Step) -> Iterator[Violation]:
-    for path, policy in _policies(step):
-        for name, (least, most) in LIMITS.items():
-            value = policy.get(name)
-            if isinstance(value, int | float) and not least <= value <= most:
-                problem = f"is {value}; expected {least} to {most}"
-                yield Violation(step=step, path=f"{path}.{name}", problem=problem)
 
 
 @rule(

@@ -1,6 +1,5 @@
 """Check tags, by which costs are allocated and permissions given."""
 
-from collections import Counter
 from collections.abc import Iterator
 
 from trainyard.language.definition_document import Document
@@ -55,14 +54,11 @@ def uneven_tags(document: Document) -> Iterator[Violation]:
     "error",
     select=jobs,
     reason="the service refuses the job",
-    fix="name each key once, and none that begins with aws:",
+    fix="name no key that begins with aws:",
     source="API reference, Tag; Tagging AWS resources: aws: is reserved",
 )
 def tag_key_refused(job: Job) -> Iterator[Violation]:
     keys = _keys(job)
-    twice = [key for key, count in Counter(keys).items() if count > 1]
     reserved_keys = [key for key in keys if key.lower().startswith("aws:")]
-    for key in twice:
-        yield Violation(step=job.step, path=_tags_path(job), problem=f"{key!r} occurs twice")
     for key in reserved_keys:
         yield Violation(step=job.step, path=_tags_path(job), problem=f"{key!r} is reserved for AWS")

@@ -18,7 +18,7 @@ from steps.train import job
 from tests.training import worlds
 from tests.training.trainings import arguments, losses
 from training.export.artifact import open_artifact
-from training.weights.finetuning import base_model
+from training.weights.finetuning.hugging_face_folder import model_files_sha256
 from trainyard.common.errors import DataError
 from trainyard.common.hashes import file_sha256
 
@@ -170,8 +170,8 @@ def test_the_base_may_be_a_hugging_face_folder(base, alone, tmp_path):
     job.main(arguments(root, SHORT | tuned() | start))
     assert losses(root) == losses(alone)
     told = json.loads((root / "model/config.json").read_text())
-    assert told["base"]["sha256"] == base_model.sha256(folder)
-    assert told["training"]["parts"]["start"] == {"hugging_face": base_model.sha256(folder)}
+    assert told["base"]["sha256"] == model_files_sha256(folder)
+    assert told["training"]["parts"]["start"] == {"hugging_face": model_files_sha256(folder)}
 
 
 def pickled(folder: Path) -> None:
@@ -209,7 +209,7 @@ def nothing(folder: Path) -> None:
 def test_a_folder_that_is_no_base_is_refused_by_name(base, tmp_path, damage, expected):
     root = beginning(base, tmp_path / "ml", base / "model")
     folder = root / "input/data/start"
-    asked = {"hugging_face": "s3://bucket/base/", "model_sha256": base_model.sha256(folder)}
+    asked = {"hugging_face": "s3://bucket/base/", "model_sha256": model_files_sha256(folder)}
     if damage is not replaced:
         asked.pop("model_sha256")
     damage(folder)

@@ -36,13 +36,13 @@ def test_every_file_belongs_to_its_identity(folder, tmp_path):
     shutil.copytree(folder, copy)
     assert hugging_face_folder.is_unpacked(copy)
     assert evidence(copy) == evidence(folder) and evidence(copy)["bytes"] > 10_000
-    assert evidence(copy)["sha256"] == base_model.sha256(copy)
+    assert evidence(copy)["sha256"] == hugging_face_folder.model_files_sha256(copy)
     (copy / "code").mkdir()
     (copy / "code/inference.py").write_text("")
     assert evidence(copy)["sha256"] != evidence(folder)["sha256"]
-    again = base_model.sha256(copy)
+    again = hugging_face_folder.model_files_sha256(copy)
     (copy / "code/inference.py").rename(copy / "code/other.py")
-    assert base_model.sha256(copy) != again
+    assert hugging_face_folder.model_files_sha256(copy) != again
 
 
 def test_its_files_and_its_archive_are_the_same_model(folder, tmp_path):

@@ -183,8 +183,6 @@ def test_baselines_are_scored_row_by_row(splits, workload, model):
         assert [block["example"].tolist() for block in blocks] == rows
     values = {name: workload.metrics(blocks) for name, blocks in found.items()}
     assert values["logistic_regression"]["accuracy"]["value"] == 1  # light and dark
-    whole = workload.baselines(train, test, 1000)
-    assert whole["majority"]["accuracy"] == values["majority"]["accuracy"]["value"]
     assert values["majority"]["log_loss"]["value"] == pytest.approx(np.log(2), abs=0.1)
 
 

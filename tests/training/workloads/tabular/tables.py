@@ -9,7 +9,7 @@ import pyarrow as pa
 from training.data.dataset import Dataset
 from training.data.manifest import Manifest, Samples, Source, write_manifest
 from training.data.shard_writer import ShardWriter
-from training.workloads import Packing, load_packing
+from training.workloads import Packing, Workload, load_packing
 from training.workloads.column_packing import record_type
 
 SETTINGS = {
@@ -23,6 +23,20 @@ SETTINGS = {
     "dropout": 0.0,
     "embedding_dropout": 0.0,
 }
+
+
+def measure_baselines(
+    workload: Workload, train: Dataset, test: Dataset, limit: int
+) -> dict[str, dict[str, float]]:
+    """Return baseline → metric → value."""
+    metrics = {
+        name: workload.metrics(list(blocks))
+        for name, blocks in workload.baseline_scores(train, test, limit).items()
+    }
+    return {
+        name: {metric: entry["value"] for metric, entry in entries.items()}
+        for name, entries in metrics.items()
+    }
 
 
 def table(rows: int, seed: int = 0) -> pd.DataFrame:

@@ -11,7 +11,7 @@ from sklearn.metrics import log_loss
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from tests.training.workloads.tabular.tables import SETTINGS, dataset, table
+from tests.training.workloads.tabular.tables import SETTINGS, dataset, measure_baselines, table
 from training.data.manifest import Samples
 from training.workloads import load
 from training.workloads.tabular import baselines
@@ -33,7 +33,7 @@ def datasets(tmp_path, train, test):
 def evaluate(train, test, limit=10**6):
     workload = load("tabular", CALM)
     workload.fit(train)
-    return workload.baselines(train, test, limit)
+    return measure_baselines(workload, train, test, limit)
 
 
 def test_it_is_as_good_as_scikit_learns_own_pipeline(tmp_path):

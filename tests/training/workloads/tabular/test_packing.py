@@ -14,7 +14,7 @@ from tests.training.workloads.tabular.tables import SETTINGS, batch, pack, table
 from training.data.shard_writer import check_samples
 from training.workloads import load_packing
 from training.workloads.column_packing import MISSING, Codes, value_hashes
-from training.workloads.tabular.column_statistics import Moments, Statistics, Tally
+from training.workloads.tabular.column_statistics import Moments, Statistics
 from trainyard.common.errors import DataError, TrainingError
 
 pytestmark = pytest.mark.long
@@ -176,24 +176,6 @@ def test_a_number_beyond_float32_is_named():
 def test_impossible_settings_are_refused(change, expected):
     with pytest.raises(TrainingError, match=expected):
         load_packing("tabular", SETTINGS | change)
-
-
-counted = st.lists(st.dictionaries(st.none() | st.sampled_from("abcdefgh"), st.integers(0, 3)))
-
-
-@given(counted)
-def test_a_tally_counts_as_a_dictionary_does(parts):
-    tally, expected = Tally(), {}
-    code = {value: (7919 * (index + 3)) % 101 for index, value in enumerate("abcdefgh")}
-    for part in parts:
-        hashes = np.array([code.get(value, MISSING) for value in part], np.int64)
-        tally.add(pa.array(list(part), pa.string()), hashes, np.array([*part.values()], np.int64))
-        for value, count in part.items():
-            if count:
-                expected[value] = expected.get(value, 0) + count
-    found = tally.values()
-    assert list(found.counts.items()) == list(expected.items())  # in this order, too
-    assert found.hashes == {value: code.get(value, MISSING) for value in expected}
 
 
 @given(st.lists(st.lists(st.none() | st.sampled_from("abc"), max_size=4), max_size=5))

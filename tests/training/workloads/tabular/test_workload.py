@@ -9,7 +9,13 @@ import torch
 from torch.nn import functional as F
 
 from tests.training.trainings import check_shares, evaluated, loss_of
-from tests.training.workloads.tabular.tables import SETTINGS, dataset, pack, table
+from tests.training.workloads.tabular.tables import (
+    SETTINGS,
+    dataset,
+    measure_baselines,
+    pack,
+    table,
+)
 from training.data.dataset import Dataset
 from training.workloads import Workload, load
 from training.workloads.tabular.config import SPEC
@@ -58,7 +64,7 @@ def test_what_other_splits_hold_changes_nothing(tmp_path):
     before = dict(found.files())
     torch.manual_seed(0)
     evaluated(found, found.model().eval(), test)
-    found.baselines(train, test, 10**6)
+    measure_baselines(found, train, test, 10**6)
     assert dict(found.files()) == before
     assert "violet" not in before["features.json"].decode()
     assert found.features.numbers["weight"].mean < 200
@@ -141,7 +147,7 @@ def test_either_kind_of_column_is_enough(tmp_path, without):
     total, count = loss_of(found, model, tensors(train.read(np.arange(20))))
     total.backward()
     assert count == 20 and total.isfinite()
-    baselines = found.baselines(train, train, 100)
+    baselines = measure_baselines(found, train, train, 100)
     assert baselines["logistic_regression"]["log_loss"] < baselines["base_rate"]["log_loss"]
 
 
@@ -219,7 +225,7 @@ def test_training_learns_what_no_straight_line_can(workload, train, tmp_path):
         (total / count).backward()
         optimizer.step()
     found = evaluated(workload, model.eval(), test)
-    baselines = workload.baselines(train, test, 10**6)
+    baselines = measure_baselines(workload, train, test, 10**6)
     assert set(found) == set(baselines["base_rate"]) == {"log_loss", "auc", "accuracy", "brier"}
     assert found["accuracy"]["value"] > 0.85
     assert found["log_loss"]["value"] < baselines["logistic_regression"]["log_loss"] - 0.1
@@ -271,7 +277,7 @@ def test_the_metrics_are_those_of_the_scores(workload, train):
 
 
 def test_the_rows_of_shares_are_those_of_the_whole(workload, train, monkeypatch):
-    monkeypatch.setattr("training.workloads.tabular.workload.EVALUATION_BATCH", 137)
+    monkeypatch.setattr(type(workload), "at_once", 137)
     check_shares(workload, workload.model().eval(), train, ["colour"])
 
 

@@ -71,7 +71,7 @@ def shown(cloud: Cloud, monkeypatch):
 
 def asked(*jobs: str, after: str) -> str:
     curves = [("job", job) for job in jobs] + [("name", "loss") for _ in jobs]
-    return "/curves?" + urlencode([*curves, *(("rank", "") for _ in jobs), ("after", after)])
+    return "/curves?" + urlencode([*curves, ("after", after)])
 
 
 def test_a_browser_gets_what_is_new_and_infinite_values_as_text(shown):

@@ -64,7 +64,6 @@ def test_the_graph_and_the_timeline_follow_a_run_and_lead_to_its_steps(
     arn = cloud.start("live")
     page.goto(address(console, arn))
     page.locator("#node-Prepare .Executing rect").wait_for()
-    expect(page.locator(".counts")).to_have_text("1 Executing 3 not started", use_inner_text=True)
     before = page.locator(".gantt .times").inner_text()
     until(lambda: page.locator(".gantt .times").inner_text() != before)
     end.open()
@@ -102,5 +101,4 @@ def test_a_failed_run_says_why_above_all_else_also_in_the_report(
         page.locator("a[href]:not([href^='#'])").count() == 0
         and page.locator("script").count() == 0
     )
-    assert page.get_by_role("heading", name="Last lines of Fit").count() == 1
     assert faults(page) == []

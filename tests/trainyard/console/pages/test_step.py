@@ -80,13 +80,13 @@ def test_arguments_are_what_the_run_was_told_and_no_secret(client, runs):
     assert compared["LeftValue"] == 0.25  # as it stood in the file of Prepare's output
 
 
-def test_inputs_and_outputs_have_numbers_and_sizes(client, runs):
+def test_inputs_and_outputs_stand_by_their_addresses(client, runs):
     said = text(client.get(f"/runs/shown/{runs[0]}/Train"))
-    assert re.search(r"output ModelArtifacts\S* s3://bkt/models/\S+/model.tar.gz 1 \d+ B", said)
+    assert re.search(r"output ModelArtifacts\S* s3://bkt/models/\S+/model.tar.gz", said)
     said = text(client.get(f"/runs/shown/{runs[0]}/Prepare"))
-    assert re.search(r"output Outputs\[out\]\S* s3://bkt/prepared 2 \d+ B", said)
+    assert re.search(r"output Outputs\[out\]\S* s3://bkt/prepared", said)
     said = text(client.get(f"/runs/shown/{runs[0]}/Read"))
-    assert re.search(r"input ProcessingInputs\[raw\]\S* s3://bkt/raw/x 1 9 B", said)
+    assert re.search(r"input ProcessingInputs\[raw\]\S* s3://bkt/raw/x", said)
 
 
 def test_metrics_are_curves_and_the_last_lines_of_the_log_are_there(client, runs):

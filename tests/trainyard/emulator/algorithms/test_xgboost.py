@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import warnings
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -21,12 +20,11 @@ import pytest
 import xgboost
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn import metrics as sk
 
 from tests.trainyard.emulator.harness import Cloud, channel, cloud, training
 from trainyard.emulator.algorithms.image.sagemaker_xgboost_container import training as in_image
 from trainyard.emulator.algorithms.xgboost import channel_data as data
-from trainyard.emulator.algorithms.xgboost import facts, hyperparameters, train, xgboost_metrics
+from trainyard.emulator.algorithms.xgboost import facts, hyperparameters, train
 from trainyard.emulator.algorithms.xgboost.hyperparameters import UserError, validate
 from trainyard.emulator.sagemaker.jobs import training_job
 from trainyard.emulator.sagemaker.jobs.container_images import PACKAGES
@@ -386,32 +384,3 @@ def test_markers_and_hidden_files_are_no_data(tmp_path: Path) -> None:
     (tmp_path / "_SUCCESS").write_text("x")
     (tmp_path / ".a").write_text("x")
     assert data.read(tmp_path, facts.CSV, has_weights=False) is None
-
-
-# metrics
-
-
-@pytest.mark.sweep
-@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=2, max_size=30))
-def test_metrics_are_scikit_learns(pairs: list[tuple[int, int]]) -> None:
-    truth, found = (np.array(column) for column in zip(*pairs, strict=True))
-    both = truth, found
-    expected = {
-        "accuracy": sk.accuracy_score(*both),
-        "f1_macro": sk.f1_score(*both, average="macro", zero_division=0),
-        "precision_macro": sk.precision_score(*both, average="macro", zero_division=0),
-        "precision_micro": sk.precision_score(*both, average="micro", zero_division=0),
-        "recall_macro": sk.recall_score(*both, average="macro", zero_division=0),
-        "recall_micro": sk.recall_score(*both, average="micro", zero_division=0),
-    }
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        expected["balanced_accuracy"] = sk.balanced_accuracy_score(*both)
-    for name, value in expected.items():
-        assert xgboost_metrics._OF_CLASSES[name](truth, found) == pytest.approx(value), name
-    ones = [(side == 2).astype(int) for side in both]
-    scores = {"f1_binary": sk.f1_score, "precision": sk.precision_score, "recall": sk.recall_score}
-    for name, score in scores.items():
-        assert xgboost_metrics._OF_CLASSES[name](*ones) == pytest.approx(
-            score(*ones, zero_division=0)
-        )

@@ -242,7 +242,6 @@ def test_a_number_that_is_none_is_a_400(s3):
         for call, more in (
             (s3.list_object_versions, {"MaxKeys": wrong}),
             (s3.list_objects_v2, {"MaxKeys": wrong}),
-            (s3.list_multipart_uploads, {"MaxUploads": wrong}),
             (s3.get_object, {"Key": "k", "PartNumber": wrong}),
         ):
             assert code(call, Bucket=s3.bucket, **more) == ("InvalidArgument", 400)

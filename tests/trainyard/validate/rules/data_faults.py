@@ -174,11 +174,6 @@ OF_DATA = (
     *OF_TRANSFORM,
     *OF_GROUPS,
     *of(
-        "fastfile-on-processing",
-        shard=put("Shard", "ProcessingInputs.0.S3Input.S3InputMode", "FastFile"),
-        evaluate=put("Evaluate", "ProcessingInputs.0.S3Input.S3InputMode", "FastFile"),
-    ),
-    *of(
         "fastfile-without-prefix",
         manifest=put(
             "Train", "InputDataConfig.0.DataSource.S3DataSource.S3DataType", "ManifestFile"
@@ -343,12 +338,6 @@ OF_DATA = (
         tuning=put("Tune", f"{TUNED}.ResourceConfig.VolumeKmsKeyId", KEY),
     ),
     *of(
-        "cache-on-uncached-type",
-        condition=put("Verdict", "/CacheConfig", {"Enabled": True, "ExpireAfter": "P1D"}),
-        register=put("Register", "/CacheConfig", {"Enabled": True, "ExpireAfter": "P1D"}),
-    ),
-    *of("cache-without-expiry", train=drop("Train", "/CacheConfig.ExpireAfter")),
-    *of(
         "never-hits-the-cache",
         input=put("Shard", "ProcessingInputs.0.S3Input.S3Uri", run_uri("raw")),
         checkpoints=put("Train", "CheckpointConfig.S3Uri", run_uri("checkpoints")),
@@ -380,25 +369,6 @@ OF_DATA = (
             "CheckpointConfig.S3Uri",
             {"Std:Join": {"On": "/", "Values": ["s3://b", {"Get": "Execution.StartDateTime"}]}},
         ),
-    ),
-    *of(
-        "retries-on-unsupported-step",
-        lambda_step=retry("Notify", MaxAttempts=3),
-        condition=retry("Verdict", MaxAttempts=3),
-    ),
-    *of(
-        "unknown-retry-cause",
-        old_name=retry("Train", ExceptionType=["SageMaker.JOB_CAPACITY_ERROR"]),
-        bare=retry("Train", ExceptionType=["THROTTLING"]),
-        anything=retry("Shard", ExceptionType=["Exception"]),
-    ),
-    *of("two-retry-limits", train=retry("Train", MaxAttempts=3, ExpireAfterMin=60)),
-    *of(
-        "retry-limit-too-large",
-        attempts=retry("Train", MaxAttempts=21),
-        interval=retry("Train", MaxAttempts=2, IntervalSeconds=50_000),
-        expiry=retry("Shard", ExpireAfterMin=20_000),
-        negative=retry("Shard", MaxAttempts=-1),
     ),
     *of(
         "retry-without-effect",
@@ -445,6 +415,5 @@ OF_DATA = (
     *of(
         "tag-key-refused",
         reserved=add("Train", "Tags", {"Key": "aws:project", "Value": "a"}),
-        twice=add("Train", "Tags", {"Key": "project", "Value": "c"}),
     ),
 )

@@ -28,19 +28,6 @@ from tests.trainyard.validate.rules.fault import (
 
 OF_MACHINES = (
     *of(
-        "unknown-instance-type",
-        misspelt=machine("ml.p4d.24xlage"),
-        no_prefix=machine("p4d.24xlarge"),
-        of_a_processing_job=put("Shard", f"{SHARD}.InstanceType", "ml.m5.24xl"),
-        of_a_tuning_job=put("Tune", f"{TUNED}.ResourceConfig.InstanceType", "ml.m9z.large"),
-    ),
-    *of(
-        "not-a-processing-type",
-        a100=put("Evaluate", f"{SHARD}.InstanceType", "ml.p4d.24xlarge"),
-        trainium=put("Evaluate", f"{SHARD}.InstanceType", "ml.trn1.2xlarge"),
-        c5n=put("Shard", f"{SHARD}.InstanceType", "ml.c5n.xlarge"),
-    ),
-    *of(
         "more-processes-than-gpus",
         sixteen_on_eight=environment("Train", PET_NPROC_PER_NODE="16"),
         two_on_one=(*ONE_GPU, environment("Train", PET_NPROC_PER_NODE="2")),

@@ -36,12 +36,6 @@ from tests.trainyard.validate.rules.fault import (
 )
 
 NEAR = (
-    *of("unknown-instance-type", newest=machine("ml.p6-b300.48xlarge")),
-    *of(
-        "not-a-processing-type",
-        h100=put("Evaluate", f"{SHARD}.InstanceType", "ml.p5.4xlarge"),
-        of_training=machine("ml.trn1.2xlarge"),
-    ),
     *of(
         "more-processes-than-gpus",
         eight=environment("Train", PET_NPROC_PER_NODE="8"),
@@ -125,10 +119,6 @@ NEAR = (
     *of("runtime-beyond-usual-quota", five_days=put("Train", RUNTIME, 432_000)),
     *of("instances-beyond-usual-quota", twenty=put("Shard", f"{SHARD}.InstanceCount", 20)),
     *of("no-time-limit", short=put("Shard", RUNTIME, 60)),
-    *of(
-        "fastfile-on-processing",
-        pipe=put("Shard", "ProcessingInputs.0.S3Input.S3InputMode", "Pipe"),
-    ),
     *of(
         "fastfile-without-prefix",
         file=put("Train", "InputDataConfig.2.DataSource.S3DataSource.S3DataType", "ManifestFile"),
@@ -274,12 +264,6 @@ NEAR = (
     *of("volume-too-large", largest=put("Shard", f"{SHARD}.VolumeSizeInGB", 16_384)),
     *of("key-for-volume-only", both=put("Shard", f"{SHARD}.VolumeKmsKeyId", KEY)),
     *of(
-        "cache-on-uncached-type",
-        off=put("Register", "/CacheConfig", {"Enabled": False, "ExpireAfter": "P1D"}),
-        tuning=put("Tune", "/CacheConfig", {"Enabled": True, "ExpireAfter": "P1D"}),
-    ),
-    *of("cache-without-expiry", off=put("Train", "/CacheConfig", {"Enabled": False})),
-    *of(
         "never-hits-the-cache",
         off=(
             put("Train", "/CacheConfig.Enabled", False),
@@ -301,17 +285,6 @@ NEAR = (
             "CheckpointConfig.S3Uri",
             {"Std:Join": {"On": "/", "Values": ["s3://b", {"Get": "Execution.PipelineName"}]}},
         ),
-    ),
-    *of("retries-on-unsupported-step", none=put("Notify", "/RetryPolicies", [])),
-    *of(
-        "unknown-retry-cause",
-        all=retry("Shard", ExceptionType=["Step.SERVICE_FAULT", "SageMaker.RESOURCE_LIMIT"]),
-    ),
-    *of("two-retry-limits", expiry=retry("Train", ExpireAfterMin=60)),
-    *of(
-        "retry-limit-too-large",
-        largest=retry("Train", MaxAttempts=20, IntervalSeconds=43_200),
-        none=retry("Train", MaxAttempts=0),
     ),
     *of(
         "retry-without-effect",

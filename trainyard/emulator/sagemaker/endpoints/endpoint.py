@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from trainyard.emulator.request_scope import ApiError, Thread, make_arn
+from trainyard.emulator.request_scope import ApiError, Thread, invalid, make_arn
 from trainyard.emulator.sagemaker.endpoints.serving_instance import (
     Answer,
     Fleet,
@@ -55,7 +55,7 @@ def plan_deployment(config: dict, instances: int) -> Deployment:
     rollback = config.get("AutoRollbackConfiguration") or {}
     alarms = tuple(alarm["AlarmName"] for alarm in rollback.get("Alarms", []))
     if blue_green and rolling:
-        raise _invalid("DeploymentConfig: BlueGreenUpdatePolicy or RollingUpdatePolicy, not both")
+        raise invalid("DeploymentConfig: BlueGreenUpdatePolicy or RollingUpdatePolicy, not both")
     if rolling:
         step = _share(rolling, "MaximumBatchSize", instances)
         limit = rolling.get("MaximumExecutionTimeoutInSeconds", float("inf"))
@@ -69,7 +69,7 @@ def plan_deployment(config: dict, instances: int) -> Deployment:
     shares = _plan_traffic(routing, instances)
     bake = routing["WaitIntervalInSeconds"]
     if limit <= bake * len(shares) + termination:
-        raise _invalid(
+        raise invalid(
             f"MaximumExecutionTimeoutInSeconds {limit} must be more than the waits: {len(shares)} "
             f"times {bake} and {termination} s"
         )
@@ -83,7 +83,7 @@ def _plan_traffic(routing: dict, instances: int) -> tuple[float, ...]:
     if kind == "LINEAR":
         return _steps(_share(routing, "LinearStepSize", instances))
     if kind != "ALL_AT_ONCE":
-        raise _invalid(f"TrafficRoutingConfiguration.Type {kind!r}: ALL_AT_ONCE, CANARY or LINEAR")
+        raise invalid(f"TrafficRoutingConfiguration.Type {kind!r}: ALL_AT_ONCE, CANARY or LINEAR")
     return (1.0,)
 
 
@@ -96,20 +96,16 @@ def _steps(step: float) -> tuple[float, ...]:
 
 def _share(config: dict, member: str, instances: int) -> float:
     if member not in config:
-        raise _invalid(f"DeploymentConfig: {member} is missing")
+        raise invalid(f"DeploymentConfig: {member} is missing")
     kind, value = config[member]["Type"], config[member]["Value"]
     share = value / instances if kind == "INSTANCE_COUNT" else value / 100
     least, most = LIMITS[member]
     if instances == 1 and kind == "INSTANCE_COUNT":
-        raise _invalid(f"{member} of {value} of one instance is all: use CAPACITY_PERCENT, or more")
+        raise invalid(f"{member} of {value} of one instance is all: use CAPACITY_PERCENT, or more")
     if not (least <= share <= most and share > 0):
         bounds = f"{least:.0%} to {most:.0%} of the {instances} instances"
-        raise _invalid(f"{member} {kind} {value}: expected {bounds}")
+        raise invalid(f"{member} {kind} {value}: expected {bounds}")
     return share
-
-
-def _invalid(message: str) -> ApiError:
-    return ApiError("ValidationException", message)
 
 
 POLL_SECONDS = 0.1  # seconds between checks of the alarms
@@ -164,25 +160,6 @@ class Endpoint:
         fleet = Fleet(self._place, self.name, config)
         self._begin("Updating", lambda: self._deploy(fleet, deployment))
         self.deployment_config = deployment_config
-
-    def weigh(self, weights: dict[str, float], counts: dict[str, int]) -> None:
-        """Answer UpdateEndpointWeightsAndCapacities."""
-        variants = self._blue.variants
-        for name in {*weights, *counts} - variants.keys():
-            raise ApiError(
-                "ValidationException", f"{self.name} has no variant {name!r}: {[*variants]}"
-            )
-        new_weights = {n: weights.get(n, variant.weight) for n, variant in variants.items()}
-        if not sum(new_weights.values()):
-            raise ApiError("ValidationException", "at least one DesiredWeight must not be 0")
-
-        def change() -> None:
-            self._blue.weigh(weights)
-            for name, count in counts.items():
-                variants[name].count = count
-            self._become("InService")
-
-        self._begin("Updating", change)
 
     def invoke(self, body: bytes, headers: dict[str, str], target: str | None) -> VariantAnswer:
         """Send ``POST /invocations`` to a variant; a container that does not answer counts as a

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from trainyard.emulator.cloudwatch.alarms import Alarms
-from trainyard.emulator.request_scope import ApiError, page, sort_items
+from trainyard.emulator.request_scope import ApiError, invalid, page, sort_items
 from trainyard.emulator.request_shapes import Check, refuse_choice
 from trainyard.emulator.sagemaker.endpoints.endpoint import Endpoint, arn_of, plan_deployment
 from trainyard.emulator.sagemaker.endpoints.invocations import Invocations, Reply
 from trainyard.emulator.sagemaker.endpoints.model_containers import Forward, Models
 from trainyard.emulator.sagemaker.jobs.job import Place
-from trainyard.emulator.sagemaker.jobs.transfers import ClientFault, split_uri
+from trainyard.emulator.sagemaker.jobs.transfers import check_uri
 
 # CreateEndpointConfig: refused if no endpoint could run it, else stored.
 
@@ -48,20 +48,19 @@ class EndpointConfigs:
         variants = request["ProductionVariants"]
         names = [variant["VariantName"] for variant in variants]
         if not 1 <= len(variants) <= 10 or len(set(names)) < len(names):
-            raise _invalid(f"ProductionVariants {names}: expected 1 to 10 with a name each")
+            raise invalid(f"ProductionVariants {names}: expected 1 to 10 with a name each")
         for variant in variants:
             location = f"variant {variant['VariantName']}"
             if not variant.get("ModelName"):
-                raise _invalid(
-                    f"{location} has no ModelName: inference components are not run here"
-                )
+                raise invalid(f"{location} has no ModelName: inference components are not run here")
             if not variant.get("InstanceType"):
-                raise _invalid(f"{location} has no InstanceType")
+                raise invalid(f"{location} has no InstanceType")
             refuse_choice("ProductionVariantInstanceType", "instanceType", variant["InstanceType"])
             self._models.describe(variant["ModelName"])
         if not sum(variant.get("InitialVariantWeight", 1.0) for variant in variants):
-            raise _invalid("ProductionVariants: at least one InitialVariantWeight must not be 0")
-        _check_capture(request.get("DataCaptureConfig") or {})
+            raise invalid("ProductionVariants: at least one InitialVariantWeight must not be 0")
+        if capture := request.get("DataCaptureConfig"):
+            check_uri("DataCaptureConfig.DestinationS3Uri", capture["DestinationS3Uri"])
         return self._forward("CreateEndpointConfig", request)
 
     def describe(self, name: str) -> dict:
@@ -80,28 +79,11 @@ def checks(request: dict) -> Iterator[Check]:
 
 def _refuse_member(location: str, body: dict, member: str, feature: str) -> None:
     if body.get(member):
-        raise _invalid(f"{location}{member}: {feature} is not run here")
-
-
-def _check_capture(capture: dict) -> None:
-    if not capture:
-        return
-    try:
-        split_uri(capture["DestinationS3Uri"])
-    except ClientFault as fault:
-        raise _invalid(f"DataCaptureConfig.DestinationS3Uri: {fault}") from None
-
-
-def _invalid(message: str) -> ApiError:
-    return ApiError("ValidationException", message)
+        raise invalid(f"{location}{member}: {feature} is not run here")
 
 
 SUMMARY = ("EndpointName", "EndpointArn", "EndpointStatus", "CreationTime", "LastModifiedTime")
-RETAINED_MEMBERS = {
-    "DesiredWeight": "InitialVariantWeight",
-    "DesiredInstanceCount": "InitialInstanceCount",
-}
-"""VariantPropertyType → member of a variant that an update retains."""
+NOT_RETAINED = ("RetainAllVariantProperties", "RetainDeploymentConfig")
 
 
 class Endpoints:
@@ -124,7 +106,6 @@ class Endpoints:
             "DescribeEndpoint": self._describe,
             "ListEndpoints": self._list,
             "UpdateEndpoint": self.update,
-            "UpdateEndpointWeightsAndCapacities": self._weigh,
             "DeleteEndpoint": self.delete,
         }
 
@@ -157,7 +138,7 @@ class Endpoints:
             if self._is_closed:
                 raise ApiError("ServiceUnavailable", "The emulator is stopping.", 503)
             if name.lower() in self._live:
-                raise _invalid(f'Cannot create already existing endpoint "{arn_of(name)}".')
+                raise invalid(f'Cannot create already existing endpoint "{arn_of(name)}".')
             endpoint = self._live[name.lower()] = Endpoint(
                 self._place, name, config, self._list_alarms
             )
@@ -168,27 +149,13 @@ class Endpoints:
     def update(self, request: dict) -> dict:
         endpoint = self._find(request["EndpointName"])
         config = self._configs.describe(request["EndpointConfigName"])
-        if request.get("RetainAllVariantProperties"):
-            exclusions = request.get("ExcludeRetainedVariantProperties", [])
-            config = _retain_values(
-                config, endpoint, {d["VariantPropertyType"] for d in exclusions}
-            )
+        for member in NOT_RETAINED:
+            if request.get(member):
+                raise invalid(f"{member} is not supported here: the configuration says it all")
         deployment_config = request.get("DeploymentConfig") or {}
-        if request.get("RetainDeploymentConfig"):
-            deployment_config = endpoint.deployment_config
         deployment = plan_deployment(deployment_config, _instances(config))
         self._list_alarms(deployment.alarms)  # a missing alarm is refused now
         endpoint.update(config, deployment, deployment_config)
-        return {"EndpointArn": endpoint.arn}
-
-    def _weigh(self, request: dict) -> dict:
-        endpoint = self._find(request["EndpointName"])
-        changes = {e["VariantName"]: e for e in request["DesiredWeightsAndCapacities"]}
-        weights = {n: e["DesiredWeight"] for n, e in changes.items() if "DesiredWeight" in e}
-        counts = {
-            n: e["DesiredInstanceCount"] for n, e in changes.items() if "DesiredInstanceCount" in e
-        }
-        endpoint.weigh(weights, counts)
         return {"EndpointArn": endpoint.arn}
 
     def _describe(self, request: dict) -> dict:
@@ -230,7 +197,7 @@ class Endpoints:
 
     def _find(self, name: str) -> Endpoint:
         if not self.exists(name):
-            raise _invalid(f'Could not find endpoint "{arn_of(name)}".')
+            raise invalid(f'Could not find endpoint "{arn_of(name)}".')
         return self._live[name.lower()]
 
     def _list_alarms(self, names: Iterable[str]) -> list[str]:
@@ -238,26 +205,9 @@ class Endpoints:
         alarm_names = list(names)
         states = self._alarms.states(alarm_names)
         if missing := [name for name in alarm_names if name not in states]:
-            raise _invalid(f"AutoRollbackConfiguration: alarm {', '.join(missing)} does not exist")
+            raise invalid(f"AutoRollbackConfiguration: alarm {', '.join(missing)} does not exist")
         return [name for name, state in states.items() if state == "ALARM"]
 
 
 def _instances(config: dict) -> int:
     return sum(variant.get("InitialInstanceCount", 1) for variant in config["ProductionVariants"])
-
-
-def _retain_values(config: dict, endpoint: Endpoint, exclusions: set[str]) -> dict:
-    """Return ``config`` with the values that the endpoint now has for its variants."""
-    now = {v["VariantName"]: v for v in endpoint.describe()["ProductionVariants"]}
-    variants = []
-    for variant in config["ProductionVariants"]:
-        retained_values = {
-            member: now[variant["VariantName"]][kind]
-            for kind, member in RETAINED_MEMBERS.items()
-            if variant["VariantName"] in now and kind not in exclusions
-        }
-        variants.append(variant | retained_values)
-    result = config | {"ProductionVariants": variants}
-    if "DataCaptureConfig" not in exclusions and "DataCaptureConfig" in endpoint.config:
-        result["DataCaptureConfig"] = endpoint.config["DataCaptureConfig"]
-    return result

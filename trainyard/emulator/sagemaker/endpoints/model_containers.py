@@ -15,7 +15,7 @@ from typing import Any
 from trainyard.emulator.algorithms.xgboost.facts import repository
 from trainyard.emulator.containers.container_engine import find_engine
 from trainyard.emulator.containers.node import lacking
-from trainyard.emulator.request_scope import ApiError
+from trainyard.emulator.request_scope import ApiError, invalid
 from trainyard.emulator.sagemaker.jobs import container_images
 from trainyard.emulator.sagemaker.jobs.transfers import ClientFault, join_key, split_uri
 
@@ -45,28 +45,10 @@ class ModelServer:
     install: str
     """Packages that pip installs for these modules."""
 
-    crash: tuple[int, bytes, str]
-    """Status, body and content type that a request gets whose process ends meanwhile."""
-
     @property
     def path(self) -> Path:
         return SCRIPTS / self.script
 
-
-WORKER_DIED = json.dumps(
-    {"code": 500, "type": "InternalServerException", "message": "Worker died."}, indent=2
-).encode()
-"""TorchServe's answer (frontend, WorkerLifeCycle)."""
-BAD_GATEWAY = b"""<html>\r
-<head><title>502 Bad Gateway</title></head>\r
-<body>\r
-<center><h1>502 Bad Gateway</h1></center>\r
-<hr><center>nginx</center>\r
-</body>\r
-</html>\r
-"""
-"""Answer of nginx, before gunicorn in AWS's XGBoost and scikit-learn images."""
-_NGINX = (502, BAD_GATEWAY, "text/html")
 
 OWN_SERVER = ModelServer(
     name="the image's own server",
@@ -74,7 +56,6 @@ OWN_SERVER = ModelServer(
     script="",
     modules=(),
     install="",
-    crash=(0, b"the connection to the container broke off", "text/plain"),
 )
 """What an image starts as ``serve`` in a container engine; it answers at port 8080."""
 SERVERS = (
@@ -84,7 +65,6 @@ SERVERS = (
         script="pytorch_model.py",
         modules=("sagemaker_pytorch_serving_container",),
         install="sagemaker-pytorch-inference",
-        crash=(500, WORKER_DIED, "application/json"),
     ),
     ModelServer(
         name="AWS's XGBoost server",
@@ -92,7 +72,6 @@ SERVERS = (
         script="xgboost_model.py",
         modules=("xgboost", "scipy", "numpy"),
         install="xgboost-cpu",
-        crash=_NGINX,
     ),
     ModelServer(
         name="AWS's scikit-learn server",
@@ -100,7 +79,6 @@ SERVERS = (
         script="sklearn_model.py",
         modules=("sklearn", "numpy"),
         install="scikit-learn",
-        crash=_NGINX,
     ),
 )
 """The model servers; the first also serves images that a user has mapped
@@ -115,7 +93,7 @@ def server(image: str, python: Path) -> ModelServer:
     """
     name = repository(image)
     if reason := container_images.refusal(image):
-        raise _invalid(reason)
+        raise invalid(reason)
     if container_images.runs_in_engine(image):
         return OWN_SERVER
     match = next(
@@ -125,21 +103,17 @@ def server(image: str, python: Path) -> ModelServer:
     if not match:
         if "amazonaws.com" in image:
             descriptions = "; ".join(f"{s.name} ({', '.join(s.images)})" for s in SERVERS)
-            raise _invalid(
+            raise invalid(
                 f"image {image!r} is not served here: what replaces a container's `serve` "
                 f"is {descriptions}"
             )
         match = SERVERS[0]
     if missing := lacking(python, match.modules):
-        raise _invalid(
+        raise invalid(
             f"{python}, which replaces the image, lacks {', '.join(missing)} for {match.name}:"
             f" {python} -m pip install {match.install}"
         )
     return match
-
-
-def _invalid(message: str) -> ApiError:
-    return ApiError("ValidationException", message)
 
 
 Forward = Callable[[str, dict], dict]
@@ -181,10 +155,10 @@ class Models:
         """Store the model as requested; whether it can be served is checked when it is used."""
         single, several = request.get("PrimaryContainer"), request.get("Containers")
         if bool(single) == bool(several):
-            raise _invalid("A model needs either PrimaryContainer or Containers")
+            raise invalid("A model needs either PrimaryContainer or Containers")
         for container in several or [single]:
             if not container.get("Image") and not container.get("ModelPackageName"):
-                raise _invalid("A container of the model has neither Image nor ModelPackageName")
+                raise invalid("A container of the model has neither Image nor ModelPackageName")
         return self._forward("CreateModel", request)
 
     def describe(self, name: str) -> dict:
@@ -199,13 +173,13 @@ class Models:
         mode = model.get("InferenceExecutionConfig", {}).get("Mode", "Serial")
         definitions = model.get("Containers") or [model["PrimaryContainer"]]
         if mode != "Serial" and len(definitions) > 1:
-            raise _invalid(f"model {name}: InferenceExecutionConfig.Mode {mode} is not run here")
+            raise invalid(f"model {name}: InferenceExecutionConfig.Mode {mode} is not run here")
         containers = [self._container(name, container) for container in definitions]
         own = {container.image for container in containers if container.server is OWN_SERVER}
         if len(containers) > 1 and any(container.has_models for container in containers):
-            raise _invalid(f"model {name}: a multi-model container is not run among others here")
+            raise invalid(f"model {name}: a multi-model container is not run among others here")
         if own and len(own) < len({container.image for container in containers}):
-            raise _invalid(
+            raise invalid(
                 f"model {name}: {', '.join(sorted(own))} runs in a container, its other images do "
                 "not, and they cannot reach each other: run all in containers, --containers always"
             )
@@ -221,15 +195,15 @@ class Models:
         serves = server(definition.get("Image", ""), self._python)
         has_models = definition.get("Mode") == "MultiModel"
         if has_models and serves is not OWN_SERVER:
-            raise _invalid(
+            raise invalid(
                 f"model {model}: Mode MultiModel runs in a container only, and {serves.name} runs "
                 "as a process: use SingleModel, or --containers always"
             )
         if not data and serves is not OWN_SERVER:
-            raise _invalid("the container has no ModelDataUrl: expected a model.tar.gz in S3")
+            raise invalid("the container has no ModelDataUrl: expected a model.tar.gz in S3")
         environment = definition.get("Environment") or {}
         if "SAGEMAKER_INFERENCE_OUTPUT" in environment:
-            raise _invalid(f"model {model}: SAGEMAKER_INFERENCE_OUTPUT is not served: leave it out")
+            raise invalid(f"model {model}: SAGEMAKER_INFERENCE_OUTPUT is not served: leave it out")
         image = find_engine().image(definition["Image"]) if serves is OWN_SERVER else None
         digest = image.digest if image else ""
         return Container(serves, definition["Image"], data, environment, digest, has_models)
@@ -241,7 +215,7 @@ class Models:
         package = self._forward("DescribeModelPackage", {"ModelPackageName": name})
         status = package.get("ModelApprovalStatus", "Approved")  # else unversioned
         if status != "Approved":  # CreateModelPackage's documentation of ModelApprovalStatus
-            raise _invalid(f"Model package {name} is {status}: approve it to deploy it")
+            raise invalid(f"Model package {name} is {status}: approve it to deploy it")
         [container] = package["InferenceSpecification"]["Containers"]
         return container | {"Environment": container.get("Environment", {}) | environment}
 

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from urllib.parse import unquote
 
 from trainyard.common.errors import EmulatorError
 from trainyard.common.safe_unpack import unpack
@@ -64,9 +63,6 @@ class Answer:
     attributes: str = ""
     """X-Amzn-SageMaker-Custom-Attributes."""
 
-    cause: str = ""
-    """The exception behind status 500, if the server's page does not contain it."""
-
     @property
     def is_error(self) -> bool:
         """Whether InvokeEndpoint answers with a ModelError; status 0: there was no answer."""
@@ -80,6 +76,10 @@ TIMED_OUT = Answer(
     "text/plain",
 )
 """The service's answer in place of a container that gives none."""
+
+
+BROKE_OFF = Answer(0, b"the connection to the container broke off", "text/plain")
+"""What a request gets whose container ends meanwhile."""
 
 
 class NoAnswerError(OSError):
@@ -192,8 +192,7 @@ class Instance:
             raise NoAnswerError(TIMED_OUT, timeout_message) from None
         except (OSError, http.client.HTTPException) as error:
             self._end_event.wait(LAST_WORDS)
-            died = Answer(*self._containers[number].server.crash)
-            raise NoAnswerError(died, self._last_words or str(error)) from None
+            raise NoAnswerError(BROKE_OFF, self._last_words or str(error)) from None
 
     # life
 
@@ -341,8 +340,7 @@ class Instance:
             response = connection.getresponse()
             content_type = response.headers.get("Content-Type", "")
             attributes = response.headers.get("X-Amzn-SageMaker-Custom-Attributes", "")
-            cause = unquote(response.headers.get("X-Trainyard-Cause", ""))
-            return Answer(response.status, response.read(), content_type, attributes, cause)
+            return Answer(response.status, response.read(), content_type, attributes)
         finally:
             connection.close()
 
@@ -431,7 +429,7 @@ class Variant:
 
     def __init__(self, place: Place, endpoint: str, folder: Path, spec: dict) -> None:
         self.spec, self.name = spec, spec["VariantName"]
-        self.weight = self.wanted_weight = float(spec.get("InitialVariantWeight", 1.0))
+        self.weight = float(spec.get("InitialVariantWeight", 1.0))
         self.count = int(spec.get("InitialInstanceCount", 1))
         model = place.models.describe(spec["ModelName"])
         self.containers = place.models.containers(spec["ModelName"])
@@ -463,7 +461,7 @@ class Variant:
             "VariantName": self.name,
             "DeployedImages": images,
             "CurrentWeight": self.weight,
-            "DesiredWeight": self.wanted_weight,
+            "DesiredWeight": self.weight,
             "CurrentInstanceCount": self.count,
             "DesiredInstanceCount": self.count,
         }
@@ -519,11 +517,6 @@ class Fleet:
             with self._lock:
                 self._busy -= 1
                 self._lock.notify_all()
-
-    def weigh(self, weights: dict[str, float]) -> None:
-        with self._lock:
-            for name, weight in weights.items():
-                self.variants[name].weight = self.variants[name].wanted_weight = weight
 
     def drain(self) -> None:
         """Return when no request is running; new requests must be prevented meanwhile."""

@@ -18,18 +18,17 @@ from typing import Any, ClassVar
 from trainyard.emulator import algorithms
 from trainyard.emulator.containers.cluster import Outcome
 from trainyard.emulator.containers.node import Node, lacking
-from trainyard.emulator.request_scope import ApiError
+from trainyard.emulator.request_scope import invalid
 from trainyard.emulator.request_shapes import Check
 from trainyard.emulator.sagemaker.jobs import container_images
 from trainyard.emulator.sagemaker.jobs.container_images import repository
 from trainyard.emulator.sagemaker.jobs.job import Job, Place
 from trainyard.emulator.sagemaker.jobs.transfers import (
-    ClientFault,
     ContinuousUpload,
+    check_uri,
     download,
     select,
     shard,
-    split_uri,
     upload,
 )
 
@@ -190,7 +189,7 @@ class ProcessingJob(Job):
 
 def _refuse_image(request: dict) -> None:
     if reason := container_images.refusal(request["AppSpecification"]["ImageUri"]):
-        raise _invalid(reason)
+        raise invalid(reason)
 
 
 def _refuse_entrypoint(request: dict, python: Path) -> None:
@@ -199,9 +198,9 @@ def _refuse_entrypoint(request: dict, python: Path) -> None:
         return
     if _is_analysis(spec):
         if reason := _analysis_refusal(request.get("Environment", {}), python):
-            raise _invalid(reason)
+            raise invalid(reason)
     elif not spec.get("ContainerEntrypoint"):
-        raise _invalid(
+        raise invalid(
             "AppSpecification has no ContainerEntrypoint, so the image's own would run, which this "
             "machine does not have: name the command, e.g. ['python3', '/opt/ml/processing/...']"
         )
@@ -209,8 +208,11 @@ def _refuse_entrypoint(request: dict, python: Path) -> None:
 
 def _refuse_input(entry: dict) -> None:
     location = f"input {entry['InputName']!r}"
-    if definition := entry.get("DatasetDefinition"):
-        raise _invalid(f"{location}: {_dataset_refusal(definition)}")
+    if entry.get("DatasetDefinition"):
+        raise invalid(
+            f"{location}: DatasetDefinition is not run here: there is no Athena and no Redshift. "
+            "Put the query's files into S3 and name them by S3Input"
+        )
     _refuse_place(location, entry.get("S3Input"), entry.get("AppManaged", False))
 
 
@@ -223,7 +225,7 @@ def _refuse_shared_folder(entries: list[dict]) -> None:
         folder = posixpath.normpath(entry["S3Input"]["LocalPath"])
         other = owners.setdefault(folder, entry["InputName"])
         if other != entry["InputName"]:
-            raise _invalid(
+            raise invalid(
                 f"input {entry['InputName']!r}: LocalPath {folder!r} is that of {other!r}, too"
             )
 
@@ -231,7 +233,7 @@ def _refuse_shared_folder(entries: list[dict]) -> None:
 def _refuse_output(entry: dict) -> None:
     location = f"output {entry['OutputName']!r}"
     if "FeatureStoreOutput" in entry:
-        raise _invalid(f"{location}: FeatureStoreOutput is not run here: there is no feature store")
+        raise invalid(f"{location}: FeatureStoreOutput is not run here: there is no feature store")
     _refuse_place(location, entry.get("S3Output"), entry.get("AppManaged", False))
 
 
@@ -240,41 +242,18 @@ def _list_managed(entries: list[dict]) -> list[dict]:
     return [entry for entry in entries if not entry.get("AppManaged")]
 
 
-def _dataset_refusal(definition: dict) -> str:
-    """Return why a DatasetDefinition cannot be run: it needs a query of another service."""
-    for name in ("AthenaDatasetDefinition", "RedshiftDatasetDefinition"):
-        if query := definition.get(name):
-            service, place = name.removesuffix("DatasetDefinition"), definition.get("LocalPath")
-            spread = definition.get("DataDistributionType", "FullyReplicated")
-            table = ".".join(filter(None, (query.get("Catalog"), query.get("Database"))))
-            return (
-                f"DatasetDefinition.{name} is not run here: there is no {service} to send its "
-                f"QueryString to, nor {table}. Put the query's {query.get('OutputFormat')} files "
-                f"into S3 and name them by S3Input, with LocalPath {place} and "
-                f"S3DataDistributionType {spread}"
-            )
-    return "DatasetDefinition has neither AthenaDatasetDefinition nor RedshiftDatasetDefinition"
-
-
 def _refuse_place(location: str, place: dict | None, app_managed: bool) -> None:
     if place is None:
-        raise _invalid(f"{location} has neither S3Input nor S3Output")
+        raise invalid(f"{location} has neither S3Input nor S3Output")
     local = place.get("LocalPath", "")
     if app_managed and not local:  # the application chooses the path
         local = ROOT
     if not f"{local}/".startswith(f"{ROOT}/") or ".." in local.split("/"):
-        raise _invalid(f"{location}: LocalPath {local!r} must be under {ROOT}/")
+        raise invalid(f"{location}: LocalPath {local!r} must be under {ROOT}/")
     if app_managed:
         return
     if place.get("S3InputMode", "File") != "File":
-        raise _invalid(f"{location}: S3InputMode {place['S3InputMode']} is not run here: use File")
+        raise invalid(f"{location}: S3InputMode {place['S3InputMode']} is not run here: use File")
     if place.get("S3CompressionType", "None") != "None":
-        raise _invalid(f"{location}: S3CompressionType Gzip is not run here: store it uncompressed")
-    try:
-        split_uri(place["S3Uri"])
-    except ClientFault as fault:
-        raise _invalid(f"{location}: {fault}") from None
-
-
-def _invalid(message: str) -> ApiError:
-    return ApiError("ValidationException", message)
+        raise invalid(f"{location}: S3CompressionType Gzip is not run here: store it uncompressed")
+    check_uri(location, place["S3Uri"])

@@ -24,7 +24,7 @@ from trainyard.emulator.cloudwatch.metric_store import training
 from trainyard.emulator.containers.cluster import Outcome
 from trainyard.emulator.containers.isolation import choose
 from trainyard.emulator.containers.node import Mount, Node
-from trainyard.emulator.request_scope import ApiError
+from trainyard.emulator.request_scope import ApiError, invalid
 from trainyard.emulator.request_shapes import Check
 from trainyard.emulator.sagemaker.jobs import container_images
 from trainyard.emulator.sagemaker.jobs.job import Job, Place
@@ -34,6 +34,7 @@ from trainyard.emulator.sagemaker.jobs.transfers import (
     ContinuousUpload,
     NoObjects,
     archive,
+    check_uri,
     download,
     join_key,
     put_file,
@@ -337,34 +338,31 @@ class TrainingJob(Job):
 def _refuse_image(request: dict) -> None:
     spec = request.get("AlgorithmSpecification", {})  # none with a ServerlessJobConfig
     if "TrainingImage" not in spec:
-        raise _invalid("AlgorithmSpecification.AlgorithmName is not run here: use TrainingImage")
+        raise invalid("AlgorithmSpecification.AlgorithmName is not run here: use TrainingImage")
     if reason := container_images.refusal(spec["TrainingImage"]):
-        raise _invalid(reason)
+        raise invalid(reason)
 
 
 def _refuse_groups(request: dict) -> None:
     if request.get("ResourceConfig", {}).get("InstanceGroups"):
-        raise _invalid("ResourceConfig.InstanceGroups are not run here: use InstanceCount")
+        raise invalid("ResourceConfig.InstanceGroups are not run here: use InstanceCount")
 
 
 def _refuse_entrypoint(request: dict, python: Path) -> None:
     if container_images.runs_in_engine(request["AlgorithmSpecification"]["TrainingImage"]):
         return
     if reason := refusal(request, python):
-        raise _invalid(reason)
+        raise invalid(reason)
 
 
 def _refuse_output(request: dict) -> None:
-    try:
-        split_uri(request["OutputDataConfig"]["S3OutputPath"])
-    except ClientFault as fault:
-        raise _invalid(f"OutputDataConfig.S3OutputPath: {fault}") from None
+    check_uri("OutputDataConfig.S3OutputPath", request["OutputDataConfig"]["S3OutputPath"])
 
 
 def _refuse_pipe(request: dict, channel: dict) -> None:
     default = request["AlgorithmSpecification"].get("TrainingInputMode", "File")
     if (channel.get("InputMode") or default) == "Pipe":
-        raise _invalid(
+        raise invalid(
             f"{_label_channel(channel)}: InputMode Pipe is not run here: use File or FastFile"
         )
 
@@ -375,7 +373,7 @@ def _refuse_channel(channel: dict, pipeline: bool = True) -> None:
     """
     if channel.get("CompressionType", "None") != "None":
         problem = "CompressionType Gzip is not run here: store it uncompressed"
-        raise _invalid(f"{_label_channel(channel)}: {problem}")
+        raise invalid(f"{_label_channel(channel)}: {problem}")
     try:
         if "FileSystemDataSource" in channel["DataSource"]:
             stand_in(channel["DataSource"]["FileSystemDataSource"])
@@ -385,7 +383,7 @@ def _refuse_channel(channel: dict, pipeline: bool = True) -> None:
         else:
             raise ClientFault("expected an S3DataSource or a FileSystemDataSource")
     except ClientFault as fault:
-        raise _invalid(f"{_label_channel(channel)}: {fault}") from None
+        raise invalid(f"{_label_channel(channel)}: {fault}") from None
 
 
 def _label_channel(channel: dict) -> str:
@@ -394,10 +392,6 @@ def _label_channel(channel: dict) -> str:
 
 def _name(channel: dict) -> str:
     return channel["ChannelName"]
-
-
-def _invalid(message: str) -> ApiError:
-    return ApiError("ValidationException", message)
 
 
 # What stands in for the file systems (FSx for Lustre, EFS) that a training job mounts.

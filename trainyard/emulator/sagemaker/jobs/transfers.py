@@ -12,7 +12,7 @@ from os import fstat, stat_result
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from trainyard.emulator.request_scope import ApiError, Thread, region
+from trainyard.emulator.request_scope import ApiError, Thread, invalid, region
 from trainyard.emulator.s3.object_store import ObjectStore
 from trainyard.emulator.sagemaker.jobs.job_files import ClientFault, JobFile, JobFolder
 
@@ -51,6 +51,14 @@ def split_uri(uri: str) -> tuple[str, str]:
     if scheme != "s3" or not bucket:
         raise ClientFault(f"{uri!r} is not an S3 URI: expected s3://bucket/key")
     return bucket, key
+
+
+def check_uri(location: str, uri: str) -> None:
+    """Raise ``ValidationException``, which names the location, for what is no S3 URI."""
+    try:
+        split_uri(uri)
+    except ClientFault as fault:
+        raise invalid(f"{location}: {fault}") from None
 
 
 def select(objects: ObjectStore, uri: str, kind: str, role: str) -> list[Source]:

@@ -2,7 +2,7 @@
 
 The contract is AWS's: "Use Your Own Inference Code with Batch Transform" and "Associate Prediction
 Results with Input Records" in the developer guide. An object that fails has no output; the others
-go on, and the job ends as Failed. Records are counted: as many must come out as went in.
+go on, and the job ends as Failed.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from typing import ClassVar
 from trainyard.emulator.client_environment import Access
 from trainyard.emulator.containers.isolation import choose
 from trainyard.emulator.containers.node import Node
-from trainyard.emulator.request_scope import ApiError
+from trainyard.emulator.request_scope import ApiError, invalid
 from trainyard.emulator.request_shapes import Check
 from trainyard.emulator.sagemaker.endpoints.serving_instance import Instance
 from trainyard.emulator.sagemaker.jobs.job import Job, Place
@@ -64,7 +64,7 @@ class TransformJob(Job):
         self._containers = place.models.containers(request["ModelName"])
         if any(container.has_models for container in self._containers):
             name = request["ModelName"]
-            raise _invalid(f"model {name} is a multi-model one, which Batch Transform does not run")
+            raise invalid(f"model {name} is a multi-model one, which Batch Transform does not run")
         self._instances: list[Instance] = []
         self._failures: list[str] = []
         super().__init__(place, request)
@@ -167,7 +167,7 @@ class TransformJob(Job):
             return
         name = f"{source.bucket}/{source.key}"
         try:
-            count = transformer.transform(source)
+            transformer.transform(source)
         except TransformStopError:
             return
         except ObjectFailed as failure:
@@ -180,7 +180,6 @@ class TransformJob(Job):
             with self.lock:
                 self._failures.append(f"{error.fault}: s3://{name}: {error.message}")
             return
-        self.write_notice(host, f"s3://{name}: {count.log_text}")
         with self.lock:
             self.outputs.append(transformer.output(source))
 
@@ -204,23 +203,23 @@ def _ask_parameters(instance: Instance) -> dict:
 def _refuse_data_type(source: dict) -> None:
     kind = source["DataSource"]["S3DataSource"]["S3DataType"]
     if kind not in ("S3Prefix", "ManifestFile"):
-        raise _invalid(f"S3DataType {kind} is not run here: use S3Prefix or ManifestFile")
+        raise invalid(f"S3DataType {kind} is not run here: use S3Prefix or ManifestFile")
 
 
 def _refuse_split(source: dict) -> None:
     if source.get("SplitType") in ("RecordIO", "TFRecord"):
-        raise _invalid(f"SplitType {source['SplitType']} is not run here: use Line or None")
+        raise invalid(f"SplitType {source['SplitType']} is not run here: use Line or None")
 
 
 def _refuse_capture(request: dict) -> None:
     if "DataCaptureConfig" in request:
-        raise _invalid("DataCaptureConfig of a transform job is not run here: leave it out")
+        raise invalid("DataCaptureConfig of a transform job is not run here: leave it out")
 
 
 def _refuse_payload(request: dict) -> None:
     payload, many = request.get("MaxPayloadInMB", 6), request.get("MaxConcurrentTransforms", 1)
     if payload > AT_ONCE or payload * many > AT_ONCE:
-        raise _invalid(
+        raise invalid(
             f"MaxConcurrentTransforms {many} * MaxPayloadInMB {payload} is more than {AT_ONCE} MB"
         )
 
@@ -232,8 +231,4 @@ def _refuse_places(request: dict) -> None:
         split_uri(output["S3OutputPath"])
         DataProcessing(request.get("DataProcessing", {}), source, output)
     except (ClientFault, ValueError) as error:
-        raise _invalid(str(error)) from None
-
-
-def _invalid(message: str) -> ApiError:
-    return ApiError("ValidationException", message)
+        raise invalid(str(error)) from None

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trainyard.emulator.request_scope import ApiError
+from trainyard.emulator.request_scope import invalid
 from trainyard.emulator.request_shapes import mask_expressions, refusal
 from trainyard.emulator.sagemaker.pipelines.steps import NOT_RUN, RUNNERS
 from trainyard.language.definition_document import entries
@@ -50,16 +50,16 @@ def values(parameters: dict[str, Parameter], entries: list[dict]) -> dict[str, V
     for entry in entries:
         name = entry["Name"]
         if name not in parameters:
-            raise _invalid(f"unknown pipeline parameter {name!r}; there are {sorted(parameters)}")
+            raise invalid(f"unknown pipeline parameter {name!r}; there are {sorted(parameters)}")
         if name in result:
-            raise _invalid(f"pipeline parameter {name!r} is given twice")
+            raise invalid(f"pipeline parameter {name!r} is given twice")
         if not entry["Value"]:
-            raise _invalid('[string "" is too short (length: 0, required minimum: 1)]')
+            raise invalid('[string "" is too short (length: 0, required minimum: 1)]')
         result[name] = convert(parameters[name], entry["Value"])
     for parameter in parameters.values():
         if parameter.name not in result:
             if parameter.default is None:
-                raise _invalid(f"pipeline parameter {parameter.name!r} needs a value")
+                raise invalid(f"pipeline parameter {parameter.name!r} needs a value")
             result[parameter.name] = parameter.default
     # In the definition's order, not the request's.
     return {name: result[name] for name in parameters}
@@ -70,16 +70,12 @@ def convert(parameter: Parameter, text: str) -> Value:
     try:
         value = parse_literal(text, parameter.type)
     except ValueError as error:
-        raise _invalid(f"pipeline parameter {parameter.name!r}: {error}") from None
+        raise invalid(f"pipeline parameter {parameter.name!r}: {error}") from None
     if parameter.values and value not in parameter.values:
-        raise _invalid(
+        raise invalid(
             f"parameter {parameter.name!r}: {value!r} is not one of {list(parameter.values)}"
         )
     return value
-
-
-def _invalid(message: str) -> ApiError:
-    return ApiError("ValidationException", message)
 
 
 EXPERIMENT = {
@@ -157,10 +153,6 @@ def _experiment(document: dict, parameters: dict[str, Parameter]) -> dict[str, A
     except ExpressionError as error:
         raise invalid(f"PipelineExperimentConfig: {error}") from None
     return EXPERIMENT | config
-
-
-def invalid(message: str) -> ApiError:
-    return ApiError("ValidationException", message)
 
 
 def _step(document: dict[str, Any], branch: tuple[str, bool] | None, loop: str | None) -> Step:

@@ -11,13 +11,12 @@ from typing import Any
 
 from trainyard.common import atomic_file
 from trainyard.emulator.json_documents import read_json, write_json
-from trainyard.emulator.request_scope import ApiError, page, sort_items
+from trainyard.emulator.request_scope import ApiError, invalid, page, sort_items
 from trainyard.emulator.s3.object_store import ObjectStore
 from trainyard.emulator.sagemaker.pipelines import checked_definition, step_cache
 from trainyard.emulator.sagemaker.pipelines.checked_definition import (
     Definition,
     Step,
-    invalid,
     values,
 )
 from trainyard.emulator.sagemaker.pipelines.pipeline_versions import Pipelines, Version

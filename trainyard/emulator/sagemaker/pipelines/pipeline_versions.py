@@ -17,13 +17,12 @@ from typing import Any
 from trainyard.common import atomic_file
 from trainyard.emulator.containers.node import OWN_PYTHON
 from trainyard.emulator.json_documents import read_json, write_json
-from trainyard.emulator.request_scope import ApiError, make_arn, page, sort_items
+from trainyard.emulator.request_scope import ApiError, invalid, make_arn, page, sort_items
 from trainyard.emulator.request_shapes import model, select_members
 from trainyard.emulator.s3.object_store import ObjectStore
 from trainyard.emulator.sagemaker.pipelines import checked_definition, step_cache
 from trainyard.emulator.sagemaker.pipelines.checked_definition import (
     Definition,
-    invalid,
     parse,
     refuse,
 )

@@ -75,34 +75,6 @@ def settings(request: dict, container_parameters: dict) -> Settings:
     )
 
 
-@dataclass(slots=True)
-class Count:
-    """Numbers of records of an object; None for a type without records."""
-
-    went_in: int | None = 0
-    came_out: int | None = 0
-
-    def add(self, went_in: int | None, came_out: int | None) -> None:
-        self.went_in, self.came_out = _sum(self.went_in, went_in), _sum(self.came_out, came_out)
-
-    @property
-    def log_text(self) -> str:
-        if self.went_in is None or self.came_out is None:
-            counts = [
-                f"{count} records {way}"
-                for count, way in ((self.went_in, "in"), (self.came_out, "out"))
-                if count is not None
-            ]
-            side = "in" if self.went_in is None else "out"
-            return f"{', '.join(counts) or 'done'}; what went {side} is of a type without records"
-        mismatch = "" if self.came_out == self.went_in else ": they do not match record by record"
-        return f"{self.went_in} records in, {self.came_out} out{mismatch}"
-
-
-def _sum(one_count: int | None, two: int | None) -> int | None:
-    return None if one_count is None or two is None else one_count + two
-
-
 class Transformer:
     """Sends objects of one job through one instance. Its methods are thread-safe."""
 
@@ -131,7 +103,7 @@ class Transformer:
         bucket, prefix = split_uri(self._output["S3OutputPath"])
         return f"s3://{bucket}/{join_key(prefix, f'{source.path}.out')}"
 
-    def transform(self, source: Source) -> Count:
+    def transform(self, source: Source) -> None:
         """Write the object's output, whole. Raises :class:`ObjectFailed`, :class:`Ended`."""
         bucket, key = split_uri(self.output(source))
         stored_bytes = io.BufferedReader(self._objects.open(source.bucket, source.key)[1], CHUNK)
@@ -139,16 +111,14 @@ class Transformer:
             is_gzip = self._source.get("CompressionType") == "Gzip"
             file = cast(BinaryIO, gzip.GzipFile(fileobj=stored_bytes) if is_gzip else stored_bytes)
             try:
-                count = Count()
                 pieces = records(file, self._source.get("SplitType", "None"))
                 batch_stream = batches(pieces, self._limits.many, self._limits.payload)
                 for batch, answer in self._answers(batch_stream):
-                    blob.write(self._assemble_answer(batch, answer, count))
+                    blob.write(self._assemble_answer(batch, answer))
             except (TooLarge, gzip.BadGzipFile, EOFError) as error:
                 raise ObjectFailed(f"ClientError: {error}") from None
             headers = {"Content-Type": accept} if (accept := self._output.get("Accept")) else {}
             self._objects.commit(bucket, key, blob, headers=headers)
-        return count
 
     def _answers(self, batch_stream: Iterator[list[bytes]]) -> Iterator[tuple[list[bytes], Answer]]:
         """Iterate over the batches' answers in order, with as many requests ahead as allowed."""
@@ -194,13 +164,7 @@ class Transformer:
                 raise ObjectFailed(_status_failure(answer))
         raise AssertionError("the last attempt has answered or raised")
 
-    def _assemble_answer(self, batch: list[bytes], answer: Answer, count: Count) -> bytes:
-        kind = self._output.get("Accept") or answer.content_type
-        if self._source.get("SplitType", "None") == "None":
-            went_in = count_records(batch[0], self._source.get("ContentType", ""), 1)
-        else:
-            went_in = len(batch)
-        count.add(went_in, count_records(answer.body, kind, went_in or 1))
+    def _assemble_answer(self, batch: list[bytes], answer: Answer) -> bytes:
         body = answer.body
         if self._processing.active:
             body = self._process_answer(batch, answer)
@@ -228,9 +192,7 @@ class Transformer:
 
 def _status_failure(answer: Answer) -> str:
     kind = "AlgorithmError" if answer.status >= 500 else "ClientError"
-    message = shorten(
-        without_native_frames(answer.cause or answer.body.decode(errors="replace")), 600
-    )
+    message = shorten(without_native_frames(answer.body.decode(errors="replace")), 600)
     return f"{kind}: Bad HTTP status received from algorithm: {answer.status}: {message}"
 
 
@@ -408,16 +370,6 @@ def _elements(answer: bytes, expected_count: int) -> list[bytes]:
     if isinstance(document, list):
         return [json.dumps(element).encode() for element in document]
     return [answer]
-
-
-def count_records(answer: bytes, content_type: str, expected_count: int) -> int | None:
-    """Return the number of records in an answer about ``expected_count``; None for a type without a
-    rule.
-    """
-    kind = media_type(content_type)
-    if kind not in LINES and kind != "application/json":
-        return None
-    return len(parts(answer, content_type, expected_count))
 
 
 WHOLE_RECORD = "$"

@@ -1,15 +1,10 @@
 """Objective values that running training jobs print: each counts as one unit of resource.
 
 They are read from the log streams, so that a new emulator finds the curves of ended jobs. As on AWS
-the service does not know who printed a line, and several ranks that print the same epoch would
-count it several times. Here such a line counts once: only lines of one node count; of lines that
-name an epoch, iteration, round or step, only the first with its number; of lines that name none,
-only the first of equal consecutive lines. Different lines without a number cannot be distinguished:
-print the objective on rank 0 only.
+the service does not know who printed a line: print the objective on rank 0 only.
 """
 
 import math
-import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,16 +13,8 @@ from typing import Any
 
 from trainyard.emulator.logs.log_store import LogStore, read_forward
 from trainyard.emulator.sagemaker.jobs.training_job import compile_regex
-from trainyard.runs.metric_lines import number
 
 GROUP = "/aws/sagemaker/TrainingJobs"
-TWICE = (
-    "the objective was printed more than once for the same unit of resource, {line!r}: counted "
-    "once; on AWS each would count, and stop jobs wrongly. Print it on rank 0 only"
-)
-_RANK = re.compile(r"^\s*(\[(rank|default|algo-)?\d+\]:|\[\d+,mpirank:\d+,algo-\d+\]<std\w+>:?)\s*")
-_COUNTER = re.compile(r"\b(epoch|iter|iteration|round|step)s?\b\W{0,3}(\d+)", re.IGNORECASE)
-_XGBOOST = re.compile(r"\[(\d+)\](?:\s|#011)")
 OWN_PREFIX = "[emulator] "
 
 
@@ -36,16 +23,10 @@ class Emissions:
 
     def __init__(self, logs: LogStore, job: str, nodes: int, metric: Mapping[str, Any]) -> None:
         self.values: list[float] = []
-        self.repeated_line = ""
-        """First line that repeated another."""
         self._logs, self._job, self._nodes = logs, job, nodes
-        self._pattern = compile_regex(metric).pattern
+        self._metric = compile_regex(metric)
         self._streams: dict[Path, int] = {}
         """File → offset up to which it has been read."""
-        self._first: Path | None = None
-        """File of the node that counts: the first that printed the objective."""
-        self._seen_lines: set[tuple[str, ...]] = set()
-        self._last = ""
 
     def read(self) -> None:
         """Add values printed since the last call."""
@@ -56,27 +37,11 @@ class Emissions:
         for path, start in self._streams.items():
             for event in read_forward(path, start):
                 self._streams[path] = event.stop
-                if not event.message.startswith(OWN_PREFIX):
-                    self._consider(path, event.message)
-
-    def _consider(self, path: Path, line: str) -> None:
-        match = self._pattern.search(line)
-        value = number(match) if match else None
-        if match is None or value is None or not math.isfinite(value):
-            return
-        self._first = self._first or path
-        text = _RANK.sub("", line).strip()
-        rest = _RANK.sub("", f"{line[: match.start(1)]}{line[match.end(1) :]}")
-        counters = tuple(f"{word} {count}".lower() for word, count in _COUNTER.findall(rest))
-        if round_ := _XGBOOST.match(rest):
-            counters += (round_[0],)
-        is_repetition = counters in self._seen_lines if counters else text == self._last
-        if path != self._first or is_repetition:
-            self.repeated_line = self.repeated_line or text
-            return
-        self._last = text
-        self._seen_lines.add(counters)
-        self.values.append(value)
+                if event.message.startswith(OWN_PREFIX):
+                    continue
+                value = self._metric.value(event.message)
+                if value is not None and math.isfinite(value):
+                    self.values.append(value)
 
 
 ETA = 3
@@ -166,7 +131,6 @@ class Watch:
         """Jobs whose log has been read to its end."""
         self._verdict_counts: dict[str, int] = {}
         """Job → number of its values that the rule has seen."""
-        self._reported_jobs: set[str] = set()
 
     def read(self, job: str, nodes: int, metric: Mapping[str, Any], has_ended: bool) -> None:
         """Read what a job has printed since the last call; ``has_ended``: it prints nothing
@@ -179,24 +143,18 @@ class Watch:
         self._curves[job].read()
         self._complete_jobs |= {job} if has_ended else set()
 
-    def verdict(self, job: str, rule: Rule, order: Sequence[str]) -> tuple[list[str], str | None]:
-        """Return messages for the job's log, and why it is stopped; None when it continues.
+    def verdict(self, job: str, rule: Rule, order: Sequence[str]) -> str | None:
+        """Return why the job is stopped; None when it continues.
 
         ``order``: the compared jobs in the order of their start, including this one.
         """
-        curve = self._curves[job]
+        curve = self._curves[job].values
         earlier = order[: order.index(job)]
         others = earlier if isinstance(rule, Median) else [name for name in order if name != job]
         curves = [self._curves[name].values for name in others]
-        first, count = self._verdict_counts.get(job, 0), len(curve.values)
+        first, count = self._verdict_counts.get(job, 0), len(curve)
         self._verdict_counts[job] = count
         reasons = (
-            rule.verdict(curve.values, position, curves) for position in range(first + 1, count + 1)
+            rule.verdict(curve, position, curves) for position in range(first + 1, count + 1)
         )
-        notices = (
-            [TWICE.format(line=curve.repeated_line)]
-            if curve.repeated_line and job not in self._reported_jobs
-            else []
-        )
-        self._reported_jobs |= {job} if notices else set()
-        return notices, next((reason for reason in reasons if reason), None)
+        return next((reason for reason in reasons if reason), None)

@@ -1,6 +1,5 @@
 """Create, describe, list, stop and delete tuning jobs, and list their training jobs."""
 
-import re
 import shutil
 import threading
 import time
@@ -10,7 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from trainyard.emulator.json_documents import read_json, write_json
-from trainyard.emulator.request_scope import ApiError, make_arn, page, sort_items
+from trainyard.emulator.request_scope import (
+    ApiError,
+    invalid,
+    is_listed,
+    make_arn,
+    page,
+    sort_items,
+)
 from trainyard.emulator.request_shapes import check
 from trainyard.emulator.sagemaker.jobs.job import Place
 from trainyard.emulator.sagemaker.jobs.job_api import Jobs
@@ -27,7 +33,6 @@ from trainyard.emulator.sagemaker.tuning.tuning_request import (
     CONFIG,
     check_search,
     definitions,
-    invalid,
     metric_of,
     ranges_of,
 )
@@ -41,13 +46,9 @@ from trainyard.language.definition_document import JOB_ENDED
 
 LOST = (
     "InternalServerError: the emulator ended while this tuning job was running; finished training "
-    "jobs are kept. Retry the pipeline execution to continue from there, or name this tuning "
-    "job as a parent in WarmStartConfig"
+    "jobs are kept: name this tuning job as a parent in WarmStartConfig to search on from them"
 )
 RESOURCE = "hyper-parameter-tuning-job"
-LONGEST = 32
-"""Most characters of a tuning job's name."""
-_NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,31}")
 _STEM = "HyperParameterTuningJob"
 _NAME_MEMBER = f"{_STEM}Name"
 Operation = Callable[[dict[str, Any]], dict[str, Any]]
@@ -99,22 +100,6 @@ class Tunings:
                 self._tags.add({"ResourceArn": arn, "Tags": tags})
             job.start()
         return job
-
-    def carry_on(self, like: str, request: Mapping[str, Any]) -> TuningJob | None:
-        """Continue a tuning job that a kill or a stop ended; return None if there is none.
-
-        Args:
-            like: the start of its name.
-            request: its request, except for the name.
-        """
-        with self._lock:
-            for job in self._all.values():
-                is_unfinished = job.status == "Stopped" or job.answer.get("FailureReason") == LOST
-                same = job.request == {**request, _NAME_MEMBER: job.name}
-                if job.name.startswith(like) and is_unfinished and same and not self._is_closed:
-                    job.carry_on()
-                    return job
-        return None
 
     def find(self, name: str) -> TuningJob:
         """Return the tuning job. Raises ``ResourceNotFound``."""
@@ -191,11 +176,6 @@ class Tunings:
     # inside
 
     def _check(self, request: dict[str, Any]) -> None:
-        name = request[_NAME_MEMBER]
-        if not _NAME.fullmatch(name):
-            raise invalid(
-                f"{_NAME_MEMBER} {name!r}: expected at most {LONGEST} letters, digits and hyphens"
-            )
         check_search(request)
         check_warm_start(request, {n: self.find(n).describe() for n in parents_of(request)})
         for definition in definitions(request):
@@ -269,13 +249,7 @@ def _row(result: Result) -> dict[str, Any]:
     }
 
 
-def _matches(answer: Mapping[str, Any], request: Mapping[str, Any]) -> bool:
-    creation_time, modification_time = answer["CreationTime"], answer["LastModifiedTime"]
-    return bool(
-        request.get("NameContains", "").lower() in answer[_NAME_MEMBER].lower()
-        and request.get("StatusEquals") in (None, answer[f"{_STEM}Status"])
-        and request.get("CreationTimeAfter", creation_time) <= creation_time
-        and request.get("CreationTimeBefore", creation_time) >= creation_time
-        and request.get("LastModifiedTimeAfter", modification_time) <= modification_time
-        and request.get("LastModifiedTimeBefore", modification_time) >= modification_time
-    )
+def _matches(answer: Mapping[str, Any], request: dict[str, Any]) -> bool:
+    times = answer["CreationTime"], answer["LastModifiedTime"]
+    same_status = request.get("StatusEquals") in (None, answer[f"{_STEM}Status"])
+    return same_status and is_listed(request, answer[_NAME_MEMBER], *times)

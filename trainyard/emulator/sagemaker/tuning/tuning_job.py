@@ -18,9 +18,9 @@ from typing import Any
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator.json_documents import write_json
 from trainyard.emulator.logs.log_store import LogStore
-from trainyard.emulator.request_scope import ApiError, Thread
+from trainyard.emulator.request_scope import ApiError, Thread, invalid
 from trainyard.emulator.sagemaker.jobs.job import DEFECT, Job
-from trainyard.emulator.sagemaker.jobs.job_api import LOST, Jobs
+from trainyard.emulator.sagemaker.jobs.job_api import Jobs
 from trainyard.emulator.sagemaker.tuning.objective_curves import Watch
 from trainyard.emulator.sagemaker.tuning.search_strategies import (
     LABEL,
@@ -37,7 +37,6 @@ from trainyard.emulator.sagemaker.tuning.tuning_request import (
     JOBS,
     MOST_JOBS,
     definitions,
-    invalid,
     metric_of,
     objective_of,
     ranges_of,
@@ -195,9 +194,6 @@ class TuningJob:
 
     def _is_repeatable(self, result: Result) -> bool:
         trial = self._trial(result.name)
-        was_stopped = trial.get("resumed") and result.status == "Stopped"
-        if was_stopped or result.record.get("FailureReason") == LOST:
-            return True
         strategy = self._find_definition(trial).document.get("RetryStrategy") or {}
         attempts = trial.get("attempt", 1)
         return result.retryable and attempts <= strategy.get("MaximumRetryAttempts", 0)
@@ -288,11 +284,8 @@ class TuningJob:
             names = [trial["name"] for trial in trials if "stopped" not in trial]
             running = {result.name for result in self._running_results()}
             for name in (name for name in names if name in running):
-                notices, reason = self._watch.verdict(
-                    name, definition.rule, [t["name"] for t in trials]
-                )
-                for line in notices:
-                    self._write_notice(name, line)
+                order = [trial["name"] for trial in trials]
+                reason = self._watch.verdict(name, definition.rule, order)
                 if reason:  # a trial that hears of no stop would only keep the others waiting
                     self._halt(name, reason, unheard=0.0)
 
@@ -372,23 +365,11 @@ class TuningJob:
 
     # the record
 
-    def carry_on(self) -> None:
-        """Continue after a kill or a stop: finished training jobs are not repeated."""
-        with self.lock:
-            self._stop.clear()
-            self._done_event.clear()
-            self._start_time = time.time()
-            self.answer.pop("HyperParameterTuningEndTime", None)
-            self.answer.pop("FailureReason", None)
-            for trial in self.document["trials"]:
-                if trial.get("stopped") == STOP_REASON:
-                    trial["resumed"] = True
-        self.start()
-
     def _seconds(self) -> float:
-        """Return for how many seconds it has run, including the time before a kill."""
-        before = float(self.document.get("seconds", 0.0))
-        return before if self.status in JOB_ENDED else before + time.time() - self._start_time
+        """Return for how many seconds it has run."""
+        if self.status in JOB_ENDED:
+            return float(self.document.get("seconds", 0.0))
+        return time.time() - self._start_time
 
     def _set_status(self, status: str, reason: str = "") -> None:
         with self.lock:
@@ -409,7 +390,7 @@ class TuningJob:
 # treats them as its own; with TransferLearning, whose values are not comparable, the parents' best
 # combinations are tried first. Random, Grid and Hyperband do not use them.
 
-PARENTS, CHANGES = 5, 10
+CHANGES = 10
 FIRST = 3
 """Number of each parent's best combinations that are tried first with TransferLearning."""
 IDENTICAL, TRANSFER = "IdenticalDataAndAlgorithm", "TransferLearning"
@@ -434,13 +415,6 @@ def check_warm_start(request: Mapping[str, Any], parents: Mapping[str, Mapping[s
     config = request.get("WarmStartConfig")
     if not config:
         return
-    if config.get("WarmStartType") not in (IDENTICAL, TRANSFER):
-        raise invalid(
-            f"WarmStartConfig.WarmStartType {config.get('WarmStartType')!r}: expected {IDENTICAL} "
-            f"or {TRANSFER}"
-        )
-    if not 1 <= len(parents) <= PARENTS:
-        raise invalid(f"WarmStartConfig has {len(parents)} parents, expected 1..{PARENTS}")
     for name, parent in parents.items():
         for fault in _faults(request, parent, config["WarmStartType"]):
             raise invalid(f"WarmStartConfig, parent {name}: {fault}")

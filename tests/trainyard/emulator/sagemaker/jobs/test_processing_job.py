@@ -5,7 +5,7 @@ import json
 import botocore.exceptions
 import pytest
 
-from tests.trainyard.emulator.harness import ROLE, Cloud, cloud, processing, s3_input, until
+from tests.trainyard.emulator.harness import Cloud, cloud, processing, s3_input, until
 
 pytestmark = pytest.mark.long
 
@@ -173,30 +173,3 @@ def test_what_the_application_manages_is_neither_downloaded_nor_uploaded(aws: Cl
     assert done["ProcessingJobStatus"] == "Completed", done.get("FailureReason")
     assert aws.log("Processing", "managed") == []
     assert aws.keys("managed") == []
-
-
-@pytest.mark.parametrize(
-    ("definition", "expected"),
-    [
-        (
-            {"AthenaDatasetDefinition": {"Catalog": "c", "Database": "d", "QueryString": "SELECT 1",
-             "OutputS3Uri": "s3://bkt/a", "OutputFormat": "PARQUET"}},
-            "there is no Athena to send its QueryString to, nor c.d. Put the query's PARQUET files",
-        ),
-        (
-            {"RedshiftDatasetDefinition": {"ClusterId": "x", "Database": "d", "DbUser": "u",
-             "QueryString": "SELECT 1", "ClusterRoleArn": ROLE, "OutputS3Uri": "s3://bkt/a",
-             "OutputFormat": "CSV"}},
-            "there is no Redshift",
-        ),
-        ({"LocalPath": "/opt/ml/processing/x"}, "neither AthenaDatasetDefinition nor"),
-    ],
-)  # fmt: skip
-def test_a_query_of_another_service_is_refused_with_what_it_would_need(
-    aws: Cloud, definition: dict, expected: str
-) -> None:
-    inputs = [{"InputName": "table", "DatasetDefinition": definition}]
-    with pytest.raises(botocore.exceptions.ClientError, match=expected):
-        aws.sm.create_processing_job(
-            ProcessingJobName="query", **processing("") | {"ProcessingInputs": inputs}
-        )

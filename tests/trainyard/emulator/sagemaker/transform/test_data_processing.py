@@ -7,13 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainyard.emulator.sagemaker.transform.object_transform import (
-    Count,
     DataProcessing,
     PathError,
     TooLarge,
     batches,
     compile_filter,
-    count_records,
     parts,
     records,
 )
@@ -157,25 +155,3 @@ def test_a_record_that_is_too_large_is_named():
 )
 def test_an_answer_falls_into_its_records(answer, kind, asked, expected):
     assert parts(answer, kind, asked) == expected
-    assert count_records(answer, kind, asked) == len(expected)
-
-
-def test_a_type_without_records_is_not_counted():
-    assert count_records(b"any", "image/png", 1) is None
-
-
-@pytest.mark.parametrize(
-    ("pairs", "says"),
-    [
-        ([(2, 2), (1, 1)], "3 records in, 3 out"),
-        ([(2, 1)], "2 records in, 1 out: they do not match record by record"),
-        ([(None, 40)], "40 records out; what went in is of a type without records"),
-        ([(1, 1), (1, None)], "2 records in; what went out is of a type without records"),
-        ([(None, None)], "done; what went in is of a type without records"),
-    ],
-)
-def test_what_is_said_of_an_objects_records(pairs, says):
-    count = Count()
-    for went_in, came_out in pairs:
-        count.add(went_in, came_out)
-    assert count.log_text == says

@@ -1,4 +1,4 @@
-"""Emissions of the objective, also if several ranks print it."""
+"""The curves of objectives, and the rules that stop jobs by them."""
 
 from pathlib import Path
 
@@ -10,11 +10,11 @@ from trainyard.emulator.sagemaker.tuning.objective_curves import GROUP, Emission
 METRIC = {"Name": "loss", "Regex": r"loss[=:]\s*([0-9.]+)"}
 
 
-def curve(tmp_path: Path, *nodes: list[str], metric: dict[str, str] = METRIC) -> Emissions:
+def curve(tmp_path: Path, *nodes: list[str]) -> Emissions:
     logs = LogStore(tmp_path)
     for number, lines in enumerate(nodes, start=1):
         logs.append(GROUP, f"job/algo-{number}-1", lines)
-    found = Emissions(logs, "job", len(nodes), metric)
+    found = Emissions(logs, "job", len(nodes), METRIC)
     found.read()
     return found
 
@@ -22,7 +22,7 @@ def curve(tmp_path: Path, *nodes: list[str], metric: dict[str, str] = METRIC) ->
 def test_each_line_with_the_objective_is_a_unit(tmp_path: Path) -> None:
     lines = ["start", "epoch 1 loss=0.5", "[emulator] loss=9", "epoch 2 loss=0.4", "loss=nan"]
     found = curve(tmp_path, lines)
-    assert found.values == [0.5, 0.4] and not found.repeated_line
+    assert found.values == [0.5, 0.4]
 
 
 def test_it_is_read_on_where_it_was_left(tmp_path: Path) -> None:
@@ -32,50 +32,8 @@ def test_it_is_read_on_where_it_was_left(tmp_path: Path) -> None:
     assert found.values == [3.0, 2.0]
 
 
-@pytest.mark.parametrize(
-    "lines",
-    [
-        # ranks that print the reduced value, their own values, with prefixes, interleaved
-        ["epoch 1 loss=0.5", "epoch 1 loss=0.5", "epoch 2 loss=0.4", "epoch 2 loss=0.4"],
-        ["epoch 1 loss=0.5", "epoch 1 loss=0.7", "epoch 2 loss=0.4", "epoch 2 loss=0.6"],
-        ["[rank0]: epoch 1 loss=0.5", "[rank1]: epoch 1 loss=0.5", "[rank0]: epoch 2 loss=0.4"],
-        ["epoch 1 loss=0.5", "epoch 2 loss=0.4", "epoch 1 loss=0.5", "epoch 2 loss=0.4"],
-        ["loss=0.5", "loss=0.5", "loss=0.4", "loss=0.4"],
-        [
-            "[1,mpirank:0,algo-1]<stdout>:loss=0.5",
-            "[1,mpirank:1,algo-1]<stdout>:loss=0.5",
-            "[1,mpirank:0,algo-1]<stdout>:loss=0.4",
-        ],
-    ],
-)
-def test_ranks_that_print_the_same_epoch_count_once(tmp_path: Path, lines: list[str]) -> None:
-    found = curve(tmp_path, lines)
-    assert found.values == [0.5, 0.4]
-    assert found.repeated_line
-
-
-def test_an_epoch_and_its_steps_are_told_apart(tmp_path: Path) -> None:
-    found = curve(
-        tmp_path, ["epoch 1 step 10 loss=0.5", "epoch 1 step 20 loss=0.4", "epoch 2 step 10 loss=1"]
-    )
-    assert found.values == [0.5, 0.4, 1.0] and not found.repeated_line
-
-
-def test_a_plateau_is_no_repetition_where_lines_say_the_epoch(tmp_path: Path) -> None:
-    found = curve(tmp_path, [f"Epoch: {n}/3, loss: 0.5" for n in (1, 2, 3)])
-    assert found.values == [0.5] * 3 and not found.repeated_line
-
-
-def test_the_rounds_of_xgboost_are_counted(tmp_path: Path) -> None:
-    metric = {"Name": "validation:rmse", "Regex": r".*\[[0-9]+\].*#011validation-rmse:(\S+)"}
-    lines = [f"[{n}]#011train-rmse:{n}#011validation-rmse:{n}.5" for n in range(3)]
-    assert curve(tmp_path, [*lines, lines[0]], metric=metric).values == [0.5, 1.5, 2.5]
-
-
-def test_of_several_nodes_the_first_that_printed_counts(tmp_path: Path) -> None:
-    found = curve(tmp_path, ["nothing"], ["loss=3", "loss=2"], ["loss=3", "loss=2"])
-    assert found.values == [3.0, 2.0]
-    assert found.repeated_line == "loss=3"
+def test_the_lines_of_all_nodes_count_as_on_aws(tmp_path: Path) -> None:
+    assert curve(tmp_path, ["nothing"], ["loss=3", "loss=2"], ["loss=3"]).values == [3.0, 2.0, 3.0]
 
 
 def test_the_median_of_running_averages_decides() -> None:

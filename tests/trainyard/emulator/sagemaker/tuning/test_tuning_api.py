@@ -147,17 +147,6 @@ def test_early_stopping_stops_what_is_worse_than_the_median(tmp_path: Path) -> N
     assert found["TrainingJobStatusCounters"]["Stopped"] == 1
 
 
-def test_hyperband_counts_an_epoch_that_two_ranks_print_once(cloud: Cloud) -> None:
-    """If epochs counted twice, each job would be stopped after half of MaxResource's epochs."""
-    twice = CURVE.replace("sleep", 'echo "epoch $epoch loss=$(hp x)9;"; sleep')
-    given = {"HyperbandStrategyConfig": {"MinResource": 2, "MaxResource": 6}}
-    limits = {"MaxParallelTrainingJobs": 1, "MaxNumberOfTrainingJobs": 1}
-    search = config("Hyperband", StrategyConfig=given, ResourceLimits=limits)
-    tune(cloud, "ranks", request(search, TrainingJobDefinition=definition(twice)))
-    [job] = trained(cloud, "ranks")
-    assert job["TrainingJobStatus"] == "Completed"
-
-
 def test_a_stop_ends_the_jobs_that_run(cloud: Cloud) -> None:
     slow = request(TrainingJobDefinition=definition("sleep 60"))
     cloud.sm.create_hyper_parameter_tuning_job(HyperParameterTuningJobName="slow", **slow)

@@ -12,23 +12,13 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
-from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 MODEL = Path(os.environ["SAGEMAKER_BASE_DIR"]) / "model"
 Answer = tuple[int, bytes, str]
 """Status, body, content type of an answer."""
-CAUSE = "X-Trainyard-Cause"
-"""Header that tells the emulator the exception behind a 500; clients do not get it."""
-CAUSE_LENGTH = 2000
-EXPLANATIONS = {
-    413: "The data value transmitted exceeds the capacity limit.",
-    500: "The server encountered an internal error and was unable to complete your request. "
-    "Either the server is overloaded or there is an error in the application.",
-}
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -45,20 +35,17 @@ class Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         if self.path != "/invocations":
             return self._send_reply(404, b"", "text/plain")
-        cause = ""
         with self.one_at_a_time:
             try:
                 status, data, content_type = type(self).answer(body, dict(self.headers))
             except Exception as error:  # noqa: BLE001 - the script may raise any exception
                 traceback.print_exc()
-                status, data, content_type = page(500)
                 cause = f"{type(error).__name__}: {error}"
-        self._send_reply(status, data, content_type, cause)
+                status, data, content_type = 500, cause.encode(errors="replace"), "text/plain"
+        self._send_reply(status, data, content_type)
 
-    def _send_reply(self, status: int, body: bytes, content_type: str, cause: str = "") -> None:
+    def _send_reply(self, status: int, body: bytes, content_type: str) -> None:
         self.send_response(status)
-        if cause:
-            self.send_header(CAUSE, quote(cause[:CAUSE_LENGTH]))
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -70,16 +57,6 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *values: Any) -> None:
         if "/ping" not in str(values):
             print(f"serve: {format % values}", flush=True)
-
-
-def page(status: int) -> Answer:
-    """Return the page that flask answers with."""
-    phrase = HTTPStatus(status).phrase
-    text = (
-        f"<!doctype html>\n<html lang=en>\n<title>{status} {phrase}</title>\n"
-        f"<h1>{phrase}</h1>\n<p>{EXPLANATIONS[status]}</p>\n"
-    )
-    return status, text.encode(), "text/html; charset=utf-8"
 
 
 class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):

@@ -7,12 +7,12 @@ script. recordio-protobuf is refused.
 """
 
 import csv
-import io
 import json
 import os
 import pickle
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -54,22 +54,17 @@ class RequestRefusal(Exception):
 
 
 class Model:
-    """The boosters in /opt/ml/model; predicts the mean if there are several, as from cross
-    validation.
-    """
+    """The booster in /opt/ml/model."""
 
     def __init__(self, folder: Path, image: str) -> None:
         files = [p for p in sorted(folder.iterdir()) if p.is_file() and p.name[0] != "."]
         if not files:
             raise FileNotFoundError("the model.tar.gz holds no model file, such as xgboost-model")
-        if os.environ.get("SAGEMAKER_INFERENCE_ENSEMBLE", "true") != "true":
-            files = files[:1]
-        models = [_load(path) for path in files]
-        self.boosters = [booster for booster, _ in models]
-        self.is_pickled = models[0][1]
+        if len(files) > 1:
+            names = ", ".join(path.name for path in files)
+            raise ValueError(f"an ensemble ({names}) is not supported here: archive one model")
+        self.booster, self.is_pickled = _load(files[0])
         self.ignores_more_columns = version(image) < (1, 1)
-        learner = json.loads(self.boosters[0].save_config())["learner"]
-        self.objective: str = learner["objective"]["name"]
 
     def predict(self, rows: Any, form: str) -> np.ndarray:
         """Return the predictions. Raises ValueError, or XGBoostError, for rows of another width
@@ -78,7 +73,7 @@ class Model:
         # The container itself compares widths only for a pickled model, which its versions up to
         # 1.2 save. Otherwise XGBoost refuses more columns than the model has and accepts fewer; up
         # to 1.0 it ignored extra columns (``ValidateDMatrix`` in dmlc/xgboost, ``src/learner.cc``).
-        model_columns, row_columns = self.boosters[0].num_features(), rows.shape[1]
+        model_columns, row_columns = self.booster.num_features(), rows.shape[1]
         if self.is_pickled and form == LIBSVM and row_columns > model_columns + 1:
             raise ValueError(
                 f"Feature size of libsvm inference data {row_columns} is larger than feature size "
@@ -90,16 +85,7 @@ class Model:
                 f"size of trained model {model_columns}."
             )
         matrix = xgboost.DMatrix(rows[:, :model_columns] if self.ignores_more_columns else rows)
-        predictions = [
-            booster.predict(matrix, validate_features=False) for booster in self.boosters
-        ]
-        if len(predictions) == 1:
-            return predictions[0]
-        # A vote: of classes with equally many votes argmax takes the smaller.
-        if self.objective in ("multi:softmax", "binary:hinge"):
-            votes = np.stack(predictions).astype(int)
-            return np.array([np.bincount(column).argmax() for column in votes.T], np.float32)
-        return np.mean(predictions, axis=0)
+        return self.booster.predict(matrix, validate_features=False)
 
 
 def _load(path: Path) -> tuple[xgboost.Booster, bool]:
@@ -108,11 +94,8 @@ def _load(path: Path) -> tuple[xgboost.Booster, bool]:
     Raises ValueError for what this XGBoost cannot read.
     """
     data = path.read_bytes()
-    for read in (pickle.loads, _load_old_pickle):
-        try:
-            return read(data), True
-        except Exception:  # noqa: BLE001, S112 - unpickling may raise any exception
-            continue
+    with suppress(Exception):  # unpickling may raise any
+        return pickle.loads(data), True
     try:
         with warnings.catch_warnings():  # that the name has no suffix
             warnings.simplefilter("ignore", UserWarning)
@@ -123,23 +106,6 @@ def _load(path: Path) -> tuple[xgboost.Booster, bool]:
             "or UBJSON. Versions before 2.1 wrote a binary format, which 3.1 and later no longer "
             "read: pip install 'xgboost-cpu<3.1' for the interpreter that --python names"
         ) from None
-
-
-class _OldBooster:
-    """The state of a booster pickled by a version before 1.0: the model in XGBoost's format."""
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.raw = state["handle"]
-
-
-class _OldPickle(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        is_booster = (module, name) == ("xgboost.core", "Booster")
-        return _OldBooster if is_booster else super().find_class(module, name)
-
-
-def _load_old_pickle(data: bytes) -> xgboost.Booster:
-    return xgboost.Booster(model_file=bytearray(_OldPickle(io.BytesIO(data)).load().raw))
 
 
 def parse(body: bytes, content_type: str | None) -> tuple[Any, str]:
@@ -220,7 +186,7 @@ def answerer(model: Model, image: str) -> Callable[[bytes, dict[str, str]], http
     def answer(body: bytes, headers: dict[str, str]) -> http_front.Answer:
         lower_headers = {name.lower(): value for name, value in headers.items()}
         if len(body) > LIMIT:
-            return http_front.page(413)
+            return 413, b"The body is larger than MAX_CONTENT_LENGTH.", "text/plain"
         if not body or lower_headers.get("content-type", "").lower().startswith(FORMS):
             return 204, b"", "text/html; charset=utf-8"
         try:

@@ -26,11 +26,7 @@ OPERATION = "CreateHyperParameterTuningJob"
 
 @runs("Tuning")
 class TuningRunner(Runner):
-    """Creates the tuning job that the Arguments ask for.
-
-    A retried step continues its own tuning job if a stop or a kill of the emulator ended it:
-    finished training jobs are not repeated.
-    """
+    """Creates the tuning job that the Arguments ask for; as on AWS a retried step a new one."""
 
     @staticmethod
     def check(arguments: dict[str, Any]) -> None:
@@ -48,10 +44,9 @@ class TuningRunner(Runner):
     def run(self, attempt: Attempt) -> None:
         name = _name(attempt)
         request = attempt.arguments | {"HyperParameterTuningJobName": name}
-        tunings = self._services.tunings
         try:
             check(OPERATION, request)
-            job = tunings.carry_on(name[:-10], request) or tunings.create(request)
+            job = self._services.tunings.create(request)
         except ApiError as error:
             raise make_failure(OPERATION, error) from None
         attempt.note({"Arn": job.answer["HyperParameterTuningJobArn"]})

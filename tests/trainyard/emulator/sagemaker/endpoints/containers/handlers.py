@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 NAN = float("nan")
-PAGE = "<h1>Internal Server Error</h1>"
+PAGE = "rror: "  # the name of an exception, and its message
 """Answer of flask to an exception."""
 UNSUPPORTED = "is not supported by this framework"
 CSV, JSON, NPY = "text/csv", "application/json", "application/x-npy"
@@ -123,7 +123,7 @@ XGBOOST = _rows(
     (CSV, "text/csv, application/json", "1,2,3", 406, "Accept type text/csv, application/json"),
     (CSV, "image/png", "1,2,3,4", 400, "Unable to evaluate payload provided"),
     (CSV, "image/png", "a,b,c", 415, NOT_CSV),
-    (CSV, None, b"1,2,3\n" * (1 << 20) + b"1,2,3", 413, "Request Entity Too Large"),
+    (CSV, None, b"1,2,3\n" * (1 << 20) + b"1,2,3", 413, "larger than MAX_CONTENT_LENGTH"),
 )
 OLD = _rows(
     "xgboost 1.0-1",

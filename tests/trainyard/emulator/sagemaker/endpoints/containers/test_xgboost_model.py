@@ -94,32 +94,16 @@ def test_scripts_of_images_before_3_0_read_libsvm_by_xgboosts_parser(served: Mod
     assert matrix.get_data().toarray().tolist() == [[2, 0, 3], [0, 4, 0]]
 
 
-def test_boosters_of_several_files_are_averaged(served: ModuleType) -> None:
-    one, other = trained("reg:squarederror", Y), trained("reg:squarederror", -Y)
+def test_several_boosters_are_refused(served: ModuleType) -> None:
     folder = Path(served.http_front.MODEL)
-    (folder / "xgboost-model-0").write_bytes(pickle.dumps(one))
-    (folder / "xgboost-model-1").write_bytes(other.save_raw())
-    rows = xgboost.DMatrix(TWO_ROWS)
-    expected = (one.predict(rows) + other.predict(rows)) / 2
-    np.testing.assert_allclose(
-        served.Model(folder, XGBOOST.format("3.0-5")).predict(TWO_ROWS, "csv"), expected, rtol=1e-6
-    )
+    for name in ("xgboost-model-0", "xgboost-model-1"):
+        (folder / name).write_bytes(b"")
+    with pytest.raises(ValueError, match="an ensemble .* is not supported here"):
+        served.Model(folder, XGBOOST.format("3.0-5"))
 
 
-def test_a_pickle_of_before_1_0_is_read_where_xgboost_knows_its_format(served: ModuleType) -> None:
-    booster = trained("reg:squarederror", Y)
-    state = {"handle": bytearray(booster.save_raw()), "feature_names": None}
-    reduce = lambda _: (object.__new__, (xgboost.Booster,), state)  # noqa: E731
-    data = io.BytesIO()
-    pickler = pickle.Pickler(data, 2)
-    pickler.dispatch_table = {xgboost.Booster: reduce}
-    pickler.dump(booster)
+def test_a_binary_model_that_this_xgboost_does_not_read_is_named(served: ModuleType) -> None:
     path = Path(served.http_front.MODEL) / "xgboost-model"
-    path.write_bytes(data.getvalue())
-    with pytest.raises(xgboost.core.XGBoostError):
-        pickle.loads(data.getvalue())
-    rows = xgboost.DMatrix(TWO_ROWS)
-    np.testing.assert_array_equal(served._load(path)[0].predict(rows), booster.predict(rows))
     path.write_bytes(b"binf" + bytes(range(256)))
     with pytest.raises(ValueError, match="pip install 'xgboost-cpu<3.1'"):
         served._load(path)

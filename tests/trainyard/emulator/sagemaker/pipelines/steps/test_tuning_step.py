@@ -112,7 +112,7 @@ def test_bayesian_without_optuna_is_refused_when_the_pipeline_is_made(
         cloud.create("bayes", [step("Tune", request(config("Bayesian")))])
 
 
-def test_a_stopped_execution_stops_it_and_a_retry_trains_only_what_is_left(cloud: Cloud) -> None:
+def test_a_stopped_execution_stops_it_and_a_retry_searches_again(cloud: Cloud) -> None:
     script = '[ "$(hp x)" = 3 ] || [ -e "$GO" ] || sleep 60; echo "loss=$(hp x);"'
     go = cloud.state.with_name("go")
     asked = grid(script)
@@ -126,9 +126,8 @@ def test_a_stopped_execution_stops_it_and_a_retry_trains_only_what_is_left(cloud
     go.touch()
     cloud.sm.retry_pipeline_execution(PipelineExecutionArn=arn, ClientRequestToken="r" * 32)
     assert cloud.ended(arn)["PipelineExecutionStatus"] == "Succeeded"
-    assert _tuning(cloud, arn) == name
-    jobs = [(j["TunedHyperParameters"]["x"], j["TrainingJobStatus"]) for j in trained(cloud, name)]
-    assert jobs == [("3", "Completed"), ("1", "Stopped"), ("1", "Completed"), ("2", "Completed")]
+    assert (again := _tuning(cloud, arn)) != name
+    assert len(trained(cloud, name)) == 2 and len(trained(cloud, again)) == 3
 
 
 SERVE = """
@@ -150,7 +149,7 @@ def begin(state: Path) -> None:
         name = until(lambda: _tuning(cloud, arn))
         until(lambda: len(cloud.processes(trained(cloud, name)[1]["TrainingJobName"])) == 1
               if len(trained(cloud, name)) == 2 else False)  # fmt: skip
-        print(arn, name, flush=True)
+        print(name, flush=True)
         sys.stdin.read()
 
 
@@ -158,10 +157,9 @@ def test_a_kill_loses_no_finished_training(tmp_path: Path) -> None:
     command = [sys.executable, "-c", SERVE, str(tmp_path / "state")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True)
     assert process.stdout
-    arn, name = process.stdout.readline().split()
+    name = process.stdout.readline().strip()
     process.kill()
     process.wait()
-    (tmp_path / "go").touch()
     with tuning_cloud(tmp_path / "state", tmp_path / "image") as cloud:
         describe = functools.partial(
             cloud.sm.describe_hyper_parameter_tuning_job, HyperParameterTuningJobName=name
@@ -172,12 +170,6 @@ def test_a_kill_loses_no_finished_training(tmp_path: Path) -> None:
         assert lost["TrainingJobStatusCounters"]["Completed"] == 1
         assert lost["TrainingJobStatusCounters"]["RetryableError"] == 1
         assert lost["BestTrainingJob"]["TunedHyperParameters"] == {"x": "3"}
-        cloud.sm.retry_pipeline_execution(PipelineExecutionArn=arn, ClientRequestToken="r" * 32)
-        assert cloud.ended(arn)["PipelineExecutionStatus"] == "Succeeded"
-        assert _tuning(cloud, arn) == name
-        tried = [job["TunedHyperParameters"]["x"] for job in trained(cloud, name)]
-        assert tried == ["3", "1", "1", "2"]  # the second was killed in its middle
-        assert describe()["HyperParameterTuningJobStatus"] == "Completed"
 
 
 def _tuning(cloud: Cloud, arn: str) -> str:
